@@ -10,9 +10,11 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import deltic
 
@@ -40,7 +42,39 @@ SCHEMA = pa.schema(
     ]
 )
 
+COPIES_AND_VECTORS = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
+
+STOCK = pa.table({"shop": ["a", "a", "b", "b", "c"], "item": ["nut", "bolt", "nut", "gear", "bolt"], "left": range(5)})
+
 Row = dict[str, Any]
+
+
+def made(uri: str, properties: dict[str, str] | None = None, rows: pa.Table = STOCK) -> deltic.Table:
+    """A table of shops, with one file for each."""
+    deltic.write(uri, rows, partition_by=["shop"], properties=properties)
+    return deltic.Table(uri)
+
+
+def stock(table: Any) -> list[tuple[Any, ...]]:
+    """The rows of a table, or of a version or a transaction, in an order of their own."""
+    return sorted((tuple(row.values()) for row in table.scan().to_arrow().to_pylist()), key=repr)
+
+
+def files_of(uri: str) -> set[str]:
+    """Every file below a table that is none of its log."""
+    found = (path.relative_to(uri) for path in Path(uri).rglob("*") if path.is_file())
+    return {path.as_posix() for path in found if path.parts[0] != "_delta_log"}
+
+
+def read_by_spark(spark: Any, uri: str) -> pa.Table:
+    """The rows that delta-spark reads."""
+    rows: pa.Table = spark.read.format("delta").load(uri).toArrow()
+    return rows
+
+
+def counted(changes: list[Row]) -> Counter[str]:
+    """Rows of a change data feed, whatever their order."""
+    return Counter(f"{key(row)} {row['_change_type']}" for row in changes)
 
 
 def label(properties: dict[str, str]) -> str:

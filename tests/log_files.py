@@ -158,7 +158,8 @@ class Log:
         return self.folder / f"{version:020}.{extension}"
 
     def read(self, version: int) -> list[Action]:
-        lines = self.path(version).read_text(encoding="utf-8").splitlines()
+        # Other ends of lines that Unicode has may stand in a string.
+        lines = self.path(version).read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line.strip()]
 
     def commit(self, version: int, actions: Iterable[Action], *, ascii: bool = True) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import flag, names, optional_string, properties_of, string, whole
+from deltic.arguments import flag, optional_string, properties_of, several, string, whole
 from deltic.data import refuse_geometries, refuse_names
 from deltic.errors import InvalidInputError
 
@@ -247,11 +247,12 @@ class Alterable(Generic[Done]):
                 sides of the point; date to timestamp_ntz. Data files are not rewritten (PROTOCOL.md: "Type Widening").
             nullable: True lets it hold nulls. It cannot become False: rows that are there may have some.
             comment: What it holds; `""` takes the comment away.
-            default: SQL of the value that rows get from now on which leave it out; None takes it away. It
-                needs the feature `allowColumnDefaults` (`add_feature`).
+            default: SQL of the value that rows get from now on which leave it out; None takes it away. The feature
+                `allowColumnDefaults` is added to the protocol (PROTOCOL.md: "Default Columns").
             position: `"first"`, or `"after x"` for behind the column `x` of the same struct.
 
-        Raises `InvalidInputError` when there is no such column or it cannot be altered so.
+        Raises `InvalidInputError` when there is no such column or it cannot be altered so, and
+        `UnsupportedFeatureError` for a default that deltic does not evaluate.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -376,8 +377,3 @@ class Alterable(Generic[Done]):
         """
         feature = string(name, "name")
         return self._step(lambda core: core.add_feature(feature))
-
-
-def several(given: str | Sequence[str], argument: str) -> list[str]:
-    """One name or several."""
-    return [string(given, argument)] if isinstance(given, str) else names(given, argument) or []

@@ -26,7 +26,6 @@ __all__ = [
     "SchemaMode",
     "Time",
     "bound",
-    "columns_of",
     "condition",
     "epoch_ms",
     "flag",
@@ -40,6 +39,7 @@ __all__ = [
     "package_of",
     "properties_of",
     "settings",
+    "several",
     "string",
     "whole",
 ]
@@ -214,8 +214,8 @@ def one_of(value: object, argument: str, choices: Sequence[str]) -> str:
     return str.__str__(value)
 
 
-def columns_of(values: Iterable[str] | str, argument: str) -> list[str]:
-    """Names of columns as a list; one may stand alone."""
+def several(values: Iterable[str] | str, argument: str) -> list[str]:
+    """Names as a list; one may stand alone."""
     if isinstance(values, str):
         return [string(values, argument)]
     return names(values, argument) or []

@@ -102,32 +102,33 @@ def _column(data: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | No
 
 def _check_times(values: list[Any], name: str) -> None:
     """Refuse times of several kinds in one place: Arrow would make days, or times of one zone, of all of them."""
-    kinds: dict[tuple[str, ...], dict[str, Any]] = {}
-    for path, value in _within(values, (name,)):
-        if isinstance(value, datetime):
-            kind = "times without an offset" if value.tzinfo is None else "times with an offset"
-        elif isinstance(value, date):
-            kind = "dates"
-        else:
-            continue
-        kinds.setdefault(path, {}).setdefault(kind, value)
+    kinds: dict[tuple[str, ...], dict[str, str]] = {}
+    for row, whole in enumerate(values):
+        for path, value in _within(whole, (name,)):
+            if isinstance(value, datetime):
+                kind = "times without an offset" if value.tzinfo is None else "times with an offset"
+            elif isinstance(value, date):
+                kind = "dates"
+            else:
+                continue
+            kinds.setdefault(path, {}).setdefault(kind, f"{kind} (row {row}: {value})")
     for path, found in kinds.items():
         if len(found) > 1:
-            (first, one), (second, other) = list(found.items())[:2]
-            told = f"the values of `{'.'.join(path)}` in the data are {first} ({one}) and {second} ({other})"
-            raise InvalidInputError(f"{told}; make all of them the same")
+            first, other, *_ = found.values()
+            told = f"the values of `{'.'.join(path)}` in the data are {first} and {other}"
+            raise InvalidInputError(f"{told}, where the first row is 0; make all of them the same")
 
 
-def _within(values: Iterable[Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _within(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The values with the path of the field that they are of; those inside lists and mappings in their place."""
-    for value in values:
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                yield from _within([inner], (*path, str(key)))
-        elif isinstance(value, list | tuple):
-            yield from _within(value, path)
-        else:
-            yield path, value
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _within(inner, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _within(inner, path)
+    else:
+        yield path, value
 
 
 def _map(values: list[Any]) -> pa.Array:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from deltic import _deltic
-from deltic.arguments import condition, flag, names, string, whole
+from deltic.arguments import condition, flag, several, string, whole
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult
 from deltic.transaction import Commit
@@ -61,7 +61,7 @@ class Maintained:
         self,
         where: str | None = None,
         *,
-        zorder_by: Sequence[str] | None = None,
+        zorder_by: Sequence[str] | str | None = None,
         target_file_size: int | None = None,
         full: bool = False,
         max_tasks: int | None = None,
@@ -72,7 +72,7 @@ class Maintained:
         A table with clustering columns is clustered: rows are ordered along a Hilbert curve through these columns.
         Files that were clustered together stay as they are when they have 100 GiB or more, or when nothing was added;
         with `full=True` all files are written again. On other tables `zorder_by` orders the rows of each partition
-        along a Z-order curve through up to four columns or so, and takes all files. Without it small files are put
+        along a Z-order curve through a column, or up to four or so, and takes all files. Without it small files are put
         together (compaction): those below the target size, and those of which more than a twentieth of the rows are
         deleted. The order of their rows stays.
 
@@ -105,7 +105,7 @@ class Maintained:
         >>> table.optimize(zorder_by=["day", "value"]).layout
         'zorder'
         """
-        columns = names(zorder_by, "zorder_by")
+        columns = None if zorder_by is None else several(zorder_by, "zorder_by")
         if columns is not None and not columns:
             raise InvalidInputError("zorder_by names no column; leave it out, or name some")
         options = {

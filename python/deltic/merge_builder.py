@@ -34,6 +34,18 @@ class Merge(Generic[T]):
     whose condition is TRUE applies, and only the last of its kind may have none. Conditions and values are SQL over the
     columns of both sides, `"source.price > target.price"`; a column that one side alone has needs no alias. Values are
     also written `deltic.lit(value)`. Names of columns are matched whatever their case.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+    >>> _ = deltic.write(table, pa.table({"item": ["nut", "bolt"], "left": [3, 5]}))
+    >>> sold = pa.table({"item": ["nut", "gear"], "count": [2, 1]})
+    >>> merge = table.merge(sold, "source.item = target.item").when_matched_delete("left <= count")
+    >>> merge = merge.when_matched_update({"left": "left - count"}).when_not_matched_insert({"item": "source.item"})
+    >>> merge.preview().rows, merge.execute().metrics["numTargetRowsUpdated"]
+    (1, 1)
+    >>> table.scan().to_arrow().sort_by("item").to_pylist()
+    [{'item': 'bolt', 'left': 5}, {'item': 'gear', 'left': None}, {'item': 'nut', 'left': 1}]
     """
 
     def __init__(

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.alter import columns_of, several
-from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, names, string, whole
+from deltic.alter import columns_of
+from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, names, several, string, whole
 from deltic.data import stream
 from deltic.errors import (
     InvalidInputError,

@@ -11,7 +11,6 @@ from typing import Any
 
 from deltic.arguments import (
     LEAST,
-    columns_of,
     condition,
     flag,
     json_object,
@@ -19,6 +18,7 @@ from deltic.arguments import (
     number,
     one_of,
     properties_of,
+    several,
     string,
     whole,
 )
@@ -103,10 +103,10 @@ _FILES: dict[str, Check] = {
     "compression": string,
     "compression_level": _at_least(LEAST),
     "column_options": _column_options,
-    "sort_by": columns_of,
+    "sort_by": several,
 }
 _TABLE: dict[str, Check] = {
-    "partition_by": columns_of,
+    "partition_by": several,
     "partition_overwrite": lambda value, argument: one_of(value, argument, ("static", "dynamic")),
     "replace_where": condition,
     "schema_mode": lambda value, argument: one_of(value, argument, ("merge", "overwrite")),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections import Counter
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from changed_rows import FEED, FEW, IDS, VECTORS, Changed, key, label, same
+from changed_rows import FEED, FEW, IDS, VECTORS, Changed, counted, label, read_by_spark, same
 
 import deltic
 
 pyspark = pytest.importorskip("pyspark")
+from py4j.protocol import Py4JJavaError  # noqa: E402
+from pyspark.errors import AnalysisException, ArithmeticException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 SETS = [
@@ -38,14 +38,6 @@ CONDITIONS = [
 ]
 
 
-def read(spark: SparkSession, uri: str) -> pa.Table:
-    return spark.read.format("delta").load(uri).toArrow()
-
-
-def feed(rows: list[dict[str, Any]]) -> Counter[str]:
-    return Counter(f"{key(row)} {row['_change_type']}" for row in rows)
-
-
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", FEW, ids=label)
 def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool) -> None:
@@ -60,7 +52,7 @@ def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, 
         assigned = ", ".join(f"{column} = {value}" for column, value in set.items())
         spark.sql(f"UPDATE delta.`{theirs}` SET {assigned} WHERE {where}")
         commit = deltic.Table(uri).update(set, where)
-        wanted = read(spark, theirs).to_pylist()
+        wanted = read_by_spark(spark, theirs).to_pylist()
         before = ours.rows
         after = {row["n"]: row for row in wanted}
         updated = {
@@ -74,13 +66,14 @@ def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, 
         }
         assert commit.metrics["numUpdatedRows"] == len(updated)
         if updated:
-            ours.check(after, updated, read(spark, uri), deltic.Table(theirs).scan().to_arrow())
+            ours.check(after, updated, read_by_spark(spark, uri), deltic.Table(theirs).scan().to_arrow())
             if FEED.items() <= properties.items():
                 version = commit.version
                 options = {"readChangeFeed": "true", "startingVersion": version, "endingVersion": version}
                 changes = spark.read.format("delta").options(**options).load(uri).toArrow()
                 same(
-                    feed(changes.to_pylist()), feed(deltic.Table(uri).changes(version, version).to_arrow().to_pylist())
+                    counted(changes.to_pylist()),
+                    counted(deltic.Table(uri).changes(version, version).to_arrow().to_pylist()),
                 )
         # Each goes on with the table of the other.
         if step == 1:
@@ -142,21 +135,27 @@ def test_rules_are_those_of_delta_spark(spark: SparkSession, uri: str) -> None:
         )
     at = f"delta.`{uri}-theirs`"
     table = deltic.Table(f"{uri}-ours")
+    # delta-spark's own errors arrive as those of Java.
     refused = [
-        {"id": "id + 98"},
-        {"id": "NULL"},
-        {"code": "'abcd'"},
-        {"small": "id + 200"},
-        {"year": "5"},
-        {"small": "1 / 0"},
-        {"nope": "1"},
+        ("id", "id + 98", Py4JJavaError, "DELTA_VIOLATE_CONSTRAINT", "CHECK constraint `c`"),
+        ("id", "NULL", Py4JJavaError, "DELTA_VIOLATE_CONSTRAINT|DELTA_NOT_NULL", "id is not nullable"),
+        ("code", "'abcd'", Py4JJavaError, "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "code"),
+        ("small", "id + 200", ArithmeticException, "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE", "`small`"),
+        ("year", "5", Py4JJavaError, "DELTA_VIOLATE_CONSTRAINT", "generated column `year`"),
+        (
+            "small",
+            "1 / 0",
+            ArithmeticException,
+            "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE|DIVIDE_BY_ZERO",
+            "division by zero",
+        ),
+        ("nope", "1", AnalysisException, "UNRESOLVED_COLUMN", "no column `nope`"),
     ]
-    for set in refused:
-        column, value = next(iter(set.items()))
-        with pytest.raises(Exception, match=r"\S"):
+    for column, value, error, theirs, ours in refused:
+        with pytest.raises(error, match=theirs):
             spark.sql(f"UPDATE {at} SET {column} = {value}")
-        with pytest.raises(deltic.InvalidInputError):
-            table.update(set)
+        with pytest.raises(deltic.InvalidInputError, match=ours):
+            table.update({column: value})
     for set in (
         {"day": "date_add(coalesce(day, DATE'2021-06-01'), 400)"},
         {"text": "DEFAULT"},
@@ -167,6 +166,6 @@ def test_rules_are_those_of_delta_spark(spark: SparkSession, uri: str) -> None:
         assigned = ", ".join(f"{column} = {value}" for column, value in set.items())
         spark.sql(f"UPDATE {at} SET {assigned}")
         table.update(set)
-        wanted = sorted(read(spark, f"{uri}-theirs").to_pylist(), key=repr)
+        wanted = sorted(read_by_spark(spark, f"{uri}-theirs").to_pylist(), key=repr)
         assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == wanted, set
-        assert sorted(read(spark, f"{uri}-ours").to_pylist(), key=repr) == wanted
+        assert sorted(read_by_spark(spark, f"{uri}-ours").to_pylist(), key=repr) == wanted

@@ -265,6 +265,27 @@ def test_columns_that_cannot_be_altered(table: Table, arguments: dict[str, Any],
     assert table.snapshot().version == 0
 
 
+def test_a_default_brings_its_feature_and_is_for_rows_from_then_on(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1], "n": [1]}))
+    table = Table(uri)
+    for default, error in (
+        ("'x'", InvalidInputError),
+        ("id + 1", InvalidInputError),
+        ("frob()", deltic.UnsupportedFeatureError),
+    ):
+        with pytest.raises(error, match="the default of the column `n`"):
+            table.alter_column("n", default=default)
+    assert (table.snapshot().version, table.snapshot().protocol) == (0, {"minReaderVersion": 1, "minWriterVersion": 2})
+    table.alter_column("n", default="7")
+    assert "allowColumnDefaults" in table.snapshot().protocol["writerFeatures"]
+    assert table.snapshot().schema.field("n").metadata == {b"CURRENT_DEFAULT": b"7"}
+    deltic.write(table, [{"id": 2}])
+    table.alter_column("n", default=None)
+    assert table.snapshot().schema.field("n").metadata is None
+    deltic.write(table, [{"id": 3}])
+    assert table.scan().to_arrow().sort_by("id")["n"].to_pylist() == [1, 7, None]
+
+
 def test_columns_are_replaced(table: Table) -> None:
     table.alter_column("id", comment="kept")
     given = pa.schema(

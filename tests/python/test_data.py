@@ -2,7 +2,7 @@
 
 import decimal
 from collections.abc import Callable
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import duckdb
@@ -207,6 +207,52 @@ def test_times_in_dicts_are_not_given_a_zone(uri: str) -> None:
         deltic.write(uri, [{"at": datetime(2026, 1, 1)}])
     deltic.write(uri, [{"at": datetime(2026, 1, 1, tzinfo=timezone.utc)}, {"at": None}])
     assert deltic.Table(uri).scan().to_arrow().num_rows == 2
+
+
+DAY, PLAIN = date(2026, 1, 1), datetime(2026, 1, 1, 12)
+AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize("kind", [None, pa.date32(), pa.timestamp("us", "UTC")], ids=str)
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (DAY, PLAIN, ("dates (row 1: 2026-01-01)", "times without an offset (row 3: 2026-01-01 12:00:00)")),
+        (AWARE, DAY, ("times with an offset (row 1: 2026-01-01 12:00:00+00:00)", "dates (row 3: 2026-01-01)")),
+        (PLAIN, AWARE, ("times without an offset (row 1: ", "times with an offset (row 3: ")),
+    ],
+    ids=["dates and times", "offsets and dates", "offsets"],
+)
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("at", lambda time: time),
+        ("at", lambda time: [None, time]),
+        ("at.deep", lambda time: {"deep": time, "other": 1}),
+        ("at.deep", lambda time: [{"deep": [time]}]),
+    ],
+    ids=["plain", "list", "struct", "deep"],
+)
+def test_dates_and_times_of_several_kinds_are_refused_by_column_and_row(
+    uri: str, kind: pa.DataType | None, first: Any, second: Any, told: tuple[str, str], path: str, value: Any
+) -> None:
+    if kind is not None:
+        deltic.create(uri, pa.schema([("id", pa.int64()), ("at", kind)]))
+    rows = [{"id": 0}, {"id": 1, "at": value(first)}, {"id": 2, "at": None}, {"id": 3, "at": value(second)}]
+    with pytest.raises(deltic.InvalidInputError) as caught:
+        deltic.write(uri, rows)
+    for part in (f"the values of `{path}` in the data", *told, "make all of them the same"):
+        assert part in str(caught.value)
+    if kind is None:
+        assert not deltic.Table(uri).exists()
+    else:
+        assert deltic.Table(uri).snapshot().version == 0
+
+
+def test_times_with_several_offsets_are_instants(uri: str) -> None:
+    east = AWARE.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    deltic.write(uri, [{"at": AWARE, "on": DAY}, {"at": east, "on": None}])
+    assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"at": AWARE, "on": DAY}, {"at": AWARE, "on": None}]
 
 
 def test_a_generator_that_raises_midway_leaves_the_table_alone(uri: str) -> None:

@@ -13,22 +13,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from conftest import ROOT
+from pages import python_of
 
 import deltic
 
-MODULES = [
-    f"deltic.{name}" for name in ("dml", "errors", "merge_builder", "scan", "snapshot", "table", "transaction", "write")
-]
+MODULES = [path.stem for path in sorted((ROOT / "python" / "deltic").glob("*.py")) if ">>> " in path.read_text()]
+"""Those with examples; what needs Spark is run by `tests/spark/test_read.py`."""
 
 
-@pytest.mark.parametrize("name", ["deltic", *MODULES])
+@pytest.mark.parametrize("name", MODULES)
 def test_docstrings_run(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    module = importlib.import_module("deltic" if name == "__init__" else f"deltic.{name}")
+    result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
+    assert result.attempted > 0
 
 
 def test_the_public_classes_and_functions_have_examples() -> None:
-    for thing in (deltic, deltic.Table, deltic.Plan, deltic.create, deltic.write):
+    for thing in (deltic, deltic.Table, deltic.Plan, deltic.Merge, deltic.create, deltic.write):
         assert ">>>" in (thing.__doc__ or ""), thing
 
 
@@ -74,34 +76,17 @@ def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
     assert "AA" in result.stdout
 
 
-def printing(source: str) -> tuple[str, list[str]]:
-    """The source, and what its lines say that they print."""
-    expected = [match.group(1) for match in re.finditer(r"^ *print\(.*\)  # (.*)$", source, re.MULTILINE)]
-    assert len(expected) == len(re.findall(r"^ *print\(", source, re.MULTILINE)), "say behind each print what it prints"
-    return source, expected
+def test_the_howto_has_many_tasks(root: Path) -> None:
+    assert len(re.findall(r"^### ", (root / "docs" / "howto.md").read_text(), re.MULTILINE)) >= 25
 
 
-@pytest.mark.slow
-def test_the_howto_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "howto.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(re.findall(r"^### ", page, re.MULTILINE)) >= 25
-    source, expected = printing("\n".join(blocks))
+@pytest.mark.parametrize("name", [pytest.param("howto", marks=pytest.mark.slow), "changing-rows", "maintenance"])
+def test_a_page_prints_what_it_says(tmp_path: Path, name: str) -> None:
+    source, told = python_of(f"{name}.md")
     (tmp_path / "page.py").write_text(source)
     result = run(["page.py"], tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert result.stdout.splitlines() == expected
-
-
-def test_the_page_of_changing_rows_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "changing-rows.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    source, told = printing("\n".join(blocks))
-    (tmp_path / "page.py").write_text(source)
-    result = run(["page.py"], tmp_path)
-    assert result.returncode == 0, result.stderr[-3000:]
-    # What a loop prints is said once.
-    assert result.stdout.splitlines() == [line for lines in told for line in lines.split(", then ")]
+    assert result.stdout.splitlines() == told
 
 
 @pytest.mark.slow

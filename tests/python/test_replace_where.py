@@ -7,14 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from changed_rows import FEED, VECTORS
 from sample import log_actions
 
 import deltic
 from deltic import _deltic
 from deltic.write_options import core_options
-
-VECTORS = {"delta.enableDeletionVectors": "true"}
-FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 def files(uri: str) -> set[Path]:

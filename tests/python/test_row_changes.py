@@ -12,35 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from changed_rows import COPIES_AND_VECTORS, FEED, IDS, STOCK, VECTORS, files_of, made
 from log_files import Log
 
 import deltic
 from deltic import InvalidInputError, Table
-
-STOCK = pa.table({"shop": ["a", "a", "b", "b", "c"], "item": ["nut", "bolt", "nut", "gear", "bolt"], "left": range(5)})
-VECTORS = {"delta.enableDeletionVectors": "true"}
-FEED = {"delta.enableChangeDataFeed": "true"}
-IDS = {"delta.enableRowTracking": "true"}
-
-
-def made(uri: str, properties: dict[str, str] | None = None, rows: pa.Table = STOCK) -> Table:
-    deltic.write(uri, rows, partition_by=["shop"], properties=properties)
-    return Table(uri)
 
 
 def left(table: Any, filter: str | None = None) -> list[int]:
     return sorted(row["left"] for row in table.scan(filter=filter).to_arrow().to_pylist())
 
 
-def files_of(uri: str) -> set[str]:
-    """Every file below a table that is none of its log."""
-    root = Path(uri)
-    return {
-        str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "_delta_log" not in path.parts
-    }
-
-
-@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
+@COPIES_AND_VECTORS
 def test_deleted_rows_are_gone(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
     commit = table.delete("item = 'nut'", user_metadata={"ticket": 3})

@@ -137,3 +137,98 @@ def test_rows_that_others_add_meanwhile_conflict_with_a_new_constraint(table: de
     with pytest.raises(deltic.CommitConflictError):
         add()
     assert "delta.constraints.c" not in table.detail().properties
+
+
+PARTED = [
+    pa.field("id", pa.int64()),
+    pa.field("known", pa.bool_(), metadata={"delta.generationExpression": "p IS NOT NULL"}),
+    pa.field("length", pa.int32(), metadata={"delta.generationExpression": "length(p)"}),
+]
+
+
+def parted(uri: str, kind: pa.DataType, condition: str, p: dict[str, str] | None = None) -> deltic.Table:
+    """A table with a partition column `p`, which a constraint is about and other columns are computed from."""
+    schema = pa.schema([*PARTED, pa.field("p", kind, metadata=p)])
+    deltic.create(uri, schema, partition_by=["p"], properties={"delta.constraints.filled": condition})
+    return deltic.Table(uri)
+
+
+EMPTY = pytest.mark.parametrize(("kind", "empty", "sql"), [(pa.string(), "", "''"), (pa.binary(), b"", "X''")])
+
+
+@EMPTY
+def test_a_constraint_takes_an_empty_partition_value_for_the_null_that_is_stored(
+    uri: str, kind: pa.DataType, empty: Any, sql: str
+) -> None:
+    table = parted(uri, kind, "p IS NOT NULL")
+    full = b"a" if empty == b"" else "a"
+    deltic.write(table, pa.table({"id": [1], "p": [full]}))
+    before = data_files(table)
+    rows = pa.table({"id": [1, 2], "p": pa.array([empty] * 2, kind)})
+    new = rows.slice(1)
+    on = "source.id = target.id"
+    for change in (
+        lambda: deltic.write(table, new),
+        lambda: deltic.write(table, new, mode="overwrite"),
+        lambda: table.update({"p": sql}),
+        lambda: table.update({"p": deltic.lit(empty)}),
+        lambda: table.merge(rows, on).when_matched_update({"p": "source.p"}).execute(),
+        lambda: table.merge(rows, on).when_not_matched_insert({"id": "source.id", "p": "source.p"}).execute(),
+    ):
+        with pytest.raises(deltic.InvalidInputError, match=r"`filled` \(p IS NOT NULL\) is violated .* p = NULL"):
+            change()
+        assert (table.snapshot().version, data_files(table)) == (1, before)
+    assert table.scan(columns=["id", "p"]).to_arrow().to_pylist() == [{"id": 1, "p": full}]
+
+
+@EMPTY
+def test_an_empty_partition_value_is_null_to_a_constraint_that_asks_for_null(
+    uri: str, kind: pa.DataType, empty: Any, sql: str
+) -> None:
+    table = parted(uri, kind, "p IS NULL")
+    deltic.write(table, pa.table({"id": [1], "p": pa.array([empty], kind)}))
+    assert table.update({"p": sql}).metrics["numUpdatedRows"] == 1
+    merge = table.merge(pa.table({"id": [2], "p": pa.array([empty], kind)}), "source.id = target.id")
+    merge.when_not_matched_insert({"id": "source.id", "p": "source.p"}).execute()
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == [
+        {"id": id, "known": False, "length": None, "p": None} for id in (1, 2)
+    ]
+
+
+@EMPTY
+def test_generated_columns_are_computed_from_the_partition_values_that_are_stored(
+    uri: str, kind: pa.DataType, empty: Any, sql: str
+) -> None:
+    table = parted(uri, kind, "true")
+    rows = pa.table({"id": [1], "p": pa.array([empty], kind)})
+    nothing = pa.array([None], pa.int32())
+    computed = {"id": 1, "known": False, "length": None, "p": None}
+    deltic.write(table, rows)
+    assert table.scan().to_arrow().to_pylist() == [computed]
+    # Given columns are compared with what the expression gives for what is stored.
+    deltic.write(table, rows.append_column("known", [[False]]).append_column("length", nothing))
+    for name, wrong in (("known", pa.array([True])), ("length", pa.array([0], pa.int32()))):
+        with pytest.raises(deltic.InvalidInputError, match=f"`{name}`"):
+            deltic.write(table, rows.append_column(name, wrong))
+    assert table.scan().to_arrow().to_pylist() == [computed] * 2
+
+
+def test_an_empty_value_that_a_partition_column_is_computed_to_is_null(uri: str) -> None:
+    fields = [("s", pa.string()), pa.field("p", pa.string(), metadata={"delta.generationExpression": "trim(s)"})]
+    deltic.create(uri, pa.schema(fields), partition_by=["p"], properties={"delta.constraints.filled": "p IS NOT NULL"})
+    with pytest.raises(deltic.InvalidInputError, match=r"`filled` .* p = NULL"):
+        deltic.write(uri, pa.table({"s": [" a ", " "]}))
+    deltic.write(uri, pa.table({"s": [" a "]}))
+    assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"s": " a ", "p": "a"}]
+
+
+def test_replace_where_judges_what_is_computed_from_the_partition_values_that_are_stored(uri: str) -> None:
+    table = parted(uri, pa.string(), "true")
+    deltic.write(table, pa.table({"id": [1, 2], "p": ["a", None]}))
+    rows = pa.table({"id": [3], "p": [""]})
+    for where in ("known", "length = 0", "p = ''"):
+        with pytest.raises(deltic.InvalidInputError, match=r"row 0 .* is not among the rows that replace_where"):
+            deltic.write(table, rows, mode="overwrite", replace_where=where)
+    for where in ("NOT known", "length IS NULL", "p IS NULL"):
+        deltic.write(table, rows, mode="overwrite", replace_where=where)
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]

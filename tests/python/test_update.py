@@ -12,31 +12,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from changed_rows import FEED, PROPERTIES, VECTORS, Changed, Row, label
+from changed_rows import (
+    COPIES_AND_VECTORS,
+    FEED,
+    PROPERTIES,
+    VECTORS,
+    Changed,
+    Row,
+    files_of,
+    label,
+    made,
+    stock,
+)
 
 import deltic
 from deltic import InvalidInputError, Table
-
-STOCK = pa.table(
-    {"shop": ["a", "a", "b", "b", "c"], "item": ["nut", "bolt", "nut", "gear", "bolt"], "left": pa.array(range(5))}
-)
-COPIES_AND_VECTORS = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
-
-
-def made(uri: str, properties: dict[str, str] | None = None, rows: pa.Table = STOCK) -> Table:
-    deltic.write(uri, rows, partition_by=["shop"], properties=properties)
-    return Table(uri)
-
-
-def stock(table: Any) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
-
-
-def files_of(uri: str) -> set[str]:
-    root = Path(uri)
-    return {
-        str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "_delta_log" not in path.parts
-    }
 
 
 @COPIES_AND_VECTORS
@@ -81,7 +71,7 @@ def test_assignments_see_the_row_as_it_was(uri: str, properties: dict[str, str])
     deltic.write(uri, pa.table({"a": [1, 2], "b": [10, 20]}), properties=properties)
     table = Table(uri)
     table.update({"a": "b", "B": "a"}, "a = 1")
-    assert stock(table) == [(2, 20), (10, 1)]
+    assert stock(table) == [(10, 1), (2, 20)]
 
 
 @COPIES_AND_VECTORS

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from changed_rows import files_of
+from sample import log_actions
 
 import deltic
 from deltic.cli import main
@@ -20,10 +22,7 @@ DAY = 24 * 60 * 60
 
 
 def files(table: deltic.Table) -> set[str]:
-    """Everything below the table but its log."""
-    root = Path(table.uri)
-    found = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-    return {path for path in found if not path.startswith("_delta_log/")}
+    return files_of(table.uri)
 
 
 def rows(table: deltic.Table, version: int | None = None) -> list[dict[str, Any]]:
@@ -198,7 +197,7 @@ def test_deletion_vectors_and_change_files_stay(uri: str) -> None:
     table = deltic.Table(uri)
     table.delete("id = 3")
     middle = table.delete("id = 4").version
-    table.update({"id": "id + 100"}, "id = 5") if hasattr(table, "update") else table.delete("id = 5")
+    table.update({"id": "id + 100"}, "id = 5")
     expected = rows(table)
     feed = table.changes(start=1).to_arrow().num_rows
     table.vacuum()
@@ -271,23 +270,92 @@ def test_an_inventory_stands_for_the_listing(table: deltic.Table) -> None:
     known = files(table) - set(old)
     listed = [*old[:2], *known]
     paths = [f"{table.uri}/{path}" if number % 2 else path for number, path in enumerate(listed)]
-    inventory = pa.table(
-        {"path": paths, "length": [4] * len(paths), "isDir": [False] * len(paths), "modificationTime": [0] * len(paths)}
-    )
-    assert table.vacuum(inventory=inventory).files_deleted == 2
+    assert table.vacuum(inventory=inventory(*paths)).files_deleted == 2
     assert files(table) == known | {"c.parquet"}
-    for wrong, told in {
-        "none": pa.table({"path": ["a"]}),
-        "elsewhere": inventory.set_column(0, "path", [["/etc/passwd"] * len(paths)]),
-        "scheme": inventory.set_column(0, "path", [["file:/etc/passwd"] * len(paths)]),
-        "dots": inventory.set_column(0, "path", [["../other/a.parquet"] * len(paths)]),
-        "slashes": inventory.set_column(0, "path", [[f"{table.uri}//etc/../../x"] * len(paths)]),
-        "nothing": inventory.set_column(0, "path", [[""] * len(paths)]),
-    }.items():
-        with pytest.raises(deltic.InvalidInputError, match=r"lacks the column|not below the table"):
-            table.vacuum(inventory=told)
-        assert wrong
-    assert files(table) == known | {"c.parquet"}
+
+
+def inventory(*paths: str, **columns: Any) -> pa.Table:
+    """Files of four bytes, written long ago, with other columns instead."""
+    count = len(paths)
+    known = {"path": list(paths), "length": [4] * count, "isDir": [False] * count, "modificationTime": [0] * count}
+    return pa.table({**known, **columns})
+
+
+def test_a_file_that_an_inventory_has_twice_counts_once(table: deltic.Table) -> None:
+    left = orphan(table, "left é.parquet")
+    names = [left, f"{table.uri}/{left}", left]
+    told = table.vacuum(inventory=inventory(*names), dry_run=True)
+    assert (told.files_seen, told.files_deleted, told.bytes_deleted) == (1, 1, 4)
+    assert told.files is not None
+    assert told.files["path"].to_pylist() == [left]
+    done = table.vacuum(inventory=inventory(*names))
+    assert (done.files_seen, done.files_deleted, done.bytes_deleted) == (1, 1, 4)
+    assert table.history(1)[0]["operationMetrics"]["numDeletedFiles"] == "1"
+    assert left not in files(table)
+
+
+WRONG: dict[str, tuple[pa.Table, str]] = {
+    "columns missing": (pa.table({"path": ["a"]}), "the inventory lacks the column 'length'"),
+    "column twice": (
+        pa.table([["left.parquet"], [4], [False], [0], [True]], [*inventory().column_names, "isDir"]),
+        "the inventory has the column 'isDir' twice",
+    ),
+    "isDir null": (
+        inventory("left.parquet", "b.parquet", isDir=[False, None]),
+        "the inventory has rows whose isDir is null",
+    ),
+    "isDir null alone": (inventory("left.parquet", isDir=[None]), "the inventory has rows whose isDir is null"),
+    "isDir text": (inventory("left.parquet", isDir=["folder"]), "the inventory does not fit"),
+    "isDir list": (inventory("left.parquet", isDir=[[False]]), "the inventory does not fit"),
+    "length text": (inventory("left.parquet", length=["four"]), "the inventory does not fit"),
+    "length date": (inventory("left.parquet", length=pa.array([0], pa.date32())), "the inventory does not fit"),
+    "time text": (inventory("left.parquet", modificationTime=["long ago"]), "the inventory does not fit"),
+    "path number": (inventory("left.parquet", path=[[1.5]]), "the inventory does not fit"),
+    "path null": (inventory("left.parquet", path=pa.array([None], pa.string())), "path"),
+    "elsewhere": (inventory("/etc/passwd"), "not below the table"),
+    "scheme": (inventory("file:/etc/passwd"), "not below the table"),
+    "dots": (inventory("../other/a.parquet"), "not below the table"),
+    "nothing": (inventory(""), "not below the table"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_inventory_that_is_none_is_refused(table: deltic.Table, what: str) -> None:
+    orphan(table, "left.parquet")
+    before = files(table)
+    wrong, told = WRONG[what]
+    with pytest.raises(deltic.InvalidInputError, match=told):
+        table.vacuum(inventory=wrong)
+    assert files(table) == before
+
+
+def test_an_inventory_does_not_climb_out_of_the_table(table: deltic.Table) -> None:
+    before = files(table)
+    with pytest.raises(deltic.InvalidInputError, match="not below the table"):
+        table.vacuum(inventory=inventory(f"{table.uri}//etc/../../x"))
+    assert files(table) == before
+
+
+def test_lite_counts_a_file_of_several_deletion_vectors_once(uri: str) -> None:
+    deltic.create(uri, pa.schema([("id", pa.int64())]), properties={"delta.enableDeletionVectors": "true"})
+    table = deltic.Table(uri)
+    for _ in range(3):
+        deltic.write(table, pa.table({"id": range(4)}))
+    table.delete("id = 1")
+    (first,) = [path for path in files(table) if path.endswith(".bin")]
+    table.delete("id = 2")
+    removed = [line["remove"] for line in log_actions(uri, 5) if "remove" in line]
+    assert len({remove["deletionVector"]["pathOrInlineDv"] for remove in removed}) == 1 < len(removed)
+    time.sleep(0.01)
+    told = table.vacuum(0, mode="lite", force=True, dry_run=True)
+    # The data files, which two commits removed to add them again with a vector, and the file of vectors.
+    assert (told.files_seen, told.files_deleted) == (4, 1)
+    assert told.files is not None
+    assert told.files["path"].to_pylist() == [first]
+    done = table.vacuum(0, mode="lite", force=True)
+    assert (done.files_seen, done.files_deleted) == (4, 1)
+    assert first not in files(table)
+    assert [row["id"] for row in rows(table)] == [0] * 3 + [3] * 3
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

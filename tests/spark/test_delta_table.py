@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 import deltic
 import deltic.spark
@@ -77,6 +89,50 @@ def test_schema_evolution(table: DeltaTable, news: DataFrame) -> None:
     assert table.toDF().where("note = 'n'").count() == 2
 
 
+def test_columns_come_with_their_metadata(spark: SparkSession, uri: str) -> None:
+    """Comments and lengths, as those of a DataFrame that makes a table; the rows are the same."""
+    deltic.spark.write(spark.range(2), uri)
+    length = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+    inner = StructType([StructField("at", TimestampType(), False, {"comment": "when"})])
+    schema = StructType(
+        [
+            StructField("id", LongType(), False),
+            StructField("code", StringType(), True, {"comment": "of a country", "mine": 1, **length}),
+            StructField("seen", ArrayType(inner, False), True),
+            StructField("of", MapType(StringType(), DecimalType(5, 2)), True),
+        ]
+    )
+    moment = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+    new = [(1, "abc", [(moment,)], {"a": Decimal("1.50")}), (7, None, None, None)]
+    source = spark.createDataFrame(new, schema)
+    merge = deltic.spark.merge(spark, uri, source, "source.id = target.id").with_schema_evolution()
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    columns = {field.name: field for field in deltic.spark.read(spark, uri).schema}
+    assert columns["code"].metadata["comment"] == "of a country"
+    assert columns["code"].metadata["mine"] == 1
+    assert "varchar(3)" in str(columns["code"].metadata)
+    assert columns["seen"].dataType.elementType["at"].metadata == {"comment": "when"}  # type: ignore[attr-defined]
+    found = deltic.Table(uri).scan().to_arrow().sort_by("id").to_pylist()
+    assert found == [
+        {"id": 0, "code": None, "seen": None, "of": None},
+        {"id": 1, "code": "abc", "seen": [{"at": moment}], "of": [("a", Decimal("1.50"))]},
+        {"id": 7, "code": None, "seen": None, "of": None},
+    ]
+    with pytest.raises(deltic.InvalidInputError, match=r"varchar\(3\)"):
+        deltic.write(uri, [{"id": 9, "code": "abcd"}])
+
+
+def test_a_source_with_padded_strings_is_refused(spark: SparkSession, uri: str) -> None:
+    deltic.spark.write(spark.createDataFrame([("a", 1)], "k string, v int"), uri)
+    kept = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
+    source = spark.createDataFrame([("a  ", 2)], "k string, v int").withMetadata("k", kept)
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"column `k` is of type char\(3\).*F\.rtrim\('k'\)"):
+        deltic.spark.merge(spark, uri, source, "source.k = target.k")
+    trimmed = source.withColumn("k", F.rtrim("k"))
+    merge = DeltaTable.forPath(spark, uri).merge(trimmed, "source.k = target.k")
+    assert merge.whenMatchedUpdateAll().execute().first()["num_updated_rows"] == 1  # type: ignore[index]
+
+
 def test_history_and_detail(table: DeltaTable) -> None:
     table.delete("id = 1")
     first = table.history(1).first()
@@ -92,6 +148,28 @@ def test_history_and_detail(table: DeltaTable) -> None:
     table.dropFeatureSupport("domainMetadata")
     assert "domainMetadata" not in table.detail().first()["tableFeatures"]  # type: ignore[index]
     assert table.vacuum(200).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("forName", r"forPath\(spark, path\)"),
+        ("create", r"deltic\.create"),
+        ("createIfNotExists", "mode='ignore'"),
+        ("createOrReplace", "mode='create_or_replace'"),
+        ("replace", "mode='replace'"),
+        ("convertToDelta", r"deltic\.spark\.write"),
+        ("generate", "manifests"),
+        ("clone", r"deltic\.spark\.read"),
+        ("cloneAtVersion", "version="),
+        ("cloneAtTimestamp", "timestamp="),
+        ("upgradeTableProtocol", "addFeatureSupport"),
+    ],
+)
+def test_names_of_delta_spark_that_there_are_not_say_what_to_use(name: str, told: str) -> None:
+    for of in (DeltaTable, DeltaTable.__new__(DeltaTable)):
+        with pytest.raises(deltic.UnsupportedFeatureError, match=rf"DeltaTable has no {name}: .*{told}"):
+            getattr(of, name)("x", version=1)
 
 
 def test_what_is_refused(spark: SparkSession, uri: str, table: DeltaTable, news: DataFrame) -> None:

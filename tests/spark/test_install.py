@@ -69,6 +69,17 @@ def test_every_save_mode(df: DataFrame, uri: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_a_writer_saves_as_often_as_it_is_told(df: DataFrame, uri: str) -> None:
+    writer = df.write.format("deltic").mode("append")
+    for place in (uri, uri, uri + "_other"):
+        writer.save(place)
+    assert [deltic.Table(place).snapshot().version for place in (uri, uri + "_other")] == [1, 0]
+    with pytest.raises(deltic.InvalidInputError, match="no path"):
+        writer.save()
+    assert rows(uri) == [("a", 1), ("a", 1), ("b", 2), ("b", 2)]
+
+
+@pytest.mark.usefixtures("installed")
 def test_a_mode_that_there_is_not(df: DataFrame, uri: str) -> None:
     with pytest.raises((PySparkException, deltic.InvalidInputError), match=r"(?i)save mode"):
         df.write.format("deltic").mode("upsert").save(uri)

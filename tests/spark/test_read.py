@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from log_files import Log, add, field
+from pages import python_of
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -157,13 +158,28 @@ def test_a_broken_file_fails_the_job_with_its_name(spark: SparkSession, months: 
     assert path.name in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["read", "write", "source", "schema", "types", "location"])
+SPARK = Path(deltic.spark.__file__).parent
+EXAMPLES = [path.stem for path in sorted(SPARK.glob("[a-z]*.py")) if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_docstrings_run(spark: SparkSession, uri: str, name: str) -> None:
     # A whole module is named as the function it holds, so ask for it by its path.
     module = importlib.import_module(f"deltic.spark.{name}")
     deltic.write(uri, pa.table({"carrier": ["UA", "B6"], "distance": [2475, 733]}))
-    result = doctest.testmod(module, extraglobs={"spark": spark, "uri": uri, "deltic": deltic})
+    try:
+        result = doctest.testmod(module, extraglobs={"spark": spark, "uri": uri, "deltic": deltic})
+    finally:
+        deltic.spark.uninstall(spark)
     assert result.failed == 0
+    assert result.attempted > 0
+
+
+def test_the_page_of_spark_prints_what_it_says(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    source, told = python_of("spark.md")
+    exec(compile(source, "spark.md", "exec"), {"__name__": "page"})
+    assert spark.getActiveSession() is spark
+    assert capsys.readouterr().out.splitlines() == told
 
 
 OLD = """values (1, date'0001-01-01', timestamp'0001-01-01 00:00:00'),

@@ -2,14 +2,14 @@
 
 Conditions and values are SQL strings, which are evaluated by deltic on the driver; see `deltic.spark.merge`. What
 delta-spark gives back as a DataFrame is one here too; `history` and `detail` have the columns that a table without a
-catalog has.
+catalog has. Names of that class that are not here say what to use instead.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -74,6 +74,22 @@ _DETAIL = StructType(
     ]
 )
 _AFFECTED = "num_affected_rows"
+
+
+def _refused(name: str, instead: str) -> Callable[..., Any]:
+    """A name of delta-spark's class that there is not here, which says what to use."""
+
+    def refuse(*_arguments: Any, **_named: Any) -> Any:
+        raise UnsupportedFeatureError(f"deltic.spark.DeltaTable has no {name}: {instead}")
+
+    refuse.__name__, refuse.__doc__ = name, f"Raise `UnsupportedFeatureError`: {instead}."
+    return staticmethod(refuse)
+
+
+_NO_CATALOG = "deltic uses no catalog; give the table's location to forPath(spark, path)"
+_CREATE = (
+    "call deltic.create(path, schema, partition_by=..., cluster_by=..., properties=...), with deltic.field for columns"
+)
 
 
 class DeltaTable:
@@ -192,6 +208,18 @@ class DeltaTable:
         """Drop a feature from the protocol (`deltic.Table.drop_feature`)."""
         self._table.drop_feature(featureName, False if truncateHistory is None else truncateHistory)
 
+    forName = _refused("forName", _NO_CATALOG)
+    create = _refused("create", _CREATE)
+    createIfNotExists = _refused("createIfNotExists", f"{_CREATE}, and mode='ignore'")
+    createOrReplace = _refused("createOrReplace", f"{_CREATE}, and mode='create_or_replace'")
+    replace = _refused("replace", f"{_CREATE}, and mode='replace'")
+    convertToDelta = _refused("convertToDelta", "write the rows of the files with deltic.spark.write(df, path)")
+    generate = _refused("generate", "deltic writes no manifests; engines read the table's log, or data files by task")
+    clone = _refused("clone", "write what deltic.spark.read(spark, path) gives with deltic.spark.write(df, other_path)")
+    cloneAtVersion = _refused("cloneAtVersion", "write what deltic.spark.read(spark, path, version=...) gives")
+    cloneAtTimestamp = _refused("cloneAtTimestamp", "write what deltic.spark.read(spark, path, timestamp=...) gives")
+    upgradeTableProtocol = _refused("upgradeTableProtocol", "name the feature: addFeatureSupport(featureName)")
+
     def _counted(self, counts: Mapping[str, int]) -> DataFrame:
         schema = StructType([StructField(name, LongType()) for name in counts])
         return self._spark.createDataFrame([tuple(counts.values())], schema)
@@ -247,7 +275,7 @@ class DeltaMergeBuilder:
         return self
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
-        """Give the table the columns that the source has besides."""
+        """Add the columns that only the source has to the table."""
         self._merge.with_schema_evolution()
         return self
 

@@ -172,12 +172,11 @@ def _save(spark_save: Method) -> Method:
             spark_save(self, path, format, mode, partitionBy, **options)
             return
         _tell(self, format, mode, partitionBy, options)
-        asked = _asked(self)
-        if path is not None:
-            if "path" in asked.options:
-                raise InvalidInputError("option 'path' and save(path) both say where the table is: give one")
-            asked.options["path"] = path
-        _write(self)
+        options = _asked(self).options
+        if path is not None and "path" in options:
+            raise InvalidInputError("option 'path' and save(path) both say where the table is: give one")
+        # What is told with the call alone is not kept: a writer may save in several places.
+        _write(self, options if path is None else {**options, "path": path})
 
     return save
 
@@ -196,16 +195,17 @@ def _save_as_table(spark_save: Method) -> Method:
             spark_save(self, name, format, mode, partitionBy, **options)
             return
         _tell(self, format, mode, partitionBy, options)
-        if "path" not in _asked(self).options:
+        chosen = _asked(self).options
+        if "path" not in chosen:
             raise InvalidInputError(f"saveAsTable({name!r}) with format 'deltic' has no option 'path'. {NO_CATALOG}")
-        _write(self)
-        told = f"saveAsTable({name!r}) wrote the Delta table at {_asked(self).options['path']}, and Spark's catalog has"
+        _write(self, chosen)
+        told = f"saveAsTable({name!r}) wrote the Delta table at {chosen['path']}, and Spark's catalog has"
         warnings.warn(f"{told} no entry for it: read it with load(path)", UserWarning, stacklevel=2)
 
     return save_as_table
 
 
-def _write(writer: Any) -> None:
+def _write(writer: Any, options: dict[str, str]) -> None:
     asked = _asked(writer)
     if asked.layout is not None:
         instead = {"bucketBy": "partitionBy", "clusterBy": "deltic.create(cluster_by=...) before the first write"}
@@ -215,13 +215,13 @@ def _write(writer: Any) -> None:
     if mode is None:
         listed = "append, overwrite, error, errorifexists and ignore"
         raise InvalidInputError(f"there is no save mode {asked.mode!r}; there are {listed}")
-    arguments = write_arguments(asked.options)
+    arguments = write_arguments(options)
     if asked.partition_by is not None:
         if "partition_by" in arguments:
             raise InvalidInputError("option 'partition_by' and .partitionBy() both say the same thing: give one")
         arguments["partition_by"] = asked.partition_by
-    storage = storage_options(asked.options)
-    write(_frame(writer), location(asked.options), mode, storage_options=storage or None, **arguments)  # type: ignore[arg-type]
+    storage = storage_options(options)
+    write(_frame(writer), location(options), mode, storage_options=storage or None, **arguments)  # type: ignore[arg-type]
 
 
 def _frame(writer: Any) -> DataFrame:

@@ -7,8 +7,9 @@ Proved by `tests/spark/test_options.py`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -33,6 +34,8 @@ NO_CATALOG = (
 _OF_A_CATALOG = {"provider", "owner", "location", "external"}
 """What Spark adds to the options, when it asks for the columns of a table that it is about to put into its catalog."""
 _STORAGE = "storage."
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([01]?[0-9])(?::([0-5]?[0-9])(?::([0-5][0-9]))?)?")
+"""Time zones that are offsets, as Spark takes them."""
 
 Parse: TypeAlias = Callable[[str, str], Any]
 """From an option's text, and what to call it in a message, to an argument; None for one that says nothing."""
@@ -191,15 +194,27 @@ def _parsed(text: str, option: str) -> datetime:
     return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
 
 
+def _zone(zone: str) -> tzinfo:
+    """A session's time zone: one of the tz database, or an offset."""
+    if (offset := _OFFSET.fullmatch(zone)) is None:
+        return timezone.utc if zone == "Z" else ZoneInfo(zone)
+    hours, minutes, seconds = (int(part or 0) for part in offset.group(2, 3, 4))
+    length = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return timezone(-length if offset[1] == "-" else length)
+
+
 def in_zone(text: str, option: str, zone: str) -> str:
     """A time with an offset from UTC: its own, or that of a time zone, as Spark names it."""
     moment = _parsed(text, option)
     if moment.tzinfo is not None:
         return text
     try:
-        return moment.replace(tzinfo=ZoneInfo(zone)).isoformat()
+        return moment.replace(tzinfo=_zone(zone)).isoformat()
     except (KeyError, ValueError, OSError):
-        told = f"{option} has no offset from UTC, and the session's time zone {zone!r} is not one of the tz database"
+        told = (
+            f"{option} has no offset from UTC, and the session's time zone {zone!r} is no offset either and not one of "
+            "the tz database"
+        )
         raise InvalidInputError(f"{told}: write it like '2026-03-01T12:00:00Z'") from None
 
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from deltic.dml import Assigned
-from deltic.errors import InvalidInputError
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
-from deltic.spark.types import to_arrow
+from deltic.spark.schema import nullable
+from deltic.spark.types import CHAR_VARCHAR, has_char, to_arrow
 from deltic.table import Table
 from deltic.transaction import Commit
 
@@ -94,25 +95,33 @@ def merge(
 
 
 class _Collected:
-    """Rows that Spark computes when they are asked for."""
+    """Rows that Spark computes when they are asked for, with the metadata of their columns."""
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
         self._frame = frame
+        self._schema = schema
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         rows: pa.Table = self._frame.toArrow()
-        return rows.__arrow_c_stream__(requested_schema)
+        return rows.cast(self._schema).__arrow_c_stream__(requested_schema)
 
 
 def source_rows(source: DataFrame) -> Any:
     """The rows of a DataFrame as data for the core, computed when they are read.
 
-    Raises what `write` raises for columns of types that deltic does not write.
+    Raises what `write` raises for columns of types that deltic does not write, and `UnsupportedFeatureError` for those
+    of type CHAR, which Spark pads with blanks when it reads them: no string of the table would be equal to theirs.
     """
     if not hasattr(source, "toArrow"):
         raise InvalidInputError(f"source must be a Spark DataFrame, not {type(source).__name__}")
-    to_arrow(source.schema, voids=True)
-    return _Collected(source)
+    schema = to_arrow(nullable(source.schema), voids=True)
+    for column in schema:
+        declared = (column.metadata or {}).get(CHAR_VARCHAR.encode(), b"").decode()
+        if has_char(declared):
+            told = f"the source's column `{column.name}` is of type {declared}, whose values Spark pads with blanks"
+            hint = f"take them away, as by source.withColumn({column.name!r}, F.rtrim({column.name!r}))"
+            raise UnsupportedFeatureError(f"{told}, and deltic compares and stores strings as they are: {hint}")
+    return _Collected(source, schema)
 
 
 def _check(spark: Any) -> None:

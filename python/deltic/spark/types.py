@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.snapshot import Snapshot
 
-__all__ = ["CHANGE_COLUMNS", "ROW_TRACKING", "to_arrow", "to_spark", "without_chars"]
+__all__ = ["CHANGE_COLUMNS", "CHAR_VARCHAR", "ROW_TRACKING", "has_char", "to_arrow", "to_spark", "without_chars"]
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
@@ -212,6 +212,11 @@ def to_spark(snapshot: Snapshot, names: Sequence[str]) -> StructType:
     return StructType([ids.get(name) or _spark_field(table[name], "") for name in names])
 
 
+def has_char(declared: str) -> bool:
+    """Whether what a column is declared as has a CHAR, at whatever depth."""
+    return _CHAR.search(declared) is not None
+
+
 def without_chars(schema: StructType) -> StructType:
     """The schema with its CHAR columns as STRING.
 
@@ -220,7 +225,7 @@ def without_chars(schema: StructType) -> StructType:
     fields = []
     for field in schema.fields:
         kept = dict(field.metadata or {})
-        if _CHAR.search(kept.get(CHAR_VARCHAR, "")):
+        if has_char(kept.get(CHAR_VARCHAR, "")):
             del kept[CHAR_VARCHAR]
         fields.append(StructField(field.name, field.dataType, field.nullable, kept))
     return StructType(fields)

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from deltic import _deltic
-from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, columns_of, flag, whole
+from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, flag, several, whole
 from deltic.errors import DelticError
 from deltic.spark.location import shared
 from deltic.spark.schema import nullable
@@ -162,7 +162,7 @@ def write(
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
     """Those of the table as it will be; the arguments were checked against the table."""
     if partition_by is not None:
-        return columns_of(partition_by, "partition_by")
+        return several(partition_by, "partition_by")
     return table.snapshot().partition_columns if table.exists() else []
 
 

@@ -1,0 +1,174 @@
+"""Values that UPDATE and MERGE give to columns are stored or refused, never NULL; a merge after a failure goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from changed_rows import COPIES_AND_VECTORS
+
+import deltic
+from deltic import InvalidInputError, Table
+
+ON = "source.id = target.id"
+
+SHAPES: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "plain": lambda values: values,
+    "list": lambda values: pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), values),
+    "struct": lambda values: pa.StructArray.from_arrays([values], ["f"]),
+    "map": lambda values: pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["k"]), values),
+    "deep": lambda values: SHAPES["list"](SHAPES["struct"](values)),
+}
+
+BYTE, CENTS = pa.array([1], pa.int8()), pa.array([Decimal("1.50")], pa.decimal128(5, 2))
+DAY, LOCAL = pa.array([date(2026, 1, 1)]), pa.array([datetime(2026, 1, 1)], pa.timestamp("us"))
+INSTANT = pa.array([datetime(2026, 1, 1, tzinfo=timezone.utc)], pa.timestamp("us", "UTC"))
+TEXT = pa.array(["a"])
+
+UNFIT: dict[str, tuple[pa.Array, pa.Array]] = {
+    "byte from long": (BYTE, pa.array([300])),
+    "byte from double": (BYTE, pa.array([1e300])),
+    "byte from text": (BYTE, pa.array(["x"])),
+    "decimal from long": (CENTS, pa.array([2**40])),
+    "decimal from decimal": (CENTS, pa.array([Decimal("12345.5")])),
+    "decimal from NaN": (CENTS, pa.array([float("nan")])),
+    "date from text": (DAY, pa.array(["2026-02-30"])),
+    "local from seconds": (LOCAL, pa.array([2**60], pa.timestamp("s"))),
+    "local from nanoseconds": (LOCAL, pa.array([1], pa.timestamp("ns"))),
+    "instant from milliseconds": (INSTANT, pa.array([2**62], pa.timestamp("ms", "UTC"))),
+    "text from bytes": (TEXT, pa.array([b"\xff\xfe"])),
+}
+
+
+def held(uri: str, values: pa.Array, properties: dict[str, str]) -> Table:
+    deltic.write(uri, pa.table({"id": [1], "v": values}), properties=properties)
+    return Table(uri)
+
+
+def changes(table: Table, value: pa.Array) -> dict[str, Callable[[], Any]]:
+    """The ways to give a column a value."""
+    source = pa.table({"id": [1], "v": value})
+    new = pa.table({"id": [2], "v": value})
+    return {
+        "update": lambda: table.update({"v": deltic.lit(value[0])}, "id = 1"),
+        "set": lambda: table.merge(source, ON).when_matched_update({"v": "source.v"}).execute(),
+        "set literal": lambda: table.merge(source, ON).when_matched_update({"v": deltic.lit(value[0])}).execute(),
+        "set all": lambda: table.merge(source, ON).when_matched_update_all().execute(),
+        "insert": lambda: table.merge(new, ON).when_not_matched_insert({"id": "id", "v": "source.v"}).execute(),
+        "insert all": lambda: table.merge(new, ON).when_not_matched_insert_all().execute(),
+        "set where none matched": lambda: (
+            table.merge(new, ON).when_not_matched_by_source_update({"v": deltic.lit(value[0])}).execute()
+        ),
+    }
+
+
+@COPIES_AND_VECTORS
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("case", UNFIT)
+def test_a_value_that_does_not_fit_is_refused_and_nothing_is_committed(
+    uri: str, case: str, shape: str, properties: dict[str, str]
+) -> None:
+    old, new = (SHAPES[shape](values) for values in UNFIT[case])
+    table = held(uri, old, properties)
+    before = table.scan().to_arrow()
+    for name, change in changes(table, new).items():
+        with pytest.raises(InvalidInputError, match="`v"):
+            change()
+        assert table.snapshot().version == 0, name
+    assert table.scan().to_arrow().equals(before)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (BYTE, pa.array([-128])),
+        (CENTS, pa.array([Decimal("-999.99")], pa.decimal128(38, 2))),
+        (LOCAL, pa.array([datetime(2026, 1, 2)], pa.timestamp("s"))),
+        (INSTANT, pa.array([datetime(2026, 1, 2, tzinfo=timezone.utc)], pa.timestamp("ns", "Europe/Berlin"))),
+        (DAY, pa.array([date(2026, 1, 2)], pa.date64())),
+        (TEXT, pa.array(["ü"], pa.large_string())),
+        (TEXT, pa.array(["ü"]).dictionary_encode()),
+    ],
+    ids=["byte", "decimal", "local", "instant", "date", "text", "dictionary"],
+)
+def test_a_value_that_fits_is_stored_whatever_its_arrow_type(
+    uri: str, old: pa.Array, new: pa.Array, shape: str
+) -> None:
+    table = held(uri, SHAPES[shape](old), {})
+    given = SHAPES[shape](new)
+    wanted = SHAPES[shape](new.cast(old.type)).to_pylist()[0]
+    for name, change in changes(table, given).items():
+        change()
+        found = table.scan().to_arrow().to_pylist()
+        assert wanted in [row["v"] for row in found], name
+        table.delete("true")
+        deltic.write(table, pa.table({"id": [1], "v": SHAPES[shape](old)}))
+
+
+def test_what_stands_below_a_null_struct_is_no_value(uri: str) -> None:
+    """Arrow has values of fields where the struct is NULL; 300 is none of a byte."""
+    hidden = pa.StructArray.from_arrays([pa.array([300])], ["f"], mask=pa.array([True]))
+    table = held(uri, SHAPES["struct"](BYTE), {})
+    changes(table, hidden)["set all"]()
+    changes(table, hidden)["insert all"]()
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": None}, {"id": 2, "v": None}]
+    # Read in a predicate, it is NULL too.
+    assert table.scan(filter="v.f IS NULL").count() == 2
+
+
+def test_a_clause_that_was_refused_leaves_nothing_of_itself(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2], "v": ["a", "b"], "w": ["c", "d"]}))
+    table = Table(uri)
+    merge = table.merge(pa.table({"id": [1, 9]}), ON)
+    wrong = {"v": deltic.lit("wrong"), "w": deltic.lit("wrong")}
+    for refused in (
+        lambda: merge.when_matched_update(wrong, 3),  # type: ignore[arg-type]
+        lambda: merge.when_matched_update({"v": deltic.lit("wrong"), "w": 3}),  # type: ignore[dict-item]
+        lambda: merge.when_matched_update_all(except_columns=3),  # type: ignore[arg-type]
+        lambda: merge.when_not_matched_insert(wrong, ["id = 9"]),  # type: ignore[arg-type]
+        lambda: merge.when_not_matched_by_source_update(wrong, False),  # type: ignore[arg-type]
+        lambda: merge.when_matched_delete(3),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInputError):
+            refused()
+        assert repr(merge).endswith("clauses=[])")
+    merge.when_matched_update({"v": deltic.lit("matched")})
+    with pytest.raises(InvalidInputError):
+        merge.when_not_matched_insert(wrong, 3)  # type: ignore[arg-type]
+    merge.when_not_matched_insert({"id": "id", "w": deltic.lit("new")})
+    merge.when_not_matched_by_source_update({"w": deltic.lit("alone"), "v": deltic.lit(None)}).execute()
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "v": "matched", "w": "c"},
+        {"id": 2, "v": None, "w": "alone"},
+        {"id": 9, "v": None, "w": "new"},
+    ]
+
+
+def test_a_merge_can_be_executed_again_after_a_failure(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1], "v": [1]}))
+    table = Table(uri)
+    table.add_constraint("small", "v < 10")
+    source = pa.table({"id": [1, 2], "v": [20, 30]})
+    read = []
+
+    def batches() -> Any:
+        for batch in source.to_batches(1):
+            read.append(batch)
+            yield batch
+
+    merge = table.merge(batches(), ON).when_matched_update({"v": "source.v"}).when_not_matched_insert_all()
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match="CHECK constraint `small`"):
+            merge.execute()
+    assert table.snapshot().version == 1
+    table.drop_constraint("small")
+    assert merge.execute().version == 3
+    assert table.scan().to_arrow().sort_by("id").equals(source)
+    assert len(read) == source.num_rows, "the source is read once"
+    with pytest.raises(InvalidInputError, match="executed already"):
+        merge.execute()
