@@ -41,6 +41,7 @@ from deltic.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from deltic.file_layout import Layout
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
@@ -78,6 +79,7 @@ __all__ = [
     "Detail",
     "Finding",
     "InvalidInputError",
+    "Layout",
     "Literal",
     "Merge",
     "MetadataChangedError",

@@ -1,5 +1,5 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files
-and `vacuum` deletes old ones.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout` and `check` look at it, `optimize`
+rewrites files and `vacuum` deletes old ones.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -21,6 +21,7 @@ from deltic import _deltic
 from deltic.arguments import whole
 from deltic.display import printable, size
 from deltic.errors import DelticError, InvalidInputError
+from deltic.file_layout import SMALL_FILE
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 
@@ -161,6 +162,22 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _layout(arguments: argparse.Namespace) -> int:
+    layout = _table(arguments).layout(arguments.columns, small_file_size=arguments.small_file_size)
+    if arguments.json:
+        try:
+            _json(layout.to_dict())
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            raise InvalidInputError(f"a partition value has no JSON form: {error}") from error
+        return 0
+    for name, value in layout.lines():
+        _line(f"{name:<24} {value}")
+    print()
+    for label, _, shown in layout.sizes():
+        _line(f"  {label:<22} {shown}")
+    return 0
+
+
 def _check(arguments: argparse.Namespace) -> int:
     found = _table(arguments).check(arguments.version, files=arguments.files)
     if arguments.json:
@@ -272,6 +289,11 @@ def _parser() -> argparse.ArgumentParser:
     history.add_argument("--all", action="store_true", help="all commits that the log still has")
     plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
     plan.add_argument("filter", nargs="?", help=_FILTER)
+    layout = command("layout", _layout, "how the files lie: sizes, what queries skip, partitions", of_version=False)
+    layout.add_argument("--columns", type=_columns, metavar="A,B", help="only the skipping of these columns")
+    layout.add_argument(
+        "--small-file-size", type=int, default=SMALL_FILE, metavar="BYTES", help="below which a file is small"
+    )
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     optimize = command(
@@ -311,7 +333,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check, optimize or vacuum")
+            parser.error("a command is needed: show, files, history, plan, layout, check, optimize or vacuum")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

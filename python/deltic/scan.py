@@ -140,7 +140,11 @@ class Plan:
         partition values, left out when the table has no partitions) and `deleted_rows`, by the deletion vector (null
         where the file has none).
         """
-        return reader(self._core.to_arrow()).read_all()
+        return self.to_reader().read_all()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Stream `tasks`: batches with one row for each file to read."""
+        return reader(self._core.to_arrow())
 
     def to_arrow(self) -> pa.Table:
         """Return `tasks`: one row for each file to read."""

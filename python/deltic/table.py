@@ -37,7 +37,7 @@ from deltic.display import html_table
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
-from deltic.maintained import Maintained
+from deltic.inspected import Inspected
 from deltic.merge_builder import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
@@ -46,7 +46,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Maintained):
+class Table(Alterable[Commit], Inspected):
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the

@@ -70,12 +70,13 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
-    {"arguments", "collections"},
+    {"arguments", "charts", "collections"},
     {"scan", "check", "detail", "dml", "maintenance", "vacuum_result", "write_options"},
     {"snapshot", "data"},
     {"alter", "merge_builder"},
     {"transaction"},
-    {"maintained"},
+    {"maintained", "file_layout"},
+    {"inspected"},
     {"table"},
     {"write", "cli", "tasks"},
     {"spark/types", "spark/location", "spark/options"},
