@@ -23,6 +23,7 @@ from typing import NoReturn as _NoReturn
 from deltic.alter import field
 from deltic.check import Check, Finding
 from deltic.detail import Detail
+from deltic.difference import ColumnChange, Diff
 from deltic.dml import Literal, Preview, lit
 from deltic.errors import (
     CommitConflictError,
@@ -68,6 +69,7 @@ if not _TYPE_CHECKING:  # or every name would be right to a type checker
 __all__ = [
     "Changes",
     "Check",
+    "ColumnChange",
     "Commit",
     "CommitConflictError",
     "ConcurrentAppendError",
@@ -77,6 +79,7 @@ __all__ = [
     "CorruptTableError",
     "DelticError",
     "Detail",
+    "Diff",
     "Finding",
     "InvalidInputError",
     "Layout",

@@ -1,5 +1,5 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout` and `check` look at it, `optimize`
-rewrites files and `vacuum` deletes old ones.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff` and `check` look at it,
+`optimize` rewrites files and `vacuum` deletes old ones.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -120,7 +120,7 @@ def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(batch.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise InvalidInputError(f"a partition value has no JSON form: {error}") from error
+        raise InvalidInputError(f"a value has no JSON form: {error}") from error
 
 
 def _history(arguments: argparse.Namespace) -> int:
@@ -176,6 +176,25 @@ def _layout(arguments: argparse.Namespace) -> int:
     for label, _, shown in layout.sizes():
         _line(f"  {label:<22} {shown}")
     return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    diff = _table(arguments).diff(arguments.from_version, arguments.to_version, arguments.rows)
+    if arguments.json:
+        _json(diff.to_dict())
+    else:
+        for name, value in diff.lines():
+            _line(f"{name:<24} {value}" if name else value)
+    for batch in () if diff.rows is None else diff.rows.to_batches(1000):
+        for row in _plain(batch):
+            if arguments.json:
+                _json(row)
+            else:
+                _line(f"{_SIGNS[row.pop('_change_type')]} {row}")
+    return 0
+
+
+_SIGNS = {"insert": "+", "delete": "-", "update_preimage": "<", "update_postimage": ">"}
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -294,6 +313,10 @@ def _parser() -> argparse.ArgumentParser:
     layout.add_argument(
         "--small-file-size", type=int, default=SMALL_FILE, metavar="BYTES", help="below which a file is small"
     )
+    diff = command("diff", _diff, "what differs between two versions", of_version=False)
+    diff.add_argument("from_version", type=int, metavar="FROM", help="the version to compare with")
+    diff.add_argument("to_version", type=int, metavar="TO", nargs="?", help="the latest if not given")
+    diff.add_argument("--rows", action="store_true", help="also the rows, each on a line of its own")
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     optimize = command(
@@ -333,7 +356,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, layout, check, optimize or vacuum")
+            parser.error("a command is needed: show, files, history, plan, layout, diff, check, optimize or vacuum")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

@@ -250,7 +250,7 @@ def skipped(column: dict[str, Any], num_files: int) -> str:
 
 def partition_labels(partitions: pa.Table) -> list[str]:
     """The values of each `partition` as they stand in a path."""
-    found = pa.chunked_array([[""] * partitions.num_rows])
+    found = pa.chunked_array([pa.array([""] * partitions.num_rows, pa.string())])
     names = [field.name for field in partitions.schema.field("partition").type]
     for name, values in zip(names, partitions.select(["partition"]).flatten().columns, strict=True):
         found = pc.binary_join_element_wise(found, f"{name}=", _shown(values), "")

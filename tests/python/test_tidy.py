@@ -70,12 +70,13 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
-    {"arguments", "charts", "collections"},
+    {"arguments", "charts", "collections", "row_keys"},
     {"scan", "check", "detail", "dml", "maintenance", "vacuum_result", "write_options"},
     {"snapshot", "data"},
     {"alter", "merge_builder"},
     {"transaction"},
-    {"maintained", "file_layout"},
+    {"maintained", "file_layout", "row_difference"},
+    {"difference"},
     {"inspected"},
     {"table"},
     {"write", "cli", "tasks"},
