@@ -1,5 +1,5 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff` and `check` look at it,
-`optimize` rewrites files and `vacuum` deletes old ones.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check`
+look at it, `optimize` rewrites files and `vacuum` deletes old ones.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -197,6 +197,16 @@ def _diff(arguments: argparse.Namespace) -> int:
 _SIGNS = {"insert": "+", "delete": "-", "update_preimage": "<", "update_postimage": ">"}
 
 
+def _report(arguments: argparse.Namespace) -> int:
+    mode = None if arguments.vacuum == "none" else arguments.vacuum
+    path = _table(arguments).report(arguments.output, vacuum=mode)
+    if arguments.json:
+        _json({"path": str(path), "bytes": path.stat().st_size})
+    else:
+        _line(str(path))
+    return 0
+
+
 def _check(arguments: argparse.Namespace) -> int:
     found = _table(arguments).check(arguments.version, files=arguments.files)
     if arguments.json:
@@ -317,6 +327,14 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("from_version", type=int, metavar="FROM", help="the version to compare with")
     diff.add_argument("to_version", type=int, metavar="TO", nargs="?", help="the latest if not given")
     diff.add_argument("--rows", action="store_true", help="also the rows, each on a line of its own")
+    report = command("report", _report, "a page of HTML about the table", of_version=False)
+    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="report.html if not given")
+    report.add_argument(
+        "--vacuum",
+        choices=["full", "lite", "none"],
+        default="full",
+        help="what VACUUM would do by a listing (full), by the log (lite), or not at all",
+    )
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     optimize = command(
@@ -356,7 +374,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, layout, diff, check, optimize or vacuum")
+            parser.error(
+                "a command is needed: show, files, history, plan, layout, diff, report, check, optimize or vacuum"
+            )
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

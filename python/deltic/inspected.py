@@ -1,20 +1,27 @@
-"""What looks at a table and changes nothing: how its files lie, what differs between two versions, a page of both."""
+"""What looks at a table and changes nothing: how its files lie, what differs between two versions, a page of it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import Time, flag, names, whole
+from deltic.check import Check
 from deltic.difference import Diff
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.file_layout import SMALL_FILE, Layout
 from deltic.maintained import Maintained
 from deltic.maintenance import OptimizeResult
+from deltic.report_page import COMMITS, Facts, page
 from deltic.scan import reader
 from deltic.snapshot import Snapshot
+from deltic.vacuum_result import VacuumMode, VacuumResult
 
 __all__ = ["Inspected"]
 
@@ -24,6 +31,14 @@ class Inspected(Maintained):
 
     def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot:
         """Open a version: see `Table`."""
+        raise NotImplementedError
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return the commits: see `Table`."""
+        raise NotImplementedError
+
+    def check(self, version: int | None = None, *, files: bool = False) -> Check:
+        """Compare what the table records twice: see `Table`."""
         raise NotImplementedError
 
     def layout(self, columns: Sequence[str] | None = None, *, small_file_size: int = SMALL_FILE) -> Layout:
@@ -104,3 +119,52 @@ class Inspected(Maintained):
             return reader(_deltic.read_task_group(self._core.uri, self._core.storage_options, group, None))
 
         return Diff.of(before, after, read if compares_rows else None)
+
+    def report(self, path: str | os.PathLike[str], *, vacuum: VacuumMode | None = "full") -> Path:
+        """Write a page of HTML about the latest version, and return where it is.
+
+        On it are what the table is and how healthy, its history, file sizes, what queries skip, partitions, deletion
+        vectors, and what OPTIMIZE and VACUUM would do. The page stands alone: no script, no network. It is light or
+        dark as the reader's browser is.
+
+        Arguments:
+            path: The file to write; one that is there is replaced.
+            vacuum: How to find out what VACUUM would do: `"full"` lists the table's folder, `"lite"` asks the log;
+                None leaves it out.
+
+        Raises what `layout` and `vacuum` raise, and `InvalidInputError` where the file cannot be written.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = deltic.write(folder + "/readings", pa.table({"day": [1, 2], "value": [3, 4]}))
+        >>> deltic.Table(folder + "/readings").report(folder + "/report.html").name
+        'report.html'
+        """
+        if vacuum not in ("full", "lite", None):
+            raise InvalidInputError(f'vacuum must be "full", "lite" or None, not {vacuum!r}')
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+            raise InvalidInputError(f"path must be a path, not {type(path).__name__}")
+        snapshot = self.snapshot()
+        facts = Facts(
+            detail=snapshot.detail(),
+            schema=snapshot.schema,
+            layout=self.layout(),
+            check=self.check(snapshot.version),
+            history=self.history(COMMITS),
+            vacuum=None if vacuum is None else self._vacuum_preview(vacuum),
+            made=datetime.now(timezone.utc),
+        )
+        where = Path(path)
+        try:
+            where.write_text(page(facts), encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(f"the report cannot be written: {error}") from error
+        return where
+
+    def _vacuum_preview(self, mode: VacuumMode) -> VacuumResult | str:
+        try:
+            return self.vacuum(mode=mode, dry_run=True)
+        except (UnsupportedFeatureError, InvalidInputError) as error:
+            # A lite vacuum needs commits that log cleanup may have removed.
+            return str(error)

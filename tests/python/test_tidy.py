@@ -76,7 +76,7 @@ PYTHON: list[set[str]] = [
     {"alter", "merge_builder"},
     {"transaction"},
     {"maintained", "file_layout", "row_difference"},
-    {"difference"},
+    {"difference", "report_page"},
     {"inspected"},
     {"table"},
     {"write", "cli", "tasks"},
