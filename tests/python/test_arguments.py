@@ -279,6 +279,12 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "dry_run": True,
         },
     ),
+    "Table.layout": (lambda t, a: t.layout(**a), {"columns": ["a"], "small_file_size": 10}),
+    "Table.diff": (
+        lambda t, a: t.diff(**{"from_version": 0, **a}),
+        {"from_version": 0, "to_version": 0, "rows": True},
+    ),
+    "Table.report": (lambda t, a: t.report(**{"path": "report.html", **a}), {"path": Path("report.html")}),
     "Table.update": (
         lambda t, a: t.update(**{"set": {"a": "a + 1"}, "app_id": "u", "app_version": 1, **a}),
         {
