@@ -42,6 +42,7 @@ from deltic.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from deltic.explanation import Explanation
 from deltic.file_layout import Layout
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
@@ -80,6 +81,7 @@ __all__ = [
     "DelticError",
     "Detail",
     "Diff",
+    "Explanation",
     "Finding",
     "InvalidInputError",
     "Layout",

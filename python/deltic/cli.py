@@ -154,11 +154,18 @@ def _plan(arguments: argparse.Namespace) -> int:
                 "skipped": plan.skipped,
             }
         )
-        return 0
-    print(f"reads    {plan.files_kept:,} of {plan.files_total:,} files")
-    print(f"         {size(plan.bytes_kept)} of {size(plan.bytes_total)}")
-    for reason, files in plan.skipped.items():
-        print(f"skipped  {files:,} files by {reason}")
+    else:
+        print(f"reads    {plan.files_kept:,} of {plan.files_total:,} files")
+        print(f"         {size(plan.bytes_kept)} of {size(plan.bytes_total)}")
+        for reason, files in plan.skipped.items():
+            print(f"skipped  {files:,} files by {reason}")
+    explained = plan.explain(files=True).files if arguments.files else None
+    for batch in () if explained is None else explained.to_batches(1000):
+        for row in _plain(batch):
+            if arguments.json:
+                _json(row)
+            else:
+                _line(f"{'reads' if row['kept'] else 'skips':<7}{row['size']:>14,}  {row['path']}")
     return 0
 
 
@@ -318,6 +325,7 @@ def _parser() -> argparse.ArgumentParser:
     history.add_argument("--all", action="store_true", help="all commits that the log still has")
     plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
     plan.add_argument("filter", nargs="?", help=_FILTER)
+    plan.add_argument("--files", action="store_true", help="each file too, and whether it is read")
     layout = command("layout", _layout, "how the files lie: sizes, what queries skip, partitions", of_version=False)
     layout.add_argument("--columns", type=_columns, metavar="A,B", help="only the skipping of these columns")
     layout.add_argument(

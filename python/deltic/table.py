@@ -32,6 +32,7 @@ from deltic.arguments import (
     whole,
 )
 from deltic.check import Check
+from deltic.commit_history import History
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.dml import Assigned, Preview, assignments
@@ -187,7 +188,7 @@ class Table(Alterable[Commit], Inspected):
         At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the
         version. Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
         """
-        return [dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit"))]
+        return History(dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit")))
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
         """Compare what the table records twice about the latest or a given version, and return the differences.

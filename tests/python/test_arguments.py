@@ -204,6 +204,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     "Snapshot.files": (lambda t, a: t.snapshot().files(**a).read_all(), {"filter": "a = 1"}),
     "Snapshot.plan": (lambda t, a: t.snapshot().plan(**a), {"columns": ["a"], "filter": "a = 1"}),
     "Snapshot.scan": (lambda t, a: t.snapshot().scan(**a), {"columns": ["a"], "filter": "a = 1"}),
+    "Plan.explain": (lambda t, a: t.plan().explain(**a), {"files": True}),
     "Plan.task_groups": (lambda t, a: t.plan().task_groups(**a), {"n": 2}),
     "Scan.to_reader": (lambda t, a: t.scan().to_reader(**a).read_all(), {"batch_size": 1}),
     "Scan.limit": (lambda t, a: t.scan().limit(**a).to_arrow(), {"n": 1}),

@@ -70,7 +70,7 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
-    {"arguments", "charts", "collections", "row_keys"},
+    {"arguments", "charts", "collections", "commit_history", "explanation", "row_keys"},
     {"scan", "check", "detail", "dml", "maintenance", "vacuum_result", "write_options"},
     {"snapshot", "data"},
     {"alter", "merge_builder"},
