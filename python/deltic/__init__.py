@@ -24,6 +24,7 @@ from deltic.alter import field
 from deltic.check import Check, Finding
 from deltic.conversion import ConvertResult, convert
 from deltic.detail import Detail
+from deltic.difference import ColumnChange, Diff
 from deltic.dml import Literal, Preview, lit
 from deltic.errors import (
     CommitConflictError,
@@ -42,6 +43,8 @@ from deltic.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from deltic.explanation import Explanation
+from deltic.file_layout import Layout
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
@@ -68,6 +71,7 @@ if not _TYPE_CHECKING:  # or every name would be right to a type checker
 __all__ = [
     "Changes",
     "Check",
+    "ColumnChange",
     "Commit",
     "CommitConflictError",
     "ConcurrentAppendError",
@@ -78,8 +82,11 @@ __all__ = [
     "CorruptTableError",
     "DelticError",
     "Detail",
+    "Diff",
+    "Explanation",
     "Finding",
     "InvalidInputError",
+    "Layout",
     "Literal",
     "Merge",
     "MetadataChangedError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from deltic.display import printable
+from deltic.display import html_rows, printable
 
 __all__ = ["Check", "Finding"]
 
@@ -47,3 +47,8 @@ class Check:
         head = f"Check(version={self.version}, ok={self.ok}"
         lines = [f"\n  {finding}" for finding in self.findings]
         return f"{head}, findings={len(lines)}){''.join(lines)}" if lines else f"{head})"
+
+    def _repr_html_(self) -> str:
+        title = f"Check of version {self.version}: {'nothing differs' if self.ok else 'something differs'}"
+        rows = [(finding.kind, finding.path or "", finding.message) for finding in self.findings]
+        return html_rows(title, ("kind", "file", "difference"), rows)

@@ -1,5 +1,5 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files,
-`vacuum` deletes old ones and `convert` makes a table of Parquet files.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` look at it,
+`optimize` rewrites files, `vacuum` deletes old ones and `convert` makes a table of Parquet files.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -22,6 +22,7 @@ from deltic.arguments import whole
 from deltic.conversion import convert
 from deltic.display import printable, size
 from deltic.errors import DelticError, InvalidInputError
+from deltic.file_layout import SMALL_FILE
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 
@@ -120,7 +121,7 @@ def _plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(batch.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise InvalidInputError(f"a partition value has no JSON form: {error}") from error
+        raise InvalidInputError(f"a value has no JSON form: {error}") from error
 
 
 def _history(arguments: argparse.Namespace) -> int:
@@ -154,11 +155,63 @@ def _plan(arguments: argparse.Namespace) -> int:
                 "skipped": plan.skipped,
             }
         )
+    else:
+        print(f"reads    {plan.files_kept:,} of {plan.files_total:,} files")
+        print(f"         {size(plan.bytes_kept)} of {size(plan.bytes_total)}")
+        for reason, files in plan.skipped.items():
+            print(f"skipped  {files:,} files by {reason}")
+    explained = plan.explain(files=True).files if arguments.files else None
+    for batch in () if explained is None else explained.to_batches(1000):
+        for row in _plain(batch):
+            if arguments.json:
+                _json(row)
+            else:
+                _line(f"{'reads' if row['kept'] else 'skips':<7}{row['size']:>14,}  {row['path']}")
+    return 0
+
+
+def _layout(arguments: argparse.Namespace) -> int:
+    layout = _table(arguments).layout(arguments.columns, small_file_size=arguments.small_file_size)
+    if arguments.json:
+        try:
+            _json(layout.to_dict())
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            raise InvalidInputError(f"a partition value has no JSON form: {error}") from error
         return 0
-    print(f"reads    {plan.files_kept:,} of {plan.files_total:,} files")
-    print(f"         {size(plan.bytes_kept)} of {size(plan.bytes_total)}")
-    for reason, files in plan.skipped.items():
-        print(f"skipped  {files:,} files by {reason}")
+    for name, value in layout.lines():
+        _line(f"{name:<24} {value}")
+    print()
+    for label, _, shown in layout.sizes():
+        _line(f"  {label:<22} {shown}")
+    return 0
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    diff = _table(arguments).diff(arguments.from_version, arguments.to_version, arguments.rows)
+    if arguments.json:
+        _json(diff.to_dict())
+    else:
+        for name, value in diff.lines():
+            _line(f"{name:<24} {value}" if name else value)
+    for batch in () if diff.rows is None else diff.rows.to_batches(1000):
+        for row in _plain(batch):
+            if arguments.json:
+                _json(row)
+            else:
+                _line(f"{_SIGNS[row.pop('_change_type')]} {row}")
+    return 0
+
+
+_SIGNS = {"insert": "+", "delete": "-", "update_preimage": "<", "update_postimage": ">"}
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    mode = None if arguments.vacuum == "none" else arguments.vacuum
+    path = _table(arguments).report(arguments.output, vacuum=mode)
+    if arguments.json:
+        _json({"path": str(path), "bytes": path.stat().st_size})
+    else:
+        _line(str(path))
     return 0
 
 
@@ -292,6 +345,24 @@ def _parser() -> argparse.ArgumentParser:
     history.add_argument("--all", action="store_true", help="all commits that the log still has")
     plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
     plan.add_argument("filter", nargs="?", help=_FILTER)
+    plan.add_argument("--files", action="store_true", help="each file too, and whether it is read")
+    layout = command("layout", _layout, "how the files lie: sizes, what queries skip, partitions", of_version=False)
+    layout.add_argument("--columns", type=_columns, metavar="A,B", help="only the skipping of these columns")
+    layout.add_argument(
+        "--small-file-size", type=int, default=SMALL_FILE, metavar="BYTES", help="below which a file is small"
+    )
+    diff = command("diff", _diff, "what differs between two versions", of_version=False)
+    diff.add_argument("from_version", type=int, metavar="FROM", help="the version to compare with")
+    diff.add_argument("to_version", type=int, metavar="TO", nargs="?", help="the latest if not given")
+    diff.add_argument("--rows", action="store_true", help="also the rows, each on a line of its own")
+    report = command("report", _report, "a page of HTML about the table", of_version=False)
+    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="report.html if not given")
+    report.add_argument(
+        "--vacuum",
+        choices=["full", "lite", "none"],
+        default="full",
+        help="what VACUUM would do by a listing (full), by the log (lite), or not at all",
+    )
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     optimize = command(
@@ -347,7 +418,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check, optimize or vacuum")
+            parser.error(
+                "a command is needed: show, files, history, plan, layout, diff, report, check, optimize or vacuum"
+            )
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["a", "html_table", "printable", "size", "some"]
+__all__ = ["a", "html_rows", "html_table", "printable", "size", "some"]
 
 _MOST_SHOWN = 10
 
@@ -56,3 +56,13 @@ def html_table(title: str, rows: Iterable[tuple[object, object]]) -> str:
         for name, value in rows
     )
     return f"<div><strong>{escape(printable(title))}</strong><table>{cells}</table></div>"
+
+
+def html_rows(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A heading and a table with as many columns as `head` has names, escaped."""
+    names = "".join(f'<th style="text-align:left">{escape(printable(name))}</th>' for name in head)
+    cells = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{escape(printable(value))}</td>' for value in row) + "</tr>"
+        for row in rows
+    )
+    return f"<div><strong>{escape(printable(title))}</strong><table><tr>{names}</tr>{cells}</table></div>"

@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltic import _deltic
-from deltic.arguments import whole
+from deltic.arguments import flag, whole
 from deltic.display import html_table, size, some
+from deltic.explanation import Explanation
 from deltic.hints import SCANS, no_attribute
 
 if TYPE_CHECKING:
@@ -39,6 +41,14 @@ def reader(stream: _deltic.ArrowStream) -> pa.RecordBatchReader:
 
 class _Planner(Protocol):
     """A `Snapshot`, which stands above."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def uri(self) -> str: ...
+
+    def files(self) -> pa.RecordBatchReader: ...
 
     def plan(self, columns: list[str] | None, filter: str | None) -> Plan: ...
 
@@ -140,7 +150,11 @@ class Plan:
         partition values, left out when the table has no partitions) and `deleted_rows`, by the deletion vector (null
         where the file has none).
         """
-        return reader(self._core.to_arrow()).read_all()
+        return self.to_reader().read_all()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Stream `tasks`: batches with one row for each file to read."""
+        return reader(self._core.to_arrow())
 
     def to_arrow(self) -> pa.Table:
         """Return `tasks`: one row for each file to read."""
@@ -153,6 +167,37 @@ class Plan:
         that reaches the files. `deltic.spark.read` sends each one to a Spark task.
         """
         return self._core.task_groups(whole(n, "n") or 0)
+
+    def explain(self, files: bool = False) -> Explanation:
+        """Say what the query reads and what skips the rest; with `files` for each live file, in memory.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/flights"
+        >>> _ = deltic.write(uri, pa.table({"month": [7, 8], "distance": [2475, 733]}), partition_by=["month"])
+        >>> explained = deltic.Table(uri).plan(filter="month = 7").explain(files=True)
+        >>> explained.skipped, dict(explained.lines())["reads"]
+        ({'partition': 1, 'statistics': 0}, '1 of 2 files (50.0 %)')
+        >>> explained.files.select(["kept", "partition"]).sort_by("kept").to_pylist()
+        [{'kept': False, 'partition': {'month': 8}}, {'kept': True, 'partition': {'month': 7}}]
+        """
+        tasks, snapshot = self.tasks, self._query.snapshot
+        found = snapshot.files().read_all() if flag(files, "files") else None
+        if found is not None:
+            found = found.add_column(0, "kept", pc.is_in(found["path"], value_set=tasks["path"]))
+        return Explanation(
+            location=snapshot.uri,
+            version=snapshot.version,
+            filter=self._query.filter,
+            columns=self.schema.names,
+            files_total=self.files_total,
+            files_kept=self.files_kept,
+            bytes_total=self.bytes_total,
+            bytes_kept=self.bytes_kept,
+            skipped=self.skipped,
+            deleted_rows=pc.sum(tasks["deleted_rows"]).as_py() or 0,
+            files=found,
+        )
 
     def __reduce__(self) -> tuple[Callable[[Query], Plan], tuple[Query]]:
         return Query.plan, (self._query,)
@@ -370,3 +415,7 @@ class Changes(Rows):
 
     def __repr__(self) -> str:
         return f"Changes(columns={some(self.schema.names)}, versions={self.versions})"
+
+    def _repr_html_(self) -> str:
+        versions = f"{self.versions[0]} to {self.versions[-1]}" if self.versions else "none"
+        return html_table("Changes", [("versions", versions), *columns_of(self.schema)])

@@ -32,12 +32,13 @@ from deltic.arguments import (
     whole,
 )
 from deltic.check import Check
+from deltic.commit_history import History
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
-from deltic.maintained import Maintained
+from deltic.inspected import Inspected
 from deltic.merge_builder import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
@@ -46,7 +47,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Maintained):
+class Table(Alterable[Commit], Inspected):
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the
@@ -187,7 +188,7 @@ class Table(Alterable[Commit], Maintained):
         At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the
         version. Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
         """
-        return [dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit"))]
+        return History(dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit")))
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
         """Compare what the table records twice about the latest or a given version, and return the differences.

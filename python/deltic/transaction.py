@@ -20,6 +20,7 @@ from deltic.alter import Alterable, columns_of
 from deltic.arguments import condition, names, optional_string, properties_of, string
 from deltic.data import stream
 from deltic.detail import Detail
+from deltic.display import html_table
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.merge_builder import Merge, MergeStep, metrics_of
@@ -57,6 +58,13 @@ class Commit:
                 warnings.warn(f"after the commit of version {told['version']}: {failure}", RuntimeWarning, stacklevel=4)
         counts = {name: int(value) for name, value in metrics.items()}
         return cls(told["version"], told["attempts"], told["num_added_files"], counts)
+
+    def _repr_html_(self) -> str:
+        told = [("attempts", f"{self.attempts:,}"), ("files added", f"{self.num_added_files:,}")]
+        return html_table(
+            f"Commit of version {self.version}" if self.attempts else f"Nothing committed: version {self.version}",
+            [*told, *((name, f"{value:,}") for name, value in self.metrics.items())],
+        )
 
 
 class TransactionScan(TableRows):

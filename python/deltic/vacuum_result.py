@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltic.display import size
+from deltic.display import html_table, size
 from deltic.errors import InvalidInputError
 
 __all__ = ["VacuumMode", "VacuumResult", "inventory_of", "milliseconds"]
@@ -52,6 +52,10 @@ class VacuumResult:
     def __str__(self) -> str:
         verb = "would be deleted" if self.dry_run else "deleted"
         return f"{self.files_deleted:,} of {self.files_seen:,} files {verb} ({size(self.bytes_deleted)})"
+
+    def _repr_html_(self) -> str:
+        hours = f"{self.retention.total_seconds() / 3600:,.0f} hours"
+        return html_table("VACUUM" + (" (dry run)" if self.dry_run else ""), [("files", self), ("retention", hours)])
 
 
 def milliseconds(retention: timedelta | float | None) -> int | None:

@@ -204,6 +204,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     "Snapshot.files": (lambda t, a: t.snapshot().files(**a).read_all(), {"filter": "a = 1"}),
     "Snapshot.plan": (lambda t, a: t.snapshot().plan(**a), {"columns": ["a"], "filter": "a = 1"}),
     "Snapshot.scan": (lambda t, a: t.snapshot().scan(**a), {"columns": ["a"], "filter": "a = 1"}),
+    "Plan.explain": (lambda t, a: t.plan().explain(**a), {"files": True}),
     "Plan.task_groups": (lambda t, a: t.plan().task_groups(**a), {"n": 2}),
     "Scan.to_reader": (lambda t, a: t.scan().to_reader(**a).read_all(), {"batch_size": 1}),
     "Scan.limit": (lambda t, a: t.scan().limit(**a).to_arrow(), {"n": 1}),
@@ -279,6 +280,12 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "dry_run": True,
         },
     ),
+    "Table.layout": (lambda t, a: t.layout(**a), {"columns": ["a"], "small_file_size": 10}),
+    "Table.diff": (
+        lambda t, a: t.diff(**{"from_version": 0, **a}),
+        {"from_version": 0, "to_version": 0, "rows": True},
+    ),
+    "Table.report": (lambda t, a: t.report(**{"path": "report.html", **a}), {"path": Path("report.html")}),
     "Table.update": (
         lambda t, a: t.update(**{"set": {"a": "a + 1"}, "app_id": "u", "app_version": 1, **a}),
         {

@@ -72,6 +72,13 @@ def test_plan(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "2 of 3 files" in printed
     assert "1 files by partition" in printed
+    assert main(["plan", table, "month = 2", "--files"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("reads  ") == 3
+    assert printed.count("skips  ") == 1
+    assert main(["plan", table, "month = 2", "--files", "--json"]) == 0
+    summary, *files = lines(capsys)
+    assert summary["files_kept"] == sum(bool(file["kept"]) for file in files) == 2
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

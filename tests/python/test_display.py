@@ -71,11 +71,66 @@ def test_notebooks_get_tables(table: deltic.Table) -> None:
         (snapshot, table.uri, "version", "1", "partitioned by", "m", "int64"),
         (table.plan(filter="m = 1"), "filter", "m = 1", "1 of 3", "skipped by partition", "2"),
         (table.scan(columns=["v"], filter="v > 1"), "v > 1", "int64", "Scan of 3 files"),
+        (table.plan(filter="m = 1").explain(), "m = 1", "1 of 3 files (33.3 %)", "2 files by their partition values"),
+        (table.history(), "2 commits", "WRITE", "CREATE TABLE AS SELECT", "partitionBy"),
+        (table.check(), "nothing differs", "kind"),
+        (deltic.Check(1, False, (deltic.Finding("checksum", "a<b", None),)), "something differs", "checksum", "a<b"),
+        (table.vacuum(dry_run=True), "VACUUM (dry run)", "would be deleted", "168 hours"),
+        (deltic.Commit(7, 2, 3, {"numOutputRows": 4000}), "Commit of version 7", "numOutputRows", "4,000"),
+        (deltic.Commit(7, 0, 0), "Nothing committed: version 7"),
     ):
         page = Balanced(thing._repr_html_())
-        assert page.tags == {"div", "strong", "table", "tr", "th", "td"}
+        assert page.tags | {"td"} == {"div", "strong", "table", "tr", "th", "td"}
         for part in told:
             assert part in page.text
+
+
+def test_changes_are_shown_in_a_notebook(uri: str) -> None:
+    deltic.write(uri, pa.table({"v": [1]}), properties={"delta.enableChangeDataFeed": "true"})
+    page = Balanced(deltic.Table(uri).changes(0)._repr_html_())
+    for part in ("Changes", "0 to 0", "_change_type"):
+        assert part in page.text
+
+
+def test_a_history_is_a_list(table: deltic.Table) -> None:
+    history = table.history()
+    assert isinstance(history, list)
+    assert pickle.loads(pickle.dumps(history)) == history == list(history)
+    entry = {"version": 1, "timestamp": 1 << 60, "operation": ["<x>"], "operationParameters": [HOSTILE]}
+    page = type(history)([entry])._repr_html_()
+    assert page.isprintable()
+    assert "&lt;x&gt;" in page
+    assert f"{1 << 60} ms" in page
+
+
+def test_a_plan_is_explained(table: deltic.Table) -> None:
+    deltic.write(table, pa.table({"m": [1], "v": [50]}))
+    plan = table.plan(columns=["v"], filter="m = 1 AND v > 10")
+    explained = plan.explain()
+    assert explained.files is None
+    # One file of m = 1 has only 1 and 2 in v; two files have another m.
+    assert (explained.files_kept, explained.files_total) == (1, 4)
+    assert explained.skipped == plan.skipped == {"partition": 2, "statistics": 1}
+    assert (explained.bytes_kept, explained.bytes_total) == (plan.bytes_kept, plan.bytes_total)
+    assert explained.columns == ["v"]
+    told = repr(explained)
+    for part in ("m = 1 AND v > 10", "1 of 4 files (25.0 %)", "1 files by their statistics", "version 2"):
+        assert part in told
+    files = plan.explain(files=True).files
+    assert files is not None
+    assert [row["max"]["v"] for row in files.to_pylist() if row["kept"]] == [50]
+    assert sorted(row["partition"]["m"] for row in files.to_pylist() if not row["kept"]) == [1, 2, 3]
+    assert plan.explain(files=True).to_dict()["files"] == files.to_pylist()
+    with pytest.raises(deltic.InvalidInputError, match="files must be True or False"):
+        plan.explain(files=1)  # type: ignore[arg-type]
+
+
+def test_an_explanation_counts_deleted_rows(uri: str) -> None:
+    deltic.write(uri, pa.table({"v": [1, 2, 3]}), properties={"delta.enableDeletionVectors": "true"})
+    deltic.Table(uri).delete("v = 2")
+    explained = deltic.Table(uri).plan().explain()
+    assert explained.deleted_rows == 1
+    assert "1 rows that deletion vectors take out" in repr(explained)
 
 
 def test_showing_a_table_or_snapshot_asks_the_store_for_nothing(table: deltic.Table) -> None:
@@ -92,8 +147,8 @@ def test_names_of_others_are_escaped_wherever_they_are_shown(uri: str) -> None:
     deltic.write(uri, pa.table({name: [1]}))
     table = deltic.Table(uri)
     snapshot, scan = table.snapshot(), table.scan()
-    for thing in (table, snapshot, scan, scan.plan):
-        assert repr(thing).isprintable(), thing
+    for thing in (table, snapshot, scan, scan.plan, scan.plan.explain()):
+        assert all(line.isprintable() for line in repr(thing).split("\n")), thing
         page = thing._repr_html_()
         assert page.isprintable(), thing
         assert "<script>" not in page

@@ -13,7 +13,6 @@ mod civil;
 mod column;
 mod compare;
 mod evaluate;
-mod fold;
 mod functions;
 mod kernel;
 mod like;

@@ -11,19 +11,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow_buffer::BooleanBuffer;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_ord::partition::partition;
 use arrow_row::{RowConverter, SortField};
-use arrow_schema::{DataType as ArrowType, FieldRef, Fields, Schema};
-use arrow_select::nullif::nullif;
+use arrow_schema::{FieldRef, Fields, Schema};
 use arrow_select::take::{take, take_record_batch};
 use deltic_protocol::action::PartitionValues;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::{PrimitiveType, StructType};
+
+use super::input::partition_values::normalise;
 
 /// The partition values of a file: physical name and text of each partition column, in the table's order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -195,29 +193,6 @@ impl PartitionColumn {
         }
         Ok(text)
     }
-}
-
-/// The values as they will be read: those that are one partition are equal, and empty strings are null.
-pub(in crate::write) fn normalise(array: &ArrayRef) -> Result<ArrayRef> {
-    // Adding zero turns -0.0 into 0.0.
-    Ok(match array.data_type() {
-        ArrowType::Float32 => {
-            let same = |v: f32| if v.is_nan() { f32::NAN } else { v + 0.0 };
-            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(same)) as ArrayRef
-        }
-        ArrowType::Float64 => {
-            let same = |v: f64| if v.is_nan() { f64::NAN } else { v + 0.0 };
-            Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(same))
-        }
-        ArrowType::Utf8 => without_empty(array, array.as_string::<i32>().offsets().lengths())?,
-        ArrowType::Binary => without_empty(array, array.as_binary::<i32>().offsets().lengths())?,
-        _ => Arc::clone(array),
-    })
-}
-
-fn without_empty(array: &ArrayRef, lengths: impl Iterator<Item = usize>) -> Result<ArrayRef> {
-    let empty: BooleanBuffer = lengths.map(|length| length == 0).collect();
-    Ok(nullif(array, &BooleanArray::new(empty, None))?)
 }
 
 /// Positions of the runs that belong together, in order of appearance.

@@ -3,6 +3,7 @@
 
 mod call;
 mod coerce;
+mod fold;
 mod forms;
 
 use self::forms::{case, compare, is_in, is_null, limited, negate};

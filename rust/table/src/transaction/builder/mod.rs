@@ -32,6 +32,7 @@ use crate::write::plan::DataFile;
 
 mod added;
 pub(crate) mod change_files;
+mod failures;
 mod header;
 mod metadata_steps;
 mod metrics;
@@ -43,6 +44,8 @@ mod row_steps;
 pub(crate) mod rows;
 mod whole_files;
 mod write;
+
+use failures::{is_conflict, is_outdated, is_refused};
 
 pub(crate) use added::Own;
 pub use added::delete_written;
@@ -573,18 +576,6 @@ impl Transaction {
     }
 }
 
-/// Whether a failure proves that no commit names the files, nor ever will. One that was begun elsewhere may have been
-/// committed before, which only an answer that came after reading the log rules out.
-fn is_refused(failed: &Failed, travelled: bool) -> bool {
-    let Failed::Certainly(error) = failed else { return false };
-    !travelled || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
-}
-
-/// Whether another writer is in the way.
-fn is_conflict(failed: &Failed) -> bool {
-    matches!(failed, Failed::Certainly(error) if matches!(error.kind(), Kind::Conflict(_)))
-}
-
 fn check_writable((protocol, metadata): (&Protocol, &Metadata), shape: &TableShape) -> Result<()> {
     feature::check_writable(protocol, metadata, &shape.schema)
 }
@@ -593,15 +584,5 @@ async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot
     match latest {
         Some(known) => known.refresh().await,
         None => Snapshot::open(storage, None).await,
-    }
-}
-
-/// Whether a commit failed for what the table has become.
-fn is_outdated(failed: &Failed) -> bool {
-    match failed {
-        Failed::Certainly(error) => {
-            matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
-        }
-        Failed::Perhaps(_) => false,
     }
 }

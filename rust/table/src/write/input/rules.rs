@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conform::Conformer;
 use super::identity::is_given;
-use crate::write::partition::normalise;
+use super::partition_values::normalise;
 
 /// Rows that are checked at a time, so that what expressions compute stays small.
 const ROWS_AT_ONCE: usize = 64 * 1024;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType as ArrowType, Schema};
 
-use super::bound::{BoundExpression, Node, Typed};
-use super::evaluate::evaluate;
 use crate::error::Result;
+use crate::expression::bound::{BoundExpression, Node, Typed};
+use crate::expression::evaluate::evaluate;
 use crate::scalar::Scalar;
 
 impl BoundExpression {

@@ -1,0 +1,314 @@
+"""What differs between two versions of a table (`Diff`): schema, properties, protocol, files, and rows on demand.
+
+PROTOCOL.md: "Action Reconciliation", "Column Mapping".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltic.detail import Detail
+from deltic.display import html_table, printable, size
+from deltic.errors import InvalidInputError
+from deltic.file_layout import partition_labels
+from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, identity
+from deltic.snapshot import Snapshot
+
+__all__ = ["ColumnChange", "Diff"]
+
+ColumnChangeKind: TypeAlias = Literal["added", "dropped", "renamed", "retyped", "nullability"]
+
+_COUNTS = ("files_added", "files_removed", "files_changed", "bytes_added", "bytes_removed")
+_ROWS = ("rows_added", "rows_removed")
+_MOST_SHOWN = 20
+
+
+class ColumnChange(NamedTuple):
+    """One change of a column or of a field of a struct.
+
+    `kind`: "added", "dropped", "renamed", "retyped" or "nullability". `column`: its path in the later version, or in
+    the earlier one where it was dropped. `before` and `after`: paths of a renamed column, else types; None where it is
+    not there.
+    """
+
+    kind: ColumnChangeKind
+    column: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        told = {"added": self.after, "dropped": self.before}.get(self.kind, f"{self.before} → {self.after}")
+        return printable(f"{self.kind} {self.column}: {told}")
+
+
+@dataclass(frozen=True, repr=False)
+class Diff:
+    """What differs between two versions, made by `Table.diff`. Sizes are in bytes.
+
+    `before` and `after`: what the versions are (`Detail`). `columns`: what became of columns. `properties`: each that
+    differs, with its value before and after, None where it is not set. `metadata`: the same for `name`, `description`,
+    `id`, `partition_columns`, `clustering_columns`, `min_reader_version` and `min_writer_version`. `features_added` and
+    `features_dropped`: of the protocol.
+
+    `partitions`: for each partition (as in a path; of a table without partitions the whole) that has other files:
+    `files_added`, `files_removed`, `files_changed` (other rows of it are deleted), `bytes_added`, `bytes_removed`,
+    `rows_added` and `rows_removed`: rows of these files, those included that were merely written again, null where
+    statistics do not say. The sums are attributes of the same names.
+
+    `rows`: where they were asked for, the rows that differ: `_change_type` ("insert", "delete", "update_preimage",
+    "update_postimage"), the columns of the later version, and `_metadata.row_id` where both versions track rows; else
+    None.
+    """
+
+    before: Detail
+    after: Detail
+    columns: list[ColumnChange]
+    properties: dict[str, tuple[str | None, str | None]]
+    metadata: dict[str, tuple[Any, Any]]
+    features_added: list[str]
+    features_dropped: list[str]
+    partitions: pa.Table
+    rows: pa.Table | None
+
+    @classmethod
+    def of(cls, before: Snapshot, after: Snapshot, read: ReadGroup | None) -> Diff:
+        """Compare two versions; rows too if there is something that reads them."""
+        old, new = before.detail(), after.detail()
+        set_before, set_after = old.properties, new.properties
+        keys = sorted({*set_before, *set_after})
+        named = ("name", "description", "id", "partition_columns", "clustering_columns")
+        facts = {name: (getattr(old, name), getattr(new, name)) for name in (*named, *_PROTOCOL)}
+        return cls(
+            before=old,
+            after=new,
+            columns=list(_columns(list(before.schema), list(after.schema), "")),
+            properties={
+                key: (set_before.get(key), set_after.get(key))
+                for key in keys
+                if set_before.get(key) != set_after.get(key)
+            },
+            metadata={name: pair for name, pair in facts.items() if pair[0] != pair[1]},
+            features_added=[name for name in new.table_features if name not in old.table_features],
+            features_dropped=[name for name in old.table_features if name not in new.table_features],
+            partitions=_partitions(before, after),
+            rows=None if read is None else changed_rows(before, after, read),
+        )
+
+    @property
+    def from_version(self) -> int:
+        """The version that is compared with."""
+        return self.before.version
+
+    @property
+    def to_version(self) -> int:
+        """The version that is compared."""
+        return self.after.version
+
+    @property
+    def files_added(self) -> int:
+        """Files that only the later version has."""
+        return self._sum("files_added") or 0
+
+    @property
+    def files_removed(self) -> int:
+        """Files that only the earlier version has."""
+        return self._sum("files_removed") or 0
+
+    @property
+    def files_changed(self) -> int:
+        """Files of both versions of which another number of rows is deleted."""
+        return self._sum("files_changed") or 0
+
+    @property
+    def bytes_added(self) -> int:
+        """Bytes of the files that were added."""
+        return self._sum("bytes_added") or 0
+
+    @property
+    def bytes_removed(self) -> int:
+        """Bytes of the files that were removed."""
+        return self._sum("bytes_removed") or 0
+
+    @property
+    def rows_added(self) -> int | None:
+        """Rows that came with files; None where statistics do not say."""
+        return self._sum("rows_added")
+
+    @property
+    def rows_removed(self) -> int | None:
+        """Rows that went with files or are deleted in them; None where statistics do not say."""
+        return self._sum("rows_removed")
+
+    def _sum(self, name: str) -> int | None:
+        found = self.partitions[name]
+        return None if found.null_count else int(pc.sum(found).as_py() or 0)
+
+    def row_counts(self) -> dict[str, int]:
+        """How many rows of each `_change_type` differ; raises `InvalidInputError` where rows were not asked for."""
+        kinds = ("insert", "delete", "update_preimage", "update_postimage")
+        counted = self.to_arrow()[CHANGE_TYPE].value_counts().to_pylist()
+        found = {row["values"]: row["counts"] for row in counted}
+        return {kind: found.get(kind, 0) for kind in kinds}
+
+    def to_arrow(self) -> pa.Table:
+        """Return `rows`; raises `InvalidInputError` where they were not asked for."""
+        if self.rows is None:
+            raise InvalidInputError("rows were not compared: ask for them by `diff(..., rows=True)`")
+        return self.rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names, but for the rows, of which it has the counts."""
+        return {
+            "from_version": self.from_version,
+            "to_version": self.to_version,
+            "columns": [change._asdict() for change in self.columns],
+            "properties": {key: {"before": was, "after": now} for key, (was, now) in self.properties.items()},
+            "metadata": {key: {"before": was, "after": now} for key, (was, now) in self.metadata.items()},
+            "features_added": list(self.features_added),
+            "features_dropped": list(self.features_dropped),
+            **{name: self._sum(name) for name in (*_COUNTS, *_ROWS)},
+            "partitions": self.partitions.to_pylist(),
+            "rows": None if self.rows is None else self.row_counts(),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        told = [("column", str(change)) for change in self.columns[:_MOST_SHOWN]]
+        if len(self.columns) > _MOST_SHOWN:
+            told.append(("column", f"… {len(self.columns) - _MOST_SHOWN:,} more"))
+        told += [(f"property {key}", f"{was} → {now}") for key, (was, now) in self.properties.items()]
+        told += [(key, f"{was} → {now}") for key, (was, now) in self.metadata.items()]
+        told += [("feature", f"added {name}") for name in self.features_added]
+        told += [("feature", f"dropped {name}") for name in self.features_dropped]
+        if self.partitions.num_rows:
+            told += [
+                ("files added", f"{self.files_added:,}, {size(self.bytes_added)}, {_rows(self.rows_added)}"),
+                ("files removed", f"{self.files_removed:,}, {size(self.bytes_removed)}, {_rows(self.rows_removed)}"),
+            ]
+        if self.files_changed:
+            told.append(("files changed", f"{self.files_changed:,} by deletion vectors"))
+        for row in self.partitions.slice(0, _MOST_SHOWN).to_pylist():
+            if row["partition"]:
+                counts = f"files: {row['files_added']:,} added, {row['files_removed']:,} removed"
+                counts += f", {row['files_changed']:,} changed" if row["files_changed"] else ""
+                told.append((f"partition {row['partition']}", counts))
+        if self.partitions.num_rows > _MOST_SHOWN:
+            told.append(("partition …", f"{self.partitions.num_rows - _MOST_SHOWN:,} more"))
+        if self.rows is not None:
+            told += [(f"rows: {kind}", f"{count:,}") for kind, count in self.row_counts().items() if count]
+        return [(printable(name), printable(value)) for name, value in told or [("", "nothing differs")]]
+
+    def __repr__(self) -> str:
+        head = f"Diff({printable(self.after.location)!r}, from_version={self.from_version}, "
+        lines = "".join(f"\n  {name}: {value}" if name else f"\n  {value}" for name, value in self.lines())
+        return f"{head}to_version={self.to_version}){lines}"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.after.location}: version {self.from_version} → {self.to_version}"
+        return html_table(title, self.lines())
+
+
+_PROTOCOL = ("min_reader_version", "min_writer_version")
+
+
+def _rows(count: int | None) -> str:
+    return "rows unknown" if count is None else f"{count:,} rows"
+
+
+def _columns(before: list[pa.Field], after: list[pa.Field], prefix: str) -> Iterator[ColumnChange]:
+    """Changes of fields at one level, then of those within structs, however deep."""
+    old = {identity(field): field for field in before}
+    now = {identity(field) for field in after}
+    for key, field in old.items():
+        if key not in now:
+            yield ColumnChange("dropped", prefix + field.name, str(field.type), None)
+    for field in after:
+        path = prefix + field.name
+        was = old.get(identity(field))
+        if was is None:
+            yield ColumnChange("added", path, None, str(field.type))
+            continue
+        if was.name != field.name:
+            yield ColumnChange("renamed", path, prefix + was.name, path)
+        if was.nullable != field.nullable:
+            yield ColumnChange("nullability", path, _nullable(was), _nullable(field))
+        yield from _types(was.type, field.type, path)
+
+
+def _types(was: pa.DataType, now: pa.DataType, path: str) -> Iterator[ColumnChange]:
+    if pa.types.is_struct(was) and pa.types.is_struct(now):
+        yield from _columns(list(was), list(now), f"{path}.")
+    elif pa.types.is_list(was) and pa.types.is_list(now):
+        yield from _types(was.value_type, now.value_type, f"{path}.element")
+    elif pa.types.is_map(was) and pa.types.is_map(now):
+        yield from _types(was.key_type, now.key_type, f"{path}.key")
+        yield from _types(was.item_type, now.item_type, f"{path}.value")
+    elif was != now:
+        yield ColumnChange("retyped", path, str(was), str(now))
+
+
+def _nullable(field: pa.Field) -> str:
+    return "nullable" if field.nullable else "not null"
+
+
+def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
+    old, new = (snapshot.plan().tasks for snapshot in (before, after))
+    gone = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
+    came = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
+    found = [
+        _counted(came, "added", _live_rows(after, came)),
+        _counted(gone, "removed", _live_rows(before, gone)),
+        _other_vectors(old, new),
+    ]
+    table = pa.concat_tables(found)
+    strict = pc.ScalarAggregateOptions(skip_nulls=False)
+    sums = [(name, "sum") for name in _COUNTS]
+    grouped = table.group_by("partition").aggregate([*sums, *((name, "sum", strict) for name in _ROWS)])
+    named = {"partition": grouped["partition"], **{name: grouped[f"{name}_sum"] for name in (*_COUNTS, *_ROWS)}}
+    return pa.table(named).sort_by("partition")
+
+
+def _table(labels: list[str], **columns: pa.ChunkedArray | pa.Array) -> pa.Table:
+    zeros = pa.repeat(pa.scalar(0, pa.int64()), len(labels))
+    counts = {name: columns.get(name, zeros) for name in (*_COUNTS, *_ROWS)}
+    return pa.table({"partition": pa.array(labels, pa.string()), **counts})
+
+
+def _labels(tasks: pa.Table) -> list[str]:
+    return partition_labels(tasks) if "partition" in tasks.column_names else [""] * tasks.num_rows
+
+
+def _counted(tasks: pa.Table, what: str, rows: pa.ChunkedArray) -> pa.Table:
+    ones = pa.repeat(pa.scalar(1, pa.int64()), tasks.num_rows)
+    columns = {f"files_{what}": ones, f"bytes_{what}": tasks["size"], f"rows_{what}": rows}
+    return _table(_labels(tasks), **columns)
+
+
+def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
+    """How many rows these files have that are not deleted; null where statistics do not say."""
+    paths, counts = [], []
+    for batch in snapshot.files() if tasks.num_rows else ():
+        wanted = pc.is_in(batch["path"], value_set=tasks["path"])
+        paths.append(batch["path"].filter(wanted))
+        counts.append(batch["num_records"].filter(wanted))
+    table = pa.table(
+        {"path": pa.chunked_array(paths, pa.string()), "num_records": pa.chunked_array(counts, pa.int64())}
+    )
+    found = table["num_records"].take(pc.index_in(tasks["path"], value_set=table["path"]))
+    return pc.subtract(found, pc.fill_null(tasks["deleted_rows"], 0))
+
+
+def _other_vectors(old: pa.Table, new: pa.Table) -> pa.Table:
+    at = pc.index_in(new["path"], value_set=old["path"])
+    kept, was = new.filter(pc.is_valid(at)), old.take(pc.drop_null(at))
+    more = pc.subtract(pc.fill_null(kept["deleted_rows"], 0), pc.fill_null(was["deleted_rows"], 0))
+    other = pc.not_equal(more, 0)
+    kept, more = kept.filter(other), more.filter(other)
+    ones = pa.repeat(pa.scalar(1, pa.int64()), kept.num_rows)
+    removed, added = (pc.max_element_wise(number, 0) for number in (more, pc.negate(more)))
+    return _table(_labels(kept), files_changed=ones, rows_added=added, rows_removed=removed)

@@ -1,0 +1,66 @@
+"""What a plan reads and why it skips the rest (`Explanation`). PROTOCOL.md: "Per-file Statistics"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from deltic.display import html_table, printable, size
+
+__all__ = ["Explanation"]
+
+_BY = {"partition": "by their partition values", "statistics": "by their statistics: bounds, null and row counts"}
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What a query reads and what skips the other files, made by `Plan.explain`. Sizes are in bytes.
+
+    `skipped`: how many files are skipped by what, as `Plan.skipped`. `deleted_rows`: rows of the files that are read
+    that deletion vectors leave out. `files`: where they were asked for, a row for each live file: `kept` (whether it is
+    read) and the columns of `Snapshot.files`, whose bounds and partition values say why; else None.
+    """
+
+    location: str
+    version: int
+    filter: str | None
+    columns: list[str]
+    files_total: int
+    files_kept: int
+    bytes_total: int
+    bytes_kept: int
+    skipped: dict[str, int]
+    deleted_rows: int
+    files: pa.Table | None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        told = [
+            ("table", f"{self.location}, version {self.version}"),
+            ("filter", self.filter or "none"),
+            ("columns", ", ".join(self.columns)),
+            ("reads", f"{self.files_kept:,} of {self.files_total:,} files{_share(self.files_kept, self.files_total)}"),
+            ("bytes", f"{size(self.bytes_kept)} of {size(self.bytes_total)}"),
+        ]
+        if self.deleted_rows:
+            told.append(("reads past", f"{self.deleted_rows:,} rows that deletion vectors take out"))
+        for reason, count in self.skipped.items():
+            told.append(("skips", f"{count:,} files {_BY.get(reason, f'by {reason}')}"))
+        return [(name, printable(value)) for name, value in told]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names; the files are a list of dicts, None where they were not asked for."""
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**told, "files": None if self.files is None else self.files.to_pylist()}
+
+    def __repr__(self) -> str:
+        return "Explanation" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("Plan, explained", self.lines())
+
+
+def _share(part: int, whole: int) -> str:
+    return f" ({100 * part / whole:.1f} %)" if whole else ""

@@ -1,0 +1,170 @@
+"""What looks at a table and changes nothing: how its files lie, what differs between two versions, a page of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from deltic import _deltic
+from deltic.arguments import Time, flag, names, whole
+from deltic.check import Check
+from deltic.difference import Diff
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.file_layout import SMALL_FILE, Layout
+from deltic.maintained import Maintained
+from deltic.maintenance import OptimizeResult
+from deltic.report_page import COMMITS, Facts, page
+from deltic.scan import reader
+from deltic.snapshot import Snapshot
+from deltic.vacuum_result import VacuumMode, VacuumResult
+
+__all__ = ["Inspected"]
+
+
+class Inspected(Maintained):
+    """The verbs of `Table` that look at what its log says."""
+
+    def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot:
+        """Open a version: see `Table`."""
+        raise NotImplementedError
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return the commits: see `Table`."""
+        raise NotImplementedError
+
+    def check(self, version: int | None = None, *, files: bool = False) -> Check:
+        """Compare what the table records twice: see `Table`."""
+        raise NotImplementedError
+
+    def layout(self, columns: Sequence[str] | None = None, *, small_file_size: int = SMALL_FILE) -> Layout:
+        """Find out how the files of the latest version lie: sizes, skipping, partitions, vectors. See `Layout`.
+
+        Arguments:
+            columns: Those to say the skipping of, fields of structs with dots as in `Snapshot.files`. By default all
+                partition columns and all columns with bounds.
+            small_file_size: Bytes below which a file counts as small.
+
+        Only the log is read. Memory grows with the number of files and of columns that have bounds: 16 bytes or more
+        for each of both.
+
+        Raises what `snapshot` raises, and `InvalidInputError` for a column without partition values and bounds.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/readings"
+        >>> for day in range(4):
+        ...     _ = deltic.write(uri, pa.table({"day": [day, day], "value": [0, 100]}))
+        >>> layout = deltic.Table(uri).layout()
+        >>> layout.num_files, layout.small_files, layout.optimize.expected_files
+        (4, 4, 1)
+        >>> layout.to_arrow().select(["column", "files_read", "share_skipped"]).to_pylist()
+        [{'column': 'day', 'files_read': 1.0, 'share_skipped': 0.75},
+         {'column': 'value', 'files_read': 4.0, 'share_skipped': 0.0}]
+        """
+        wanted, small = names(columns, "columns"), whole(small_file_size, "small_file_size", 1)
+        snapshot = self.snapshot()
+        gain: OptimizeResult | UnsupportedFeatureError
+        try:
+            gain = self.optimize(dry_run=True)
+        except UnsupportedFeatureError as error:
+            gain = error
+        return Layout.of(snapshot, wanted, SMALL_FILE if small is None else small, gain)
+
+    def diff(self, from_version: int, to_version: int | None = None, rows: bool = False) -> Diff:
+        """Find out what differs between two versions: schema, properties, protocol, files, rows. See `Diff`.
+
+        Arguments:
+            from_version: The version to compare with.
+            to_version: The version that is compared, the latest if not given. It may be the older one.
+            rows: True compares the rows too, without a change feed.
+
+        The files are compared by the log. A file is the same when its path is, and counts as changed when another
+        number of its rows is deleted. With `rows`, files are read that only one version has or that have another
+        deletion vector; after a change of the schema, all files. Where both versions track rows, a row that has its id
+        in both is updated if its values differ. Otherwise an update is a delete and an insert, and rows that were
+        merely written again cancel out, each as often as it is there. NaN equals NaN, -0.0 and 0.0 differ, entries of
+        maps count in their order. Rows of the other version are read in the columns of `to_version`: a column that it
+        lacks is null, one that was dropped is left out, a wider type is taken.
+
+        Memory: without `rows` the paths of all files; with them the rows of the files that are read, about three times,
+        and for every file of both versions about as many bytes as the schema has as JSON.
+
+        Raises what `snapshot` raises for either version; with `rows` `InvalidInputError` for a column whose type
+        changed to one that does not hold all its values, and `CorruptTableError` for a data file that VACUUM has
+        deleted.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt"], "left": [0, 3]}))
+        >>> table = deltic.Table(uri)
+        >>> _ = table.update({"left": "7"}, "item = 'nut'")
+        >>> diff = table.diff(0, rows=True)
+        >>> diff.files_added, diff.files_removed, diff.rows_added
+        (1, 1, 2)
+        >>> diff.to_arrow().to_pylist()
+        [{'_change_type': 'delete', 'item': 'nut', 'left': 0}, {'_change_type': 'insert', 'item': 'nut', 'left': 7}]
+        """
+        first, compares_rows = whole(from_version, "from_version"), flag(rows, "rows")
+        if first is None:
+            raise InvalidInputError("from_version must be a version, not None")
+        before, after = self.snapshot(first), self.snapshot(whole(to_version, "to_version"))
+
+        def read(group: bytes) -> pa.RecordBatchReader:
+            return reader(_deltic.read_task_group(self._core.uri, self._core.storage_options, group, None))
+
+        return Diff.of(before, after, read if compares_rows else None)
+
+    def report(self, path: str | os.PathLike[str], *, vacuum: VacuumMode | None = "full") -> Path:
+        """Write a page of HTML about the latest version, and return where it is.
+
+        On it are what the table is and how healthy, its history, file sizes, what queries skip, partitions, deletion
+        vectors, and what OPTIMIZE and VACUUM would do. The page stands alone: no script, no network. It is light or
+        dark as the reader's browser is.
+
+        Arguments:
+            path: The file to write; one that is there is replaced.
+            vacuum: How to find out what VACUUM would do: `"full"` lists the table's folder, `"lite"` asks the log;
+                None leaves it out.
+
+        Raises what `layout` and `vacuum` raise, and `InvalidInputError` where the file cannot be written.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = deltic.write(folder + "/readings", pa.table({"day": [1, 2], "value": [3, 4]}))
+        >>> deltic.Table(folder + "/readings").report(folder + "/report.html").name
+        'report.html'
+        """
+        if vacuum not in ("full", "lite", None):
+            raise InvalidInputError(f'vacuum must be "full", "lite" or None, not {vacuum!r}')
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+            raise InvalidInputError(f"path must be a path, not {type(path).__name__}")
+        snapshot = self.snapshot()
+        facts = Facts(
+            detail=snapshot.detail(),
+            schema=snapshot.schema,
+            layout=self.layout(),
+            check=self.check(snapshot.version),
+            history=self.history(COMMITS),
+            vacuum=None if vacuum is None else self._vacuum_preview(vacuum),
+            made=datetime.now(timezone.utc),
+        )
+        where = Path(path)
+        try:
+            where.write_text(page(facts), encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(f"the report cannot be written: {error}") from error
+        return where
+
+    def _vacuum_preview(self, mode: VacuumMode) -> VacuumResult | str:
+        try:
+            return self.vacuum(mode=mode, dry_run=True)
+        except (UnsupportedFeatureError, InvalidInputError) as error:
+            # A lite vacuum needs commits that log cleanup may have removed.
+            return str(error)
