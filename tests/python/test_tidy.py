@@ -44,7 +44,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "detail", "dml", "drop_feature", "maintenance"},
+    {"backfill", "copies", "detail", "dml", "drop_feature", "maintenance"},
     {"table"},
 ]
 STORE: list[set[str]] = [

@@ -15,6 +15,7 @@ use deltic_protocol::commit::Conflict;
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
+use crate::copies::{self, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
@@ -280,6 +281,20 @@ impl Table {
     pub async fn vacuum(&self, options: VacuumOptions, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
         self.forget();
         maintenance::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
+    }
+
+    /// Makes the table what it was at an older version.
+    ///
+    /// # Errors
+    /// As [`copies::restore`].
+    pub async fn restore(
+        &self,
+        to: (&RestoreTo, RestoreOptions),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Restored> {
+        self.forget();
+        let latest = self.with(|known| known.latest.clone());
+        copies::restore((&self.storage, latest), to, for_table(&self.storage).as_ref(), (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

@@ -17,6 +17,7 @@ mod columns;
 mod drop_feature;
 mod mentions;
 mod properties;
+mod restore;
 mod settle;
 mod step;
 
@@ -25,6 +26,7 @@ pub use drop_feature::{
     Droppable, PROTECTION, disabled, find_droppable, renamed_column, widened_column, without_feature,
 };
 pub use properties::constraint_key;
+pub use restore::{keep_times, restored};
 pub use settle::name_new_columns;
 pub use step::{Altered, Before, MetadataChange};
 

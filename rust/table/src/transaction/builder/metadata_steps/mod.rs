@@ -19,6 +19,7 @@ use crate::storage::Storage;
 
 mod alter;
 mod drop_feature;
+mod restore;
 
 impl Transaction {
     /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one. Where the mode
