@@ -22,6 +22,7 @@ from typing import NoReturn as _NoReturn
 
 from deltic.alter import field
 from deltic.check import Check, Finding
+from deltic.copy_result import RestoreResult
 from deltic.detail import Detail
 from deltic.dml import Literal, Preview, lit
 from deltic.errors import (
@@ -85,6 +86,7 @@ __all__ = [
     "Plan",
     "Preview",
     "ProtocolChangedError",
+    "RestoreResult",
     "Scan",
     "Snapshot",
     "StorageError",

@@ -26,6 +26,7 @@ __all__ = [
     "plan_write",
     "read_task_group",
     "resume",
+    "restore",
     "vacuum",
     "write_files",
 ]
@@ -169,6 +170,13 @@ def vacuum(
     dry_run: bool,
     inventory: Any = None,
 ) -> tuple[str, ArrowStream | None]: ...
+def restore(
+    table: Table,
+    version: int | None,
+    time: tuple[int, str] | None,
+    options_json: str,
+    max_attempts: int | None,
+) -> str: ...
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
 def optimize(table: Table, options_json: str, dry_run: bool, max_attempts: int | None) -> str: ...
 def evaluate(data: Any, expression: str) -> ArrowStream:

@@ -1,5 +1,5 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files
-and `vacuum` deletes old ones.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files,
+`vacuum` deletes old ones, and `restore` goes back to an older version.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -215,6 +215,22 @@ def _vacuum(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _restore(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).restore(
+        arguments.version,
+        arguments.timestamp,
+        ignore_missing_files=arguments.ignore_missing_files,
+        protocol_downgrade_allowed=arguments.protocol_downgrade_allowed,
+        dry_run=arguments.dry_run,
+    )
+    if arguments.json:
+        _json(result.to_dict())
+        return 0
+    for name, value in result.lines():
+        _line(f"{name:<15} {value}")
+    return 0
+
+
 def _columns(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -233,7 +249,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only optimize and vacuum write.",
+        description="Look at a Delta table, and keep it healthy. Only optimize, vacuum and restore write.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -290,6 +306,12 @@ def _parser() -> argparse.ArgumentParser:
     vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
     vacuum.add_argument("--force", action="store_true", help="allow a retention shorter than the table's")
     vacuum.add_argument("--dry-run", action="store_true", help="list the files, and delete none")
+    restore = command("restore", _restore, "make the table what it was at an older version", of_version=False)
+    restore.add_argument("--version", type=int, metavar="N", help="the version to go back to")
+    restore.add_argument("--timestamp", help="the version at this time (ISO 8601, UTC unless it says otherwise)")
+    restore.add_argument("--ignore-missing-files", action="store_true", help="leave files out that are gone")
+    restore.add_argument("--protocol-downgrade-allowed", action="store_true", help="take newer features away")
+    restore.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     return parser
 
 
@@ -311,7 +333,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check, optimize or vacuum")
+            parser.error("a command is needed: show, files, history, plan, check, optimize, vacuum or restore")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

@@ -32,6 +32,7 @@ from deltic.arguments import (
     whole,
 )
 from deltic.check import Check
+from deltic.copied import Copied
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.dml import Assigned, Preview, assignments
@@ -46,7 +47,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Maintained):
+class Table(Alterable[Commit], Maintained, Copied):
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the

@@ -7,6 +7,7 @@ mod arrow;
 mod changes;
 mod check;
 mod clock;
+mod copies;
 mod errors;
 mod events;
 mod expression;
@@ -50,6 +51,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
     module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
+    module.add_function(wrap_pyfunction!(copies::restore, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;
     module.add_function(wrap_pyfunction!(write::delete_files, module)?)?;
