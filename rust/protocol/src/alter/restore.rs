@@ -44,11 +44,7 @@ pub fn restored(
     let after = feature::supported(&protocol);
     let mut metadata = old.1.clone();
     keep_identities(newest.1, &mut metadata)?;
-    let ids = [newest.1, old.1].map(|metadata| Properties::of(metadata).max_column_id());
-    let [newest_id, old_id] = ids;
-    if let Some(id) = newest_id?.max(old_id?) {
-        metadata.configuration.insert(MAX_COLUMN_ID.to_owned(), id.to_string());
-    }
+    keep_largest_id(newest.1, &mut metadata)?;
     if after.contains("checkpointProtection") {
         keep(newest.1, &mut metadata, PROTECTION);
     }
@@ -59,11 +55,20 @@ pub fn restored(
     Ok(((protocol != *newest.0).then_some(protocol), metadata))
 }
 
+/// Ids of columns that were given out are not given out again.
+pub(super) fn keep_largest_id(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
+    let given = Properties::of(newest).max_column_id()?;
+    if let Some(id) = given.max(Properties::of(metadata).max_column_id()?) {
+        metadata.configuration.insert(MAX_COLUMN_ID.to_owned(), id.to_string());
+    }
+    Ok(())
+}
+
 /// A table whose commits carry times goes on with that, and since when is what it was.
 ///
 /// # Errors
 /// `Corrupt` if the property cannot be read.
-pub fn keep_times(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
+pub(super) fn keep_times(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     PROVENANCE.iter().for_each(|key| drop(metadata.configuration.remove(*key)));
     if Properties::of(newest).is_true(ENABLED)? {
         metadata.configuration.insert(ENABLED.to_owned(), "true".to_owned());
@@ -72,7 +77,7 @@ pub fn keep_times(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     Ok(())
 }
 
-fn keep(newest: &Metadata, metadata: &mut Metadata, key: &str) {
+pub(super) fn keep(newest: &Metadata, metadata: &mut Metadata, key: &str) {
     if let Some(value) = newest.configuration.get(key) {
         metadata.configuration.insert(key.to_owned(), value.clone());
     }

@@ -32,16 +32,15 @@ impl LiveFiles {
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
             for row in 0..adds.len() {
-                files.insert(&adds, row)?;
+                files.insert(adds.path().value(row), adds.deletion_vector(row)?.as_ref())?;
             }
         }
         Ok(files)
     }
 
-    fn insert(&mut self, adds: &AddBatch, row: usize) -> Result<()> {
-        let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
-        remember(&mut self.logical, &identity(path, vector.as_ref()));
-        for stored in stored_files(path, vector.as_ref())? {
+    pub(super) fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<()> {
+        remember(&mut self.logical, &identity(path, vector));
+        for stored in stored_files(path, vector)? {
             remember(&mut self.stored, stored.as_str());
         }
         Ok(())
@@ -52,11 +51,16 @@ impl LiveFiles {
         let mut others = Vec::new();
         for row in 0..adds.len() {
             let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
-            if !self.logical.contains(&identity(path, vector.as_ref())) {
+            if !self.has(path, vector.as_ref()) {
                 others.push(row);
             }
         }
         Ok(others)
+    }
+
+    /// Whether a file is one of these.
+    pub(super) fn has(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        self.logical.contains(&identity(path, vector))
     }
 
     /// Whether a file in the store is of one of these.

@@ -9,7 +9,10 @@
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Deletion Vectors".
 
+mod clone;
+mod copy;
 mod files;
 mod restore;
 
+pub use clone::{CloneMode, CloneOptions, Cloned, clone};
 pub use restore::{RestoreOptions, RestoreTo, Restored, restore};

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::storage::Storage;
 
 mod alter;
+mod copy;
 mod drop_feature;
 mod restore;
 
