@@ -17,6 +17,7 @@ __all__ = [
     "TransactionScan",
     "__version__",
     "begin",
+    "clone",
     "create",
     "delete_files",
     "drop_feature",
@@ -25,8 +26,8 @@ __all__ = [
     "optimize",
     "plan_write",
     "read_task_group",
-    "resume",
     "restore",
+    "resume",
     "vacuum",
     "write_files",
 ]
@@ -170,6 +171,13 @@ def vacuum(
     dry_run: bool,
     inventory: Any = None,
 ) -> tuple[str, ArrowStream | None]: ...
+def clone(
+    tables: tuple[Table, Table],
+    version: int | None,
+    time_ms: int | None,
+    options_json: str,
+    max_attempts: int | None,
+) -> str: ...
 def restore(
     table: Table,
     version: int | None,

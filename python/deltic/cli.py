@@ -1,5 +1,5 @@
 """A table from the shell: `deltic show`, `files`, `history`, `plan` and `check` look at it, `optimize` rewrites files,
-`vacuum` deletes old ones, and `restore` goes back to an older version.
+`vacuum` deletes old ones, `restore` goes back to an older version, and `clone` makes another table of one.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -231,6 +231,25 @@ def _restore(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _clone(arguments: argparse.Namespace) -> int:
+    commit = _table(arguments).clone(
+        arguments.target,
+        shallow=not arguments.deep,
+        version=arguments.version,
+        timestamp=arguments.timestamp,
+        mode=arguments.mode,
+        properties=dict(arguments.property),
+        storage_options=dict(arguments.target_storage) or None,
+    )
+    if arguments.json:
+        _json({"version": commit.version, "attempts": commit.attempts, "metrics": dict(commit.metrics)})
+        return 0
+    _line(f"version {commit.version} of {arguments.target}" if commit.attempts else "nothing differs")
+    for name, value in commit.metrics.items():
+        _line(f"  {name:<18} {value:,}")
+    return 0
+
+
 def _columns(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -249,7 +268,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only optimize, vacuum and restore write.",
+        description="Look at a Delta table, and keep it healthy. Only optimize, vacuum, restore and clone write.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -312,6 +331,23 @@ def _parser() -> argparse.ArgumentParser:
     restore.add_argument("--ignore-missing-files", action="store_true", help="leave files out that are gone")
     restore.add_argument("--protocol-downgrade-allowed", action="store_true", help="take newer features away")
     restore.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    clone = timed(command("clone", _clone, "make another table what this one is"))
+    clone.add_argument("target", help="path or URL of the clone")
+    clone.add_argument("--deep", action="store_true", help="copy the files, rather than name them where they are")
+    clone.add_argument(
+        "--mode", choices=("error", "replace", "update"), default="error", help="what happens where there is a table"
+    )
+    clone.add_argument(
+        "--property", metavar="KEY=VALUE", type=_setting, action="append", default=[], help="a property of the clone"
+    )
+    clone.add_argument(
+        "--target-storage",
+        metavar="KEY=VALUE",
+        type=_setting,
+        action="append",
+        default=[],
+        help="a setting of the target's store, which has those of this table if none is given",
+    )
     return parser
 
 
@@ -333,7 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check, optimize, vacuum or restore")
+            parser.error("a command is needed: show, files, history, plan, check, optimize, vacuum, restore or clone")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

@@ -1,4 +1,4 @@
-"""RESTORE from Python: the table is what a version was, what was given out since stays given out, and nothing is lost."""
+"""RESTORE from Python: the table is what a version was, and what was given out since stays given out."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_missing_files_are_listed_before_anything_happens(uri: str) -> None:
         (Path(uri) / path).unlink()
     before = table.snapshot().version
     with pytest.raises(
-        deltic.InvalidInputError, match="12 of its files are not there any more, such as .* and 2 others"
+        deltic.InvalidInputError, match=r"12 of its files are not there any more, such as .* and 2 others"
     ):
         table.restore(before - 1)
     assert table.snapshot().version == before

@@ -15,7 +15,7 @@ use deltic_protocol::commit::Conflict;
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
-use crate::copies::{self, CloneOptions, Cloned, RestoreOptions, RestoreTo, Restored};
+use crate::copies::{self, CloneOptions, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
@@ -306,7 +306,7 @@ impl Table {
         (target, at): (&Self, At),
         options: CloneOptions,
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<Cloned> {
+    ) -> Result<Ended> {
         target.forget();
         let source = self.snapshot(at).await?;
         let committer = for_table(&target.storage);

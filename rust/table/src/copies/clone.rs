@@ -12,10 +12,11 @@ use deltic_protocol::action::{Action, Add, DeletionVectorDescriptor};
 use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::Actions;
 use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source, encode_path};
+use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::Fingerprints;
 use deltic_protocol::stats::text::whole_adds;
 use futures::TryStreamExt;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -36,9 +37,9 @@ pub enum CloneMode {
     /// It is an error.
     #[default]
     Error,
-    /// All its files go, and its history goes on.
+    /// All its files go, but for those that both have, and its history goes on.
     Replace,
-    /// The same, but files that both have stay, and where nothing differs nothing is committed.
+    /// The same, and where nothing differs nothing is committed.
     Update,
 }
 
@@ -56,32 +57,24 @@ pub struct CloneOptions {
     pub commit: TransactionOptions,
 }
 
-/// What a clone did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Cloned {
-    /// The version of the clone that was made; of one that was the same already, its newest.
-    pub version: u64,
-    /// Whether a version was made.
-    pub is_committed: bool,
-    /// The version that was cloned.
-    pub source_version: u64,
-    /// Bytes of its data files.
-    pub source_table_size: u64,
+/// What a clone is of.
+#[derive(Debug, Default)]
+struct Counted {
+    /// Bytes of the data files of the source.
+    source_table_size: u64,
     /// Its data files.
-    pub source_num_of_files: u64,
-    /// Files that are part of the clone now and were not.
-    pub num_added_files: u64,
+    source_num_of_files: u64,
     /// Files of the table that was there that are part of it no more.
-    pub num_removed_files: u64,
+    num_removed_files: u64,
     /// Bytes of them.
-    pub removed_files_size: u64,
+    removed_files_size: u64,
     /// Files that were copied, those of deletion vectors among them.
-    pub num_copied_files: u64,
+    num_copied_files: u64,
     /// Bytes of them.
-    pub copied_files_size: u64,
+    copied_files_size: u64,
 }
 
-impl Cloned {
+impl Counted {
     /// As the history counts it.
     fn metrics(&self) -> Map<String, Value> {
         let counts = [
@@ -96,7 +89,8 @@ impl Cloned {
     }
 }
 
-/// Makes the table at `target` what a version of another one is.
+/// Makes the table at `target` what a version of another one is. Needless, as of the version that is there, if an update finds
+/// nothing that differs.
 ///
 /// # Errors
 /// `TableExists` if there is one and the mode forbids it; `Invalid` if one of the two lies below the other, for properties that
@@ -107,39 +101,38 @@ pub async fn clone(
     (target, committer): (&Storage, &dyn Committer),
     options: CloneOptions,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-) -> Result<Cloned> {
+) -> Result<Ended> {
     check_apart(source.storage(), target)?;
-    let mut done = Cloned { source_version: source.version(), ..Cloned::default() };
+    if !options.deep {
+        target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
+    }
+    let mut done = Counted::default();
     let told = told(source, &options)?;
     let known = Known { now_ms: Some(retry.now_ms()), ..Known::default() };
     let replaces = options.mode != CloneMode::Error;
     let mut transaction = Transaction::copy_of(source, (target, known), (told, replaces), ids).await?;
     if let Some(version) = transaction.replayed() {
-        return Ok(Cloned { version, ..done });
+        return Ok(Ended::Replayed(version));
     }
     if !options.properties.is_empty() {
         transaction.alter(&Alteration::SetProperties(options.properties.clone()), ids)?;
     }
-    let there = match transaction.replaced() {
-        Some(snapshot) => Some((snapshot.clone(), LiveFiles::of(snapshot).await?)),
-        None => None,
-    };
+    let there = transaction.replaced().cloned();
     let mut plan = Plan::new(source.storage(), target, &options);
-    let stay = there.as_ref().filter(|_| options.mode == CloneMode::Update).map(|(_, files)| files);
-    plan.add_all(source, stay, &mut done).await?;
-    if let Some((snapshot, _)) = &there {
+    if let Some(snapshot) = &there {
+        plan.look_at(snapshot).await?;
+    }
+    plan.add_all(source, &mut done).await?;
+    if let Some(snapshot) = &there {
         plan.remove_others(snapshot, &mut done, retry.now_ms()).await?;
     }
     (done.num_copied_files, done.copied_files_size) = copy_all(source.storage(), target, plan.copies).await?;
     let differs = transaction.become_like(source, plan.actions).await?;
-    if let Some((snapshot, _)) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
-        return Ok(Cloned { version: snapshot.version(), ..done });
+    if let Some(snapshot) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
+        return Ok(Ended::Replayed(snapshot.version()));
     }
     transaction.count(done.metrics());
-    if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
-        (done.version, done.is_committed) = (outcome.committed.version, true);
-    }
-    Ok(done)
+    transaction.commit(committer, retry).await
 }
 
 /// The commit's options, with what the history is told.
@@ -182,6 +175,9 @@ struct Plan<'a> {
     actions: Actions,
     /// All files that it will have.
     files: LiveFiles,
+    /// Those of the table that is there, as [`exact`] has them.
+    there: Fingerprints,
+    there_by_name: LiveFiles,
     copies: Vec<Copying>,
     /// Where copies go.
     taken: Fingerprints,
@@ -195,13 +191,30 @@ impl<'a> Plan<'a> {
             deep: options.deep,
             actions: Actions::new(),
             files: LiveFiles::default(),
+            there: Fingerprints::default(),
+            there_by_name: LiveFiles::default(),
             copies: Vec::new(),
             taken: Fingerprints::default(),
         }
     }
 
-    /// Adds the files of the source, but for those that `stay`.
-    async fn add_all(&mut self, source: &Snapshot, stay: Option<&LiveFiles>, done: &mut Cloned) -> Result<()> {
+    /// Takes note of the files of the table that is there.
+    async fn look_at(&mut self, there: &Snapshot) -> Result<()> {
+        let members = vec!["path", "deletionVector", "size", "modificationTime"];
+        let columns = AddColumns { members, ..AddColumns::default() };
+        let mut live = std::pin::pin!(there.live_files(&columns).await?);
+        while let Some(adds) = live.try_next().await? {
+            for row in 0..adds.len() {
+                let add = adds.add(row)?;
+                self.there.insert(&exact(&add));
+                self.there_by_name.insert(&add.path, add.deletion_vector.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the files of the source, but for those that are there already.
+    async fn add_all(&mut self, source: &Snapshot, done: &mut Counted) -> Result<()> {
         let mut live = std::pin::pin!(source.live_files(&AddColumns::all()).await?);
         while let Some(adds) = live.try_next().await? {
             for add in whole_adds(&adds, 0..adds.len())? {
@@ -212,11 +225,15 @@ impl<'a> Plan<'a> {
                 let path = add.path.clone();
                 let (add, copies) = self.moved(add).map_err(|e| e.in_file(path))?;
                 self.files.insert(&add.path, add.deletion_vector.as_ref())?;
-                if stay.is_some_and(|files| files.has(&add.path, add.deletion_vector.as_ref())) {
+                if self.there.contains(&exact(&add)) {
                     continue;
                 }
+                if self.there_by_name.has(&add.path, add.deletion_vector.as_ref()) {
+                    let message =
+                        "the table that is there has a file of this name, which is another; clone to another place";
+                    return Err(Error::invalid(message).in_table(self.target.location()).in_file(add.path));
+                }
                 copies.into_iter().try_for_each(|copying| self.copy(copying))?;
-                done.num_added_files += 1;
                 self.actions.push(Action::Add(Add { data_change: true, ..add }))?;
             }
         }
@@ -224,7 +241,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Removes the files of the table that is there, but for those that the clone has.
-    async fn remove_others(&mut self, there: &Snapshot, done: &mut Cloned, now_ms: i64) -> Result<()> {
+    async fn remove_others(&mut self, there: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
         let mut live = std::pin::pin!(there.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
             for row in self.files.others(&adds)? {
@@ -320,6 +337,12 @@ fn copied_vector(vector: DeletionVectorDescriptor) -> Result<(DeletionVectorDesc
             Ok((vector, of_size(from, to)))
         }
     }
+}
+
+/// A file as it is carried from one log to another.
+fn exact(add: &Add) -> (String, Option<String>, i64, i64) {
+    let vector = add.deletion_vector.as_ref().map(DeletionVectorDescriptor::unique_id);
+    (canonical_path(&add.path).into_owned(), vector, add.size, add.modification_time)
 }
 
 /// Whether a path of a log stands for itself.

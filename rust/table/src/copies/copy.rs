@@ -31,7 +31,7 @@ pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copy
 async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Option<u64>> {
     let size = match file.size {
         Some(size) => size,
-        None => source.head(&file.from).await?.size,
+        None => source.head(&file.from).await.map_err(|e| gone(e, source, &file.from))?.size,
     };
     match target.head(&file.to).await {
         Ok(there) if there.size == size && has_uuid(&file.to) => return Ok(None),
@@ -42,8 +42,18 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
         Err(e) if e.is_not_found() => {}
         Err(e) => return Err(e),
     }
-    target.copy_from((source, &file.from), &file.to, size).await?;
+    let copied = target.copy_from((source, &file.from), &file.to, size).await;
+    copied.map_err(|e| gone(e, source, &file.from))?;
     Ok(Some(size))
+}
+
+/// A file that the log names and the store does not have.
+fn gone(error: Error, source: &Storage, path: &str) -> Error {
+    if !error.is_not_found() {
+        return error;
+    }
+    let message = "the log names a file that is gone; if VACUUM removed it, clone a later version of the table";
+    Error::corrupt(message).in_table(source.location()).in_file(path).caused_by(error)
 }
 
 /// Whether a path has a UUID in its text form.

@@ -14,5 +14,5 @@ mod copy;
 mod files;
 mod restore;
 
-pub use clone::{CloneMode, CloneOptions, Cloned, clone};
+pub use clone::{CloneMode, CloneOptions, clone};
 pub use restore::{RestoreOptions, RestoreTo, Restored, restore};

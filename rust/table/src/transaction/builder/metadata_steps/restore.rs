@@ -35,7 +35,8 @@ impl Transaction {
         lowers_protocol: bool,
     ) -> Result<()> {
         if files.num_removed() > 0 && Properties::of(newest.metadata()).append_only()? {
-            let message = "the table is append-only (`delta.appendOnly`), so files that were added since cannot be removed";
+            let message =
+                "the table is append-only (`delta.appendOnly`), so files that were added since cannot be removed";
             return Err(Error::invalid(message));
         }
         let of = |snapshot: &Snapshot| (snapshot.protocol().clone(), snapshot.metadata().clone());
