@@ -53,7 +53,8 @@ fn gone(error: Error, source: &Storage, path: &str) -> Error {
         return error;
     }
     let message = "the log names a file that is gone; if VACUUM removed it, clone a later version of the table";
-    Error::corrupt(message).in_table(source.location()).in_file(path).caused_by(error)
+    // The cause would name the file again.
+    Error::corrupt(message).in_table(source.location()).in_file(path)
 }
 
 /// Whether a path has a UUID in its text form.
