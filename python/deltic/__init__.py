@@ -23,6 +23,7 @@ from typing import NoReturn as _NoReturn
 from deltic.alter import field
 from deltic.check import Check, Finding
 from deltic.conversion import ConvertResult, convert
+from deltic.copy_result import RestoreResult
 from deltic.detail import Detail
 from deltic.difference import ColumnChange, Diff
 from deltic.dml import Literal, Preview, lit
@@ -94,6 +95,7 @@ __all__ = [
     "Plan",
     "Preview",
     "ProtocolChangedError",
+    "RestoreResult",
     "Scan",
     "Snapshot",
     "StorageError",

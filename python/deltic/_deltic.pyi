@@ -17,6 +17,7 @@ __all__ = [
     "TransactionScan",
     "__version__",
     "begin",
+    "clone",
     "create",
     "delete_files",
     "drop_feature",
@@ -25,6 +26,7 @@ __all__ = [
     "optimize",
     "plan_write",
     "read_task_group",
+    "restore",
     "resume",
     "vacuum",
     "write_files",
@@ -170,6 +172,20 @@ def vacuum(
     inventory: Any = None,
 ) -> tuple[str, ArrowStream | None]: ...
 def convert(table: Table, partition_schema: Any, options_json: str, dry_run: bool) -> tuple[str, ArrowSchema]: ...
+def clone(
+    tables: tuple[Table, Table],
+    version: int | None,
+    time_ms: int | None,
+    options_json: str,
+    max_attempts: int | None,
+) -> str: ...
+def restore(
+    table: Table,
+    version: int | None,
+    time: tuple[int, str] | None,
+    options_json: str,
+    max_attempts: int | None,
+) -> str: ...
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
 def optimize(table: Table, options_json: str, dry_run: bool, max_attempts: int | None) -> str: ...
 def evaluate(data: Any, expression: str) -> ArrowStream:

@@ -1,5 +1,5 @@
 """A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` look at it,
-`optimize` rewrites files, `vacuum` deletes old ones and `convert` makes a table of Parquet files.
+`optimize`, `vacuum` and `restore` change it, `clone` makes another of it, and `convert` makes one of Parquet files.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
 argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
@@ -288,6 +288,41 @@ def _convert(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _restore(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).restore(
+        arguments.version,
+        arguments.timestamp,
+        ignore_missing_files=arguments.ignore_missing_files,
+        protocol_downgrade_allowed=arguments.protocol_downgrade_allowed,
+        dry_run=arguments.dry_run,
+    )
+    if arguments.json:
+        _json(result.to_dict())
+        return 0
+    for name, value in result.lines():
+        _line(f"{name:<15} {value}")
+    return 0
+
+
+def _clone(arguments: argparse.Namespace) -> int:
+    commit = _table(arguments).clone(
+        arguments.target,
+        shallow=not arguments.deep,
+        version=arguments.version,
+        timestamp=arguments.timestamp,
+        mode=arguments.mode,
+        properties=dict(arguments.property),
+        storage_options=dict(arguments.target_storage) or None,
+    )
+    if arguments.json:
+        _json({"version": commit.version, "attempts": commit.attempts, "metrics": dict(commit.metrics)})
+        return 0
+    _line(f"version {commit.version} of {arguments.target}" if commit.attempts else "nothing differs")
+    for name, value in commit.metrics.items():
+        _line(f"  {name:<18} {value:,}")
+    return 0
+
+
 def _columns(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -306,7 +341,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only optimize, vacuum and convert write.",
+        description="Look at a Delta table, keep it healthy, copy it, or make one of Parquet files.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -397,6 +432,29 @@ def _parser() -> argparse.ArgumentParser:
         "--no-statistics", action="store_true", help="take only the number of rows from the footers"
     )
     converting.add_argument("--dry-run", action="store_true", help="say what would be converted, and write nothing")
+    restore = command("restore", _restore, "make the table what it was at an older version", of_version=False)
+    restore.add_argument("--version", type=int, metavar="N", help="the version to go back to")
+    restore.add_argument("--timestamp", help="the version at this time (ISO 8601, UTC unless it says otherwise)")
+    restore.add_argument("--ignore-missing-files", action="store_true", help="leave files out that are gone")
+    restore.add_argument("--protocol-downgrade-allowed", action="store_true", help="take newer features away")
+    restore.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    clone = timed(command("clone", _clone, "make another table what this one is"))
+    clone.add_argument("target", help="path or URL of the clone")
+    clone.add_argument("--deep", action="store_true", help="copy the files, rather than name them where they are")
+    clone.add_argument(
+        "--mode", choices=("error", "replace", "update"), default="error", help="what happens where there is a table"
+    )
+    clone.add_argument(
+        "--property", metavar="KEY=VALUE", type=_setting, action="append", default=[], help="a property of the clone"
+    )
+    clone.add_argument(
+        "--target-storage",
+        metavar="KEY=VALUE",
+        type=_setting,
+        action="append",
+        default=[],
+        help="a setting of the target's store, which has those of this table if none is given",
+    )
     return parser
 
 
@@ -418,9 +476,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error(
-                "a command is needed: show, files, history, plan, layout, diff, report, check, optimize or vacuum"
-            )
+            parser.error("a command is needed; `deltic --help` lists them")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

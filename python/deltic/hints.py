@@ -54,9 +54,12 @@ _CHANGES = {
     "upsert": "use `Table.merge`, whose `when_matched_update_all` and `when_not_matched_insert_all` make it one",
     "compact": "use `Table.optimize()`",
     "z_order": "use `Table.optimize(zorder_by=['a', 'b'])`",
-    "restore": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
-    "restoreToVersion": "deltic does not restore versions yet; `Table.snapshot(version)` reads one",
-    "clone": "deltic does not clone tables yet; `deltic.write` copies the rows of a `Table.scan()`",
+    "restoreToVersion": "use `Table.restore(version)`",
+    "restoreToTimestamp": "use `Table.restore(timestamp=...)`",
+    "cloneAtVersion": "use `Table.clone(target, version=...)`",
+    "cloneAtTimestamp": "use `Table.clone(target, timestamp=...)`",
+    "shallow_clone": "use `Table.clone(target)`",
+    "deep_clone": "use `Table.clone(target, shallow=False)`",
     "repair": "`Table.check(files=True)` finds files that are gone; nothing is repaired",
     "generate": "deltic does not write manifests",
     "alter": "its verbs are the table's own, such as `Table.add_columns` and `Table.set_properties`",
@@ -171,6 +174,7 @@ TOP = {
     "update": "use `deltic.Table(uri).update(set, where)`",
     "optimize": "use `deltic.Table(uri).optimize()`",
     "vacuum": "use `deltic.Table(uri).vacuum()`",
+    "restore": "use `deltic.Table(uri).restore(version)`",
 }
 """Of the module `deltic`."""
 

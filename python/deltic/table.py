@@ -33,6 +33,7 @@ from deltic.arguments import (
 )
 from deltic.check import Check
 from deltic.commit_history import History
+from deltic.copied import Copied
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.dml import Assigned, Preview, assignments
@@ -47,7 +48,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Inspected):
+class Table(Alterable[Commit], Inspected, Copied):
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the

@@ -44,7 +44,7 @@ TABLE: list[set[str]] = [
     {"cached_log_tail"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "convert", "detail", "dml", "drop_feature", "maintenance"},
+    {"backfill", "convert", "copies", "detail", "dml", "drop_feature", "maintenance"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -66,16 +66,16 @@ BINDING: list[set[str]] = [
     {"alter", "changes", "expression", "row_changes"},
     {"table"},
     {"transaction"},
-    {"convert", "maintenance", "vacuum", "write"},
+    {"convert", "copies", "maintenance", "vacuum", "write"},
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
     {"arguments", "charts", "collections", "commit_history", "explanation", "row_keys"},
-    {"scan", "check", "detail", "dml", "maintenance", "vacuum_result", "write_options"},
+    {"scan", "check", "copy_result", "detail", "dml", "maintenance", "vacuum_result", "write_options"},
     {"snapshot", "data"},
     {"alter", "merge_builder"},
     {"transaction"},
-    {"maintained", "file_layout", "row_difference"},
+    {"copied", "maintained", "file_layout", "row_difference"},
     {"difference", "report_page"},
     {"inspected"},
     {"table"},

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
@@ -199,6 +200,26 @@ class DeltaTable:
         """Delete files that no version within the retention needs (`deltic.Table.vacuum`); the result is empty."""
         self._table.vacuum(retentionHours)
         return self._spark.createDataFrame([], StructType([]))
+
+    def restoreToVersion(self, version: int) -> DataFrame:
+        """Make the table what it was at a version (`deltic.Table.restore`), and count the files."""
+        return self._restored(self._table.restore(version))
+
+    def restoreToTimestamp(self, timestamp: str) -> DataFrame:
+        """Make the table what it was at a time in ISO 8601, UTC unless it says otherwise, and count the files."""
+        return self._restored(self._table.restore(timestamp=timestamp))
+
+    def _restored(self, result: RestoreResult) -> DataFrame:
+        names = (
+            "table_size_after_restore",
+            "num_of_files_after_restore",
+            "num_removed_files",
+            "num_restored_files",
+            "removed_files_size",
+            "restored_files_size",
+        )
+        told = result.to_dict()
+        return self._counted({name: told[name] for name in names})
 
     def addFeatureSupport(self, featureName: str) -> None:
         """Add a feature to the protocol."""

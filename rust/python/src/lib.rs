@@ -8,6 +8,7 @@ mod changes;
 mod check;
 mod clock;
 mod convert;
+mod copies;
 mod errors;
 mod events;
 mod expression;
@@ -52,6 +53,8 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
     module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(convert::convert, module)?)?;
+    module.add_function(wrap_pyfunction!(copies::restore, module)?)?;
+    module.add_function(wrap_pyfunction!(copies::clone, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;
     module.add_function(wrap_pyfunction!(write::delete_files, module)?)?;

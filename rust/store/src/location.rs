@@ -16,7 +16,7 @@ use url::{Position, Url};
 use crate::error::{Error, Kind, Result};
 
 /// What a literal key needs to become the path of a URI.
-const IN_URI: &AsciiSet = &CONTROLS
+pub(super) const IN_URI: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'%')
     .add(b'?')

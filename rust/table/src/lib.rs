@@ -6,7 +6,7 @@
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, then
 //! `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
 //! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `after_commit`,
-//! `transaction::builder`, `dml`, `maintenance`, `convert`, `backfill`, `table`. A test reads the imports.
+//! `transaction::builder`, `dml`, `maintenance`, `convert`, `copies`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -19,6 +19,7 @@ pub mod cleanup;
 pub mod committers;
 pub mod compaction;
 pub mod convert;
+pub mod copies;
 pub mod detail;
 pub mod dml;
 pub mod drop_feature;

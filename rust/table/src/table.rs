@@ -16,6 +16,7 @@ use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
 use crate::convert::{self, ConvertOptions, Converted};
+use crate::copies::{self, CloneOptions, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
@@ -294,6 +295,36 @@ impl Table {
     pub async fn vacuum(&self, options: VacuumOptions, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
         self.forget();
         maintenance::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
+    }
+
+    /// Makes the table what it was at an older version.
+    ///
+    /// # Errors
+    /// As [`copies::restore`].
+    pub async fn restore(
+        &self,
+        to: (&RestoreTo, RestoreOptions),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Restored> {
+        self.forget();
+        let latest = self.with(|known| known.latest.clone());
+        copies::restore((&self.storage, latest), to, for_table(&self.storage).as_ref(), (ids, retry)).await
+    }
+
+    /// Makes the table at `target` what a version of this one is.
+    ///
+    /// # Errors
+    /// As [`copies::clone`].
+    pub async fn clone_to(
+        &self,
+        (target, at): (&Self, At),
+        options: CloneOptions,
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Ended> {
+        target.forget();
+        let source = self.snapshot(at).await?;
+        let committer = for_table(&target.storage);
+        copies::clone(&source, (&target.storage, committer.as_ref()), options, (ids, retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

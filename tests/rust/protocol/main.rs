@@ -18,6 +18,7 @@ mod log_bounds;
 mod predicate;
 mod prune;
 mod replay;
+mod restore;
 mod row_merge;
 mod row_update;
 mod scalar;

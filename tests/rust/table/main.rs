@@ -19,6 +19,7 @@ mod optimize;
 mod pages;
 mod plan;
 mod read;
+mod restore;
 mod sample;
 mod snapshot;
 mod storage;

@@ -14,17 +14,21 @@ use crate::schema::{StructField, StructType};
 
 mod clustering;
 mod columns;
+mod copied;
 mod drop_feature;
 mod mentions;
 mod properties;
+mod restore;
 mod settle;
 mod step;
 
 pub use clustering::{CLUSTERING_FEATURE, clustering_paths};
+pub use copied::copied;
 pub use drop_feature::{
     Droppable, PROTECTION, disabled, find_droppable, renamed_column, widened_column, without_feature,
 };
 pub use properties::constraint_key;
+pub use restore::restored;
 pub use settle::name_new_columns;
 pub use step::{Altered, Before, MetadataChange};
 

@@ -133,6 +133,15 @@ impl Pending {
         self.own_metadata().or(self.state.as_ref().map(|state| &state.metadata))
     }
 
+    /// The highest row id that it brings along, if it does.
+    pub(super) fn own_watermark(&self) -> Result<Option<i64>> {
+        let domain = self.actions.others().iter().find(|action| is_watermark(action));
+        match domain {
+            Some(Action::DomainMetadata(own)) => watermark(&own.configuration).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     pub(super) fn own_metadata(&self) -> Option<&Metadata> {
         let mut others = self.actions.others().iter();
         others.find_map(|a| if let Action::Metadata(own) = a { Some(own) } else { None })
@@ -160,6 +169,11 @@ impl Pending {
         }
         self.actions.check_duplicates()
     }
+}
+
+/// Whether an action says the highest row id.
+pub(super) fn is_watermark(action: &Action) -> bool {
+    matches!(action, Action::DomainMetadata(own) if own.domain == ROW_TRACKING_DOMAIN && !own.removed)
 }
 
 /// The highest row id in the configuration of the domain `delta.rowTracking`.

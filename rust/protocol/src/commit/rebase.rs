@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::pending::{Pending, ROW_TRACKING_DOMAIN};
+use super::pending::{Pending, ROW_TRACKING_DOMAIN, is_watermark};
 use crate::action::json::print_action;
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
@@ -60,15 +60,16 @@ impl Attempt {
         let before = pending.state.as_ref().and_then(|state| state.timestamp);
         let after = before.map_or(now_ms, |before| now_ms.max(before.saturating_add(1)));
         let suspended = Properties::of(metadata).is_true("delta.rowTrackingSuspended")?;
-        let watermark = pending.state.as_ref().and_then(|state| state.row_id_watermark).unwrap_or(-1);
+        let given_before = pending.state.as_ref().and_then(|state| state.row_id_watermark);
+        let own = pending.own_watermark()?;
         Ok(Self {
             version: pending.version(),
             first,
             in_commit_timestamp: has_time.then_some(after),
             enables_timestamps: has_time && !had_time,
             tracks_rows: supported.contains("rowTracking") && !suspended,
-            next_row_id: watermark.saturating_add(1),
-            given: false,
+            next_row_id: given_before.max(own).unwrap_or(-1).saturating_add(1),
+            given: own.is_some(),
         })
     }
 
@@ -80,7 +81,8 @@ impl Attempt {
         let actions = &pending.actions;
         let mut others = Vec::new();
         print_action(&Action::CommitInfo(self.commit_info(info)), &mut others)?;
-        for action in actions.others() {
+        // The highest row id comes last, with those of this attempt.
+        for action in actions.others().iter().filter(|action| !is_watermark(action)) {
             print_action(&*self.action(action)?, &mut others)?;
         }
         let mut lines = Lines::of(&others)?;

@@ -460,6 +460,30 @@ pub fn with_listed(protocol: &Protocol, name: &str) -> Protocol {
     listing(names)
 }
 
+/// A protocol that has every feature of two, the first of them as it is if it has all.
+pub fn merged(newest: &Protocol, other: &Protocol) -> Protocol {
+    let (has, more) = (supported(newest), supported(other));
+    let covers = |one: &Protocol, two: &Protocol| {
+        one.min_reader_version >= two.min_reader_version && one.min_writer_version >= two.min_writer_version
+    };
+    if has.is_superset(&more) && (covers(newest, other) || newest.min_writer_version == WRITER_VERSION) {
+        return newest.clone();
+    }
+    if more.is_superset(&has) && covers(other, newest) {
+        return other.clone();
+    }
+    let is_plain = |protocol: &Protocol| protocol.min_writer_version < WRITER_VERSION;
+    match is_plain(newest) && is_plain(other) {
+        true => Protocol {
+            min_reader_version: newest.min_reader_version.max(other.min_reader_version),
+            min_writer_version: newest.min_writer_version.max(other.min_writer_version),
+            reader_features: None,
+            writer_features: None,
+        },
+        false => listing(has.union(&more).cloned().collect()),
+    }
+}
+
 /// The lowest protocol that lists exactly these features.
 fn listing(names: BTreeSet<String>) -> Protocol {
     let is_for_readers = |name: &&String| find(name).is_some_and(Feature::is_for_readers);

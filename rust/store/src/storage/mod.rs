@@ -23,6 +23,7 @@ use crate::place::Place;
 use crate::put::{Body, Put};
 use crate::syncing::Syncing;
 
+mod copies;
 mod elsewhere;
 mod many;
 

@@ -18,7 +18,7 @@ impl Transaction {
             || !self.added.is_empty()
             || self.overwrites != Overwrites::Nothing
             || removed > 0;
-        if self.re_added.is_some() || !changes_rows {
+        if self.set_files.is_some() || !changes_rows {
             return metrics;
         }
         self.rows.metrics(removed, &self.added, now_ms, &mut metrics);

@@ -57,7 +57,7 @@ pub use options::{
 };
 use options::{Overwrites, Planned};
 pub(crate) use rows::{RowChanges, Unsettled};
-pub(crate) use whole_files::add_again;
+pub(crate) use whole_files::{add_again, remove_columns};
 
 /// A transaction that is being put together.
 #[derive(Debug)]
@@ -89,8 +89,8 @@ pub struct Transaction {
     /// What it counts, if it only puts rows of the base into other files, which outlive a conflict.
     rearranged: Option<Map<String, Value>>,
     removed: Actions,
-    /// Files that nobody wrote for this transaction, and nothing else: those of the base again, or those before the table.
-    re_added: Option<Actions>,
+    /// Files that exist and are added or removed as they are, and no others.
+    set_files: Option<Actions>,
     added: Added,
     /// What is done to rows of files that stay.
     rows: RowChanges,
@@ -198,7 +198,7 @@ impl Transaction {
             rearrange_only: false,
             rearranged: None,
             removed: Actions::new(),
-            re_added: None,
+            set_files: None,
             added: Added::default(),
             rows: RowChanges::default(),
             is_complete: false,
@@ -345,13 +345,13 @@ impl Transaction {
     /// mention, of which it knows better. A transaction that does so does nothing else.
     pub(crate) fn re_add(&mut self, files: Actions) {
         self.read.extend(ReadSet::Files(PathSet::default()));
-        self.re_added = Some(files);
+        self.set_files(files);
     }
 
     /// Adds files that were there before the table. They stay where they are whatever becomes of the commit. `metrics`:
     /// what it counts.
     pub(crate) fn add_existing(&mut self, files: Actions, metrics: Map<String, Value>) {
-        self.re_added = Some(files);
+        self.set_files(files);
         self.options.metrics = metrics;
     }
 
@@ -537,7 +537,7 @@ impl Transaction {
             others.push(Action::Txn(txn));
         }
         others.extend(self.domains.into_values().map(Action::DomainMetadata));
-        let mut actions = self.re_added.unwrap_or(self.removed);
+        let mut actions = self.set_files.unwrap_or(self.removed);
         others.into_iter().try_for_each(|action| actions.push(action))?;
         let marked = std::mem::take(&mut self.rows.marked);
         self.rows.add_to(&mut actions)?;
@@ -558,7 +558,7 @@ impl Transaction {
         self.added.is_empty()
             && self.removed.is_empty()
             && self.rows.is_empty()
-            && self.re_added.is_none()
+            && self.set_files.is_none()
             && self.overwrites == Overwrites::Nothing
             && self.metadata.is_none()
             && self.protocol.is_none()

@@ -41,7 +41,7 @@ impl Transaction {
         let only_adds = self.removed.is_empty()
             && self.overwrites == Overwrites::Nothing
             && self.rows.is_empty()
-            && self.re_added.is_none()
+            && self.set_files.is_none()
             && self.metadata.is_none()
             && self.protocol.is_none()
             && self.domains.is_empty()

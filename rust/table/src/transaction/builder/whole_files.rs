@@ -12,7 +12,7 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 
 /// What is to be known of a file for its removal.
-pub(super) fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
+pub(crate) fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
     let members = vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
     let num_records = !stats.is_empty();
     AddColumns { members, stats, num_records, ..AddColumns::default() }

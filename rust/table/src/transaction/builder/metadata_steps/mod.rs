@@ -18,7 +18,9 @@ use crate::error::{Error, Result};
 use crate::storage::Storage;
 
 mod alter;
+mod copy;
 mod drop_feature;
+mod restore;
 
 impl Transaction {
     /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one. Where the mode

@@ -1,0 +1,65 @@
+"""What `Table.restore` did or would do. PROTOCOL.md: "Add File and Remove File"."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltic.display import html_table, printable, size
+
+__all__ = ["RestoreResult"]
+
+
+@dataclass(frozen=True, repr=False)
+class RestoreResult:
+    """What a restore did, or with `dry_run=True` would do.
+
+    `version`: the version that was made; None of a dry run. `restored_version`: the one that was gone back to.
+    `num_restored_files` came back, of `restored_files_size` bytes, and `num_removed_files` went, of
+    `removed_files_size`; after it the table has `num_of_files_after_restore`, of `table_size_after_restore`. These are
+    delta-spark's names. `missing`: paths of data files and files of deletion vectors that would have to come back, and
+    that the store does not have; their rows are in none of the numbers.
+    """
+
+    dry_run: bool
+    version: int | None
+    restored_version: int
+    num_restored_files: int
+    restored_files_size: int
+    num_removed_files: int
+    removed_files_size: int
+    num_of_files_after_restore: int
+    table_size_after_restore: int
+    missing: list[str] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, text: str, dry_run: bool) -> RestoreResult:
+        """Parse a result as the core describes it."""
+        return cls(dry_run=dry_run, **json.loads(text))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names, as JSON would have it."""
+        return {**vars(self), "missing": list(self.missing)}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        would = "would " if self.dry_run else ""
+        told = [
+            ("restored", f"version {self.restored_version}"),
+            (f"{would}add", f"{self.num_restored_files:,} files, {size(self.restored_files_size)}"),
+            (f"{would}remove", f"{self.num_removed_files:,} files, {size(self.removed_files_size)}"),
+            ("then", f"{self.num_of_files_after_restore:,} files, {size(self.table_size_after_restore)}"),
+        ]
+        if self.version is not None:
+            told.append(("committed", f"version {self.version}"))
+        if self.missing:
+            told.append(("missing", f"{len(self.missing):,} files, such as {self.missing[0]}"))
+        return [(name, printable(value)) for name, value in told]
+
+    def __repr__(self) -> str:
+        kind = "(dry run)" if self.dry_run else ""
+        return f"RestoreResult{kind}" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("RESTORE" + (" (dry run)" if self.dry_run else ""), self.lines())

@@ -1,0 +1,107 @@
+//! What a table is when it goes back to an older version: that version's metadata, but for what only ever moves on.
+//!
+//! Column ids, numbers of identity columns and in-commit timestamps were given out since, and checkpoints are protected for
+//! versions that are still there. The protocol is never lowered unless the caller says so: versions in between ask for it.
+//!
+//! Cases are in `tests/rust/protocol/restore.rs`.
+//!
+//! PROTOCOL.md: "Change Metadata", "Column Mapping", "Identity Columns", "In-Commit Timestamps".
+
+use std::collections::BTreeMap;
+
+use super::PROTECTION;
+use crate::action::{Metadata, Protocol};
+use crate::error::{Error, Result};
+use crate::feature;
+use crate::property::Properties;
+use crate::schema::identity::{Identity, with_watermarks};
+use crate::schema::mapping::PHYSICAL_NAME;
+use crate::schema::{StructField, StructType, json};
+use crate::validation::MAX_COLUMN_ID;
+
+const ENABLED: &str = "delta.enableInCommitTimestamps";
+const PROVENANCE: [&str; 2] =
+    ["delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"];
+
+/// Protocol and metadata after going from `newest` back to `old`; no protocol if it stays.
+///
+/// # Errors
+/// `Invalid` if row tracking was dropped since: ids that were given out then are not known any more. `Corrupt` for a schema
+/// or a property that cannot be read, `Unsupported` if deltic could not write the table then.
+pub fn restored(
+    newest: (&Protocol, &Metadata),
+    old: (&Protocol, &Metadata),
+    lowers_protocol: bool,
+) -> Result<(Option<Protocol>, Metadata)> {
+    let protocol = if lowers_protocol { old.0.clone() } else { feature::merged(newest.0, old.0) };
+    let (had, has) = (feature::supported(old.0), feature::supported(newest.0));
+    if had.contains("rowTracking") && !has.contains("rowTracking") {
+        let message = "the older version tracks rows, and row tracking was dropped from the table since, with the ids that \
+                       were given out: the table cannot go back to it. Enable row tracking first \
+                       (`Table.enable_row_tracking`), or clone the older version";
+        return Err(Error::invalid(message));
+    }
+    let after = feature::supported(&protocol);
+    let mut metadata = old.1.clone();
+    keep_identities(newest.1, &mut metadata)?;
+    keep_largest_id(newest.1, &mut metadata)?;
+    if after.contains("checkpointProtection") {
+        keep(newest.1, &mut metadata, PROTECTION);
+    }
+    if after.contains("inCommitTimestamp") {
+        keep_times(newest.1, &mut metadata)?;
+    }
+    feature::check_writable(&protocol, &metadata, &*metadata.schema()?)?;
+    Ok(((protocol != *newest.0).then_some(protocol), metadata))
+}
+
+/// Ids of columns that were given out are not given out again.
+pub(super) fn keep_largest_id(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
+    let given = Properties::of(newest).max_column_id()?;
+    if let Some(id) = given.max(Properties::of(metadata).max_column_id()?) {
+        metadata.configuration.insert(MAX_COLUMN_ID.to_owned(), id.to_string());
+    }
+    Ok(())
+}
+
+/// A table whose commits carry times goes on with that, and since when is what it was.
+///
+/// # Errors
+/// `Corrupt` if the property cannot be read.
+pub(super) fn keep_times(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
+    PROVENANCE.iter().for_each(|key| drop(metadata.configuration.remove(*key)));
+    if Properties::of(newest).is_true(ENABLED)? {
+        metadata.configuration.insert(ENABLED.to_owned(), "true".to_owned());
+        PROVENANCE.iter().for_each(|key| keep(newest, metadata, key));
+    }
+    Ok(())
+}
+
+pub(super) fn keep(newest: &Metadata, metadata: &mut Metadata, key: &str) {
+    if let Some(value) = newest.configuration.get(key) {
+        metadata.configuration.insert(key.to_owned(), value.clone());
+    }
+}
+
+/// Numbers that identity columns have given out are not given out again, whatever the columns are called now.
+fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
+    let mut given = BTreeMap::new();
+    for field in &newest.schema()?.fields {
+        if let Some(number) = Identity::of(field)?.and_then(|identity| identity.watermark) {
+            given.insert(stored_name(field).to_owned(), number);
+        }
+    }
+    let schema = metadata.schema()?;
+    let by_name = |field: &StructField| Some((field.name.clone(), *given.get(stored_name(field))?));
+    let given: BTreeMap<String, i64> = schema.fields.iter().filter_map(by_name).collect();
+    let counted: StructType = with_watermarks(&schema, &given)?;
+    if counted.fields != schema.fields {
+        metadata.schema_string = json::print(&counted);
+    }
+    Ok(())
+}
+
+/// What a column keeps when it gets another name.
+fn stored_name(field: &StructField) -> &str {
+    field.metadata.get(PHYSICAL_NAME).and_then(|name| name.as_str()).unwrap_or(&field.name)
+}

@@ -1,0 +1,62 @@
+//! RESTORE and CLONE. Options and results are JSON text.
+
+use deltic_entry::entry;
+use deltic_protocol::error::Error;
+use deltic_table::copies::{CloneOptions, RestoreOptions, RestoreTo, Restored};
+use deltic_table::table::At;
+use deltic_table::transaction::builder::Ended;
+use pyo3::prelude::*;
+
+use crate::clock::Clock;
+use crate::errors::Result;
+use crate::table::{Table, json_text};
+use crate::transaction::{parse_options, run_to_end, told};
+
+/// Makes a table what it was at a version, or at a time in milliseconds and as the history shows it; what was done.
+#[entry]
+#[pyfunction]
+pub(crate) fn restore(
+    py: Python<'_>,
+    table: &Table,
+    version: Option<u64>,
+    time: Option<(i64, String)>,
+    options_json: &str,
+    max_attempts: Option<u64>,
+) -> Result<String> {
+    let options: RestoreOptions = parse_options(options_json)?;
+    let to = match (version, time) {
+        (_, Some((ms, text))) => RestoreTo::Time(ms, text),
+        (version, None) => RestoreTo::Version(version.unwrap_or_default()),
+    };
+    let clock = Clock::with_attempts(max_attempts);
+    let restored = table.0.restore((&to, options), (&clock, &clock));
+    json_text(&run_to_end(py, restored, &clock, |restored: &Restored| restored.version)?)
+}
+
+/// Makes the table `target` what another one is, or was at a version or a time in milliseconds; the commit.
+#[entry]
+#[pyfunction]
+pub(crate) fn clone(
+    py: Python<'_>,
+    tables: (PyRef<'_, Table>, PyRef<'_, Table>),
+    version: Option<u64>,
+    time_ms: Option<i64>,
+    options_json: &str,
+    max_attempts: Option<u64>,
+) -> Result<String> {
+    let options: CloneOptions = parse_options(options_json)?;
+    let at = match (version, time_ms) {
+        (_, Some(time)) => At::Time(time),
+        (Some(version), None) => At::Version(version),
+        (None, None) => At::Newest,
+    };
+    let clock = Clock::with_attempts(max_attempts);
+    let (source, target) = (tables.0.0.clone(), tables.1.0.clone());
+    let cloned = source.clone_to((&target, at), options, (&clock, &clock));
+    let version = |ended: &Ended| match ended {
+        Ended::Committed(outcome) => Some(outcome.committed.version),
+        Ended::Replayed(_) | Ended::Nothing => None,
+    };
+    let ended = run_to_end(py, cloned, &clock, version)?;
+    Ok(told(&ended).ok_or_else(|| Error::internal("a clone committed nothing"))?)
+}

@@ -1,0 +1,69 @@
+//! Files that are copied, many at once. One that is there already, of a name that nobody gives twice, is not copied again:
+//! a copy that was stopped goes on.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+
+/// Files that are copied at once; each holds a piece of 8 MiB.
+const CONCURRENT_COPIES: usize = 16;
+
+/// A file to be copied, as the stores take its paths.
+#[derive(Debug, Clone)]
+pub(super) struct Copying {
+    pub(super) from: String,
+    pub(super) to: String,
+    /// Its bytes, if the log says them.
+    pub(super) size: Option<u64>,
+}
+
+/// Copies the files; how many there are now that were not there, and their bytes.
+pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copying>) -> Result<(u64, u64)> {
+    let copies = stream::iter(files).map(|file| copy(source, target, file)).buffer_unordered(CONCURRENT_COPIES);
+    let add = |(files, bytes): (u64, u64), size: Option<u64>| async move {
+        Ok(size.map_or((files, bytes), |size| (files + 1, bytes.saturating_add(size))))
+    };
+    copies.try_fold((0, 0), add).await
+}
+
+/// The bytes that were copied, if it was not there.
+async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Option<u64>> {
+    let size = match file.size {
+        Some(size) => size,
+        None => source.head(&file.from).await.map_err(|e| gone(e, source, &file.from))?.size,
+    };
+    match target.head(&file.to).await {
+        Ok(there) if there.size == size && has_uuid(&file.to) => return Ok(None),
+        Ok(_) => {
+            let message = "there is a file of this name already, which may be another; clone to another place";
+            return Err(Error::invalid(message).in_table(target.location()).in_file(&file.to));
+        }
+        Err(e) if e.is_not_found() => {}
+        Err(e) => return Err(e),
+    }
+    let copied = target.copy_from((source, &file.from), &file.to, size).await;
+    copied.map_err(|e| gone(e, source, &file.from))?;
+    Ok(Some(size))
+}
+
+/// A file that the log names and the store does not have.
+fn gone(error: Error, source: &Storage, path: &str) -> Error {
+    if !error.is_not_found() {
+        return error;
+    }
+    let message = "the log names a file that is gone; if VACUUM removed it, clone a later version of the table";
+    // The cause would name the file again.
+    Error::corrupt(message).in_table(source.location()).in_file(path)
+}
+
+/// Whether a path has a UUID in its text form.
+fn has_uuid(path: &str) -> bool {
+    let is_uuid = |text: &[u8]| {
+        text.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    };
+    path.as_bytes().windows(36).any(is_uuid)
+}

@@ -1,0 +1,109 @@
+//! Logical files of a version, for membership only, and whether files are in the store.
+
+use std::hash::Hash;
+
+use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
+use deltic_protocol::replay::canonical_path;
+use deltic_protocol::replay::paths::Fingerprints;
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::checkpoint::read::AddColumns;
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, decode_path};
+
+/// Files that are looked for at once.
+const CONCURRENT_LOOKS: usize = 64;
+
+/// The live files of a version.
+#[derive(Default)]
+pub(super) struct LiveFiles {
+    logical: Fingerprints,
+    /// Data files and files of deletion vectors, decoded.
+    stored: Fingerprints,
+}
+
+impl LiveFiles {
+    pub(super) async fn of(snapshot: &Snapshot) -> Result<Self> {
+        let columns = AddColumns { members: vec!["path", "deletionVector"], ..AddColumns::default() };
+        let mut files = Self::default();
+        let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
+        while let Some(adds) = live.try_next().await? {
+            for row in 0..adds.len() {
+                files.insert(adds.path().value(row), adds.deletion_vector(row)?.as_ref())?;
+            }
+        }
+        Ok(files)
+    }
+
+    pub(super) fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<()> {
+        remember(&mut self.logical, &identity(path, vector));
+        for stored in stored_files(path, vector)? {
+            remember(&mut self.stored, stored.as_str());
+        }
+        Ok(())
+    }
+
+    /// The rows of files that are not among these.
+    pub(super) fn others(&self, adds: &AddBatch) -> Result<Vec<usize>> {
+        let mut others = Vec::new();
+        for row in 0..adds.len() {
+            let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
+            if !self.has(path, vector.as_ref()) {
+                others.push(row);
+            }
+        }
+        Ok(others)
+    }
+
+    /// Whether a file is one of these.
+    pub(super) fn has(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        self.logical.contains(&identity(path, vector))
+    }
+
+    /// Whether a file in the store is of one of these.
+    pub(super) fn has_stored(&self, literal: &str) -> bool {
+        self.stored.contains(&literal)
+    }
+}
+
+fn remember<T: Hash>(set: &mut Fingerprints, member: T) {
+    set.insert(&member);
+}
+
+fn identity<'a>(
+    path: &'a str,
+    vector: Option<&DeletionVectorDescriptor>,
+) -> (std::borrow::Cow<'a, str>, Option<String>) {
+    (canonical_path(path), vector.map(DeletionVectorDescriptor::unique_id))
+}
+
+/// The files in the store that hold a logical file, as the store takes their paths.
+pub(super) fn stored_files(path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<Vec<String>> {
+    let place = |e: Error| e.in_file(path);
+    let mut stored = vec![decode_path(path).map_err(place)?];
+    let source = vector.map(deletion_vector::source).transpose().map_err(place)?;
+    match source {
+        None | Some(Source::Inline(_)) => {}
+        Some(Source::File { path: DeletionVectorPath::Relative(relative), .. }) => stored.push(relative),
+        Some(Source::File { path: DeletionVectorPath::Absolute(uri), .. }) => {
+            stored.push(decode_path(&uri).map_err(place)?);
+        }
+    }
+    Ok(stored)
+}
+
+/// Those of some files, as the store takes their paths, that it does not have.
+pub(super) async fn missing(storage: &Storage, paths: Vec<String>) -> Result<Vec<String>> {
+    let look = |path: String| async move {
+        match storage.head(&path).await {
+            Ok(_) => Ok(None),
+            Err(e) if e.is_not_found() => Ok(Some(path)),
+            Err(e) => Err(e),
+        }
+    };
+    let looks = stream::iter(paths).map(look).buffered(CONCURRENT_LOOKS);
+    looks.try_filter_map(|missing| std::future::ready(Ok(missing))).try_collect().await
+}

@@ -1,0 +1,223 @@
+//! RESTORE: one commit after which the table is what an older version was, and which older versions can be told from.
+//!
+//! Files that must come back are looked for first, all of them but those that are live now: nothing is written if one is
+//! missing. Whatever another writer does to files or metadata meanwhile is a conflict, since it would be undone unseen.
+//! Memory holds the actions of files that come and go, and 32 bytes for each file of both versions.
+//!
+//! PROTOCOL.md: "Add File and Remove File", "Change Metadata", "Add CDC File" (there are none: the files are the changes).
+
+use std::collections::HashSet;
+
+use deltic_protocol::action::{Action, Add};
+use deltic_protocol::commit::Actions;
+use deltic_protocol::replay::paths::Fingerprints;
+use deltic_protocol::stats::text::whole_adds;
+use futures::TryStreamExt;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::files::{LiveFiles, missing, stored_files};
+use crate::checkpoint::read::AddColumns;
+use crate::committers::Committer;
+use crate::error::{Error, Result};
+use crate::history;
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
+
+/// Missing files that an error names.
+const NAMED: usize = 10;
+
+/// To which version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestoreTo {
+    /// The one of this number.
+    Version(u64),
+    /// The last one at a time in milliseconds since the epoch, which the history shows as this text.
+    Time(i64, String),
+}
+
+/// How a table is restored.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RestoreOptions {
+    /// Whether files that the store does not have any more are left out, with their rows.
+    pub ignore_missing_files: bool,
+    /// Whether features that the older version had not are taken out of the protocol.
+    pub protocol_downgrade_allowed: bool,
+    /// Whether nothing is committed.
+    pub dry_run: bool,
+    /// What any commit may be told.
+    pub commit: TransactionOptions,
+}
+
+/// What a restore did, or would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// The version that was made; none of a dry run. Of an application's transaction that the table had already, that one's.
+    pub version: Option<u64>,
+    /// The version that was gone back to.
+    pub restored_version: u64,
+    /// Files that come back, and their bytes.
+    pub num_restored_files: u64,
+    /// Bytes of them.
+    pub restored_files_size: u64,
+    /// Files that go.
+    pub num_removed_files: u64,
+    /// Bytes of them.
+    pub removed_files_size: u64,
+    /// Files of the table after it.
+    pub num_of_files_after_restore: u64,
+    /// Bytes of them.
+    pub table_size_after_restore: u64,
+    /// Files that would have to come back and that the store does not have, deletion vectors among them.
+    pub missing: Vec<String>,
+}
+
+impl Restored {
+    /// As the history counts it.
+    fn metrics(&self) -> Map<String, Value> {
+        let counts = [
+            ("numRestoredFiles", self.num_restored_files),
+            ("restoredFilesSize", self.restored_files_size),
+            ("numRemovedFiles", self.num_removed_files),
+            ("removedFilesSize", self.removed_files_size),
+            ("numOfFilesAfterRestore", self.num_of_files_after_restore),
+            ("tableSizeAfterRestore", self.table_size_after_restore),
+        ];
+        counts.into_iter().map(|(name, count)| (name.to_owned(), json!(count.to_string()))).collect()
+    }
+}
+
+/// Makes the table what it was at an older version.
+///
+/// # Errors
+/// `VersionNotFound` if the log does not have the version any more; `Invalid` for one that is not older than the newest, if
+/// files are missing, naming them, if the table is append-only and files would go, or row tracking was dropped since;
+/// `Conflict` if another writer changed files or metadata meanwhile; `Unsupported` if deltic could not write the table.
+pub async fn restore(
+    (storage, latest): (&Storage, Option<Snapshot>),
+    (to, options): (&RestoreTo, RestoreOptions),
+    committer: &dyn Committer,
+    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+) -> Result<Restored> {
+    let place = |e: Error| e.in_table(storage.location());
+    let mut told = options.commit.clone();
+    "RESTORE".clone_into(&mut told.operation);
+    told.commit_empty = true;
+    told.parameters = match to {
+        RestoreTo::Version(version) => members(json!({"version": version, "timestamp": null})),
+        RestoreTo::Time(_, text) => members(json!({"version": null, "timestamp": text})),
+    };
+    let known = Known { latest, now_ms: Some(retry.now_ms()), ..Known::default() };
+    let mut transaction = Transaction::begin(storage, known, told, ids).await?;
+    if let Some(version) = transaction.replayed() {
+        return Ok(Restored { version: Some(version), ..Restored::default() });
+    }
+    let newest = transaction.snapshot().await?;
+    let old = older(&newest, to).await.map_err(place)?;
+    let (files, mut done) = difference(&newest, &old, retry.now_ms()).await.map_err(place)?;
+    if !options.dry_run && !options.ignore_missing_files && !done.missing.is_empty() {
+        return Err(place(refusal(&done)).at_version(old.version()));
+    }
+    transaction.return_to(&old, files, options.protocol_downgrade_allowed).await?;
+    if options.dry_run {
+        return Ok(done);
+    }
+    transaction.count(done.metrics());
+    if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
+        done.version = Some(outcome.committed.version);
+    }
+    Ok(done)
+}
+
+fn members(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+/// The version to go back to.
+async fn older(newest: &Snapshot, to: &RestoreTo) -> Result<Snapshot> {
+    let version = match to {
+        RestoreTo::Version(version) => *version,
+        RestoreTo::Time(time, _) => history::version_at(newest.storage(), *time).await?,
+    };
+    if version == newest.version() {
+        let message = format!("version {version} is the newest: there is nothing to restore");
+        return Err(Error::invalid(message));
+    }
+    newest.at(version).await
+}
+
+fn refusal(done: &Restored) -> Error {
+    let named: Vec<&str> = done.missing.iter().take(NAMED).map(String::as_str).collect();
+    let others = done.missing.len() - named.len();
+    let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+    Error::invalid(format!(
+        "version {} cannot be restored: {} of its files are not there any more, such as {}{others}. A vacuum may have deleted \
+         them; nothing was changed. To go back without their rows, write ignore_missing_files=True",
+        done.restored_version,
+        done.missing.len(),
+        named.join(", ")
+    ))
+}
+
+/// What takes the table from one version to an older one, and what there is to say of it. What is missing is left out.
+async fn difference(newest: &Snapshot, old: &Snapshot, now_ms: i64) -> Result<(Actions, Restored)> {
+    let now = LiveFiles::of(newest).await?;
+    let mut done = Restored { restored_version: old.version(), ..Restored::default() };
+    let coming = coming_back(&now, old, &mut done).await?;
+    let absent: HashSet<String> = done.missing.iter().cloned().collect();
+    let mut actions = Actions::new();
+    for add in coming {
+        let size = u64::try_from(add.size).unwrap_or_default();
+        let stored = stored_files(&add.path, add.deletion_vector.as_ref())?;
+        if stored.iter().any(|path| absent.contains(path)) {
+            done.num_of_files_after_restore -= 1;
+            done.table_size_after_restore = done.table_size_after_restore.saturating_sub(size);
+            continue;
+        }
+        done.num_restored_files += 1;
+        done.restored_files_size = done.restored_files_size.saturating_add(size);
+        actions.push(Action::Add(Add { data_change: true, ..add }))?;
+    }
+    let then = LiveFiles::of(old).await?;
+    let mut live = std::pin::pin!(newest.live_files(&remove_columns(Vec::new())).await?);
+    while let Some(adds) = live.try_next().await? {
+        for row in then.others(&adds)? {
+            let remove = adds.add(row)?.removed(now_ms);
+            let size = remove.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
+            done.num_removed_files += 1;
+            done.removed_files_size = done.removed_files_size.saturating_add(size);
+            actions.push(Action::Remove(remove))?;
+        }
+    }
+    Ok((actions, done))
+}
+
+/// The files of an older version that are not live now; those that the store does not have are noted.
+async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Result<Vec<Add>> {
+    let (mut coming, mut unseen, mut asked) = (Vec::new(), Vec::new(), Fingerprints::default());
+    let mut live = std::pin::pin!(old.live_files(&AddColumns::all()).await?);
+    while let Some(adds) = live.try_next().await? {
+        done.num_of_files_after_restore += adds.len() as u64;
+        let sizes = adds.size().into_iter().flatten().flatten();
+        let bytes = sizes.map(|size| u64::try_from(size).unwrap_or_default());
+        done.table_size_after_restore = bytes.fold(done.table_size_after_restore, u64::saturating_add);
+        let rows = now.others(&adds)?;
+        for add in whole_adds(&adds, rows.into_iter())? {
+            let add = add?;
+            for path in stored_files(&add.path, add.deletion_vector.as_ref())? {
+                if !now.has_stored(&path) && asked.insert(&path.as_str()) {
+                    unseen.push(path);
+                }
+            }
+            coming.push(add);
+        }
+    }
+    done.missing = missing(old.storage(), unseen).await?;
+    Ok(coming)
+}

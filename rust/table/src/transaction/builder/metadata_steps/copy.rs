@@ -1,0 +1,88 @@
+//! Becoming what a version of another table is.
+//!
+//! Clustering columns come along, and the highest row id, so that rows keep theirs. What applications have committed to the
+//! other table and its other domains do not. What was read is the whole table that is there.
+//!
+//! PROTOCOL.md: "Change Metadata", "Row Tracking", "Clustered Table".
+
+use deltic_protocol::action::DomainMetadata;
+use deltic_protocol::alter::copied;
+use deltic_protocol::commit::{Actions, ROW_TRACKING_DOMAIN, ReadSet};
+use deltic_protocol::feature;
+use deltic_protocol::property::{IsolationLevel, Properties};
+use serde_json::json;
+
+use super::super::write::find;
+use super::super::{HandleState, Ids, Known, Mode, Transaction, TransactionOptions};
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::state_of;
+
+impl Transaction {
+    /// Begins a transaction that makes a table, or the one that is there if `replaces`, what `source` is.
+    ///
+    /// # Errors
+    /// `TableExists` if there is one and it is not to be replaced; those of [`copied`].
+    pub(crate) async fn copy_of(
+        source: &Snapshot,
+        (storage, known): (&Storage, Known),
+        (options, replaces): (TransactionOptions, bool),
+        ids: &dyn Ids,
+    ) -> Result<Self> {
+        let mut begun = Self::new(storage, options)?;
+        match find(storage, known.latest.as_ref()).await? {
+            Some(_) if !replaces => return Err(begun.placed(Error::table_exists())),
+            Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
+            None => begun.mode = if replaces { Mode::Append } else { Mode::Error },
+        }
+        begun.find_replayed().await?;
+        let there = begun.base.as_ref().map(|base| (&base.state.protocol, &base.state.metadata));
+        let of_source = (source.protocol(), source.metadata());
+        let (protocol, metadata) = copied(of_source, there, ids.unique()).map_err(|e| begun.placed(e))?;
+        begun.set_table(metadata, protocol);
+        begun.txn_id = ids.unique();
+        begun.now_ms = known.now_ms;
+        begun.read_whole_table(ReadSet::WholeTable, IsolationLevel::Serializable);
+        Ok(begun)
+    }
+
+    /// The version that is replaced, if one is.
+    pub(crate) fn replaced(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
+    /// Gives a copy its files; whether it differs from the table that is there.
+    ///
+    /// # Errors
+    /// `Invalid` if that is append-only and files go; those of reading the log.
+    pub(crate) async fn become_like(&mut self, source: &Snapshot, files: Actions) -> Result<bool> {
+        let there = self.base.as_ref().map(|base| &base.state);
+        if let Some(state) = there.filter(|_| files.num_removed() > 0)
+            && Properties::of(&state.metadata).append_only()?
+        {
+            let message = "the table that is there is append-only (`delta.appendOnly`), so its files cannot be removed";
+            return Err(self.placed(Error::invalid(message)));
+        }
+        let state = state_of(source).await?;
+        let is_same = there.is_some_and(|there| self.metadata.as_ref() == Some(&there.metadata))
+            && self.protocol.is_none()
+            && files.is_empty()
+            && self.clustering() == state.clustering;
+        let tracks_rows = feature::supported(self.after()?.0).contains("rowTracking");
+        if self.clustering() != state.clustering {
+            self.set_clustering(Some(state.clustering));
+        }
+        let before = self.base.as_ref().and_then(|base| base.state.row_id_watermark);
+        if let Some(id) = state.row_id_watermark.max(before).filter(|_| tracks_rows) {
+            let configuration = json!({"rowIdHighWaterMark": id}).to_string();
+            self.set_own_domain(DomainMetadata {
+                domain: ROW_TRACKING_DOMAIN.to_owned(),
+                configuration,
+                removed: false,
+            });
+        }
+        self.set_files(files);
+        Ok(!is_same)
+    }
+}

@@ -1,0 +1,362 @@
+"""CLONE from Python: the clone is what the table was, its files are where they should be, and each lives by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from changed_rows import FEED, MAPPED, PROPERTIES, SCHEMA, VECTORS, Changed, key, label, same
+from log_files import Log, field, metadata, protocol, struct
+
+import deltic
+from deltic.cli import main
+
+TIMES = {"delta.enableInCommitTimestamps": "true"}
+
+
+def values(table: deltic.Table | deltic.Snapshot) -> list[Any]:
+    return sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
+
+
+def actions(table: deltic.Table, version: int) -> list[dict[str, Any]]:
+    log = Path(table.uri, "_delta_log", f"{version:020}.json")
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def adds(table: deltic.Table, version: int) -> list[dict[str, Any]]:
+    return [action["add"] for action in actions(table, version) if "add" in action]
+
+
+def files(uri: str) -> dict[str, int]:
+    """Everything below the table but its log, with the time of its last change."""
+    found = {path: path.stat() for path in Path(uri).rglob("*") if path.is_file() and "_delta_log" not in path.parts}
+    return {path.relative_to(uri).as_posix(): stat.st_mtime_ns for path, stat in found.items()}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> deltic.Table:
+    """Two versions, with awkward names and a deletion vector."""
+    uri = str(tmp_path / "a source %20ü[1]")
+    rows = pa.table({"id": range(6), "p": ["a b", "50%", "x/y"] * 2})
+    deltic.write(uri, rows, partition_by=["p"], properties=VECTORS, name="mine", description="of mine")
+    table = deltic.Table(uri)
+    table.delete("id = 3")
+    return table
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path / "target")
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_the_clone_is_what_the_table_is(table: deltic.Table, target: str, shallow: bool) -> None:
+    commit = table.clone(target, shallow=shallow, user_metadata="copy")
+    clone = deltic.Table(target)
+    size = sum(batch["size"][i].as_py() for batch in table.files() for i in range(len(batch)))
+    (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
+    copied = {"numCopiedFiles": 0, "copiedFilesSize": 0}
+    if not shallow:
+        copied = {"numCopiedFiles": 4, "copiedFilesSize": size + vector.stat().st_size}
+    counts = {"sourceTableSize": size, "sourceNumOfFiles": 3, "numRemovedFiles": 0, "removedFilesSize": 0, **copied}
+    assert commit == deltic.Commit(0, 1, 3, counts)
+    assert values(clone) == [0, 1, 2, 4, 5]
+    entry = clone.history()[0]
+    assert (entry["operation"], entry["userMetadata"], entry["isBlindAppend"]) == ("CLONE", "copy", False)
+    parameters = entry["operationParameters"]
+    assert (parameters["sourceVersion"], parameters["isShallow"]) == (1, shallow)
+    assert parameters["source"].startswith("delta.`file:/")
+    mine, theirs = clone.snapshot().metadata, table.snapshot().metadata
+    assert mine["id"] != theirs["id"]
+    assert (mine.get("name"), mine.get("description")) == (None, None)
+    assert {k: v for k, v in mine.items() if k != "id"} == {
+        k: v for k, v in theirs.items() if k not in ("id", "name", "description")
+    }
+    assert clone.snapshot().protocol == table.snapshot().protocol
+    assert clone.check(files=True).ok
+    assert all(a["dataChange"] for a in adds(clone, 0))
+    for a in adds(clone, 0):
+        assert a["path"].startswith("file:/") == shallow
+        if vector := a.get("deletionVector"):
+            assert vector["storageType"] == ("p" if shallow else "u")
+            assert vector["pathOrInlineDv"].startswith("file:/") == shallow
+    assert files(target).keys() == (set() if shallow else files(table.uri).keys())
+
+
+def test_absolute_paths_are_uris_that_java_takes(table: deltic.Table, target: str) -> None:
+    table.clone(target)
+    for a in adds(deltic.Table(target), 0):
+        assert "/a%20source%20%2520%C3%BC%5B1%5D/" in a["path"]
+        assert not set(a["path"]) & set(' []"<>\\^`{|}')
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_each_lives_by_itself(table: deltic.Table, target: str, shallow: bool) -> None:
+    table.clone(target, shallow=shallow)
+    clone = deltic.Table(target)
+    before = files(table.uri)
+    clone.delete("id IN (0, 4)")
+    deltic.write(clone, pa.table({"id": [9], "p": ["new"]}))
+    assert clone.optimize().metrics["numRemovedFiles"] > 0
+    assert (values(clone), values(table)) == ([1, 2, 5, 9], [0, 1, 2, 4, 5])
+    deltic.write(table, pa.table({"id": [7], "p": ["a b"]}))
+    assert values(clone) == [1, 2, 5, 9]
+    assert before.keys() < files(table.uri).keys()
+    # Of a clone, a vacuum deletes nothing that is elsewhere.
+    for path in [*Path(target).rglob("*.parquet"), *Path(table.uri).rglob("*.parquet"), *Path(table.uri).glob("*.bin")]:
+        os.utime(path, (time.time() - 10**7,) * 2)
+    clone.vacuum(0, force=True)
+    assert before.keys() < files(table.uri).keys()
+    assert (values(clone), values(table)) == ([1, 2, 5, 9], [0, 1, 2, 4, 5, 7])
+    if shallow:
+        clone.restore(0)
+        assert values(clone) == [0, 1, 2, 4, 5]
+
+
+def test_older_versions(table: deltic.Table, target: str) -> None:
+    table.clone(target, version=0, shallow=False)
+    assert values(deltic.Table(target)) == [0, 1, 2, 3, 4, 5]
+    table.clone(target + "2", timestamp="2999-01-01")
+    assert values(deltic.Table(target + "2")) == [0, 1, 2, 4, 5]
+    with pytest.raises(deltic.VersionNotFoundError):
+        table.clone(target + "3", version=5)
+    assert not deltic.Table(target + "3").exists()
+
+
+def test_a_table_that_is_there(table: deltic.Table, target: str) -> None:
+    deltic.write(target, pa.table({"other": [1.5]}), name="theirs", properties={"delta.appendOnly": "false"})
+    clone = deltic.Table(target)
+    id_before = clone.snapshot().metadata["id"]
+    with pytest.raises(deltic.TableExistsError):
+        table.clone(target)
+    commit = table.clone(clone, mode="replace")
+    assert (commit.version, commit.metrics["numRemovedFiles"]) == (1, 1)
+    assert values(clone) == [0, 1, 2, 4, 5]
+    assert clone.scan().to_arrow().schema == table.scan().to_arrow().schema
+    assert clone.snapshot().metadata["id"] == id_before
+    assert clone.snapshot().metadata["name"] == "theirs"
+    assert clone.snapshot(0).scan().to_arrow().to_pylist() == [{"other": 1.5}]
+    # The same again: a commit that says nothing of files.
+    commit = table.clone(clone, mode="replace")
+    assert (commit.version, commit.metrics["numRemovedFiles"], commit.num_added_files) == (2, 0, 0)
+    assert clone.check(files=True).ok
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_updates_commit_only_what_changed(table: deltic.Table, target: str, shallow: bool) -> None:
+    table.clone(target, shallow=shallow, mode="update")
+    clone = deltic.Table(target)
+    assert table.clone(clone, shallow=shallow, mode="update").attempts == 0
+    assert clone.snapshot().version == 0
+    before = files(target)
+    deltic.write(table, pa.table({"id": [8], "p": ["a b"]}))
+    table.delete("id = 1")
+    commit = table.clone(clone, shallow=shallow, mode="update")
+    assert (commit.version, commit.num_added_files, commit.metrics["numRemovedFiles"]) == (1, 2, 1)
+    assert commit.metrics["numCopiedFiles"] == (0 if shallow else 2)
+    assert values(clone) == [0, 2, 4, 5, 8]
+    assert before.items() <= files(target).items(), "what was there is not written again"
+    table.set_properties({"mine": "1"})
+    assert table.clone(clone, shallow=shallow, mode="update").num_added_files == 0
+    assert clone.snapshot().properties["mine"] == "1"
+    # What was written to the clone goes.
+    clone.delete("id = 0")
+    assert table.clone(clone, shallow=shallow, mode="update").num_added_files == 1
+    assert values(clone) == [0, 2, 4, 5, 8]
+    assert clone.check(files=True).ok
+
+
+def test_a_deep_clone_goes_on_where_it_stopped(table: deltic.Table, target: str) -> None:
+    paths = sorted(files(table.uri))
+    lost = next(path for path in paths if path.endswith(".parquet"))
+    away = Path(table.uri, lost).rename(Path(table.uri).parent / "away")
+    with pytest.raises(deltic.CorruptTableError):
+        table.clone(target, shallow=False)
+    assert not deltic.Table(target).exists()
+    # A copy that was under way when another failed is thrown away, which may take a moment.
+    before = {path: when for path, when in files(target).items() if "/.tmp-" not in f"/{path}"}
+    away.rename(Path(table.uri, lost))
+    commit = table.clone(target, shallow=False)
+    assert commit.metrics["numCopiedFiles"] == 4 - len(before)
+    assert before.items() <= files(target).items()
+    assert values(deltic.Table(target)) == [0, 1, 2, 4, 5]
+
+
+def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, target: str, table: deltic.Table) -> None:
+    path = Path(target, next(path for path in files(table.uri) if path.endswith(".parquet")))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"shorter")
+    with pytest.raises(deltic.InvalidInputError, match="may be another"):
+        table.clone(target, shallow=False)
+    # Names that writers may give twice: the copy is known by what the log says of it.
+    schema = struct(field("id", "long"))
+    one, two = (Log.empty(tmp_path / name, protocol(), metadata(schema)) for name in ("one", "two"))
+    for log, value in ((one, 1), (two, 2)):
+        log.append([log.file("part-00000.parquet", pa.table({"id": [value]}), modificationTime=value)])
+    one.table.clone(target + "2", shallow=False)
+    assert one.table.clone(target + "2", shallow=False, mode="update").attempts == 0
+    with pytest.raises(deltic.InvalidInputError, match="which is another"):
+        two.table.clone(target + "2", shallow=False, mode="replace")
+
+
+@pytest.mark.parametrize("where", ["", "inside", ".."])
+def test_no_clone_is_inside_of_a_table(table: deltic.Table, where: str) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="its own folder"):
+        table.clone(Path(table.uri) / where)
+
+
+def test_a_clone_of_a_clone(table: deltic.Table, target: str) -> None:
+    table.clone(target)
+    middle = deltic.Table(target)
+    middle.delete("id = 0")
+    deltic.write(middle, pa.table({"id": [7], "p": ["a b"]}))
+    middle.clone(target + "2")
+    middle.clone(target + "3", shallow=False)
+    for uri in (target + "2", target + "3"):
+        assert values(deltic.Table(uri)) == [1, 2, 4, 5, 7]
+        assert deltic.Table(uri).check(files=True).ok
+    assert not any(a["path"].startswith("file:") for a in adds(deltic.Table(target + "3"), 0))
+    # All of it is in its own folder.
+    for path in Path(table.uri).rglob("*.*"):
+        if "_delta_log" not in path.parts and path.is_file():
+            path.unlink()
+    assert values(deltic.Table(target + "3")) == [1, 2, 4, 5, 7]
+    assert middle.clone(target + "3", shallow=False, mode="update").attempts == 0
+
+
+def test_properties(table: deltic.Table, target: str) -> None:
+    table.clone(target, properties={"delta.enableChangeDataFeed": "true", "mine": "1"})
+    clone = deltic.Table(target)
+    assert clone.snapshot().properties == {**VECTORS, **FEED, "mine": "1"}
+    clone.delete("id = 2")
+    assert clone.changes(1).to_arrow()["id"].to_pylist() == [2]
+    with pytest.raises(deltic.InvalidInputError):
+        table.clone(target + "2", properties={"delta.enableChangeDataFeed": "perhaps"})
+    assert table.clone(clone, mode="update", properties={**FEED, "mine": "1"}).version == 2
+
+
+def test_in_commit_timestamps_begin_anew(tmp_path: Path, target: str) -> None:
+    deltic.write(tmp_path / "t", pa.table({"id": [1]}))
+    table = deltic.Table(tmp_path / "t")
+    table.set_properties(TIMES)
+    table.clone(target)
+    clone = deltic.Table(target)
+    assert clone.snapshot().properties == TIMES
+    assert "inCommitTimestamp" in actions(clone, 0)[0]["commitInfo"]
+    deltic.write(target + "2", pa.table({"id": [1]}))
+    table.clone(target + "2", mode="replace")
+    assert deltic.Table(target + "2").snapshot().properties["delta.inCommitTimestampEnablementVersion"] == "1"
+    assert deltic.Table(target + "2").check().ok
+
+
+def test_columns_that_are_mapped_otherwise(tmp_path: Path, target: str) -> None:
+    deltic.write(tmp_path / "t", pa.table({"id": [1]}), properties=MAPPED)
+    deltic.write(target, pa.table({"id": [1]}))
+    with pytest.raises(deltic.InvalidInputError, match=r"mapped by `name` .* and by `none`"):
+        deltic.Table(tmp_path / "t").clone(target, mode="replace")
+
+
+def test_clustering_columns_come_along_and_applications_do_not(tmp_path: Path, target: str) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    deltic.create(tmp_path / "t", schema, cluster_by=["id"])
+    deltic.write(tmp_path / "t", pa.table({"id": [1]}), app_id="stream", app_version=3)
+    deltic.Table(tmp_path / "t").clone(target)
+    clone = deltic.Table(target)
+    assert clone.detail().clustering_columns == ["id"]
+    assert clone.snapshot().transaction_version("stream") is None
+    plain = str(tmp_path / "plain")
+    deltic.write(plain, pa.table({"id": [1]}))
+    deltic.Table(plain).clone(target, mode="replace")
+    assert clone.detail().clustering_columns == []
+
+
+def test_an_append_only_table_is_not_replaced(table: deltic.Table, target: str) -> None:
+    deltic.write(target, pa.table({"id": [1]}), properties={"delta.appendOnly": "true"})
+    with pytest.raises(deltic.InvalidInputError, match="append-only"):
+        table.clone(target, mode="replace")
+
+
+def test_arguments(table: deltic.Table, target: str) -> None:
+    for arguments, told in (
+        ({"mode": "overwrite"}, "mode must be"),
+        ({"shallow": 1}, "shallow must be"),
+        ({"version": 0, "timestamp": "2020-01-01"}, "not both"),
+        ({"properties": {"a": 1}}, "property 'a' must be a string"),
+    ):
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            table.clone(target, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(deltic.InvalidInputError, match="leave them out"):
+        table.clone(deltic.Table(target), storage_options={})
+    with pytest.raises(deltic.TableNotFoundError):
+        deltic.Table(target).clone(target + "2")
+
+
+def test_stores_that_readers_could_not_follow_to(table: deltic.Table, target: str) -> None:
+    memory = deltic.Table(f"memory://{Path(target).parent.name}/t")
+    with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
+        table.clone(memory)
+    assert table.clone(memory, shallow=False).metrics["numCopiedFiles"] == 4
+    assert values(memory) == [0, 1, 2, 4, 5]
+    with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
+        memory.clone(target)
+    memory.clone(target, storage_options={"allow_foreign_paths": "true"})
+    clone = deltic.Table(target, {"allow_foreign_paths": "true"})
+    assert values(clone) == [0, 1, 2, 4, 5]
+    with pytest.raises(deltic.UnsupportedFeatureError, match="local disk"):
+        table.clone("s3://bucket/t", storage_options={"allow_foreign_paths": "true", "aws_region": "x"})
+
+
+@pytest.mark.parametrize("properties", PROPERTIES, ids=label)
+def test_clones_follow_random_histories(tmp_path: Path, target: str, properties: dict[str, str]) -> None:
+    """Clones that are updated now and then: rows, row ids, and what is written to them next."""
+    rng = random.Random(str(properties))
+    properties = properties if rng.random() < 0.5 else {**properties, **TIMES}
+    changed = Changed.create(str(tmp_path / "source"), properties, partitioned=rng.random() < 0.5)
+    table = deltic.Table(changed.uri)
+    columns = ["n", "_metadata.row_id", "_metadata.row_commit_version"]
+    for step in range(6):
+        changed.append(rng, rng.randrange(1, 9))
+        k = rng.randrange(9)
+        table.delete(f"k = {k}")
+        changed.rows = {n: row for n, row in changed.rows.items() if row["k"] != k}
+        if step % 2:
+            table.optimize()
+        for name, shallow in (("shallow", True), ("deep", False)):
+            clone = deltic.Table(f"{target}-{name}")
+            table.clone(clone, shallow=shallow, mode="update")
+            rows = Counter(map(key, changed.rows.values()))
+            same(Counter(map(key, clone.scan().to_arrow().to_pylist())), rows)
+            assert clone.check(files=True).ok
+            if "delta.enableRowTracking" in properties:
+                ids = [sorted(map(str, t.scan(columns=columns).to_arrow().to_pylist())) for t in (table, clone)]
+                assert ids[0] == ids[1]
+                greatest = max((row["row_id"] for row in _ids(clone)), default=-1)
+            new = changed.new_rows(rng, 3)
+            deltic.write(clone, pa.Table.from_pylist(list(new.values()), SCHEMA))
+            if "delta.enableRowTracking" in properties:
+                assert min(row["row_id"] for row in _ids(clone) if row["n"] in new) > greatest
+
+
+def _ids(table: deltic.Table) -> list[dict[str, Any]]:
+    rows = table.scan(columns=["n", "_metadata.row_id"]).to_arrow().to_pylist()
+    return [{"n": row["n"], "row_id": row["_metadata.row_id"]} for row in rows]
+
+
+def test_the_command_line(table: deltic.Table, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clone", table.uri, target]) == 0
+    assert "version 0 of" in capsys.readouterr().out
+    assert main(["clone", table.uri, target]) == 1
+    assert "there is a table already" in capsys.readouterr().err
+    assert main(["clone", table.uri, target, "--mode", "update"]) == 0
+    assert "nothing differs" in capsys.readouterr().out
+    assert main(["clone", table.uri, target + "2", "--deep", "--version", "0", "--property", "mine=1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["version"], told["metrics"]["numCopiedFiles"]) == (0, 3)
+    assert deltic.Table(target + "2").snapshot().properties["mine"] == "1"
