@@ -45,6 +45,7 @@ from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
+from deltic.purge_result import HeldRows, PurgeResult
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
@@ -77,6 +78,7 @@ __all__ = [
     "DelticError",
     "Detail",
     "Finding",
+    "HeldRows",
     "InvalidInputError",
     "Literal",
     "Merge",
@@ -85,6 +87,7 @@ __all__ = [
     "Plan",
     "Preview",
     "ProtocolChangedError",
+    "PurgeResult",
     "Scan",
     "Snapshot",
     "StorageError",

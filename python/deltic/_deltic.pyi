@@ -24,6 +24,7 @@ __all__ = [
     "evaluate",
     "optimize",
     "plan_write",
+    "purge",
     "read_task_group",
     "resume",
     "vacuum",
@@ -171,6 +172,7 @@ def vacuum(
 ) -> tuple[str, ArrowStream | None]: ...
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
 def optimize(table: Table, options_json: str, dry_run: bool, max_attempts: int | None) -> str: ...
+def purge(table: Table, options_json: str, dry_run: bool, max_attempts: int | None) -> str: ...
 def evaluate(data: Any, expression: str) -> ArrowStream:
     """The values of an SQL expression for Arrow rows in the types of scans, as Spark gives them in ANSI mode in UTC."""
 

@@ -191,6 +191,16 @@ def _optimize(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _purge(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).purge(arguments.where, max_tasks=arguments.max_tasks, dry_run=arguments.dry_run)
+    if arguments.json:
+        _json(result.to_dict())
+        return 0
+    for name, value in result.lines():
+        _line(f"{name:<15} {value}")
+    return 0
+
+
 def _vacuum(arguments: argparse.Namespace) -> int:
     result = _table(arguments).vacuum(
         arguments.retention,
@@ -233,7 +243,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only optimize and vacuum write.",
+        description="Look at a Delta table, and keep it healthy. Only optimize, purge and vacuum write.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -285,6 +295,12 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    purge = command(
+        "purge", _purge, "write files again without deleted rows and dropped columns", of_version=False
+    )
+    purge.add_argument("--where", metavar="SQL", help="rows to delete and to forget: \"customer = 17\"")
+    purge.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
+    purge.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     vacuum = command("vacuum", _vacuum, "delete files that no version within the retention needs", of_version=False)
     vacuum.add_argument("--retention", type=float, metavar="HOURS", help="a week, or what the table says, if not given")
     vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
@@ -311,7 +327,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check, optimize or vacuum")
+            parser.error("a command is needed: show, files, history, plan, check, optimize, purge or vacuum")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

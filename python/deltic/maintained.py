@@ -1,4 +1,4 @@
-"""What keeps a table small, fast and usable: checkpoints, log cleanup, OPTIMIZE, VACUUM, features that go.
+"""What keeps a table small, fast and usable: checkpoints, log cleanup, OPTIMIZE, PURGE, VACUUM, features that go.
 
 PROTOCOL.md: "Checkpoints", "Metadata Cleanup", "Vacuum Protocol Check".
 """
@@ -6,14 +6,15 @@ PROTOCOL.md: "Checkpoints", "Metadata Cleanup", "Vacuum Protocol Check".
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from deltic import _deltic
-from deltic.arguments import condition, flag, names, string, whole
+from deltic.arguments import condition, flag, json_or_string, names, string, whole
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult
+from deltic.purge_result import PurgeResult
 from deltic.transaction import Commit
 from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of, milliseconds
 
@@ -21,7 +22,7 @@ __all__ = ["Maintained"]
 
 
 class Maintained:
-    """The verbs of `Table` that leave its rows as they are."""
+    """The verbs of `Table` that leave its rows as they are, but for those that it is to forget."""
 
     _core: _deltic.Table
 
@@ -118,6 +119,67 @@ class Maintained:
         only_plans = flag(dry_run, "dry_run")
         return OptimizeResult.parse(_deltic.optimize(self._core, json.dumps(options), only_plans, None), only_plans)
 
+    def purge(
+        self,
+        where: str | None = None,
+        *,
+        max_tasks: int | None = None,
+        dry_run: bool = False,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        max_attempts: int | None = None,
+    ) -> PurgeResult:
+        """Write files again that hold more than the table does: deleted rows, and columns that were dropped.
+
+        Every live file with a deletion vector is written again without the rows that it deletes, and, where columns are
+        mapped and any was dropped, every file that still has one: their footers are read then, one request a file, 64 at
+        once. The table has the same rows before and after, with the same ids where it tracks rows; streams and the
+        change data feed see nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). The history shows
+        `REORG`, as delta-spark's `REORG TABLE … APPLY (PURGE)`.
+
+        With `where`, rows are forgotten: those that make it TRUE are deleted first, by a commit of their own, and their
+        files are written again whatever `delta.enableDeletionVectors` says. No live file holds one afterwards. Older
+        versions do, and so does the change data feed, which shows the delete: the result says in `held` which versions,
+        which files, and what a vacuum would take of them. Files that may hold such rows are read to find out, before
+        anything is changed; what `vacuum` took already holds nothing. The log itself keeps statistics and partition
+        values of old files until it is cleaned up.
+
+        Arguments:
+            where: SQL, as that of `delete`.
+            max_tasks: How many groups of files are written at a time, one for each processor if not given.
+            dry_run: True finds out what would be done, and writes nothing. `held` is of the table as it is then.
+            user_metadata: A string, or a mapping to be stored as JSON, for the history.
+            max_attempts: How often a commit is tried before it gives up; without end if not given.
+
+        Other writers may go on, as beside `optimize`: files that they got to meanwhile are left as they are
+        (`files_lost`).
+
+        Raises what `delete` raises for `where`, `CorruptTableError` for a file whose footer cannot be read, and what
+        `optimize` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/people"
+        >>> properties = {"delta.enableDeletionVectors": "true"}
+        >>> _ = deltic.write(uri, pa.table({"id": [1, 2, 3]}), properties=properties)
+        >>> table = deltic.Table(uri)
+        >>> _ = table.delete("id = 1")
+        >>> table.purge(dry_run=True).files_with_vectors
+        1
+        >>> result = table.purge("id = 2")
+        >>> result.rows_deleted, result.held.versions, result.held.files
+        (1, [0, 1], 1)
+        >>> table.vacuum(0, force=True).files_deleted == result.held.files + 1  # and the file of a deletion vector
+        True
+        """
+        options = {
+            "filter": condition(where, "where"),
+            "max_tasks": whole(max_tasks, "max_tasks", 1),
+            "user_metadata": json_or_string(user_metadata, "user_metadata"),
+        }
+        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
+        return PurgeResult.parse(purged, only_plans)
+
     def vacuum(
         self,
         retention: timedelta | float | None = None,
@@ -173,7 +235,8 @@ class Maintained:
         must be gone before. Readers do not need most features; of those that they need (`columnMapping`,
         `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`) older versions may still have traces:
         the feature is disabled, three empty commits with a checkpoint each follow, and the last commit drops it and
-        adds `checkpointProtection`, by which those checkpoints stay. What fails or is stopped in between leaves a table
+        adds `checkpointProtection`, by which those checkpoints stay. Files with deletion vectors are written again
+        without them, as by `purge`, once `deletionVectors` is disabled. What fails or is stopped in between leaves a table
         that is as good as before; call this again to go on. Returns the last commit.
 
         Arguments:

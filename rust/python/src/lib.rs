@@ -49,6 +49,8 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::purge, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::repair, module)?)?;
     module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;

@@ -258,6 +258,15 @@ pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
     Ok(snapshot.version())
 }
 
+/// Counts the live files of a snapshot and writes its checksum, in the place of any that is there.
+///
+/// # Errors
+/// Those of replaying the log and of the store.
+pub(crate) async fn rebuild_checksum(snapshot: &Snapshot) -> Result<()> {
+    let text = Bytes::from(count(snapshot).await?.print()?);
+    snapshot.storage().put_hint(&log_path(&checksum_name(snapshot.version())), text).await
+}
+
 /// The checksum of a snapshot, of all its files.
 async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     let columns = AddColumns { members: vec!["path", "size", "deletionVector"], ..AddColumns::default() };

@@ -6,7 +6,7 @@
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, then
 //! `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
 //! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `after_commit`,
-//! `transaction::builder`, `dml`, `maintenance`, `backfill`, `table`. A test reads the imports.
+//! `transaction::builder`, `dml`, `maintenance`, `purge`, `repair`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -30,6 +30,8 @@ pub mod history;
 pub mod log;
 pub mod maintenance;
 mod once;
+pub mod purge;
+pub mod repair;
 mod rewrite;
 pub mod scan;
 mod shredded;
