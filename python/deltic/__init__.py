@@ -44,8 +44,10 @@ from deltic.errors import (
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
+from deltic.manifests_result import ManifestsResult
 from deltic.merge_builder import Merge
 from deltic.purge_result import HeldRows, PurgeResult
+from deltic.repair_result import RepairResult, RepairStep
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
@@ -81,6 +83,7 @@ __all__ = [
     "HeldRows",
     "InvalidInputError",
     "Literal",
+    "ManifestsResult",
     "Merge",
     "MetadataChangedError",
     "OptimizeResult",
@@ -88,6 +91,8 @@ __all__ = [
     "Preview",
     "ProtocolChangedError",
     "PurgeResult",
+    "RepairResult",
+    "RepairStep",
     "Scan",
     "Snapshot",
     "StorageError",

@@ -201,6 +201,28 @@ def _purge(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _repair(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).repair(dry_run=arguments.dry_run)
+    if arguments.json:
+        _json(result.to_dict())
+    else:
+        for name, value in result.lines():
+            _line(f"{name:<15} {value}")
+    return 0 if result.ok else 1
+
+
+def _manifests(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).write_manifests(dry_run=arguments.dry_run)
+    if arguments.json:
+        _json(result.to_dict())
+        return 0
+    for verb, paths in (("write", result.written), ("delete", result.deleted)):
+        for path in paths if result.dry_run else ():
+            _line(f"{verb:<7} {path}")
+    _line(str(result))
+    return 0
+
+
 def _vacuum(arguments: argparse.Namespace) -> int:
     result = _table(arguments).vacuum(
         arguments.retention,
@@ -243,7 +265,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only optimize, purge and vacuum write.",
+        description="Look at a Delta table, and keep it healthy. Only manifests, optimize, purge, repair and vacuum write.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -284,6 +306,10 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("filter", nargs="?", help=_FILTER)
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
+    manifests = command(
+        "manifests", _manifests, "write symlink manifests, for engines that know no Delta", of_version=False
+    )
+    manifests.add_argument("--dry-run", action="store_true", help="list the manifests, and write nothing")
     optimize = command(
         "optimize", _optimize, "write files again, fewer or ordered so that queries skip more", of_version=False
     )
@@ -301,6 +327,13 @@ def _parser() -> argparse.ArgumentParser:
     purge.add_argument("--where", metavar="SQL", help="rows to delete and to forget: \"customer = 17\"")
     purge.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     purge.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    repair = command(
+        "repair",
+        _repair,
+        "mend the log, and take files that are gone out of the table; exit code 1 if something cannot be mended",
+        of_version=False,
+    )
+    repair.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     vacuum = command("vacuum", _vacuum, "delete files that no version within the retention needs", of_version=False)
     vacuum.add_argument("--retention", type=float, metavar="HOURS", help="a week, or what the table says, if not given")
     vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
@@ -327,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check, optimize, purge or vacuum")
+            parser.error("a command is needed: show, files, history, plan, check, manifests, optimize, purge, repair or vacuum")
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

@@ -14,7 +14,9 @@ from deltic import _deltic
 from deltic.arguments import condition, flag, json_or_string, names, string, whole
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult
+from deltic.manifests_result import ManifestsResult
 from deltic.purge_result import PurgeResult
+from deltic.repair_result import RepairResult
 from deltic.transaction import Commit
 from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of, milliseconds
 
@@ -180,6 +182,45 @@ class Maintained:
         purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
         return PurgeResult.parse(purged, only_plans)
 
+    def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
+        """Mend what `check(files=True)` finds in the newest version, or say what that would do.
+
+        Nothing is written unless `dry_run` is False.
+        Each step says in words what is wrong and what is done:
+
+        - A checkpoint that cannot be read, or is not what the commits before it say: a new one is written of what else
+          the log has, and the damaged one is deleted. Where nothing else leads to the newest version,
+          `CorruptTableError` says so.
+        - `_last_checkpoint` that is missing, cannot be read, or is not about the newest checkpoint: a checkpoint is
+          written, which it names then.
+        - The checksum of the newest version, missing or wrong: all files are counted, and it is written anew.
+        - Data files that are not there leave the table, by one commit with the operation `FSCK`. Their rows are lost.
+          So do data files whose file of deletion vectors is not there, since nobody knows which of their rows count.
+          Restoring the files is better, where they are anywhere. The change data feed of that version cannot be read.
+
+        A file with another size than the log says is told of, and nothing is done about it. Each live file costs a
+        request, 64 at once. A file counts as missing only where the store says so: any other answer, such as that it
+        may not be looked at, ends the repair with `StorageError` and nothing is removed.
+
+        Arguments:
+            dry_run: False does it. Running it again goes on from where a failure stopped it.
+            max_attempts: How often the commit is tried before it gives up; without end if not given.
+
+        >>> import pathlib, tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> for item in ("nut", "bolt"):
+        ...     _ = deltic.write(uri, pa.table({"item": [item]}))
+        >>> table = deltic.Table(uri)
+        >>> next(pathlib.Path(uri).glob("*.parquet")).unlink()
+        >>> [step.kind for step in table.repair().steps]
+        ['data_file']
+        >>> table.repair(dry_run=False).committed, table.scan().count()
+        (2, 1)
+        """
+        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        return RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans)
+
     def vacuum(
         self,
         retention: timedelta | float | None = None,
@@ -227,6 +268,30 @@ class Maintained:
         if files is not None and mode == "lite":
             raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
         return VacuumResult.parse(*_deltic.vacuum(self._core, length, mode == "lite", dry, files))
+
+    def write_manifests(self, *, dry_run: bool = False) -> ManifestsResult:
+        """Write symlink manifests of the latest version, for engines that read Parquet and know no Delta.
+
+        `_symlink_format_manifest/[column=value/…]manifest` has a line for each file of a partition, its absolute path,
+        as delta-spark's `GENERATE symlink_format_manifest` writes it and Presto, Trino, Athena and Hive read it.
+        Manifests of partitions that are gone are deleted. With the property
+        `delta.compatibility.symlinkFormatManifest.enabled` all of them are written after each commit; where that fails,
+        the commit stands and a `RuntimeWarning` says why.
+
+        `dry_run`: True finds out what would be written and deleted, and writes nothing.
+
+        Raises `UnsupportedFeatureError` for a table whose files have deletion vectors (`purge` takes them away), and
+        for one whose columns are mapped: who reads the files would not see it.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/readings"
+        >>> _ = deltic.write(uri, pa.table({"day": [1, 2], "value": [3, 4]}), partition_by=["day"])
+        >>> deltic.Table(uri).write_manifests().written
+        ['_symlink_format_manifest/day=1/manifest', '_symlink_format_manifest/day=2/manifest']
+        """
+        only_plans = flag(dry_run, "dry_run")
+        return ManifestsResult.parse(_deltic.write_manifests(self._core, only_plans), only_plans)
 
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
         """Drop a feature from the table's protocol, so that clients that do not know it can use the table again.

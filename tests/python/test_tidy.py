@@ -71,7 +71,7 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
     {"arguments", "collections"},
-    {"scan", "check", "detail", "dml", "maintenance", "purge_result", "vacuum_result", "write_options"},
+    {"scan", "check", "detail", "dml", "maintenance", "manifests_result", "purge_result", "repair_result", "vacuum_result", "write_options"},
     {"snapshot", "data"},
     {"alter", "merge_builder"},
     {"transaction"},

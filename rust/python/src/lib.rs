@@ -51,6 +51,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::purge, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::repair, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::write_manifests, module)?)?;
     module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;

@@ -1,9 +1,11 @@
-//! Maintenance of a table: OPTIMIZE, PURGE and repair. Options and results are JSON text.
+//! Maintenance of a table: OPTIMIZE, PURGE, repair and manifests. Options and results are JSON text.
 
 use deltic_entry::entry;
 use deltic_table::maintenance::{OptimizeOptions, Optimized};
+use deltic_table::manifests;
 use deltic_table::purge::{PurgeOptions, Purged};
 use deltic_table::repair::Repaired;
+use deltic_table::table::At;
 use pyo3::prelude::*;
 
 use crate::clock::Clock;
@@ -62,4 +64,15 @@ pub(crate) fn repair(py: Python<'_>, table: &Table, dry_run: bool, max_attempts:
     let repair = table.0.repair(dry_run, (&clock, &clock));
     let repaired = run_to_end(py, repair, &clock, |repaired: &Repaired| repaired.committed)?;
     json_text(&repaired)
+}
+
+/// Writes the manifests of the newest version, or says which that would be; what was done, as JSON text.
+#[entry]
+#[pyfunction]
+pub(crate) fn write_manifests(py: Python<'_>, table: &Table, dry_run: bool) -> Result<String> {
+    let write = async {
+        let snapshot = table.0.snapshot(At::Newest).await?;
+        manifests::write_manifests(&snapshot, dry_run).await
+    };
+    json_text(&run(py, write)?)
 }

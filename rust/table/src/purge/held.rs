@@ -103,7 +103,8 @@ impl Holders {
         let unknown = files.iter().filter(|(path, _)| !self.known.contains_key(path.as_str()));
         let look = |(path, holder): (&String, &Holder)| {
             let (path, task, reader) = (path.clone(), holder.task.clone(), reader.clone());
-            in_parallel(async move { Ok((path, holds(reader, task).await?)) })
+            let storage = storage.clone();
+            in_parallel(async move { Ok((path, holds(&storage, reader, task).await?)) })
         };
         let looked: Vec<(String, bool)> = all_of(unknown.map(look).collect::<Vec<_>>(), worker_count()).await?;
         self.known.extend(looked);
@@ -125,7 +126,8 @@ async fn oldest(newest: &Snapshot, commits: &[LogFile]) -> Result<Snapshot> {
 }
 
 /// Whether a file is there and holds a row that matches.
-async fn holds(reader: Reader, task: FileTask) -> Result<bool> {
+async fn holds(storage: &Storage, reader: Reader, task: FileTask) -> Result<bool> {
+    let place = decode_path(&task.path)?;
     let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
     let mut rows = std::pin::pin!(read_first(reader, vec![task], 1, options));
     loop {
@@ -133,8 +135,12 @@ async fn holds(reader: Reader, task: FileTask) -> Result<bool> {
             Ok(Some(batch)) if batch.num_rows() > 0 => return Ok(true),
             Ok(Some(_)) => {}
             Ok(None) => return Ok(false),
-            Err(e) if e.is_not_found() => return Ok(false),
-            Err(e) => return Err(e),
+            Err(error) => {
+                return match storage.head(&place).await {
+                    Err(e) if e.is_not_found() => Ok(false),
+                    Ok(_) | Err(_) => Err(error),
+                };
+            }
         }
     }
 }
