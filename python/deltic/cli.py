@@ -265,7 +265,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, and keep it healthy. Only manifests, optimize, purge, repair and vacuum write.",
+        description="Look at a Delta table, and keep it healthy. manifests, optimize, purge, repair and vacuum write.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -321,10 +321,8 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
-    purge = command(
-        "purge", _purge, "write files again without deleted rows and dropped columns", of_version=False
-    )
-    purge.add_argument("--where", metavar="SQL", help="rows to delete and to forget: \"customer = 17\"")
+    purge = command("purge", _purge, "write files again without deleted rows and dropped columns", of_version=False)
+    purge.add_argument("--where", metavar="SQL", help='rows to delete and to forget: "customer = 17"')
     purge.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     purge.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     repair = command(
@@ -360,7 +358,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if "run" not in arguments:
         if not arguments.version:
-            parser.error("a command is needed: show, files, history, plan, check, manifests, optimize, purge, repair or vacuum")
+            parser.error(
+                "a command is needed: show, files, history, plan, check, manifests, optimize, purge, repair or vacuum"
+            )
         print(f"deltic {_deltic.__version__}")
         return 0
     try:

@@ -133,7 +133,7 @@ class Maintained:
         """Write files again that hold more than the table does: deleted rows, and columns that were dropped.
 
         Every live file with a deletion vector is written again without the rows that it deletes, and, where columns are
-        mapped and any was dropped, every file that still has one: their footers are read then, one request a file, 64 at
+        mapped and any was dropped, every file that still has one: footers are read then, one request a file, 64 at
         once. The table has the same rows before and after, with the same ids where it tracks rows; streams and the
         change data feed see nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). The history shows
         `REORG`, as delta-spark's `REORG TABLE … APPLY (PURGE)`.
@@ -150,7 +150,7 @@ class Maintained:
             max_tasks: How many groups of files are written at a time, one for each processor if not given.
             dry_run: True finds out what would be done, and writes nothing. `held` is of the table as it is then.
             user_metadata: A string, or a mapping to be stored as JSON, for the history.
-            max_attempts: How often a commit is tried before it gives up; without end if not given.
+            max_attempts: As for `Table.transaction`.
 
         Other writers may go on, as beside `optimize`: files that they got to meanwhile are left as they are
         (`files_lost`).
@@ -204,7 +204,7 @@ class Maintained:
 
         Arguments:
             dry_run: False does it. Running it again goes on from where a failure stopped it.
-            max_attempts: How often the commit is tried before it gives up; without end if not given.
+            max_attempts: As for `Table.transaction`.
 
         >>> import pathlib, tempfile
         >>> import deltic, pyarrow as pa
@@ -301,8 +301,8 @@ class Maintained:
         `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`) older versions may still have traces:
         the feature is disabled, three empty commits with a checkpoint each follow, and the last commit drops it and
         adds `checkpointProtection`, by which those checkpoints stay. Files with deletion vectors are written again
-        without them, as by `purge`, once `deletionVectors` is disabled. What fails or is stopped in between leaves a table
-        that is as good as before; call this again to go on. Returns the last commit.
+        without them, as by `purge`, once `deletionVectors` is disabled. What fails or is stopped in between leaves a
+        table that is as good as before; call this again to go on. Returns the last commit.
 
         Arguments:
             name: The feature, such as `"deletionVectors"` (PROTOCOL.md: "Table Features").

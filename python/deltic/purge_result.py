@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from deltic.display import html_table, printable, size
@@ -44,7 +44,7 @@ class HeldRows:
     def parse(cls, told: dict[str, Any]) -> HeldRows:
         """Parse what the core describes."""
         since = told.pop("vacuum_from_ms")
-        return cls(vacuum_from=None if since is None else datetime.fromtimestamp(since / 1000, UTC), **told)
+        return cls(vacuum_from=None if since is None else datetime.fromtimestamp(since / 1000, timezone.utc), **told)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names, as JSON would have it."""
@@ -63,7 +63,9 @@ class HeldRows:
             told.append(("and in", f"{self.change_files:,} change files, {size(self.change_bytes)}"))
         told.append(("vacuum takes", f"{self.vacuum_files:,} files, {size(self.vacuum_bytes)} now"))
         if self.vacuum_from is not None:
-            told.append(("and all", f"from {self.vacuum_from:%Y-%m-%d %H:%M:%S} UTC on, or with retention=0, force=True"))
+            told.append(
+                ("and all", f"from {self.vacuum_from:%Y-%m-%d %H:%M:%S} UTC on, or with retention=0, force=True")
+            )
         if self.files_elsewhere:
             told.append(("but not", f"{self.files_elsewhere:,} files that are not below the table"))
         return told
@@ -137,7 +139,8 @@ class PurgeResult:
             rows = "an unknown number of" if self.rows_deleted is None else f"{self.rows_deleted:,}"
             verb = "would delete" if self.dry_run else "deleted"
             told.append((verb, f"{rows} rows in {self.files_deleted:,} files"))
-        why = f"{self.files_with_vectors:,} with deletion vectors, {self.files_with_dropped_columns:,} with dropped columns"
+        vectors, dropped = self.files_with_vectors, self.files_with_dropped_columns
+        why = f"{vectors:,} with deletion vectors, {dropped:,} with dropped columns"
         verb = "would rewrite" if self.dry_run else "rewrote"
         told.append((verb, f"{self.files_to_rewrite:,} files, {size(self.bytes_to_rewrite)}: {why}"))
         if self.versions:

@@ -1,4 +1,4 @@
-"""PURGE: no live file holds what the table does not, nothing else changes, and what still holds forgotten rows is told."""
+"""PURGE: live files hold what the table does, nothing else changes, and what still holds forgotten rows is told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import random
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -197,7 +197,7 @@ def test_what_was_forgotten_is_nowhere_after_a_vacuum(uri: str) -> None:
         # The retention is a week.
         assert (held.vacuum_files, held.vacuum_bytes, held.files_elsewhere) == (0, 0, 0)
         assert held.vacuum_from is not None
-        assert timedelta(days=6.9) < held.vacuum_from - datetime.now(UTC) < timedelta(days=7.1)
+        assert timedelta(days=6.9) < held.vacuum_from - datetime.now(timezone.utc) < timedelta(days=7.1)
         assert "from " in repr(result)
     table.set_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
     told = table.purge("n = 0", dry_run=True).held

@@ -41,10 +41,11 @@ TABLE: list[set[str]] = [
     {"committers"},
     {"changes", "cleanup", "compaction", "rewrite"},
     {"transaction"},
-    {"cached_log_tail"},
+    {"cached_log_tail", "manifests"},
     {"after_commit"},
     {"transaction/builder"},
-    {"backfill", "detail", "dml", "drop_feature", "maintenance"},
+    {"backfill", "detail", "dml", "maintenance"},
+    {"drop_feature", "purge", "repair"},
     {"table"},
 ]
 STORE: list[set[str]] = [
@@ -71,7 +72,18 @@ BINDING: list[set[str]] = [
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
     {"arguments", "collections"},
-    {"scan", "check", "detail", "dml", "maintenance", "manifests_result", "purge_result", "repair_result", "vacuum_result", "write_options"},
+    {
+        "scan",
+        "check",
+        "detail",
+        "dml",
+        "maintenance",
+        "manifests_result",
+        "purge_result",
+        "repair_result",
+        "vacuum_result",
+        "write_options",
+    },
     {"snapshot", "data"},
     {"alter", "merge_builder"},
     {"transaction"},

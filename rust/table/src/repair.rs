@@ -145,10 +145,13 @@ impl Sound {
         }
         let hint = self.hint(listing, &findings).await?;
         if let Some(message) = hint {
-            let message = format!("{message}. A checkpoint of version {version} is written, and the hint is to name it");
+            let message =
+                format!("{message}. A checkpoint of version {version} is written, and the hint is to name it");
             done.push(FindingKind::LastCheckpoint, message, vec![log_path(LAST_CHECKPOINT)]);
         }
-        if !done.steps.is_empty() && let Some(now_ms) = now_ms {
+        if !done.steps.is_empty()
+            && let Some(now_ms) = now_ms
+        {
             self.checkpoint(now_ms, done).await?;
         }
         if let Some(message) = self.checksum(listing, &findings) {
@@ -210,7 +213,9 @@ impl Sound {
     fn checksum(&self, listing: &[LogFile], findings: &[Finding]) -> Option<String> {
         let name = LogName::Checksum { version: self.snapshot.version() };
         if !listing.iter().any(|file| file.name == name) {
-            return Some("the version has no checksum, from which readers and the next commit take its counts".to_owned());
+            return Some(
+                "the version has no checksum, from which readers and the next commit take its counts".to_owned(),
+            );
         }
         let wrong = findings.iter().find(|finding| finding.kind == FindingKind::Checksum);
         wrong.map(|finding| format!("the checksum of the version is wrong: {}", finding.message))
@@ -254,12 +259,9 @@ fn is_damage(error: &Error) -> bool {
 /// How a checkpoint differs from what it stands for.
 fn difference(checkpoint: &(State, Files), others: &(State, Files)) -> Option<String> {
     let (here, there) = ("the checkpoint", "the commits");
-    let states = state_differences(
-        Account { name: here, says: &checkpoint.0 },
-        Account { name: there, says: &others.0 },
-    );
-    let files =
-        file_differences(Account { name: here, says: &checkpoint.1 }, Account { name: there, says: &others.1 });
+    let states =
+        state_differences(Account { name: here, says: &checkpoint.0 }, Account { name: there, says: &others.0 });
+    let files = file_differences(Account { name: here, says: &checkpoint.1 }, Account { name: there, says: &others.1 });
     let files = files.into_iter().map(|(path, sentence)| format!("{path}: {sentence}"));
     states.into_iter().chain(files).next()
 }
@@ -374,9 +376,8 @@ impl Missing {
             Ok(_) => {}
             // The table is append-only, or another writer has removed one.
             Err(e) if matches!(e.kind(), Kind::Invalid) => {
-                let is_ours = |step: &&mut RepairStep| {
-                    step.mends && (step.kind == "data_file" || step.kind == "deletion_vector")
-                };
+                let is_ours =
+                    |step: &&mut RepairStep| step.mends && (step.kind == "data_file" || step.kind == "deletion_vector");
                 for step in done.steps.iter_mut().filter(is_ours) {
                     step.mends = false;
                     step.message = format!("{}. That cannot be done: {}", step.message, e.message());

@@ -110,5 +110,10 @@ async fn with_dropped_columns(snapshot: &Snapshot, files: Vec<Candidate>) -> Res
         let columns = &columns;
         async move { Ok(columns.are_exceeded(&file.add.path, file.bytes()).await?.then_some(file)) }
     };
-    stream::iter(files).map(look).buffered(CONCURRENT_FOOTERS).try_filter_map(|file| async { Ok(file) }).try_collect().await
+    stream::iter(files)
+        .map(look)
+        .buffered(CONCURRENT_FOOTERS)
+        .try_filter_map(|file| async { Ok(file) })
+        .try_collect()
+        .await
 }

@@ -127,7 +127,8 @@ pub async fn purge(
                 Some((filter, delete(transaction, (filter, &mut holders), clock, (committer, retry)).await?))
             }
         };
-        let history = TransactionOptions { user_metadata: options.user_metadata.clone(), ..TransactionOptions::default() };
+        let history =
+            TransactionOptions { user_metadata: options.user_metadata.clone(), ..TransactionOptions::default() };
         let done = reorganize((storage, latest), &told(options), (ids, clock), (history, committer, retry)).await?;
         let mut purged = Purged::of(done);
         if let Some((filter, (deleted, version))) = begun {

@@ -169,5 +169,6 @@ fn escape_if(string: &str, out: &mut String, is_escaped: impl Fn(char) -> bool) 
 
 /// Whether Hive and Spark escape a character.
 fn is_special(c: char) -> bool {
-    c.is_ascii_control() || matches!(c, '"' | '#' | '%' | '\'' | '*' | '/' | ':' | '=' | '?' | '\\' | '{' | '[' | ']' | '^')
+    c.is_ascii_control()
+        || matches!(c, '"' | '#' | '%' | '\'' | '*' | '/' | ':' | '=' | '?' | '\\' | '{' | '[' | ']' | '^')
 }

@@ -64,7 +64,8 @@ impl KnownColumns {
             let file = FileBytes::open(self.storage.clone(), decode_path(path)?, size).await?;
             let metadata = Arc::new(parse_footer(path, &file.footer().await?)?);
             let file = footer::arrow_metadata(metadata, None).map_err(|e| corrupt_parquet(path, e))?;
-            let fields: Fields = file.schema().fields().iter().filter(|field| !self.is_hidden(field)).cloned().collect();
+            let fields: Fields =
+                file.schema().fields().iter().filter(|field| !self.is_hidden(field)).cloned().collect();
             Ok(self.exceeds(&fields, &self.schema))
         };
         look.await.map_err(|e: crate::error::Error| e.in_file(path))

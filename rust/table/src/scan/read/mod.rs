@@ -37,8 +37,8 @@ use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::storage::Storage;
 pub(crate) use adapt::check_types;
-pub(crate) use dropped::{KnownColumns, may_have_dropped_columns};
 use decode::decode;
+pub(crate) use dropped::{KnownColumns, may_have_dropped_columns};
 use open::{Condition, Scan, open};
 use unit::Unit;
 
