@@ -49,7 +49,10 @@ from deltic.file_layout import Layout
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
+from deltic.manifests_result import ManifestsResult
 from deltic.merge_builder import Merge
+from deltic.purge_result import HeldRows, PurgeResult
+from deltic.repair_result import RepairResult, RepairStep
 from deltic.scan import Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table import Table
@@ -86,15 +89,20 @@ __all__ = [
     "Diff",
     "Explanation",
     "Finding",
+    "HeldRows",
     "InvalidInputError",
     "Layout",
     "Literal",
+    "ManifestsResult",
     "Merge",
     "MetadataChangedError",
     "OptimizeResult",
     "Plan",
     "Preview",
     "ProtocolChangedError",
+    "PurgeResult",
+    "RepairResult",
+    "RepairStep",
     "RestoreResult",
     "Scan",
     "Snapshot",

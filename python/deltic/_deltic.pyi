@@ -25,11 +25,14 @@ __all__ = [
     "evaluate",
     "optimize",
     "plan_write",
+    "purge",
     "read_task_group",
+    "repair",
     "restore",
     "resume",
     "vacuum",
     "write_files",
+    "write_manifests",
 ]
 
 __version__: str
@@ -188,6 +191,9 @@ def restore(
 ) -> str: ...
 def enable_row_tracking(table: Table, max_attempts: int | None = None) -> tuple[int, int]: ...
 def optimize(table: Table, options_json: str, dry_run: bool, max_attempts: int | None) -> str: ...
+def write_manifests(table: Table, dry_run: bool) -> str: ...
+def repair(table: Table, dry_run: bool, max_attempts: int | None) -> str: ...
+def purge(table: Table, options_json: str, dry_run: bool, max_attempts: int | None) -> str: ...
 def evaluate(data: Any, expression: str) -> ArrowStream:
     """The values of an SQL expression for Arrow rows in the types of scans, as Spark gives them in ANSI mode in UTC."""
 

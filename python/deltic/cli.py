@@ -245,6 +245,38 @@ def _optimize(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _purge(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).purge(arguments.where, max_tasks=arguments.max_tasks, dry_run=arguments.dry_run)
+    if arguments.json:
+        _json(result.to_dict())
+        return 0
+    for name, value in result.lines():
+        _line(f"{name:<15} {value}")
+    return 0
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).repair(dry_run=arguments.dry_run)
+    if arguments.json:
+        _json(result.to_dict())
+    else:
+        for name, value in result.lines():
+            _line(f"{name:<15} {value}")
+    return 0 if result.ok else 1
+
+
+def _manifests(arguments: argparse.Namespace) -> int:
+    result = _table(arguments).write_manifests(dry_run=arguments.dry_run)
+    if arguments.json:
+        _json(result.to_dict())
+        return 0
+    for verb, paths in (("write", result.written), ("delete", result.deleted)):
+        for path in paths if result.dry_run else ():
+            _line(f"{verb:<7} {path}")
+    _line(str(result))
+    return 0
+
+
 def _vacuum(arguments: argparse.Namespace) -> int:
     result = _table(arguments).vacuum(
         arguments.retention,
@@ -400,6 +432,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
     check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
+    manifests = command(
+        "manifests", _manifests, "write symlink manifests, for engines that know no Delta", of_version=False
+    )
+    manifests.add_argument("--dry-run", action="store_true", help="list the manifests, and write nothing")
     optimize = command(
         "optimize", _optimize, "write files again, fewer or ordered so that queries skip more", of_version=False
     )
@@ -411,6 +447,17 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    purge = command("purge", _purge, "write files again without deleted rows and dropped columns", of_version=False)
+    purge.add_argument("--where", metavar="SQL", help='rows to delete and to forget: "customer = 17"')
+    purge.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
+    purge.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    repair = command(
+        "repair",
+        _repair,
+        "mend the log, and take files that are gone out of the table; exit code 1 if something cannot be mended",
+        of_version=False,
+    )
+    repair.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     vacuum = command("vacuum", _vacuum, "delete files that no version within the retention needs", of_version=False)
     vacuum.add_argument("--retention", type=float, metavar="HOURS", help="a week, or what the table says, if not given")
     vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")

@@ -1,4 +1,4 @@
-"""What keeps a table small, fast and usable: checkpoints, log cleanup, OPTIMIZE, VACUUM, features that go.
+"""What keeps a table small, fast and usable: checkpoints, log cleanup, OPTIMIZE, PURGE, VACUUM, features that go.
 
 PROTOCOL.md: "Checkpoints", "Metadata Cleanup", "Vacuum Protocol Check".
 """
@@ -6,14 +6,17 @@ PROTOCOL.md: "Checkpoints", "Metadata Cleanup", "Vacuum Protocol Check".
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from deltic import _deltic
-from deltic.arguments import condition, flag, several, string, whole
+from deltic.arguments import condition, flag, json_or_string, several, string, whole
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult
+from deltic.manifests_result import ManifestsResult
+from deltic.purge_result import PurgeResult
+from deltic.repair_result import RepairResult
 from deltic.transaction import Commit
 from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of, milliseconds
 
@@ -21,7 +24,7 @@ __all__ = ["Maintained"]
 
 
 class Maintained:
-    """The verbs of `Table` that leave its rows as they are."""
+    """The verbs of `Table` that leave its rows as they are, but for those that it is to forget."""
 
     _core: _deltic.Table
 
@@ -118,6 +121,106 @@ class Maintained:
         only_plans = flag(dry_run, "dry_run")
         return OptimizeResult.parse(_deltic.optimize(self._core, json.dumps(options), only_plans, None), only_plans)
 
+    def purge(
+        self,
+        where: str | None = None,
+        *,
+        max_tasks: int | None = None,
+        dry_run: bool = False,
+        user_metadata: Mapping[str, Any] | str | None = None,
+        max_attempts: int | None = None,
+    ) -> PurgeResult:
+        """Write files again that hold more than the table does: deleted rows, and columns that were dropped.
+
+        Every live file with a deletion vector is written again without the rows that it deletes, and, where columns are
+        mapped and any was dropped, every file that still has one: footers are read then, one request a file, 64 at
+        once. The table has the same rows before and after, with the same ids where it tracks rows; streams and the
+        change data feed see nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). The history shows
+        `REORG`, as delta-spark's `REORG TABLE … APPLY (PURGE)`.
+
+        With `where`, rows are forgotten: those that make it TRUE are deleted first, by a commit of their own, and their
+        files are written again whatever `delta.enableDeletionVectors` says. No live file holds one afterwards. Older
+        versions do, and so does the change data feed, which shows the delete: the result says in `held` which versions,
+        which files, and what a vacuum would take of them. Files that may hold such rows are read to find out, before
+        anything is changed; what `vacuum` took already holds nothing. The log itself keeps statistics and partition
+        values of old files until it is cleaned up.
+
+        Arguments:
+            where: SQL, as that of `delete`.
+            max_tasks: How many groups of files are written at a time, one for each processor if not given.
+            dry_run: True finds out what would be done, and writes nothing. `held` is of the table as it is then.
+            user_metadata: A string, or a mapping to be stored as JSON, for the history.
+            max_attempts: As for `Table.transaction`.
+
+        Other writers may go on, as beside `optimize`: files that they got to meanwhile are left as they are
+        (`files_lost`).
+
+        Raises what `delete` raises for `where`, `CorruptTableError` for a file whose footer cannot be read, and what
+        `optimize` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/people"
+        >>> properties = {"delta.enableDeletionVectors": "true"}
+        >>> _ = deltic.write(uri, pa.table({"id": [1, 2, 3]}), properties=properties)
+        >>> table = deltic.Table(uri)
+        >>> _ = table.delete("id = 1")
+        >>> table.purge(dry_run=True).files_with_vectors
+        1
+        >>> result = table.purge("id = 2")
+        >>> result.rows_deleted, result.held.versions, result.held.files
+        (1, [0, 1], 1)
+        >>> table.vacuum(0, force=True).files_deleted == result.held.files + 1  # and the file of a deletion vector
+        True
+        """
+        options = {
+            "filter": condition(where, "where"),
+            "max_tasks": whole(max_tasks, "max_tasks", 1),
+            "user_metadata": json_or_string(user_metadata, "user_metadata"),
+        }
+        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
+        return PurgeResult.parse(purged, only_plans)
+
+    def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
+        """Mend what `check(files=True)` finds in the newest version, or say what that would do.
+
+        Nothing is written unless `dry_run` is False.
+        Each step says in words what is wrong and what is done:
+
+        - A checkpoint that cannot be read, or is not what the commits before it say: a new one is written of what else
+          the log has, and the damaged one is deleted. Where nothing else leads to the newest version,
+          `CorruptTableError` says so.
+        - `_last_checkpoint` that is missing, cannot be read, or is not about the newest checkpoint: a checkpoint is
+          written, which it names then.
+        - The checksum of the newest version, missing or wrong: all files are counted, and it is written anew.
+        - Data files that are not there leave the table, by one commit with the operation `FSCK`. Their rows are lost.
+          So do data files whose file of deletion vectors is not there, since nobody knows which of their rows count.
+          Restoring the files is better, where they are anywhere. The change data feed of that version cannot be read.
+
+        A file with another size than the log says is told of, and nothing is done about it. Each live file costs a
+        request, 64 at once. A file counts as missing only where the store says so: any other answer, such as that it
+        may not be looked at, ends the repair with `StorageError` and nothing is removed.
+
+        Arguments:
+            dry_run: False does it. Running it again goes on from where a failure stopped it.
+            max_attempts: As for `Table.transaction`.
+
+        >>> import pathlib, tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/stock"
+        >>> for item in ("nut", "bolt"):
+        ...     _ = deltic.write(uri, pa.table({"item": [item]}))
+        >>> table = deltic.Table(uri)
+        >>> next(pathlib.Path(uri).glob("*.parquet")).unlink()
+        >>> [step.kind for step in table.repair().steps]
+        ['data_file']
+        >>> table.repair(dry_run=False).committed, table.scan().count()
+        (2, 1)
+        """
+        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        return RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans)
+
     def vacuum(
         self,
         retention: timedelta | float | None = None,
@@ -166,6 +269,30 @@ class Maintained:
             raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
         return VacuumResult.parse(*_deltic.vacuum(self._core, length, mode == "lite", dry, files))
 
+    def write_manifests(self, *, dry_run: bool = False) -> ManifestsResult:
+        """Write symlink manifests of the latest version, for engines that read Parquet and know no Delta.
+
+        `_symlink_format_manifest/[column=value/…]manifest` has a line for each file of a partition, its absolute path,
+        as delta-spark's `GENERATE symlink_format_manifest` writes it and Presto, Trino, Athena and Hive read it.
+        Manifests of partitions that are gone are deleted. With the property
+        `delta.compatibility.symlinkFormatManifest.enabled` all of them are written after each commit; where that fails,
+        the commit stands and a `RuntimeWarning` says why.
+
+        `dry_run`: True finds out what would be written and deleted, and writes nothing.
+
+        Raises `UnsupportedFeatureError` for a table whose files have deletion vectors (`purge` takes them away), and
+        for one whose columns are mapped: who reads the files would not see it.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/readings"
+        >>> _ = deltic.write(uri, pa.table({"day": [1, 2], "value": [3, 4]}), partition_by=["day"])
+        >>> deltic.Table(uri).write_manifests().written
+        ['_symlink_format_manifest/day=1/manifest', '_symlink_format_manifest/day=2/manifest']
+        """
+        only_plans = flag(dry_run, "dry_run")
+        return ManifestsResult.parse(_deltic.write_manifests(self._core, only_plans), only_plans)
+
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
         """Drop a feature from the table's protocol, so that clients that do not know it can use the table again.
 
@@ -173,8 +300,9 @@ class Maintained:
         must be gone before. Readers do not need most features; of those that they need (`columnMapping`,
         `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`) older versions may still have traces:
         the feature is disabled, three empty commits with a checkpoint each follow, and the last commit drops it and
-        adds `checkpointProtection`, by which those checkpoints stay. What fails or is stopped in between leaves a table
-        that is as good as before; call this again to go on. Returns the last commit.
+        adds `checkpointProtection`, by which those checkpoints stay. Files with deletion vectors are written again
+        without them, as by `purge`, once `deletionVectors` is disabled. What fails or is stopped in between leaves a
+        table that is as good as before; call this again to go on. Returns the last commit.
 
         Arguments:
             name: The feature, such as `"deletionVectors"` (PROTOCOL.md: "Table Features").

@@ -53,7 +53,7 @@ class Commit:
         """Parse a commit as the core describes it; what failed after the commit becomes a warning."""
         told = json.loads(text)
         metrics = dict(told["metrics"])
-        for name in ("checksumError", "checkpointError", "cleanupError"):
+        for name in ("checksumError", "checkpointError", "cleanupError", "manifestError"):
             if (failure := metrics.pop(name, None)) is not None:
                 warnings.warn(f"after the commit of version {told['version']}: {failure}", RuntimeWarning, stacklevel=4)
         counts = {name: int(value) for name, value in metrics.items()}

@@ -491,11 +491,6 @@ def test_dropping_goes_on_where_it_was_stopped(uri: str) -> None:
     assert table.snapshot().version == 6
 
 
-def with_vector(table: Table) -> None:
-    table.set_properties({"delta.enableDeletionVectors": "true"})
-    table.delete("a = 1")
-
-
 def with_renamed(table: Table) -> None:
     table.set_properties(MAPPED)
     table.rename_column("a", "c")
@@ -531,7 +526,6 @@ ICEBERG = ("columnMapping", "icebergCompatV2", "icebergWriterCompatV1")
 @pytest.mark.parametrize(
     ("uses", "feature", "told"),
     [
-        (with_vector, "deletionVectors", "1 files have deletion vectors; rewrite them without first"),
         (with_renamed, "columnMapping", "column `c` under another name"),
         (with_dropped, "columnMapping", "columns that were dropped"),
         (with_widened, "typeWidening", "column `a` in a narrower type"),

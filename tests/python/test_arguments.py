@@ -353,6 +353,12 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         lambda t, a: merging(t).when_not_matched_by_source_delete(**a).execute(),
         {"condition": "target.a = 1"},
     ),
+    "Table.purge": (
+        lambda t, a: t.purge(**a),
+        {"where": "a = 1", "max_tasks": 2, "dry_run": True, "user_metadata": "by hand", "max_attempts": 3},
+    ),
+    "Table.repair": (lambda t, a: t.repair(**a), {"dry_run": False, "max_attempts": 3}),
+    "Table.write_manifests": (lambda t, a: t.write_manifests(**a), {"dry_run": True}),
     "Table.vacuum": (
         lambda t, a: t.vacuum(**{"retention": 0, "force": True, **a}),
         {"force": True, "dry_run": True},

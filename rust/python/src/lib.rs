@@ -51,6 +51,9 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::purge, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::repair, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::write_manifests, module)?)?;
     module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(convert::convert, module)?)?;
     module.add_function(wrap_pyfunction!(copies::restore, module)?)?;

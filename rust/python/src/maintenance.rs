@@ -1,7 +1,11 @@
-//! Maintenance of a table: OPTIMIZE. Options and results are JSON text.
+//! Maintenance of a table: OPTIMIZE, PURGE, repair and manifests. Options and results are JSON text.
 
 use deltic_entry::entry;
 use deltic_table::maintenance::{OptimizeOptions, Optimized};
+use deltic_table::manifests;
+use deltic_table::purge::{PurgeOptions, Purged};
+use deltic_table::repair::Repaired;
+use deltic_table::table::At;
 use pyo3::prelude::*;
 
 use crate::clock::Clock;
@@ -29,4 +33,46 @@ pub(crate) fn optimize(
         run_to_end(py, optimize, &clock, |optimized: &Optimized| optimized.versions.last().copied())?
     };
     json_text(&optimized)
+}
+
+/// Has no live file hold what the table does not, or says what that would do; what was done, as JSON text.
+#[entry]
+#[pyfunction]
+pub(crate) fn purge(
+    py: Python<'_>,
+    table: &Table,
+    options_json: &str,
+    dry_run: bool,
+    max_attempts: Option<u64>,
+) -> Result<String> {
+    let options: PurgeOptions = parse_options(options_json)?;
+    let clock = Clock::with_attempts(max_attempts);
+    let purged = if dry_run {
+        run(py, table.0.plan_purge(&options, (&clock, Clock::now)))?
+    } else {
+        let purge = table.0.purge(&options, (&clock, Clock::now), &clock);
+        run_to_end(py, purge, &clock, |purged: &Purged| purged.versions.last().copied())?
+    };
+    json_text(&purged)
+}
+
+/// Mends what a check finds, or says what that would do; what was done, as JSON text.
+#[entry]
+#[pyfunction]
+pub(crate) fn repair(py: Python<'_>, table: &Table, dry_run: bool, max_attempts: Option<u64>) -> Result<String> {
+    let clock = Clock::with_attempts(max_attempts);
+    let repair = table.0.repair(dry_run, (&clock, &clock));
+    let repaired = run_to_end(py, repair, &clock, |repaired: &Repaired| repaired.committed)?;
+    json_text(&repaired)
+}
+
+/// Writes the manifests of the newest version, or says which that would be; what was done, as JSON text.
+#[entry]
+#[pyfunction]
+pub(crate) fn write_manifests(py: Python<'_>, table: &Table, dry_run: bool) -> Result<String> {
+    let write = async {
+        let snapshot = table.0.snapshot(At::Newest).await?;
+        manifests::write_manifests(&snapshot, dry_run).await
+    };
+    json_text(&run(py, write)?)
 }

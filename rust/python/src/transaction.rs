@@ -347,7 +347,7 @@ pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: O
 #[pyfunction]
 pub(crate) fn drop_feature(py: Python<'_>, table: &Table, name: &str, truncate_history: bool) -> Result<String> {
     let clock = Clock::default();
-    let drop = table.0.drop_feature((name, truncate_history), (&clock, &clock));
+    let drop = table.0.drop_feature((name, truncate_history), (&clock, Clock::now), &clock);
     let outcome = run_to_end(py, drop, &clock, |outcome| Some(outcome.committed.version))?;
     Ok(summary(&outcome))
 }

@@ -1,5 +1,5 @@
-//! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due, and now and then
-//! a look for log files that have expired.
+//! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due, now and then a
+//! look for log files that have expired, and manifests where the table asks for them.
 //!
 //! The commit stands whatever happens here: failures are reported, never raised. Only that the version which it builds on
 //! is still there is found out, too, without which nobody knows whether it counts.
@@ -24,6 +24,7 @@ use crate::cleanup::clean_log;
 use crate::committers::{CommitFile, Committer, put_hint_file};
 use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_path};
+use crate::manifests::write_manifests;
 use crate::snapshot::Snapshot;
 use crate::storage::{Put, Storage};
 use crate::transaction::{Committed, Failed, state_of};
@@ -153,12 +154,22 @@ impl AfterCommit {
             let cleaned = clean_log(storage, now_ms).await;
             failed.extend(cleaned.err().map(|error| ("cleanupError", error)));
         }
+        let manifests = manifests(storage, committed).await;
+        failed.extend(manifests.err().map(|error| ("manifestError", error)));
         let (tail, length) = (tail.map(Arc::new), committed.lines.len());
         let written_ms = committed.actions.commit_info.as_ref().and_then(CommitInfo::timestamp);
         let commit_file = Some(CommitFile::written(length, written_ms));
         let state = committed.state.clone();
         Self { base: HandleState { state, checksum, tail, commit_file, is_remembered: true }, failed }
     }
+}
+
+/// Writes the manifests of the newest version, if the table asks for that.
+async fn manifests(storage: &Storage, committed: &Committed) -> Result<()> {
+    if !Properties::of(&committed.state.metadata).is_true("delta.compatibility.symlinkFormatManifest.enabled")? {
+        return Ok(());
+    }
+    write_manifests(&Snapshot::open(storage, None).await?, false).await.map(drop)
 }
 
 /// Writes a checkpoint of `version`, from what is in mind if that leads there.
@@ -256,6 +267,15 @@ pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
         write(snapshot.storage(), snapshot.version(), &count(snapshot).await?).await?;
     }
     Ok(snapshot.version())
+}
+
+/// Counts the live files of a snapshot and writes its checksum, in the place of any that is there.
+///
+/// # Errors
+/// Those of replaying the log and of the store.
+pub(crate) async fn rebuild_checksum(snapshot: &Snapshot) -> Result<()> {
+    let text = Bytes::from(count(snapshot).await?.print()?);
+    snapshot.storage().put_hint(&log_path(&checksum_name(snapshot.version())), text).await
 }
 
 /// The checksum of a snapshot, of all its files.

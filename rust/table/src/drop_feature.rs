@@ -1,18 +1,20 @@
 //! Dropping a feature that readers of older versions need.
 //!
-//! The feature is disabled; three checkpoints follow, each of an empty commit; and one commit takes the feature out of the
-//! protocol and protects those checkpoints, so that no reader goes back further than to them and nobody makes others
-//! before. A process that dies in between leaves a table that is as good as before, and running it again goes on from
-//! there.
+//! The feature is disabled, and files with deletion vectors are written again if it is that; three checkpoints follow,
+//! each of an empty commit; and one commit takes the feature out of the protocol and protects those checkpoints, so that
+//! no reader goes back further than to them and nobody makes others before. A process that dies in between leaves a table
+//! that is as good as before, and running it again goes on from there.
 //!
 //! PROTOCOL.md: "Protocol Evolution"; RFC "Checkpoint Protection".
 
 use crate::checkpoint_writer::checkpoint;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
+use crate::maintenance::{OptimizeOptions, reorganize};
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
+use crate::write::writer::Clock;
 
 /// Checkpoints that stand between readers and what is before: delta-spark passes over as many that it cannot read, less one.
 const BARRIERS: usize = 3;
@@ -24,9 +26,9 @@ const BARRIERS: usize = 3;
 /// `Unsupported` for a history that is to be truncated; those of committing and of writing checkpoints.
 pub async fn drop_feature(
     storage: &Storage,
-    committer: &dyn Committer,
     (name, truncates_history): (&str, bool),
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    (ids, clock): (&dyn Ids, Clock),
+    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Box<Outcome>> {
     let options = TransactionOptions::default;
     let mut transaction = Transaction::begin(storage, Known::default(), options(), ids).await?;
@@ -40,6 +42,11 @@ pub async fn drop_feature(
     }
     if transaction.disable_feature(name).await? {
         transaction.commit(committer, retry).await?;
+    }
+    if name == "deletionVectors" {
+        // Nobody makes new ones now.
+        let how = OptimizeOptions::default();
+        reorganize((storage, None), &how, (ids, clock), (options(), committer, retry)).await?;
     }
     for _ in 0..BARRIERS {
         let operation = "Empty Commit".to_owned();

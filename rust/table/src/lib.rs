@@ -5,8 +5,8 @@
 //!
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, then
 //! `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
-//! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `after_commit`,
-//! `transaction::builder`, `dml`, `maintenance`, `convert`, `copies`, `backfill`, `table`. A test reads the imports.
+//! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `manifests`, `after_commit`,
+//! `transaction::builder`, `dml`, `maintenance`, `convert`, `copies`, `purge`, `repair`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;
@@ -31,7 +31,10 @@ pub mod footer;
 pub mod history;
 pub mod log;
 pub mod maintenance;
+pub mod manifests;
 mod once;
+pub mod purge;
+pub mod repair;
 mod rewrite;
 pub mod scan;
 mod shredded;

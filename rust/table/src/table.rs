@@ -22,6 +22,8 @@ use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
 use crate::maintenance::{self, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
+use crate::purge::{self, PurgeOptions, Purged};
+use crate::repair::{self, Repaired};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
@@ -274,6 +276,31 @@ impl Table {
         maintenance::plan_optimize((&self.storage, latest), options, (ids, clock)).await
     }
 
+    /// Has no live file hold what the table does not, nor rows that are to be forgotten; what was done.
+    ///
+    /// # Errors
+    /// As [`purge::purge`].
+    pub async fn purge(
+        &self,
+        options: &PurgeOptions,
+        (ids, clock): (&dyn Ids, Clock),
+        retry: &dyn RetryPolicy,
+    ) -> Result<Purged> {
+        self.forget();
+        let latest = self.with(|known| known.latest.clone());
+        let committer = for_table(&self.storage);
+        purge::purge((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+    }
+
+    /// What [`Table::purge`] would do.
+    ///
+    /// # Errors
+    /// As [`purge::plan_purge`].
+    pub async fn plan_purge(&self, options: &PurgeOptions, (ids, clock): (&dyn Ids, Clock)) -> Result<Purged> {
+        let latest = self.with(|known| known.latest.clone());
+        purge::plan_purge((&self.storage, latest), options, (ids, clock)).await
+    }
+
     /// Drops a feature from the protocol.
     ///
     /// # Errors
@@ -281,11 +308,13 @@ impl Table {
     pub async fn drop_feature(
         &self,
         (name, truncates_history): (&str, bool),
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+        (ids, clock): (&dyn Ids, Clock),
+        retry: &dyn RetryPolicy,
     ) -> Result<Box<Outcome>> {
         self.forget();
         let committer = for_table(&self.storage);
-        drop_feature::drop_feature(&self.storage, committer.as_ref(), (name, truncates_history), (ids, retry)).await
+        let with = (committer.as_ref(), retry);
+        drop_feature::drop_feature(&self.storage, (name, truncates_history), (ids, clock), with).await
     }
 
     /// Deletes files that no version within the retention needs.
@@ -325,6 +354,15 @@ impl Table {
         let source = self.snapshot(at).await?;
         let committer = for_table(&target.storage);
         copies::clone(&source, (&target.storage, committer.as_ref()), options, (ids, retry)).await
+    }
+
+    /// Mends what a check finds, or says what that would do.
+    ///
+    /// # Errors
+    /// As [`repair::repair`].
+    pub async fn repair(&self, dry_run: bool, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Repaired> {
+        self.forget();
+        repair::repair(&self.storage, dry_run, ids, (for_table(&self.storage).as_ref(), retry)).await
     }
 
     /// Writes the checksum of the newest version, unless it has one; that version.

@@ -430,7 +430,7 @@ delta.identity.start |                                           = 1,7 w:appendO
 | delta.columnMapping.mode=name                                  = 3,7 r:columnMapping w:appendOnly,columnMapping,invariants
 | delta.columnMapping.mode=none                                  = 1,2
 | delta.constraints.x=a > 0                                      = 1,7 w:appendOnly,checkConstraints,invariants
-| delta.compatibility.symlinkFormatManifest.enabled=true         = symlinkFormatManifest
+| delta.compatibility.symlinkFormatManifest.enabled=true         = 1,2
 | delta.universalFormat.enabledFormats=iceberg                   = universalFormat
 | delta.enableIcebergCompatV2=true                               = Invalid `icebergCompatV2` needs `columnMapping`
 delta.generationExpression |                                     = 1,7 w:appendOnly,generatedColumns,invariants

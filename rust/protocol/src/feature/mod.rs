@@ -93,10 +93,6 @@ const USED_BY: &[(Use, &str)] = &[
     (Use::Property("delta.enableMaterializePartitionColumnsFeature"), "materializePartitionColumns"),
 ];
 
-/// Properties that promise of a new table what deltic would not do. On a table that exists they bind nobody.
-const REFUSED_FOR_NEW_TABLES: &[(&str, &str)] =
-    &[("delta.compatibility.symlinkFormatManifest.enabled", "symlinkFormatManifest")];
-
 /// The feature of that name, also under the names that stand for it in the wild.
 pub fn find(name: &str) -> Option<&'static Feature> {
     // Some writers call `timestampNtz` by the name of its type.
@@ -310,15 +306,6 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     Ok(())
 }
 
-fn refuse_properties(properties: Properties<'_>, refused: &[(&str, &str)], refusal: &mut Refusal) -> Result<()> {
-    for (key, feature) in refused {
-        if properties.is_true(key)? {
-            refusal.add(feature, format!("`{key}` is true"));
-        }
-    }
-    Ok(())
-}
-
 /// A column of a type that the protocol must allow, and does not, must not get more rows.
 fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType) -> Result<()> {
     for (feature, column) in usage::type_features(schema) {
@@ -395,7 +382,6 @@ fn lowest(
     }
     let listed = names.union(&has).copied().collect();
     refuse_uses(&listed, new, &mut refusal)?;
-    refuse_properties(view, REFUSED_FOR_NEW_TABLES, &mut refusal)?;
     if view.get("delta.universalFormat.enabledFormats").is_some_and(|formats| !formats.trim().is_empty()) {
         refusal.add("universalFormat", "`delta.universalFormat.enabledFormats` is set");
     }

@@ -61,7 +61,7 @@ pub const PROPERTIES: &[Property] = &[
     row("delta.checkpointRetentionDuration", Takes::Interval, "2 days", "not used by deltic: how long checkpoints are kept"),
     row("delta.columnMapping.maxColumnId", Takes::Internal, "0", "set by writers"),
     row("delta.columnMapping.mode", Takes::ColumnMapping, "none", "`none`, `name` or `id`"),
-    row("delta.compatibility.symlinkFormatManifest.enabled", Takes::Flag, "false", "manifests for engines that know no Delta"),
+    row("delta.compatibility.symlinkFormatManifest.enabled", Takes::Flag, "false", "manifests for engines that know no Delta are written after each commit"),
     row("delta.coordinatedCommits.commitCoordinator-preview", Takes::Internal, "unset", "set by catalogs"),
     row("delta.coordinatedCommits.commitCoordinatorConf-preview", Takes::Internal, "unset", "set by catalogs"),
     row("delta.coordinatedCommits.tableConf-preview", Takes::Internal, "unset", "set by catalogs"),

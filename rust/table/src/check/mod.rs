@@ -104,6 +104,19 @@ pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Resu
     Ok(Check { version, findings: checker.findings.finish() })
 }
 
+/// What differs from a version in its checksum, in the hint to its checkpoint, and in the files of checkpoints.
+///
+/// # Errors
+/// Those of reading the log.
+pub(crate) async fn log_findings(snapshot: &Snapshot, listing: Vec<LogFile>) -> Result<Vec<Finding>> {
+    let (storage, snapshot) = (snapshot.storage(), snapshot.clone());
+    let mut checker = Checker { storage, listing, snapshot, findings: Findings::default() };
+    checker.live_files(false).await?;
+    checker.hint().await?;
+    checker.incomplete();
+    Ok(checker.findings.finish())
+}
+
 struct Checker<'a> {
     storage: &'a Storage,
     listing: Vec<LogFile>,
@@ -281,11 +294,11 @@ fn difference(answer: Result<FileMeta>) -> Result<std::result::Result<u64, Strin
     }
 }
 
-fn identity() -> AddColumns {
+pub(crate) fn identity() -> AddColumns {
     AddColumns { members: vec!["path", "size", "deletionVector"], ..AddColumns::default() }
 }
 
-async fn state_of(snapshot: &Snapshot) -> Result<State> {
+pub(crate) async fn state_of(snapshot: &Snapshot) -> Result<State> {
     Ok(State {
         protocol: snapshot.protocol().clone(),
         metadata: snapshot.metadata().clone(),
@@ -294,7 +307,7 @@ async fn state_of(snapshot: &Snapshot) -> Result<State> {
     })
 }
 
-async fn files_of(snapshot: &Snapshot) -> Result<Files> {
+pub(crate) async fn files_of(snapshot: &Snapshot) -> Result<Files> {
     let mut files = Files::default();
     let mut batches = Box::pin(snapshot.live_files(&identity()).await?);
     while let Some(batch) = batches.try_next().await? {

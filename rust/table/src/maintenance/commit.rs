@@ -13,7 +13,7 @@ use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::commit::Conflict;
 use deltic_protocol::replay::canonical_path;
 use futures::TryStreamExt;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::bins::Rewritten;
 use super::options::Optimized;
@@ -26,14 +26,12 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
 use crate::write::unclaimed::Unclaimed;
 
-/// The operation by which other writers know it.
-const OPERATION: &str = "OPTIMIZE";
-
-/// What all commits of one OPTIMIZE share.
+/// What all commits of one operation share.
 pub(super) struct Committing<'a> {
     pub(super) snapshot: Snapshot,
     pub(super) base: HandleState,
-    pub(super) parameters: Map<String, Value>,
+    /// The operation, by which other writers know it, and what else the history is told.
+    pub(super) options: TransactionOptions,
     pub(super) committer: &'a dyn Committer,
     pub(super) ids: &'a dyn Ids,
     pub(super) retry: &'a dyn RetryPolicy,
@@ -74,12 +72,7 @@ impl Committing<'_> {
     async fn attempt(&self, bins: &mut [Rewritten], done: &mut Optimized) -> Result<()> {
         let storage = self.snapshot.storage();
         let known = Known { state: Some(self.base.clone()), latest: None, now_ms: Some(self.retry.now_ms()) };
-        let options = TransactionOptions {
-            operation: OPERATION.to_owned(),
-            parameters: self.parameters.clone(),
-            ..TransactionOptions::default()
-        };
-        let mut transaction = Transaction::begin(storage, known, options, self.ids).await?;
+        let mut transaction = Transaction::begin(storage, known, self.options.clone(), self.ids).await?;
         let counted = counters(bins);
         let metrics = counted.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
         let gone = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));

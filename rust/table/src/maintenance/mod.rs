@@ -1,8 +1,8 @@
-//! What keeps a table healthy and changes no row: OPTIMIZE and VACUUM.
+//! What keeps a table healthy and changes no row: OPTIMIZE, REORG and VACUUM.
 //!
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
-//! sampled values (`ranges`, `curve`), within bounded memory (`sort`). Nothing here commits but by a
+//! sampled values (`ranges`, `curve`), within bounded memory (`sort`). REORG does the same for other files (`reorg`). Nothing here commits but by a
 //! [`Transaction`](crate::transaction::builder::Transaction).
 //!
 //! Invariant: before and after it the table has the same rows, with the same ids where it tracks rows
@@ -21,9 +21,12 @@ mod optimize;
 mod options;
 mod pack;
 mod ranges;
+mod reorg;
 mod sort;
 mod vacuum;
 
 pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
+pub(crate) use reorg::{Reorganized, plan_reorganize, reorganize};
+pub(crate) use vacuum::dispensable;
 pub use vacuum::{Search, VacuumOptions, Vacuumed, vacuum};

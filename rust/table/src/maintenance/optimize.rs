@@ -37,13 +37,16 @@ const TARGET_FILE_SIZE: u64 = 1 << 30;
 /// How long an interruption may go unnoticed.
 const NOTICE: Duration = Duration::from_millis(50);
 
+/// The operation by which other writers know it.
+const OPERATION: &str = "OPTIMIZE";
+
 /// What is to be done, and how.
-struct Plan {
+pub(super) struct Plan {
     snapshot: Snapshot,
     base: HandleState,
     rewriting: Rewriting,
     bins: Vec<Bin>,
-    told: Optimized,
+    pub(super) told: Optimized,
 }
 
 /// What OPTIMIZE would do to the newest version.
@@ -81,14 +84,55 @@ async fn run(
     (ids, clock): (&dyn Ids, Clock),
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
-    let Plan { snapshot, base, rewriting, bins, told: mut done } = plan(from, options, (ids, clock)).await?;
-    let parameters = parameters(&rewriting.layout, options);
-    let committing = Committing { snapshot, base, parameters, committer, ids, retry };
-    for bins in of_commits(bins, options.limits.commit_bytes) {
-        let written = unless_cancelled(write_all(&rewriting, bins, ids), retry, &done).await?;
-        committing.commit(written, &mut done).await?;
+    let plan = plan(from, options, (ids, clock)).await?;
+    let parameters = parameters(&plan.rewriting.layout, options);
+    let told = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() };
+    plan.carry_out(told, ids, (committer, retry)).await
+}
+
+impl Plan {
+    /// Writing these bins again, out of so many live files, of which so many were asked for.
+    pub(super) fn new(
+        (snapshot, base): (Snapshot, HandleState),
+        mut rewriting: Rewriting,
+        bins: Vec<Bin>,
+        (files_total, files_considered): (u64, u64),
+    ) -> Self {
+        let (layout, target) = (&rewriting.layout, rewriting.target);
+        let files_to_rewrite = bins.iter().map(|bin| bin.files.len() as u64).sum();
+        let told = Optimized {
+            read_version: snapshot.version(),
+            layout: layout.name().to_owned(),
+            columns: layout.columns(),
+            target_file_size: target,
+            files_total,
+            files_considered,
+            files_skipped: files_considered.saturating_sub(files_to_rewrite),
+            files_to_rewrite,
+            bytes_to_rewrite: bins.iter().map(Bin::bytes).fold(0, u64::saturating_add),
+            expected_files: bins.iter().map(|bin| expected(bin, layout, target)).sum(),
+            partitions: partitions(&bins, layout, target),
+            ..Optimized::default()
+        };
+        rewriting.tasks = rewriting.tasks.clamp(1, bins.len().max(1));
+        Self { snapshot, base, rewriting, bins, told }
     }
-    Ok(done)
+
+    /// Writes the bins again and commits them, as `options` tell of it.
+    pub(super) async fn carry_out(
+        self,
+        options: TransactionOptions,
+        ids: &dyn Ids,
+        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    ) -> Result<Optimized> {
+        let Self { snapshot, base, rewriting, bins, told: mut done } = self;
+        let committing = Committing { snapshot, base, options, committer, ids, retry };
+        for bins in of_commits(bins, rewriting.limits.commit_bytes) {
+            let written = unless_cancelled(write_all(&rewriting, bins, ids), retry, &done).await?;
+            committing.commit(written, &mut done).await?;
+        }
+        Ok(done)
+    }
 }
 
 /// Writes bins again, several at once.
@@ -151,10 +195,7 @@ async fn plan(
     let shape = snapshot.shape();
     let layout = Layout::of(shape, &base.state.clustering, options)?;
     let filter = partition_filter(options.filter.as_deref(), shape)?;
-    let target = match options.target_file_size {
-        Some(size) => size,
-        None => Properties::of(snapshot.metadata()).target_file_size()?.unwrap_or(TARGET_FILE_SIZE),
-    };
+    let target = target_file_size(options, &snapshot)?;
     let mut spec = transaction.rearrange_spec()?;
     if let Layout::Along(layout) = &layout {
         // Files are skipped by these columns, so they have statistics.
@@ -171,28 +212,21 @@ async fn plan(
         }
         Layout::Along(_) => pack::z_order(listed.candidates),
     };
-    let files_to_rewrite = bins.iter().map(|bin| bin.files.len() as u64).sum();
-    let told = Optimized {
-        read_version: snapshot.version(),
-        layout: layout.name().to_owned(),
-        columns: layout.columns(),
-        target_file_size: target,
-        files_total: listed.total,
-        files_considered: listed.considered,
-        files_skipped: listed.considered.saturating_sub(files_to_rewrite),
-        files_to_rewrite,
-        bytes_to_rewrite: bins.iter().map(Bin::bytes).fold(0, u64::saturating_add),
-        expected_files: bins.iter().map(|bin| expected(bin, &layout, target)).sum(),
-        partitions: partitions(&bins, &layout, target),
-        ..Optimized::default()
-    };
-    let tasks = options.max_tasks.unwrap_or_else(worker_count).clamp(1, bins.len().max(1));
+    let tasks = options.max_tasks.unwrap_or_else(worker_count);
     let (storage, limits) = (storage.clone(), options.limits);
     let rewriting = Rewriting { storage, copying, layout, target, limits, tasks, clock };
-    Ok(Plan { snapshot, base, rewriting, bins, told })
+    Ok(Plan::new((snapshot, base), rewriting, bins, (listed.total, listed.considered)))
 }
 
-fn check(options: &OptimizeOptions) -> Result<()> {
+/// Bytes that a file should have.
+pub(super) fn target_file_size(options: &OptimizeOptions, snapshot: &Snapshot) -> Result<u64> {
+    match options.target_file_size {
+        Some(size) => Ok(size),
+        None => Ok(Properties::of(snapshot.metadata()).target_file_size()?.unwrap_or(TARGET_FILE_SIZE)),
+    }
+}
+
+pub(super) fn check(options: &OptimizeOptions) -> Result<()> {
     match (options.target_file_size, options.max_tasks) {
         (Some(0), _) => Err(Error::invalid("target_file_size is a number of bytes, at least 1")),
         (_, Some(0)) => Err(Error::invalid("max_tasks is a number of bins, at least 1")),

@@ -55,12 +55,18 @@ fn is_mostly_deleted(file: &Candidate) -> bool {
 
 /// Bins of files that compaction may write again.
 pub(super) fn compact(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
+    let mut bins = all(files, target);
+    bins.retain(|bin| bin.files.len() > 1 || bin.files.iter().any(is_mostly_deleted));
+    bins
+}
+
+/// Bins of files that all are written again.
+pub(super) fn all(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
     let mut bins = Vec::new();
     for (partition, mut files) in by_partition(files) {
         files.sort_by(as_written);
         bins.extend(fill(files, target).map(|files| Bin { partition: partition.clone(), files }));
     }
-    bins.retain(|bin| bin.files.len() > 1 || bin.files.iter().any(is_mostly_deleted));
     bins
 }
 

@@ -141,30 +141,39 @@ fn partition_directories(partition: &PartitionKey) -> Option<String> {
     (directories.len() <= LONGEST_DIRECTORIES).then_some(directories)
 }
 
+/// `column=value/` for each column, as Hive and Spark spell it: characters beyond ASCII stay, and nothing is too long.
+pub(crate) fn hive_folder<'a>(partition: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
+    let mut folder = String::new();
+    for (name, value) in partition {
+        escape_if(name, &mut folder, is_special);
+        folder.push('=');
+        escape_if(value.unwrap_or(NULL_DIRECTORY), &mut folder, is_special);
+        folder.push('/');
+    }
+    folder
+}
+
 /// Escapes what Hive and Spark do not allow in a partition directory's name, and each byte beyond ASCII.
 fn escape(string: &str, out: &mut String) {
-    for byte in string.bytes() {
-        match byte {
-            0..=0x1F
-            | 0x7F..
-            | b'"'
-            | b'#'
-            | b'%'
-            | b'\''
-            | b'*'
-            | b'/'
-            | b':'
-            | b'='
-            | b'?'
-            | b'\\'
-            | b'{'
-            | b'['
-            | b']'
-            | b'^' => {
+    escape_if(string, out, |c| is_special(c) || !c.is_ascii());
+}
+
+fn escape_if(string: &str, out: &mut String, is_escaped: impl Fn(char) -> bool) {
+    let mut bytes = [0; 4];
+    for c in string.chars() {
+        if is_escaped(c) {
+            for byte in c.encode_utf8(&mut bytes).bytes() {
                 // Writing to a String does not fail.
                 let _ = write!(out, "%{byte:02X}");
             }
-            plain => out.push(char::from(plain)),
+        } else {
+            out.push(c);
         }
     }
+}
+
+/// Whether Hive and Spark escape a character.
+fn is_special(c: char) -> bool {
+    c.is_ascii_control()
+        || matches!(c, '"' | '#' | '%' | '\'' | '*' | '/' | ':' | '=' | '?' | '\\' | '{' | '[' | ']' | '^')
 }

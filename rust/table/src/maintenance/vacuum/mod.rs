@@ -127,6 +127,16 @@ pub async fn vacuum(
     Ok(done.vacuumed)
 }
 
+/// Of these files below the table, how many a vacuum with the table's retention takes now, and their bytes.
+///
+/// # Errors
+/// As those of a dry run.
+pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_ms: i64) -> Result<(u64, u64)> {
+    let lengths = Retention::new(snapshot, &VacuumOptions::default())?;
+    let found = Plan::new(snapshot, &lengths, now_ms).await?.find(Search::Inventory(files)).await?;
+    Ok((found.files_deleted, found.bytes_deleted))
+}
+
 fn members(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(members) => members.into_iter().filter(|(_, value)| !value.is_null()).collect(),

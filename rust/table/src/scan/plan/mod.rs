@@ -140,6 +140,11 @@ impl ScanPlan {
         &self.snapshot
     }
 
+    /// Those of other files of the table, of this version or older ones, that may hold matching rows.
+    pub(crate) fn kept(&self, adds: AddBatch) -> Result<AddBatch> {
+        Ok(prune_loose(adds, &self.pruning, self.snapshot.shape())?.1)
+    }
+
     /// What all tasks share.
     pub fn spec(&self) -> &ReadSpec {
         &self.spec

@@ -10,6 +10,7 @@ pub(crate) mod adapt;
 mod batch_rows;
 mod cast;
 pub(crate) mod decode;
+mod dropped;
 pub(crate) mod fetch;
 mod file_columns;
 mod open;
@@ -37,6 +38,7 @@ use crate::scan::task::{FileTask, ReadSpec};
 use crate::storage::Storage;
 pub(crate) use adapt::check_types;
 use decode::decode;
+pub(crate) use dropped::{KnownColumns, may_have_dropped_columns};
 use open::{Condition, Scan, open};
 use unit::Unit;
 

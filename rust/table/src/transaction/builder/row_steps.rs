@@ -162,7 +162,13 @@ impl Transaction {
     /// `Corrupt` if the property cannot be read.
     pub(crate) fn uses_vectors(&self) -> Result<bool> {
         let (protocol, metadata) = self.after()?;
-        Ok(feature::supported(protocol).contains("deletionVectors") && Properties::of(metadata).deletion_vectors()?)
+        let may_mark = feature::supported(protocol).contains("deletionVectors") && !self.rows.copies;
+        Ok(may_mark && Properties::of(metadata).deletion_vectors()?)
+    }
+
+    /// Has files with rows that go written again, whatever the table's properties say: no row that goes stays in a file.
+    pub(crate) fn marks_no_rows(&mut self) {
+        self.rows.copies = true;
     }
 
     /// Whether changes of rows are recorded (`delta.enableChangeDataFeed`).

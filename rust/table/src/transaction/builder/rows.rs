@@ -25,6 +25,8 @@ pub(crate) struct RowChanges {
     /// The files of the base that the change files speak of, by path: for each the rows of which no more is to be said, or
     /// none if that is all of them.
     pub(super) spoken_of: HashMap<String, Option<DeletionVector>>,
+    /// Whether files are written again even where rows could be marked.
+    pub(super) copies: bool,
     counts: Option<RowCounts>,
 }
 

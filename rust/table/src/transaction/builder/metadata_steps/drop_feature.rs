@@ -50,7 +50,10 @@ impl Transaction {
     /// Takes away what the metadata says of a feature, and leaves it in the protocol; whether there was anything.
     pub(crate) async fn disable_feature(&mut self, name: &str) -> Result<bool> {
         let snapshot = self.snapshot().await?;
-        refuse_traces(&snapshot, name).await.map_err(|e| self.placed(e))?;
+        // Those of deletion vectors are taken away once nobody makes new ones.
+        if name != "deletionVectors" {
+            refuse_traces(&snapshot, name).await.map_err(|e| self.placed(e))?;
+        }
         let before = self.before()?;
         let droppable = find_droppable(before, name).map_err(|e| self.placed(e))?;
         let metadata = disabled(before.metadata, droppable).map_err(|e| self.placed(e))?;
@@ -106,7 +109,7 @@ async fn refuse_traces(snapshot: &Snapshot, name: &str) -> Result<()> {
     match name {
         "deletionVectors" => match with_vectors(snapshot).await? {
             0 => Ok(()),
-            files => in_use(format!("{files} files have deletion vectors"), "rewrite them without"),
+            files => in_use(format!("{files} files have deletion vectors"), "rewrite them without (`Table.purge`)"),
         },
         "columnMapping" if snapshot.num_files().await? > 0 => {
             if let Some(column) = renamed_column(schema, mapping) {

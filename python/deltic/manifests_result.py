@@ -1,0 +1,41 @@
+"""What `Table.write_manifests` wrote or would write (`ManifestsResult`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from deltic.display import printable
+
+__all__ = ["ManifestsResult"]
+
+
+@dataclass(frozen=True)
+class ManifestsResult:
+    """The manifests that were written, or with `dry_run=True` would be.
+
+    `version`: the one whose files they list. `files`: how many there are in them. `written` and `deleted`: paths of
+    manifests below the table; those that are deleted are of partitions that are gone.
+    """
+
+    dry_run: bool
+    version: int
+    files: int
+    written: list[str]
+    deleted: list[str]
+
+    @classmethod
+    def parse(cls, text: str, dry_run: bool) -> ManifestsResult:
+        """Parse a result as the core describes it."""
+        return cls(dry_run=dry_run, **json.loads(text))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names, as JSON would have it."""
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        verb = "would be written" if self.dry_run else "written"
+        gone = f", {len(self.deleted):,} deleted" if self.deleted else ""
+        told = f"{len(self.written):,} manifests of version {self.version} {verb}{gone}, with {self.files:,} files"
+        return printable(told)

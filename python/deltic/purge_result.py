@@ -1,0 +1,159 @@
+"""What `Table.purge` did or would do (`PurgeResult`), and what still holds rows that were to be forgotten (`HeldRows`).
+
+PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Add CDC File".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from deltic.display import html_table, printable, size
+
+__all__ = ["HeldRows", "PurgeResult"]
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """What still holds rows that were to be forgotten: older versions, which a vacuum ends.
+
+    `versions`: those that can be read and have such a row, or whose changes have one. `files` with `bytes` bytes: data
+    files that hold one, whether a deletion vector deletes it or not. `change_files` with `change_bytes` bytes: files of
+    the change data feed that do. `paths`: all these files, as the log names them.
+
+    `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: from
+    when on it deletes all of them, None if there is nothing to delete; `Table.vacuum(0, force=True)` does so at once.
+    `files_elsewhere`: files that are not below the table, such as those of a clone's source, which its vacuum leaves.
+    """
+
+    versions: list[int]
+    files: int
+    bytes: int
+    change_files: int
+    change_bytes: int
+    paths: list[str]
+    vacuum_files: int
+    vacuum_bytes: int
+    vacuum_from: datetime | None
+    files_elsewhere: int
+
+    @classmethod
+    def parse(cls, told: dict[str, Any]) -> HeldRows:
+        """Parse what the core describes."""
+        since = told.pop("vacuum_from_ms")
+        return cls(vacuum_from=None if since is None else datetime.fromtimestamp(since / 1000, timezone.utc), **told)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names, as JSON would have it."""
+        since = None if self.vacuum_from is None else self.vacuum_from.isoformat()
+        return {**vars(self), "vacuum_from": since}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        if not self.paths:
+            return [("still held by", "nothing that the log names")]
+        told = [
+            ("still held by", f"{len(self.versions):,} versions, {_ranges(self.versions)}"),
+            ("in", f"{self.files:,} files, {size(self.bytes)}"),
+        ]
+        if self.change_files:
+            told.append(("and in", f"{self.change_files:,} change files, {size(self.change_bytes)}"))
+        told.append(("vacuum takes", f"{self.vacuum_files:,} files, {size(self.vacuum_bytes)} now"))
+        if self.vacuum_from is not None:
+            told.append(
+                ("and all", f"from {self.vacuum_from:%Y-%m-%d %H:%M:%S} UTC on, or with retention=0, force=True")
+            )
+        if self.files_elsewhere:
+            told.append(("but not", f"{self.files_elsewhere:,} files that are not below the table"))
+        return told
+
+
+def _ranges(versions: list[int]) -> str:
+    """Numbers as ranges: `0-4, 7`."""
+    found: list[list[int]] = []
+    for version in versions:
+        if found and found[-1][1] == version - 1:
+            found[-1][1] = version
+        else:
+            found.append([version, version])
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found[:10])
+    return shown if len(found) <= 10 else f"{shown}, …"
+
+
+@dataclass(frozen=True, repr=False)
+class PurgeResult:
+    """What `Table.purge` did, or with `dry_run=True` would do.
+
+    `read_version`: the version whose files were looked at. `versions`: those that were committed, in order; empty when
+    nothing was to be done, and of a dry run. `files_total`: live files. Of these `files_with_vectors` have deletion
+    vectors, and `files_with_dropped_columns` of the others hold columns that the table no longer has.
+    `files_to_rewrite` with `bytes_to_rewrite` bytes are written again for that, into about `expected_files`;
+    `partitions` says the same by partition. `files_lost` of them stayed after all, since another writer changed rows of
+    them meanwhile, or of others that they were to be put together with: running it again takes them. `metrics`:
+    counters of these commits, as in `OptimizeResult`.
+
+    With `where`: `rows_deleted` is how many rows match, None if a file that went unread does not say how many it has,
+    `files_deleted` how many live files hold any, and `held` what still has them. Without: None.
+    """
+
+    dry_run: bool
+    read_version: int
+    versions: list[int]
+    files_total: int
+    files_with_vectors: int
+    files_with_dropped_columns: int
+    files_to_rewrite: int
+    bytes_to_rewrite: int
+    expected_files: int
+    files_lost: int
+    partitions: list[dict[str, Any]]
+    metrics: Mapping[str, int]
+    rows_deleted: int | None
+    files_deleted: int | None
+    held: HeldRows | None
+
+    @classmethod
+    def parse(cls, text: str, dry_run: bool) -> PurgeResult:
+        """Parse a result as the core describes it."""
+        told = json.loads(text)
+        deleted, held = told.pop("deleted") or {}, told.pop("held")
+        return cls(
+            dry_run=dry_run,
+            rows_deleted=deleted.get("rows"),
+            files_deleted=deleted.get("files"),
+            held=None if held is None else HeldRows.parse(held),
+            **told,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names, as JSON would have it."""
+        return {**vars(self), "held": None if self.held is None else self.held.to_dict()}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        told = [("looked at", f"version {self.read_version}, {self.files_total:,} files")]
+        if self.files_deleted is not None:
+            rows = "an unknown number of" if self.rows_deleted is None else f"{self.rows_deleted:,}"
+            verb = "would delete" if self.dry_run else "deleted"
+            told.append((verb, f"{rows} rows in {self.files_deleted:,} files"))
+        vectors, dropped = self.files_with_vectors, self.files_with_dropped_columns
+        why = f"{vectors:,} with deletion vectors, {dropped:,} with dropped columns"
+        verb = "would rewrite" if self.dry_run else "rewrote"
+        told.append((verb, f"{self.files_to_rewrite:,} files, {size(self.bytes_to_rewrite)}: {why}"))
+        if self.versions:
+            told.append(("committed", "version " + ", ".join(str(version) for version in self.versions)))
+        if self.files_lost:
+            told.append(("left out", f"{self.files_lost:,} files that other writers got to"))
+        if self.held is not None:
+            told += self.held.lines()
+        return [(name, printable(value)) for name, value in told]
+
+    def __repr__(self) -> str:
+        kind = "(dry run)" if self.dry_run else "()"
+        return f"PurgeResult{kind}" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("PURGE" + (" (dry run)" if self.dry_run else ""), self.lines())

@@ -1,0 +1,88 @@
+"""What `Table.repair` did or would do (`RepairResult`, `RepairStep`).
+
+PROTOCOL.md: "Version Checksum File", "Last Checkpoint File Schema", "Checkpoints".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from deltic.display import html_table, printable
+
+__all__ = ["RepairResult", "RepairStep"]
+
+
+@dataclass(frozen=True)
+class RepairStep:
+    """One thing that is wrong, and what is done about it.
+
+    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message` says in
+    words what is wrong and what is done. `paths`: the files, relative to the table or absolute. `mends`: whether it is
+    mended, or with a dry run would be; False where a person has to decide.
+    """
+
+    kind: str
+    message: str
+    paths: list[str]
+    mends: bool
+
+    def __str__(self) -> str:
+        verb = "mends" if self.mends else "cannot mend"
+        return printable(f"{verb} {self.kind}: {self.message}")
+
+
+@dataclass(frozen=True, repr=False)
+class RepairResult:
+    """What a repair did, or with `dry_run=True` would do.
+
+    `version`: the one that was looked at, the newest. `committed`: the version that missing files left, None if none
+    did. `steps`: what is wrong, in the order in which it is taken; empty when all is well.
+    """
+
+    dry_run: bool
+    version: int
+    committed: int | None
+    steps: tuple[RepairStep, ...]
+
+    @classmethod
+    def parse(cls, text: str, dry_run: bool) -> RepairResult:
+        """Parse a result as the core describes it."""
+        told = json.loads(text)
+        steps = tuple(RepairStep(**step) for step in told["steps"])
+        return cls(dry_run, told["version"], told["committed"], steps)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is left that is wrong; of a dry run, whether nothing would be."""
+        return all(step.mends for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it says by names, as JSON would have it."""
+        return {**vars(self), "steps": [dict(vars(step)) for step in self.steps], "ok": self.ok}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        told = [("looked at", f"version {self.version}")]
+        for step in self.steps:
+            verb = "cannot mend" if not step.mends else "would mend" if self.dry_run else "mended"
+            told.append((verb, f"{step.kind}: {step.message}"))
+            told += [("", path) for path in step.paths[:_MOST_PATHS]]
+            if len(step.paths) > _MOST_PATHS:
+                told.append(("", f"… {len(step.paths) - _MOST_PATHS:,} more"))
+        if self.committed is not None:
+            told.append(("committed", f"version {self.committed}"))
+        if not self.steps:
+            told.append(("found", "nothing that is wrong"))
+        return [(name, printable(value)) for name, value in told]
+
+    def __repr__(self) -> str:
+        kind = "(dry run)" if self.dry_run else "()"
+        return f"RepairResult{kind}" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("Repair" + (" (dry run)" if self.dry_run else ""), self.lines())
+
+
+_MOST_PATHS = 20

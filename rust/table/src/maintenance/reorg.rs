@@ -1,0 +1,119 @@
+//! REORG (PURGE): files that hold more than the table's rows are written again without it.
+//!
+//! That is rows that deletion vectors delete, and columns that were dropped. The log tells of the former; for the latter
+//! the footers are read, where columns are mapped and any was dropped.
+//!
+//! PROTOCOL.md: "Deletion Vectors", "Column Mapping".
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde_json::json;
+
+use super::bins::Rewriting;
+use super::files::{Candidate, list};
+use super::layout::Layout;
+use super::optimize::{Plan, check, target_file_size};
+use super::options::{OptimizeOptions, Optimized};
+use super::pack;
+use crate::after_commit::HandleState;
+use crate::committers::Committer;
+use crate::error::Result;
+use crate::parallel::worker_count;
+use crate::rewrite::Copying;
+use crate::scan::plan::read_spec;
+use crate::scan::read::{KnownColumns, may_have_dropped_columns};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
+use crate::write::writer::Clock;
+
+/// The operation by which other writers know it.
+const OPERATION: &str = "REORG";
+
+/// Footers that are read at once.
+const CONCURRENT_FOOTERS: usize = 64;
+
+/// What REORG did, or would do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reorganized {
+    /// Files that have deletion vectors.
+    pub(crate) with_vectors: u64,
+    /// Others that hold columns which the table dropped.
+    pub(crate) with_dropped_columns: u64,
+    /// What became of them.
+    pub(crate) files: Optimized,
+}
+
+/// What REORG would do to the newest version.
+///
+/// # Errors
+/// As [`reorganize`], but for those of reading rows, of writing and of committing.
+pub(crate) async fn plan_reorganize(
+    from: (&Storage, Option<Snapshot>),
+    options: &OptimizeOptions,
+    (ids, clock): (&dyn Ids, Clock),
+) -> Result<Reorganized> {
+    let (plan, found) = plan(from, options, (ids, clock)).await?;
+    Ok(Reorganized { files: plan.told, ..found })
+}
+
+/// Writes all files of the newest version again that have deletion vectors or columns that were dropped, and commits them.
+///
+/// # Errors
+/// As [`optimize`](super::optimize), and those of reading footers.
+pub(crate) async fn reorganize(
+    from: (&Storage, Option<Snapshot>),
+    options: &OptimizeOptions,
+    (ids, clock): (&dyn Ids, Clock),
+    (told, committer, retry): (TransactionOptions, &dyn Committer, &dyn RetryPolicy),
+) -> Result<Reorganized> {
+    let (plan, found) = plan(from, options, (ids, clock)).await?;
+    let parameters = [("predicate", json!("[]")), ("applyPurge", json!(true))];
+    let parameters = parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let told = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..told };
+    Ok(Reorganized { files: plan.carry_out(told, ids, (committer, retry)).await?, ..found })
+}
+
+async fn plan(
+    (storage, latest): (&Storage, Option<Snapshot>),
+    options: &OptimizeOptions,
+    (ids, clock): (&dyn Ids, Clock),
+) -> Result<(Plan, Reorganized)> {
+    check(options)?;
+    let known = Known { state: None, latest, now_ms: Some(clock()) };
+    let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
+    let snapshot = transaction.snapshot().await?;
+    let base = HandleState::of(&snapshot).await?;
+    let target = target_file_size(options, &snapshot)?;
+    let specs = (read_spec(&snapshot, None)?, transaction.rearrange_spec()?);
+    let copying = Copying::new(&snapshot, specs, transaction.tracks_rows()?)?;
+    let looks_inside = may_have_dropped_columns(&snapshot);
+    let has_vector = |file: &Candidate| file.add.deletion_vector.is_some();
+    let listed = list(&snapshot, None, |file| looks_inside || has_vector(file)).await?;
+    let (mut files, others): (Vec<_>, Vec<_>) = listed.candidates.into_iter().partition(has_vector);
+    let with_vectors = files.len() as u64;
+    if !others.is_empty() {
+        files.extend(with_dropped_columns(&snapshot, others).await?);
+    }
+    let with_dropped_columns = (files.len() as u64).saturating_sub(with_vectors);
+    let tasks = options.max_tasks.unwrap_or_else(worker_count);
+    let (storage, limits, layout) = (storage.clone(), options.limits, Layout::Compact);
+    let rewriting = Rewriting { storage, copying, layout, target, limits, tasks, clock };
+    let plan = Plan::new((snapshot, base), rewriting, pack::all(files, target), (listed.total, listed.considered));
+    Ok((plan, Reorganized { with_vectors, with_dropped_columns, ..Reorganized::default() }))
+}
+
+/// Those of the files that hold columns which the table has no longer.
+async fn with_dropped_columns(snapshot: &Snapshot, files: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    let columns = KnownColumns::of(snapshot)?;
+    let look = |file: Candidate| {
+        let columns = &columns;
+        async move { Ok(columns.are_exceeded(&file.add.path, file.bytes()).await?.then_some(file)) }
+    };
+    stream::iter(files)
+        .map(look)
+        .buffered(CONCURRENT_FOOTERS)
+        .try_filter_map(|file| async { Ok(file) })
+        .try_collect()
+        .await
+}

@@ -1,0 +1,109 @@
+//! Columns that a file holds and its table has no longer: they were dropped, which files of a mapped table outlive.
+//!
+//! PROTOCOL.md: "Column Mapping".
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType as ArrowType, Field, Fields};
+use deltic_protocol::property::Properties;
+use deltic_protocol::schema::assign::count_ids;
+use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
+use deltic_protocol::schema::{DataType, StructField, StructType};
+use deltic_protocol::validation::MAX_COLUMN_ID;
+
+use super::fetch::{FileBytes, parse_footer};
+use super::file_columns::parquet_id;
+use crate::error::{Result, corrupt_parquet};
+use crate::footer;
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, decode_path};
+
+/// Whether files may hold columns that the table dropped: its columns are mapped, and it has given out more ids than it has
+/// columns.
+pub(crate) fn may_have_dropped_columns(snapshot: &Snapshot) -> bool {
+    if snapshot.shape().mapping == ColumnMapping::None {
+        return false;
+    }
+    let largest = Properties::of(snapshot.metadata()).get(MAX_COLUMN_ID).and_then(|id| id.trim().parse::<usize>().ok());
+    largest.is_none_or(|largest| count_ids(&snapshot.shape().schema) < largest)
+}
+
+/// The columns of a table, to be looked for in its files.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownColumns {
+    storage: Storage,
+    schema: Arc<StructType>,
+    mapping: ColumnMapping,
+    /// Columns of row tracking, by their names in files.
+    hidden: Vec<String>,
+}
+
+impl KnownColumns {
+    /// Those of a version.
+    ///
+    /// # Errors
+    /// `Corrupt` for a property that cannot be read.
+    pub(crate) fn of(snapshot: &Snapshot) -> Result<Self> {
+        let tracking = Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol())?;
+        let names = tracking.map(|tracking| [tracking.row_id_column, tracking.row_commit_version_column]);
+        let shape = snapshot.shape();
+        Ok(Self {
+            storage: snapshot.storage().clone(),
+            schema: Arc::new(StructType::clone(&shape.schema)),
+            mapping: shape.mapping,
+            hidden: names.into_iter().flatten().flatten().collect(),
+        })
+    }
+
+    /// Whether a file, given by what the log says of it, holds others. Its footer is read.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) async fn are_exceeded(&self, path: &str, size: u64) -> Result<bool> {
+        let look = async {
+            let file = FileBytes::open(self.storage.clone(), decode_path(path)?, size).await?;
+            let metadata = Arc::new(parse_footer(path, &file.footer().await?)?);
+            let file = footer::arrow_metadata(metadata, None).map_err(|e| corrupt_parquet(path, e))?;
+            let fields: Fields =
+                file.schema().fields().iter().filter(|field| !self.is_hidden(field)).cloned().collect();
+            Ok(self.exceeds(&fields, &self.schema))
+        };
+        look.await.map_err(|e: crate::error::Error| e.in_file(path))
+    }
+
+    fn is_hidden(&self, field: &Field) -> bool {
+        self.hidden.contains(field.name())
+    }
+
+    fn exceeds(&self, fields: &Fields, table: &StructType) -> bool {
+        fields.iter().any(|field| match table.fields.iter().find(|column| self.is_same(field, column)) {
+            Some(column) => self.exceeds_type(field.data_type(), &column.data_type),
+            None => true,
+        })
+    }
+
+    fn is_same(&self, field: &Field, column: &StructField) -> bool {
+        match self.mapping {
+            ColumnMapping::Id => field_id(column).is_some() && parquet_id(field) == field_id(column),
+            mapping => mapping.physical_name(column).is_ok_and(|name| name.eq_ignore_ascii_case(field.name())),
+        }
+    }
+
+    /// The same of what is inside a column; what is inside a variant is nobody's to drop.
+    fn exceeds_type(&self, stored: &ArrowType, column: &DataType) -> bool {
+        match (stored, column) {
+            (ArrowType::Struct(fields), DataType::Struct(table)) => self.exceeds(fields, table),
+            (ArrowType::List(element), DataType::Array(array)) => {
+                self.exceeds_type(element.data_type(), &array.element)
+            }
+            (ArrowType::Map(entries, _), DataType::Map(map)) => match entries.data_type() {
+                ArrowType::Struct(pair) => match pair.iter().map(|field| field.data_type()).collect::<Vec<_>>()[..] {
+                    [key, value] => self.exceeds_type(key, &map.key) || self.exceeds_type(value, &map.value),
+                    _ => false,
+                },
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}

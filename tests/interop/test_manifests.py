@@ -1,0 +1,83 @@
+"""Manifests, REORG and repair beside delta-spark: the same manifests, nothing left to purge, tables that it reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import deltic
+
+FOLDER = "_symlink_format_manifest"
+
+
+def manifests(uri: str) -> dict[str, list[str]]:
+    root = Path(uri, FOLDER)
+    found = {p.parent.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in root.rglob("manifest")}
+    return {folder: sorted(text.splitlines()) for folder, text in found.items()}
+
+
+def both(spark: SparkSession, uri: str) -> dict[str, list[str]]:
+    """The manifests of both, written into an empty folder each."""
+    shutil.rmtree(Path(uri, FOLDER), ignore_errors=True)
+    spark.sql(f"GENERATE symlink_format_manifest FOR TABLE delta.`{uri}`")
+    theirs = manifests(uri)
+    shutil.rmtree(Path(uri, FOLDER))
+    deltic.Table(uri).write_manifests()
+    assert manifests(uri) == theirs
+    return theirs
+
+
+def test_manifests_are_the_same(spark: SparkSession, uri: str) -> None:
+    values = ["a", None, "a b", "x/y", "50%", "ü", "c=d", "tab\t", "{[]}^", "'q'"]
+    data = pa.table({"p": values, "q": range(len(values)), "n": range(len(values))})
+    deltic.write(uri, data, partition_by=["p", "q"])
+    spark.sql(f"INSERT INTO delta.`{uri}` SELECT p, q, n + 100 FROM delta.`{uri}`")
+    assert len(both(spark, uri)) == len(values)
+    plain = uri + "-plain"
+    spark.range(5).write.format("delta").save(plain)
+    assert list(both(spark, plain)) == ["."]
+    deltic.Table(plain).delete()
+    assert both(spark, plain) == {".": []}
+
+
+def test_nothing_is_left_for_reorg(spark: SparkSession, uri: str) -> None:
+    enabled = ("enableDeletionVectors", "enableRowTracking")
+    properties = ", ".join([*(f"'delta.{name}' = 'true'" for name in enabled), "'delta.columnMapping.mode' = 'name'"])
+    spark.sql(
+        f"CREATE TABLE delta.`{uri}` (id BIGINT, gone STRING, s STRUCT<x: INT, y: INT>, p INT) USING delta "
+        f"PARTITIONED BY (p) TBLPROPERTIES ({properties})"
+    )
+    for part in range(3):
+        spark.sql(f"INSERT INTO delta.`{uri}` SELECT id, 'x', named_struct('x', 1, 'y', 2), {part} FROM range(20)")
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 AND p = 0")
+    spark.sql(f"ALTER TABLE delta.`{uri}` DROP COLUMN gone")
+    spark.sql(f"ALTER TABLE delta.`{uri}` DROP COLUMN s.y")
+
+    def rows() -> list[tuple[object, ...]]:
+        found = spark.sql(f"SELECT *, _metadata.row_id FROM delta.`{uri}`").collect()
+        return sorted(tuple(row) for row in found)
+
+    before = rows()
+    result = deltic.Table(uri).purge()
+    assert (result.files_with_vectors, result.files_to_rewrite) == (1, result.files_total)
+    assert rows() == before
+    version = deltic.Table(uri).snapshot().version
+    spark.sql(f"REORG TABLE delta.`{uri}` APPLY (PURGE)")
+    assert deltic.Table(uri).snapshot().version == version
+    assert spark.sql(f"DESCRIBE HISTORY delta.`{uri}` LIMIT 1").collect()[0]["operation"] == "REORG"
+
+
+def test_a_repaired_table_goes_on(spark: SparkSession, uri: str) -> None:
+    for n in range(3):
+        spark.range(n, n + 1).coalesce(1).write.format("delta").mode("append").save(uri)
+    table = deltic.Table(uri)
+    next(Path(uri).glob("*.parquet")).unlink()
+    Path(uri, "_delta_log", f"{2:020}.crc").write_text("{}")
+    assert table.repair(dry_run=False).committed == 3
+    assert spark.read.format("delta").load(uri).count() == 2
+    spark.range(9, 10).write.format("delta").mode("append").save(uri)
+    assert table.scan().count() == 3
+    assert table.check(files=True).ok

@@ -1,0 +1,150 @@
+"""Symlink manifests: they list the live files, and nothing else stays."""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import deltic
+from deltic import Table, UnsupportedFeatureError, cli
+
+FOLDER = "_symlink_format_manifest"
+ENABLED = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
+
+
+def manifests(uri: str) -> dict[str, list[str]]:
+    """The lines of each manifest, by its folder below that of all."""
+    root = Path(uri, FOLDER)
+    found = {p.parent.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in root.rglob("manifest")}
+    return {folder: text.splitlines() for folder, text in found.items()}
+
+
+def live(table: Table) -> list[str]:
+    paths = table.files().read_all()["path"].to_pylist()
+    return sorted(f"file:{table.uri}/{unquote(path)}" for path in paths)
+
+
+def listed(uri: str) -> list[str]:
+    return sorted(line for lines in manifests(uri).values() for line in lines)
+
+
+def test_a_table_without_partitions_has_one(uri: str) -> None:
+    deltic.create(uri, pa.schema([("n", pa.int64())]))
+    table = Table(uri)
+    assert table.write_manifests().written == [f"{FOLDER}/manifest"]
+    assert manifests(uri) == {".": []}
+    for n in range(3):
+        deltic.write(table, pa.table({"n": [n]}))
+    result = table.write_manifests()
+    assert (result.version, result.files, result.deleted) == (3, 3, [])
+    assert manifests(uri) == {".": live(table)}
+    rows = [pq.read_table(line.removeprefix("file:")) for line in manifests(uri)["."]]
+    assert sorted(pa.concat_tables(rows)["n"].to_pylist()) == [0, 1, 2]
+
+
+def test_partitions_have_one_each_and_stale_ones_go(uri: str) -> None:
+    values = ["a", None, "a b", "x/y", "50%", "ü", "c=d", "", "tab\t", "{[]}^"]
+    data = pa.table({"p": values, "q": range(len(values)), "n": range(len(values))})
+    deltic.write(uri, data, partition_by=["p", "q"])
+    table = Table(uri)
+    plan = table.write_manifests(dry_run=True)
+    assert not Path(uri, FOLDER).exists()
+    result = table.write_manifests()
+    assert (result.written, result.files) == (plan.written, len(values))
+    null = "__HIVE_DEFAULT_PARTITION__"
+    names = ["a", null, "a b", "x%2Fy", "50%25", "ü", "c%3Dd", null, "tab%09", "%7B%5B%5D}%5E"]
+    assert set(manifests(uri)) == {f"p={name}/q={q}" for q, name in enumerate(names)}
+    assert listed(uri) == live(table)
+    assert all(Path(line.removeprefix("file:")).is_file() for line in listed(uri))
+    table.delete("q < 3")
+    result = table.write_manifests()
+    assert result.deleted == sorted(f"{FOLDER}/p={name}/q={q}/manifest" for q, name in enumerate(names[:3]))
+    assert listed(uri) == live(table)
+    table.delete()
+    table.write_manifests()
+    assert manifests(uri) == {}
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_they_follow_commits_by_property(uri: str, partitioned: bool) -> None:
+    rng = random.Random(f"{partitioned}")
+    deltic.write(uri, pa.table({"p": [0], "n": [0]}), partition_by=["p"] if partitioned else None)
+    table = Table(uri)
+    assert manifests(uri) == {}
+    table.set_properties(ENABLED)
+    assert listed(uri) == live(table)
+    for step in range(12):
+        kind = rng.choice(["append", "append", "delete", "overwrite", "optimize"])
+        rows = pa.table({"p": [step % 3, step % 2], "n": [step, step]})
+        if kind == "delete":
+            table.delete(f"p = {rng.randrange(3)}")
+        elif kind == "optimize":
+            table.optimize()
+        else:
+            deltic.write(table, rows, mode=kind)
+        assert listed(uri) == live(table), kind
+    table.unset_properties(*ENABLED)
+    before = listed(uri)
+    deltic.write(table, pa.table({"p": [1], "n": [1]}))
+    assert listed(uri) == before
+
+
+def test_a_commit_stands_without_them(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={**ENABLED, "delta.enableDeletionVectors": "true"})
+    table = Table(uri)
+    with pytest.warns(RuntimeWarning, match=r"after the commit of version 1: .*Table\.purge"):
+        table.delete("n = 1")
+    assert table.scan().count() == 1
+    table.purge()
+    assert listed(uri) == live(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        deltic.write(table, pa.table({"n": [3]}))
+    assert listed(uri) == live(table)
+
+
+def test_what_would_be_read_wrongly_is_refused(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableDeletionVectors": "true"})
+    table = Table(uri)
+    table.write_manifests()
+    before = manifests(uri)
+    table.delete("n = 1")
+    with pytest.raises(UnsupportedFeatureError, match=r"deletion vectors.*Table\.purge"):
+        table.write_manifests()
+    assert manifests(uri) == before
+    table.purge()
+    assert table.write_manifests().files == 1
+    table.set_properties({"delta.columnMapping.mode": "name"})
+    with pytest.raises(UnsupportedFeatureError, match="columns are mapped"):
+        table.write_manifests()
+
+
+def test_a_vacuum_leaves_them(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1]}))
+    table = Table(uri)
+    table.write_manifests()
+    deltic.write(table, pa.table({"n": [2]}), mode="overwrite")
+    table.vacuum(0, force=True)
+    assert list(manifests(uri)) == ["."]
+
+
+def test_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    deltic.write(uri, pa.table({"n": [1]}))
+    assert cli.main(["manifests", uri, "--dry-run"]) == 0
+    assert f"write   {FOLDER}/manifest" in capsys.readouterr().out
+    assert manifests(uri) == {}
+    assert cli.main(["manifests", uri, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["files"], told["written"], told["dry_run"]) == (1, [f"{FOLDER}/manifest"], False)
+    assert cli.main(["manifests", uri]) == 0
+    assert "1 manifests of version 0 written" in capsys.readouterr().out
+    Table(uri).set_properties({"delta.columnMapping.mode": "name"})
+    assert cli.main(["manifests", uri]) == 1
+    assert "columns are mapped" in capsys.readouterr().err

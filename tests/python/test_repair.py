@@ -1,0 +1,261 @@
+"""Repair: each kind of damage is found, told of in words, and mended; what cannot be mended is left and said."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from log_files import Log
+
+import deltic
+from deltic import CorruptTableError, StorageError, Table, cli
+
+HINT = "_delta_log/_last_checkpoint"
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+@pytest.fixture
+def log(uri: str) -> Log:
+    """Versions 0 to 13, the tenth with a checkpoint; the last has a file with a deletion vector."""
+    deltic.write(uri, pa.table({"v": [0]}), properties=VECTORS)
+    for version in range(1, 12):
+        deltic.write(uri, pa.table({"v": [version]}))
+    deltic.write(uri, pa.table({"v": range(100, 110)}))
+    Table(uri).delete("v = 105")
+    assert Table(uri).check(files=True).ok
+    return Log(uri)
+
+
+ROWS = [*range(12), *(v for v in range(100, 110) if v != 105)]
+
+
+def data_file(log: Log, version: int) -> Path:
+    path = next(action["add"]["path"] for action in log.read(version) if "add" in action)
+    return Path(log.uri) / unquote(path)
+
+
+def vector_file(log: Log) -> Path:
+    return next(Path(log.uri).glob("deletion_vector_*.bin"))
+
+
+def checkpoint(log: Log) -> Path:
+    return log.path(10, "checkpoint.parquet")
+
+
+def torn_checkpoint(log: Log) -> None:
+    checkpoint(log).write_bytes(checkpoint(log).read_bytes()[:99])
+
+
+def wrong_checkpoint(log: Log) -> None:
+    rows = pq.read_table(checkpoint(log))
+    adds = [row for row in range(rows.num_rows) if rows["add"][row].as_py() is not None]
+    pq.write_table(rows.take([row for row in range(rows.num_rows) if row != adds[3]]), checkpoint(log))
+
+
+def checkpoint_with_bad_pages(log: Log) -> None:
+    data = bytearray(checkpoint(log).read_bytes())
+    data[20 : len(data) // 2] = bytes(len(data) // 2 - 20)
+    checkpoint(log).write_bytes(data)
+
+
+def no_hint(log: Log) -> None:
+    (Path(log.uri) / HINT).unlink()
+
+
+def torn_hint(log: Log) -> None:
+    (Path(log.uri) / HINT).write_bytes(b'{"version":1')
+
+
+def hint_to_nothing(log: Log) -> None:
+    (Path(log.uri) / HINT).write_bytes(b'{"version":12,"size":3}')
+
+
+def no_checksum(log: Log) -> None:
+    log.path(13, "crc").unlink()
+
+
+def torn_checksum(log: Log) -> None:
+    log.path(13, "crc").write_bytes(b'{"numFiles"')
+
+
+def wrong_checksum(log: Log) -> None:
+    told = json.loads(log.path(13, "crc").read_text())
+    log.path(13, "crc").write_text(json.dumps({**told, "numFiles": told["numFiles"] + 1}))
+
+
+def no_data_file(log: Log) -> None:
+    data_file(log, 4).unlink()
+
+
+def no_vector_file(log: Log) -> None:
+    vector_file(log).unlink()
+
+
+def short_vector_file(log: Log) -> None:
+    vector_file(log).write_bytes(vector_file(log).read_bytes()[:-1])
+
+
+FAULTS: list[tuple[Callable[[Log], None], str, str]] = [
+    (torn_checkpoint, "checkpoint", "damaged: it cannot be read"),
+    (checkpoint_with_bad_pages, "checkpoint", "damaged: it cannot be read"),
+    (wrong_checkpoint, "checkpoint", "the checkpoint of version 10 is damaged"),
+    (no_hint, "last_checkpoint", "is not there"),
+    (torn_hint, "last_checkpoint", "is wrong: the hint is ignored"),
+    (hint_to_nothing, "last_checkpoint", "version 12"),
+    (no_checksum, "checksum", "has no checksum"),
+    (torn_checksum, "checksum", "is wrong"),
+    (wrong_checksum, "checksum", "is wrong"),
+    (no_data_file, "data_file", "1 data files are not there"),
+    (no_vector_file, "deletion_vector", "nobody knows which rows"),
+    (short_vector_file, "deletion_vector", "and the log's vectors need"),
+]
+
+
+def left(*faults: Callable[[Log], None]) -> list[int]:
+    gone = {4} if no_data_file in faults else set()
+    if no_vector_file in faults or short_vector_file in faults:
+        gone |= set(range(100, 110))
+    return sorted(v for v in ROWS if v not in gone)
+
+
+def files_below(uri: str) -> dict[str, bytes]:
+    return {p.relative_to(uri).as_posix(): p.read_bytes() for p in Path(uri).rglob("*") if p.is_file()}
+
+
+def is_sound(log: Log) -> bool:
+    """Whether everything is there and says the same, for who looks at it afresh."""
+    checked = log.table.check(files=True)
+    newest = log.table.snapshot().version
+    hint = Path(log.uri) / HINT
+    named = json.loads(hint.read_text())["version"] if hint.exists() else None
+    return checked.ok and log.path(newest, "crc").exists() and named is not None
+
+
+def test_a_sound_table_is_left_alone(log: Log) -> None:
+    before = files_below(log.uri)
+    result = log.table.repair(dry_run=False)
+    assert (result.ok, result.steps, result.committed, result.version) == (True, (), None, 13)
+    assert files_below(log.uri) == before
+    assert "nothing that is wrong" in repr(result)
+
+
+@pytest.mark.parametrize(("fault", "kind", "told"), FAULTS, ids=[fault.__name__ for fault, _, _ in FAULTS])
+def test_each_fault_is_mended(log: Log, fault: Callable[[Log], None], kind: str, told: str) -> None:
+    fault(log)
+    before = files_below(log.uri)
+    plan = log.table.repair()
+    assert files_below(log.uri) == before, "a dry run writes nothing"
+    assert (plan.dry_run, plan.committed, plan.ok) == (True, None, True)
+    assert [step.kind for step in plan.steps if step.kind == kind] == [kind]
+    step = next(step for step in plan.steps if step.kind == kind)
+    assert told in step.message
+    assert step.paths
+    done = log.table.repair(dry_run=False)
+    assert done.steps == plan.steps
+    assert (done.committed is None) == (kind not in ("data_file", "deletion_vector"))
+    assert is_sound(log)
+    assert log.rows() == left(fault)
+    again = log.table.repair(dry_run=False)
+    assert (again.steps, again.committed) == ((), None)
+    if done.committed is not None:
+        entry = log.table.history(1)[0]
+        assert (entry["operation"], entry["operationMetrics"]["files_removed"]) == ("FSCK", "1")
+    deltic.write(log.uri, pa.table({"v": [1000]}))
+    assert log.rows() == [*left(fault), 1000]
+    assert log.table.check(files=True).ok
+
+
+PAIRS = [(a[0], b[0]) for a, b in itertools.combinations(FAULTS, 2) if a[1] != b[1]]
+
+
+@pytest.mark.parametrize("faults", PAIRS, ids=lambda pair: "-".join(fault.__name__ for fault in pair))
+def test_faults_together_are_mended_together(log: Log, faults: tuple[Callable[[Log], None], ...]) -> None:
+    for fault in faults:
+        fault(log)
+    assert log.table.repair(dry_run=False).ok
+    assert is_sound(log)
+    assert log.rows() == left(*faults)
+
+
+def test_a_checkpoint_without_which_nothing_leads_to_the_version(log: Log) -> None:
+    for version in range(10):
+        log.path(version).unlink()
+    before = files_below(log.uri)
+    assert log.table.repair(dry_run=False).ok
+    assert files_below(log.uri) == before
+    torn_checkpoint(log)
+    before = files_below(log.uri)
+    for dry_run in (True, False):
+        with pytest.raises(CorruptTableError):
+            log.table.repair(dry_run=dry_run)
+    assert files_below(log.uri) == before
+
+
+def test_an_older_checkpoint_leads_to_the_version(log: Log) -> None:
+    for version in range(14, 21):
+        deltic.write(log.uri, pa.table({"v": [version]}))
+    for version in range(10):
+        log.path(version).unlink()
+    newest = log.path(20, "checkpoint.parquet")
+    newest.write_bytes(b"PAR1")
+    result = log.table.repair(dry_run=False)
+    assert [step.kind for step in result.steps] == ["checkpoint", "last_checkpoint"]
+    assert is_sound(log)
+    assert pq.read_metadata(newest).num_rows > 0
+    assert log.rows() == sorted([*ROWS, *range(14, 21)])
+
+
+def test_a_file_that_may_not_be_looked_at_stops_it(log: Log) -> None:
+    no_data_file(log)
+    no_checksum(log)
+    hidden = data_file(log, 6)
+    hidden.unlink()
+    os.symlink(hidden.name, hidden)
+    for dry_run in (True, False):
+        with pytest.raises(StorageError, match=hidden.name):
+            log.table.repair(dry_run=dry_run)
+    assert log.table.snapshot().version == 13
+
+
+def test_a_file_of_another_size_is_told_of(log: Log) -> None:
+    place = data_file(log, 6)
+    place.write_bytes(place.read_bytes() + b"more")
+    before = files_below(log.uri)
+    result = log.table.repair(dry_run=False)
+    assert not result.ok
+    assert [(step.kind, step.mends, step.paths) for step in result.steps] == [("data_file", False, [place.name])]
+    assert "the log says" in result.steps[0].message
+    assert files_below(log.uri) == before
+
+
+def test_rows_of_an_append_only_table_stay(log: Log) -> None:
+    log.table.set_properties({"delta.appendOnly": "true"})
+    no_data_file(log)
+    result = log.table.repair(dry_run=False)
+    assert not result.ok
+    assert "append-only" in result.steps[0].message
+    assert log.table.snapshot().version == 14
+
+
+def test_command_line(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["repair", log.uri]) == 0
+    assert "nothing that is wrong" in capsys.readouterr().out
+    no_data_file(log)
+    assert cli.main(["repair", log.uri, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "would mend" in out
+    assert data_file(log, 4).name in out
+    assert cli.main(["repair", log.uri, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["committed"], told["ok"], [step["kind"] for step in told["steps"]]) == (14, True, ["data_file"])
+    data_file(log, 6).write_bytes(b"")
+    assert cli.main(["repair", log.uri]) == 1
+    assert "cannot mend" in capsys.readouterr().out
+    assert cli.main(["repair", log.uri + "-none"]) == 1
