@@ -36,7 +36,7 @@ def changed_rows(before: Snapshot, after: Snapshot, read: ReadGroup) -> pa.Table
         raise InvalidInputError(f"the table has a column `{CHANGE_TYPE}` itself: its rows cannot be told apart")
     tracked = _tracks_rows(before, after)
     old, new = (_tasks(snapshot, tracked) for snapshot in (before, after))
-    wanted = pa.schema([field.remove_metadata() for field in after.schema])
+    wanted = pa.schema([_loose(field) for field in after.schema])
     sides = [
         _rows(sorted(old - new), read, before.schema, after.schema, tracked),
         _rows(sorted(new - old), read, after.schema, after.schema, tracked),
@@ -93,12 +93,16 @@ def _in_columns(
     known = {identity(field): (batch.column(at), field) for at, field in enumerate(old)}
     columns = [_column(known.get(identity(field)), field, batch.num_rows, field.name) for field in new]
     keys = row_keys(columns, batch.num_rows)
-    fields = [field.remove_metadata() for field in new]
+    fields = [_loose(field) for field in new]
     if tracked:
         columns.append(batch.column(len(old)))
         fields.append(pa.field(ROW_ID, pa.int64()))
-    # A column that was added may be NOT NULL, and the older rows lack it.
     return keys, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _loose(field: pa.Field) -> pa.Field:
+    """A column that was added may be NOT NULL, and older rows lack it."""
+    return field.remove_metadata().with_nullable(True)
 
 
 def _column(found: tuple[pa.Array, pa.Field] | None, wanted: pa.Field, rows: int, path: str) -> pa.Array:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from log_files import Log, field, metadata, protocol, struct
 from test_display import Balanced
 
 import deltic
@@ -139,6 +140,50 @@ def test_rows_with_nan_null_nested_values_and_duplicates(uri: str) -> None:
     assert of_kind(diff, "delete") == told(first.slice(5))
     assert diff.row_counts() == {"insert": 1, "delete": 1, "update_preimage": 0, "update_postimage": 0}
     assert diff.to_arrow().schema.names == ["_change_type", *first.column_names]
+
+
+def two_of(kind: pa.DataType, *values: Any) -> pa.Array:
+    return pa.array([*values, None], kind)
+
+
+EVERY_TYPE = {
+    **{f"int{bits}": two_of(getattr(pa, f"int{bits}")(), -1, 1) for bits in (8, 16, 32, 64)},
+    "float": two_of(pa.float32(), 0.5, NAN),
+    "double": two_of(pa.float64(), 0.5, -0.5),
+    "decimal": two_of(pa.decimal128(38, 10), Decimal("1.5"), Decimal("-1.5")),
+    "string": two_of(pa.string(), "a", ""),
+    "binary": two_of(pa.binary(), b"\x00", b"\xff"),
+    "boolean": two_of(pa.bool_(), True, False),
+    "date": two_of(pa.date32(), 0, 1),
+    "timestamp": two_of(pa.timestamp("us", "UTC"), 0, 1),
+    "timestamp_ntz": two_of(pa.timestamp("us"), 0, 1),
+    "struct": two_of(pa.struct([("x", pa.string())]), {"x": None}, {"x": ""}),
+    "list": two_of(pa.list_(pa.date32()), [], [1]),
+    "map": two_of(pa.map_(pa.string(), pa.binary()), [("k", None)], [("k", b"")]),
+}
+
+
+@pytest.mark.parametrize("name", EVERY_TYPE)
+def test_every_type_is_told_apart(uri: str, name: str) -> None:
+    values = EVERY_TYPE[name]
+    deltic.write(uri, pa.table({"v": pa.concat_arrays([values, values.slice(0, 1)])}))
+    for at in range(3):
+        # The first value is there twice, and goes once.
+        kept = pa.concat_arrays([values.slice(0, at), values.slice(at + 1), values.slice(0, 1)])
+        deltic.write(uri, pa.table({"v": kept}), mode="overwrite")
+        diff = deltic.Table(uri).diff(0, at + 1, rows=True)
+        assert of_kind(diff, "delete") == told(pa.table({"v": values.slice(at, 1)}))
+        assert of_kind(diff, "insert") == Counter()
+
+
+def test_variants_are_told_apart(uri: str) -> None:
+    log = Log.empty(uri)
+    variant = [pa.array([{"metadata": b"\1\0\0", "value": value}]) for value in (b"\0", b"\4")]
+    adds = [log.file(f"{at}.parquet", pa.table({"v": column})) for at, column in enumerate(variant)]
+    log.commit(0, [protocol(), metadata(struct(field("v", "variant"))), adds[0]])
+    log.commit(1, [adds[1]])
+    (row,) = log.table.diff(0, rows=True).to_arrow().to_pylist()
+    assert row == {"_change_type": "insert", "v": {"metadata": b"\1\0\0", "value": b"\4"}}
 
 
 ODD: list[list[Any]] = [
