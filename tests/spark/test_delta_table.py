@@ -158,7 +158,7 @@ def test_history_and_detail(table: DeltaTable) -> None:
         ("createIfNotExists", "mode='ignore'"),
         ("createOrReplace", "mode='create_or_replace'"),
         ("replace", "mode='replace'"),
-        ("convertToDelta", r"deltic\.spark\.write"),
+        ("convertToDelta", r"deltic\.convert\(path\)"),
         ("generate", "manifests"),
         ("clone", r"deltic\.spark\.read"),
         ("cloneAtVersion", "version="),
