@@ -283,10 +283,7 @@ class Table(Alterable[Commit], Inspected, Copied):
         predicates = [] if condition(where, "where") is None else [where]
         transaction = self.transaction("DELETE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
-        with transaction as tx:
-            tx.delete(where)
-            looked_at = 0 if tx.replayed else tx.snapshot.version
-        return tx.committed or Commit(looked_at, 0, 0, {"numDeletedRows": 0})
+        return _changed(transaction, lambda: {"numDeletedRows": transaction.delete(where) or 0})
 
     def delete_preview(self, where: str | None = None) -> Preview:
         """Find out what `delete` would do, and write nothing: see `Preview`.
@@ -302,11 +299,7 @@ class Table(Alterable[Commit], Inspected, Copied):
         (2, 1, 1)
         """
         condition(where, "where")
-        core = _deltic.begin(self._core, "{}")
-        try:
-            return Preview.parse(core.delete_preview(where))
-        finally:
-            core.abandon()
+        return self._previewed(lambda core: core.delete_preview(where))
 
     def update(
         self,
@@ -350,10 +343,7 @@ class Table(Alterable[Commit], Inspected, Copied):
         assignments(set)
         transaction = self.transaction("UPDATE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
-        with transaction as tx:
-            tx.update(set, where)
-            looked_at = 0 if tx.replayed else tx.snapshot.version
-        return tx.committed or Commit(looked_at, 0, 0, {"numUpdatedRows": 0})
+        return _changed(transaction, lambda: {"numUpdatedRows": transaction.update(set, where)})
 
     def update_preview(self, set: Mapping[str, Assigned], where: str | None = None) -> Preview:
         """Find out what `update` would do, and write nothing: see `Preview`.
@@ -370,11 +360,7 @@ class Table(Alterable[Commit], Inspected, Copied):
         """
         condition(where, "where")
         columns, values = assignments(set)
-        core = _deltic.begin(self._core, "{}")
-        try:
-            return Preview.parse(core.update_preview(columns, values, where))
-        finally:
-            core.abandon()
+        return self._previewed(lambda core: core.update_preview(columns, values, where))
 
     def merge(
         self,
@@ -421,17 +407,10 @@ class Table(Alterable[Commit], Inspected, Copied):
         def execute(step: MergeStep) -> Commit:
             transaction = self.transaction("MERGE", isolation, user_metadata, app_id, app_version, max_attempts)
             transaction.described_by(**operation_parameters(step[1]))
-            with transaction as tx:
-                done = metrics_of(tx._core().merge(*step))
-                looked_at = 0 if tx.replayed else tx.snapshot.version
-            return tx.committed or Commit(looked_at, 0, 0, done)
+            return _changed(transaction, lambda: metrics_of(transaction._core().merge(*step)))
 
         def preview(step: MergeStep) -> Preview:
-            core = _deltic.begin(self._core, "{}")
-            try:
-                return Preview.parse(core.merge_preview(*step))
-            finally:
-                core.abandon()
+            return self._previewed(lambda core: core.merge_preview(*step))
 
         def known() -> pa.Schema:
             return self.snapshot().schema
@@ -452,6 +431,13 @@ class Table(Alterable[Commit], Inspected, Copied):
         DynamoDB are not counted.
         """
         return self._core.request_counts()
+
+    def _previewed(self, step: Callable[[_deltic.Transaction], str]) -> Preview:
+        core = _deltic.begin(self._core, "{}")
+        try:
+            return Preview.parse(step(core))
+        finally:
+            core.abandon()
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> Commit:
         # Named by its step.
@@ -479,6 +465,14 @@ class Table(Alterable[Commit], Inspected, Copied):
 
     def _repr_html_(self) -> str:
         return html_table(self.uri, [("Delta table", "latest version: table.snapshot()")])
+
+
+def _changed(transaction: Transaction, step: Callable[[], dict[str, int]]) -> Commit:
+    """Change rows and commit. Where there is nothing to commit, what the step counted is all there is to tell."""
+    with transaction as tx:
+        counts = step()
+        looked_at = 0 if tx.replayed else tx.snapshot.version
+    return tx.committed or Commit(looked_at, 0, 0, counts)
 
 
 def opened(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:

@@ -24,7 +24,7 @@ from deltic.arguments import (
 )
 from deltic.errors import InvalidInputError
 
-__all__ = ["checked", "core_options"]
+__all__ = ["checked", "core_options", "options_of"]
 
 MODES = ("append", "overwrite", "error", "ignore")
 
@@ -34,6 +34,11 @@ Check = Callable[[Any, str], Any]
 def core_options(mode: object, options: Mapping[str, Any]) -> str:
     """The options of a write as JSON for the core. None stands for what is not given."""
     return json.dumps({"mode": one_of(mode, "mode", MODES), **checked(options)})
+
+
+def options_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a write, of the arguments of a function that takes them: its `locals()` when it begins."""
+    return {name: arguments[name] for name in ("data_change", *_TABLE, *_FILES)}
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:

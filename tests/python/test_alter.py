@@ -335,7 +335,7 @@ def test_properties_name_and_description(table: Table) -> None:
         (lambda: table.unset_properties(["owner"]), "`owner` is not set"),
         (lambda: table.set_properties({"delta.appendOnli": "true"}), "did you mean `delta.appendOnly`"),
         (lambda: table.set_properties({"delta.appendOnly": "perhaps"}), "true or false"),
-        (lambda: table.set_properties({"delta.constraints.x": "id > 0"}), "does not add constraints"),
+        (lambda: table.set_properties({"delta.constraints.x": "id > 0"}), r"add it with `Table\.add_constraint`"),
         (lambda: table.set_properties({"delta.enableRowTracking": "true"}), "Table.enable_row_tracking"),
         (lambda: table.set_properties({"a": 1}), "property 'a' must be a string"),
         (lambda: table.drop_constraint("x"), "no constraint `x`: it has none"),

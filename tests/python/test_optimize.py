@@ -137,7 +137,7 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
         ({"zorder_by": ["nothing"]}, "no column `nothing`"),
         ({"zorder_by": ["part"]}, "partition column `part`"),
         ({"zorder_by": ["id", "ID"]}, "twice"),
-        ({"zorder_by": ""}, "zorder_by"),
+        ({"zorder_by": ""}, "no column ``"),
         ({"zorder_by": 3}, "zorder_by must be a list of names"),
         ({"zorder_by": []}, "names no column"),
         ({"full": True}, "no clustering columns"),

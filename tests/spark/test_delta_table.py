@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -158,7 +159,7 @@ def test_history_and_detail(table: DeltaTable) -> None:
         ("createIfNotExists", "mode='ignore'"),
         ("createOrReplace", "mode='create_or_replace'"),
         ("replace", "mode='replace'"),
-        ("convertToDelta", r"deltic\.spark\.write"),
+        ("convertToDelta", r"deltic\.convert\(path\)"),
         ("generate", "manifests"),
         ("clone", r"deltic\.spark\.read"),
         ("cloneAtVersion", "version="),
@@ -192,6 +193,6 @@ def test_what_is_refused(spark: SparkSession, uri: str, table: DeltaTable, news:
     with pytest.raises(deltic.InvalidInputError, match="several rows"):
         table.merge(twice, "target.id = source.id").whenMatchedUpdateAll().execute()
     broken = spark.range(3).selectExpr("id", "raise_error('no') AS name", "1D AS price")
-    with pytest.raises(Exception, match="no"):
+    with pytest.raises(PySparkException, match=r"USER_RAISED_EXCEPTION\] no"):
         table.merge(broken, "target.id = source.id").whenMatchedUpdateAll().execute()
     assert deltic.Table(uri).snapshot().version == 0

@@ -192,6 +192,7 @@ def test_times_are_of_the_sessions_time_zone(spark: SparkSession, uri: str) -> N
 
 CONNECT = """
 import sys
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 import deltic, deltic.spark
 
@@ -227,7 +228,7 @@ df.write.format("deltic").mode("append").save(uri)
 assert spark.read.format("deltic").load(uri).count() == 4
 try:
     df.write.format("deltic").mode("ignore").save(uri)
-except Exception as error:
+except PySparkException as error:
     assert "TableExists" not in str(error)
 else:
     raise AssertionError("Spark itself does not take this mode")

@@ -234,7 +234,7 @@ class DeltaTable:
     createIfNotExists = _refused("createIfNotExists", f"{_CREATE}, and mode='ignore'")
     createOrReplace = _refused("createOrReplace", f"{_CREATE}, and mode='create_or_replace'")
     replace = _refused("replace", f"{_CREATE}, and mode='replace'")
-    convertToDelta = _refused("convertToDelta", "write the rows of the files with deltic.spark.write(df, path)")
+    convertToDelta = _refused("convertToDelta", "call deltic.convert(path)")
     generate = _refused("generate", "deltic writes no manifests; engines read the table's log, or data files by task")
     clone = _refused("clone", "write what deltic.spark.read(spark, path) gives with deltic.spark.write(df, other_path)")
     cloneAtVersion = _refused("cloneAtVersion", "write what deltic.spark.read(spark, path, version=...) gives")

@@ -26,7 +26,7 @@ from deltic.spark.schema import nullable
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.write import Commit, commit
-from deltic.write_options import core_options
+from deltic.write_options import core_options, options_of
 
 __all__ = ["write"]
 
@@ -115,28 +115,7 @@ def write(
     >>> deltic.spark.write(more, uri + "_copy", schema_mode="merge", sort_by="distance").version
     1
     """
-    options = {
-        "partition_by": partition_by,
-        "replace_where": replace_where,
-        "partition_overwrite": partition_overwrite,
-        "schema_mode": schema_mode,
-        "data_change": data_change,
-        "sort_by": sort_by,
-        "target_file_size": target_file_size,
-        "max_rows_per_file": max_rows_per_file,
-        "row_group_rows": row_group_rows,
-        "compression": compression,
-        "compression_level": compression_level,
-        "column_options": column_options,
-        "properties": properties,
-        "name": name,
-        "description": description,
-        "user_metadata": user_metadata,
-        "commit_info": commit_info,
-        "app_id": app_id,
-        "app_version": app_version,
-    }
-    chosen = core_options(mode, options)
+    chosen = core_options(mode, options_of(locals()))
     attempts, rebalances = whole(max_attempts, "max_attempts", 1), flag(optimize_write, "optimize_write")
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
