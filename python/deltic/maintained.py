@@ -142,8 +142,8 @@ class Maintained:
         files are written again whatever `delta.enableDeletionVectors` says. No live file holds one afterwards. Older
         versions do, and so does the change data feed, which shows the delete: the result says in `held` which versions,
         which files, and what a vacuum would take of them. Files that may hold such rows are read to find out, before
-        anything is changed; what `vacuum` took already holds nothing. The log itself keeps statistics and partition
-        values of old files until it is cleaned up.
+        anything is changed; what `vacuum` took already holds nothing, and what cannot be read may hold anything. The
+        log itself keeps statistics and partition values of old files until it is cleaned up.
 
         Arguments:
             where: SQL, as that of `delete`.

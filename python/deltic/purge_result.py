@@ -26,6 +26,8 @@ class HeldRows:
 
     `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: from
     when on it deletes all of them, None if there is nothing to delete; `Table.vacuum(0, force=True)` does so at once.
+    `files_unreadable`: those of all these files that cannot be read, such as where columns had other types, so that
+    nobody knows whether they do hold such rows.
     `files_elsewhere`: files that are not below the table, such as those of a clone's source, which its vacuum leaves.
     """
 
@@ -38,6 +40,7 @@ class HeldRows:
     vacuum_files: int
     vacuum_bytes: int
     vacuum_from: datetime | None
+    files_unreadable: int
     files_elsewhere: int
 
     @classmethod
@@ -61,6 +64,8 @@ class HeldRows:
         ]
         if self.change_files:
             told.append(("and in", f"{self.change_files:,} change files, {size(self.change_bytes)}"))
+        if self.files_unreadable:
+            told.append(("of which", f"{self.files_unreadable:,} files cannot be read, and may hold them"))
         told.append(("vacuum takes", f"{self.vacuum_files:,} files, {size(self.vacuum_bytes)} now"))
         if self.vacuum_from is not None:
             told.append(

@@ -32,9 +32,8 @@ def both(spark: SparkSession, uri: str) -> dict[str, list[str]]:
 
 def test_manifests_are_the_same(spark: SparkSession, uri: str) -> None:
     values = ["a", None, "a b", "x/y", "50%", "ü", "c=d", "tab\t", "{[]}^", "'q'"]
-    data = pa.table({"p": values, "q": range(len(values)), "n": range(len(values))})
-    deltic.write(uri, data, partition_by=["p", "q"])
-    spark.sql(f"INSERT INTO delta.`{uri}` SELECT p, q, n + 100 FROM delta.`{uri}`")
+    deltic.write(uri, pa.table({"p": values, "q": [1] * 10, "n": range(10)}), partition_by=["p", "q"])
+    spark.sql(f"INSERT INTO delta.`{uri}` VALUES ('a', 1, 100)")
     assert len(both(spark, uri)) == len(values)
     plain = uri + "-plain"
     spark.range(5).write.format("delta").save(plain)
@@ -50,7 +49,7 @@ def test_nothing_is_left_for_reorg(spark: SparkSession, uri: str) -> None:
         f"CREATE TABLE delta.`{uri}` (id BIGINT, gone STRING, s STRUCT<x: INT, y: INT>, p INT) USING delta "
         f"PARTITIONED BY (p) TBLPROPERTIES ({properties})"
     )
-    for part in range(3):
+    for part in range(2):
         spark.sql(f"INSERT INTO delta.`{uri}` SELECT id, 'x', named_struct('x', 1, 'y', 2), {part} FROM range(20)")
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 AND p = 0")
     spark.sql(f"ALTER TABLE delta.`{uri}` DROP COLUMN gone")

@@ -250,15 +250,26 @@ def test_rows_that_stay_are_not_touched_by_a_refused_purge(uri: str) -> None:
     assert table.snapshot().version == 0
 
 
-def test_a_file_that_is_corrupt_stops_it_before_anything_changes(uri: str) -> None:
-    deltic.write(uri, pa.table({"n": [1, 2]}))
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_file_that_cannot_be_read_may_hold_anything(uri: str, checkpoint: bool) -> None:
+    deltic.write(uri, pa.table({"n": ["a", "b"]}))
     table = Table(uri)
-    deltic.write(table, pa.table({"n": [1, 2]}), mode="overwrite")
-    old = Path(uri) / live(table, 0)[0]["path"]
-    old.write_bytes(b"x" * old.stat().st_size)
-    with pytest.raises(deltic.CorruptTableError, match=old.name):
-        table.purge("n = 1")
-    assert table.snapshot().version == 1
+    if checkpoint:
+        table.checkpoint()
+    deltic.write(table, pa.table({"n": [1, 2]}), mode="overwrite", schema_mode="overwrite")
+    deltic.write(table, pa.table({"n": [1, 2, 3]}), mode="overwrite")
+    corrupt = Path(uri) / live(table, 1)[0]["path"]
+    corrupt.write_bytes(b"x" * corrupt.stat().st_size)
+    held = table.purge("n = 1").held
+    assert held is not None
+    assert (held.files, held.files_unreadable, held.versions) == (3, 2, [0, 1, 2])
+    assert "cannot be read" in repr(table.purge("n = 1"))
+    live_file = Path(uri) / live(table)[0]["path"]
+    live_file.write_bytes(b"x" * live_file.stat().st_size)
+    version = table.snapshot().version
+    with pytest.raises(deltic.CorruptTableError, match=live_file.name):
+        table.purge("n = 2")
+    assert table.snapshot().version == version
 
 
 def test_others_may_go_on(uri: str) -> None:

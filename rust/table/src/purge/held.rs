@@ -1,7 +1,8 @@
 //! What still holds rows that match a condition: files of the versions that can be read, and their change files.
 //!
 //! Files whose partition values or statistics rule it out are passed over; the others are read until a row matches,
-//! whether a deletion vector deletes it or not. A file that a vacuum took holds nothing.
+//! whether a deletion vector deletes it or not. A file that a vacuum took holds nothing; one that cannot be read, such as
+//! of columns that have other types by now, may hold anything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,7 +16,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
 use crate::checkpoint::read::AddColumns;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::events::TARGET;
 use crate::log::{LogSource, parse_file};
 use crate::maintenance::dispensable;
 use crate::parallel::{all_of, in_parallel, worker_count};
@@ -50,8 +52,19 @@ pub struct Held {
     pub vacuum_bytes: u64,
     /// From when on such a vacuum takes all, in milliseconds since the epoch; none if nothing is to be taken.
     pub vacuum_from_ms: Option<i64>,
+    /// Those of all these files that cannot be read, so that nobody knows whether they do.
+    pub files_unreadable: u64,
     /// Files that no vacuum of this table takes, for they are not below its folder.
     pub files_elsewhere: u64,
+}
+
+/// Whether a file holds any of the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    None,
+    Some,
+    /// It cannot be read.
+    Unknown,
 }
 
 /// A file that may hold some of the rows.
@@ -66,7 +79,7 @@ struct Holder {
 /// Finds what holds rows, and remembers which files do, so that none is read twice.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    known: HashMap<String, bool>,
+    known: HashMap<String, Holds>,
 }
 
 impl Holders {
@@ -87,7 +100,7 @@ impl Holders {
         let mut history = History { plan: &plan, files: HashMap::new() };
         history.read((&oldest, snapshot), &log, commits).await?;
         let mut holders = self.holding(storage, &plan, history.files).await?;
-        holders.sort_by(|one, other| one.task.path.cmp(&other.task.path));
+        holders.sort_by(|(one, _), (other, _)| one.task.path.cmp(&other.task.path));
         let retention_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
         summary(snapshot, &holders, (&times, now_ms, retention_ms)).await
     }
@@ -98,7 +111,7 @@ impl Holders {
         storage: &Storage,
         plan: &ScanPlan,
         files: HashMap<String, Holder>,
-    ) -> Result<Vec<Holder>> {
+    ) -> Result<Vec<(Holder, Holds)>> {
         let reader = Reader::new(storage.clone(), plan.spec().clone())?;
         let unknown = files.iter().filter(|(path, _)| !self.known.contains_key(path.as_str()));
         let look = |(path, holder): (&String, &Holder)| {
@@ -106,10 +119,10 @@ impl Holders {
             let storage = storage.clone();
             in_parallel(async move { Ok((path, holds(&storage, reader, task).await?)) })
         };
-        let looked: Vec<(String, bool)> = all_of(unknown.map(look).collect::<Vec<_>>(), worker_count()).await?;
+        let looked: Vec<(String, Holds)> = all_of(unknown.map(look).collect::<Vec<_>>(), worker_count()).await?;
         self.known.extend(looked);
-        let holds = |path: &String| self.known.get(path).copied().unwrap_or_default();
-        Ok(files.into_iter().filter(|(path, _)| holds(path)).map(|(_, holder)| holder).collect())
+        let told = files.into_iter().filter_map(|(path, holder)| Some((holder, self.known.get(&path).copied()?)));
+        Ok(told.filter(|(_, holds)| *holds != Holds::None).collect())
     }
 }
 
@@ -126,18 +139,22 @@ async fn oldest(newest: &Snapshot, commits: &[LogFile]) -> Result<Snapshot> {
 }
 
 /// Whether a file is there and holds a row that matches.
-async fn holds(storage: &Storage, reader: Reader, task: FileTask) -> Result<bool> {
+async fn holds(storage: &Storage, reader: Reader, task: FileTask) -> Result<Holds> {
     let place = decode_path(&task.path)?;
     let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
     let mut rows = std::pin::pin!(read_first(reader, vec![task], 1, options));
     loop {
         match rows.try_next().await {
-            Ok(Some(batch)) if batch.num_rows() > 0 => return Ok(true),
+            Ok(Some(batch)) if batch.num_rows() > 0 => return Ok(Holds::Some),
             Ok(Some(_)) => {}
-            Ok(None) => return Ok(false),
+            Ok(None) => return Ok(Holds::None),
             Err(error) => {
                 return match storage.head(&place).await {
-                    Err(e) if e.is_not_found() => Ok(false),
+                    Err(e) if e.is_not_found() => Ok(Holds::None),
+                    Ok(_) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported { .. } | Kind::Invalid) => {
+                        log::warn!(target: TARGET, "may hold rows that are to be forgotten, and cannot be read: {error}");
+                        Ok(Holds::Unknown)
+                    }
                     Ok(_) | Err(_) => Err(error),
                 };
             }
@@ -223,11 +240,12 @@ impl History<'_> {
 
 async fn summary(
     snapshot: &Snapshot,
-    holders: &[Holder],
+    holders: &[(Holder, Holds)],
     (times, now_ms, retention_ms): (&BTreeMap<u64, i64>, i64, i64),
 ) -> Result<Held> {
     let (mut held, mut versions, mut below) = (Held::default(), BTreeSet::new(), Vec::new());
-    for Holder { task, is_change, spans } in holders {
+    for (Holder { task, is_change, spans }, holds) in holders {
+        held.files_unreadable += u64::from(*holds == Holds::Unknown);
         let (files, bytes) = match is_change {
             true => (&mut held.change_files, &mut held.change_bytes),
             false => (&mut held.files, &mut held.bytes),
