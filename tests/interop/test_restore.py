@@ -17,8 +17,9 @@ import deltic
 pytestmark = pytest.mark.usefixtures("validating")
 
 PROPERTIES = (
-    "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name', "
-    "'delta.enableRowTracking' = 'true', 'delta.enableInCommitTimestamps' = 'true'"
+    "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', "
+    "'delta.enableRowTracking' = 'true', "
+    "'delta.columnMapping.mode' = 'name', 'delta.enableInCommitTimestamps' = 'true'"
 )
 
 
@@ -107,9 +108,7 @@ def test_the_same_is_said_of_it(spark: SparkSession, made: str) -> None:
             "defaultRowCommitVersion",
             "dataChange",
         )
-        return sorted(
-            (json.dumps({key: a[kind].get(key) for key in keys}, sort_keys=True) for a in actions if kind in a)
-        )
+        return sorted(json.dumps({key: a[kind].get(key) for key in keys}, sort_keys=True) for a in actions if kind in a)
 
     assert said(our_actions, "add") == said(their_actions, "add")
     assert said(our_actions, "remove") == said(their_actions, "remove")

@@ -94,6 +94,22 @@ def test_history_and_detail(table: DeltaTable) -> None:
     assert table.vacuum(200).count() == 0
 
 
+def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
+    rows = sorted(table.toDF().collect())
+    table.delete("id = 1")
+    table.cloneAtVersion(0, uri + "_old", isShallow=True)
+    assert sorted(table.cloneAtTimestamp("2999-01-01", uri + "_now").toDF().collect()) < rows
+    told = table.restoreToVersion(0).first()
+    assert told is not None
+    assert (told["num_restored_files"], told["num_of_files_after_restore"]) == (1, len(table._table.files().read_all()))
+    assert sorted(table.toDF().collect()) == rows
+    with pytest.raises(deltic.InvalidInputError, match="is the newest"):
+        table.restoreToTimestamp("2999-01-01")
+    with pytest.raises(deltic.TableExistsError):
+        table.clone(uri + "_now")
+    assert sorted(table.clone(uri + "_now", replace=True, properties={"mine": "1"}).toDF().collect()) == rows
+
+
 def test_what_is_refused(spark: SparkSession, uri: str, table: DeltaTable, news: DataFrame) -> None:
     assert DeltaTable.isDeltaTable(spark, uri)
     assert not DeltaTable.isDeltaTable(spark, uri + "_other")

@@ -193,6 +193,57 @@ class DeltaTable:
         """Make the table what it was at a time in ISO 8601, UTC unless it says otherwise, and count the files."""
         return self._restored(self._table.restore(timestamp=timestamp))
 
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make another table of this one (`deltic.Table.clone`), with copies of its files unless it is shallow."""
+        return self._cloned(target, (None, None), (isShallow, replace), properties)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make another table of a version of this one: see `clone`."""
+        return self._cloned(target, (version, None), (isShallow, replace), properties)
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make another table of what this one was at a time in ISO 8601, UTC unless it says otherwise: see `clone`."""
+        return self._cloned(target, (None, timestamp), (isShallow, replace), properties)
+
+    def _cloned(
+        self,
+        target: str,
+        at: tuple[int | None, str | None],
+        how: tuple[bool, bool],
+        properties: Mapping[str, str] | None,
+    ) -> DeltaTable:
+        clone = Table(target, self._table.storage_options)
+        (version, timestamp), (shallow, replaces) = at, how
+        self._table.clone(
+            clone,
+            shallow=shallow,
+            version=version,
+            timestamp=timestamp,
+            mode="replace" if replaces else "error",
+            properties=properties,
+        )
+        return DeltaTable(self._spark, clone)
+
     def _restored(self, result: RestoreResult) -> DataFrame:
         names = (
             "table_size_after_restore",

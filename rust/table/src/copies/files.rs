@@ -39,7 +39,7 @@ impl LiveFiles {
     }
 
     pub(super) fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<()> {
-        remember(&mut self.logical, &identity(path, vector));
+        remember(&mut self.logical, identity(path, vector));
         for stored in stored_files(path, vector)? {
             remember(&mut self.stored, stored.as_str());
         }
