@@ -98,7 +98,8 @@ def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
     rows = sorted(table.toDF().collect())
     table.delete("id = 1")
     table.cloneAtVersion(0, uri + "_old", isShallow=True)
-    assert sorted(table.cloneAtTimestamp("2999-01-01", uri + "_now").toDF().collect()) < rows
+    left = [row for row in rows if row["id"] != 1]
+    assert sorted(table.cloneAtTimestamp("2999-01-01", uri + "_now").toDF().collect()) == left != rows
     told = table.restoreToVersion(0).first()
     assert told is not None
     assert (told["num_restored_files"], told["num_of_files_after_restore"]) == (1, len(table._table.files().read_all()))
