@@ -17,8 +17,9 @@ import deltic
 pytestmark = pytest.mark.usefixtures("validating")
 
 PROPERTIES = (
-    "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name', "
-    "'delta.enableRowTracking' = 'true', 'delta.enableInCommitTimestamps' = 'true'"
+    "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', "
+    "'delta.enableRowTracking' = 'true', "
+    "'delta.columnMapping.mode' = 'name', 'delta.enableInCommitTimestamps' = 'true'"
 )
 
 

@@ -127,6 +127,11 @@ def committed(table: deltic.Table, use: Callable[[deltic.Transaction], object], 
         return use(transaction)
 
 
+def written_again(table: deltic.Table) -> deltic.Table:
+    deltic.write(table, ROW)
+    return table
+
+
 T: TypeAlias = deltic.Table
 
 
@@ -362,6 +367,37 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     "Table.vacuum": (
         lambda t, a: t.vacuum(**{"retention": 0, "force": True, **a}),
         {"force": True, "dry_run": True},
+    ),
+    "Table.restore": (
+        lambda t, a: written_again(t).restore(
+            **{"version": None if "timestamp" in a else 0, "app_id": "r", "app_version": 1, **a}
+        ),
+        {
+            "version": 0,
+            "timestamp": "written",
+            "ignore_missing_files": True,
+            "protocol_downgrade_allowed": False,
+            "dry_run": True,
+            "user_metadata": "by hand",
+            "commit_info": {"a": 5},
+            "app_id": "r",
+            "app_version": 7,
+            "max_attempts": 3,
+        },
+    ),
+    "Table.clone": (
+        lambda t, a: t.clone(**{"target": t.uri + "2", "app_id": "c", "app_version": 1, **a}),
+        {
+            "target": Path("table2"),
+            "shallow": False,
+            "version": 0,
+            "timestamp": "written",
+            "user_metadata": "by hand",
+            "commit_info": {"a": 5},
+            "app_id": "c",
+            "app_version": 7,
+            "max_attempts": 3,
+        },
     ),
     "Table.drop_feature": (
         lambda t, a: without_feature(t, lambda: t.drop_feature(**{"name": "domainMetadata", **a})),

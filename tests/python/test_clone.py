@@ -180,8 +180,12 @@ def test_a_deep_clone_goes_on_where_it_stopped(table: deltic.Table, target: str)
     with pytest.raises(deltic.CorruptTableError):
         table.clone(target, shallow=False)
     assert not deltic.Table(target).exists()
-    # A copy that was under way when another failed is thrown away, which may take a moment.
-    before = {path: when for path, when in files(target).items() if "/.tmp-" not in f"/{path}"}
+    # Copies that were under way when another failed end in the background: each is there as a whole, or not at all.
+    before: dict[str, int] | None = None
+    while (found := files(target)) != before or any("/.tmp-" in f"/{path}" for path in found):
+        before = found
+        time.sleep(0.5)
+    assert before is not None
     away.rename(Path(table.uri, lost))
     commit = table.clone(target, shallow=False)
     assert commit.metrics["numCopiedFiles"] == 4 - len(before)

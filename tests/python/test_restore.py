@@ -265,6 +265,18 @@ def test_dropped_row_tracking_is_not_gone_back_to(uri: str) -> None:
     table.drop_feature("rowTracking")
     with pytest.raises(deltic.InvalidInputError, match="row tracking was dropped"):
         table.restore(0)
+    deltic.write(table, pa.table({"id": [2, 3]}))
+    table.enable_row_tracking()
+    with pytest.raises(deltic.InvalidInputError, match="have other ids than they had"):
+        table.restore(0)
+    # Where none of the rows is left there is nothing to be confused.
+    table.delete()
+    table.restore(0)
+    deltic.write(table, pa.table({"id": [4]}))
+    rows = table.scan(columns=["id", "_metadata.row_id"]).to_arrow().sort_by("id")
+    first, new = rows["_metadata.row_id"].to_pylist()
+    assert first == 0 < new
+    assert table.check(files=True).ok
 
 
 def test_after_a_vacuum_what_is_left_can_be_restored(table: deltic.Table) -> None:

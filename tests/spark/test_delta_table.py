@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,11 +160,6 @@ def test_history_and_detail(table: DeltaTable) -> None:
         ("createIfNotExists", "mode='ignore'"),
         ("createOrReplace", "mode='create_or_replace'"),
         ("replace", "mode='replace'"),
-        ("convertToDelta", r"deltic\.convert\(path\)"),
-        ("generate", "manifests"),
-        ("clone", r"deltic\.spark\.read"),
-        ("cloneAtVersion", "version="),
-        ("cloneAtTimestamp", "timestamp="),
         ("upgradeTableProtocol", "addFeatureSupport"),
     ],
 )
@@ -171,6 +167,50 @@ def test_names_of_delta_spark_that_there_are_not_say_what_to_use(name: str, told
     for of in (DeltaTable, DeltaTable.__new__(DeltaTable)):
         with pytest.raises(deltic.UnsupportedFeatureError, match=rf"DeltaTable has no {name}: .*{told}"):
             getattr(of, name)("x", version=1)
+
+
+def test_optimize_and_manifests(uri: str, table: DeltaTable) -> None:
+    rows = sorted(table.toDF().collect())
+    deltic.write(uri, table._table.scan().to_arrow())
+    files = table._table.snapshot().num_files
+    found = table.optimize().executeCompaction().first()
+    assert found is not None
+    assert (found["numAddedFiles"], found["numRemovedFiles"]) == (1, files)
+    assert sorted(table.toDF().collect()) == sorted([*rows, *rows])
+    deltic.write(uri, table._table.scan().to_arrow(), mode="overwrite")
+    assert table.optimize().executeZOrderBy(["id"]).count() == 1
+    assert table.optimize().executeZOrderBy("id").count() == 1
+    with pytest.raises(deltic.InvalidInputError, match="partition"):
+        table.optimize().where("id = 1").executeCompaction()
+    table.generate("symlink_format_manifest")
+    assert Path(uri, "_symlink_format_manifest", "manifest").exists()
+    with pytest.raises(deltic.InvalidInputError, match="symlink_format_manifest"):
+        table.generate("other")
+
+
+def test_convert(spark: SparkSession, uri: str) -> None:
+    spark.range(3).selectExpr("id", "id % 2 AS p").write.partitionBy("p").parquet(uri)
+    table = DeltaTable.convertToDelta(spark, f"parquet.`{uri}`", "p INT")
+    assert sorted(tuple(row) for row in table.toDF().collect()) == [(0, 0), (1, 1), (2, 0)]
+    with pytest.raises(deltic.InvalidInputError, match=r"parquet\.`path`"):
+        DeltaTable.convertToDelta(spark, "my_table")
+
+
+def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
+    rows = sorted(table.toDF().collect())
+    table.delete("id = 1")
+    table.cloneAtVersion(0, uri + "_old", isShallow=True)
+    left = [row for row in rows if row["id"] != 1]
+    assert sorted(table.cloneAtTimestamp("2999-01-01", uri + "_now").toDF().collect()) == left != rows
+    told = table.restoreToVersion(0).first()
+    assert told is not None
+    assert (told["num_restored_files"], told["num_of_files_after_restore"]) == (1, len(table._table.files().read_all()))
+    assert sorted(table.toDF().collect()) == rows
+    with pytest.raises(deltic.InvalidInputError, match="is the newest"):
+        table.restoreToTimestamp("2999-01-01")
+    with pytest.raises(deltic.TableExistsError):
+        table.clone(uri + "_now")
+    assert sorted(table.clone(uri + "_now", replace=True, properties={"mine": "1"}).toDF().collect()) == rows
 
 
 def test_what_is_refused(spark: SparkSession, uri: str, table: DeltaTable, news: DataFrame) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -26,16 +27,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from deltic.conversion import convert
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
 from deltic.spark.read import read
 from deltic.spark.rows import source_rows
+from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.transaction import Commit
 
-__all__ = ["DeltaMergeBuilder", "DeltaTable"]
+__all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable"]
 
 _TEXTS = MapType(StringType(), StringType())
 _HISTORY = StructType(
@@ -137,6 +141,24 @@ class DeltaTable:
         """Whether there is a table at a path or URL."""
         return shared(identifier, storageOptions).exists()
 
+    @classmethod
+    def convertToDelta(
+        cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | StructType | None = None
+    ) -> DeltaTable:
+        """Make a table of Parquet files (`deltic.convert`). `identifier`: their folder, as ``parquet.`/a/path` ``.
+
+        `partitionSchema`: the columns of folders such as `day=2013-01-01`, as DDL or a schema.
+        """
+        found = re.fullmatch(r"(?i)parquet\.`(.+)`", _text(identifier, "identifier"))
+        if found is None:
+            raise InvalidInputError(f"identifier must be parquet.`path`, not {identifier!r}: {_NO_CATALOG}")
+        columns = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
+        if not isinstance(columns, StructType | None):
+            raise InvalidInputError(f"partitionSchema must be columns and their types, not {partitionSchema!r}")
+        table = shared(found.group(1), None)
+        convert(table, partition_schema=None if columns is None else to_arrow(columns))
+        return cls(sparkSession, table)
+
     def toDF(self) -> DataFrame:
         """Return the rows of the newest version."""
         frame = read(self._spark, self._table)
@@ -201,6 +223,16 @@ class DeltaTable:
         self._table.vacuum(retentionHours)
         return self._spark.createDataFrame([], StructType([]))
 
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Begin to write files again in a better layout: see `deltic.Table.optimize`."""
+        return DeltaOptimizeBuilder(self)
+
+    def generate(self, mode: str) -> None:
+        """Write symlink manifests (`deltic.Table.write_manifests`); `mode` is `"symlink_format_manifest"`."""
+        if mode != "symlink_format_manifest":
+            raise InvalidInputError(f"mode must be 'symlink_format_manifest', the only kind there is, not {mode!r}")
+        self._table.write_manifests()
+
     def restoreToVersion(self, version: int) -> DataFrame:
         """Make the table what it was at a version (`deltic.Table.restore`), and count the files."""
         return self._restored(self._table.restore(version))
@@ -208,6 +240,57 @@ class DeltaTable:
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
         """Make the table what it was at a time in ISO 8601, UTC unless it says otherwise, and count the files."""
         return self._restored(self._table.restore(timestamp=timestamp))
+
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make another table of this one (`deltic.Table.clone`), with copies of its files unless it is shallow."""
+        return self._cloned(target, (None, None), (isShallow, replace), properties)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make another table of a version of this one: see `clone`."""
+        return self._cloned(target, (version, None), (isShallow, replace), properties)
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make another table of what this one was at a time in ISO 8601, UTC unless it says otherwise: see `clone`."""
+        return self._cloned(target, (None, timestamp), (isShallow, replace), properties)
+
+    def _cloned(
+        self,
+        target: str,
+        at: tuple[int | None, str | None],
+        how: tuple[bool, bool],
+        properties: Mapping[str, str] | None,
+    ) -> DeltaTable:
+        clone = Table(target, self._table.storage_options)
+        (version, timestamp), (shallow, replaces) = at, how
+        self._table.clone(
+            clone,
+            shallow=shallow,
+            version=version,
+            timestamp=timestamp,
+            mode="replace" if replaces else "error",
+            properties=properties,
+        )
+        return DeltaTable(self._spark, clone)
 
     def _restored(self, result: RestoreResult) -> DataFrame:
         names = (
@@ -234,16 +317,39 @@ class DeltaTable:
     createIfNotExists = _refused("createIfNotExists", f"{_CREATE}, and mode='ignore'")
     createOrReplace = _refused("createOrReplace", f"{_CREATE}, and mode='create_or_replace'")
     replace = _refused("replace", f"{_CREATE}, and mode='replace'")
-    convertToDelta = _refused("convertToDelta", "call deltic.convert(path)")
-    generate = _refused("generate", "deltic writes no manifests; engines read the table's log, or data files by task")
-    clone = _refused("clone", "write what deltic.spark.read(spark, path) gives with deltic.spark.write(df, other_path)")
-    cloneAtVersion = _refused("cloneAtVersion", "write what deltic.spark.read(spark, path, version=...) gives")
-    cloneAtTimestamp = _refused("cloneAtTimestamp", "write what deltic.spark.read(spark, path, timestamp=...) gives")
     upgradeTableProtocol = _refused("upgradeTableProtocol", "name the feature: addFeatureSupport(featureName)")
 
     def _counted(self, counts: Mapping[str, int]) -> DataFrame:
         schema = StructType([StructField(name, LongType()) for name in counts])
         return self._spark.createDataFrame([tuple(counts.values())], schema)
+
+
+class DeltaOptimizeBuilder:
+    """An OPTIMIZE that is put together, as delta-spark's."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        """Keep what is needed; use `DeltaTable.optimize`."""
+        self._of = table
+        self._where: str | None = None
+
+    def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
+        """Look at the partitions alone that a condition on partition columns keeps."""
+        self._where = _text(partitionFilter, "partitionFilter")
+        return self
+
+    def executeCompaction(self) -> DataFrame:
+        """Put small files together; the result counts files and bytes."""
+        return self._counted(self._of._table.optimize(self._where))
+
+    def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
+        """Order rows by several columns at once; the result counts files and bytes."""
+        first = cols[0] if len(cols) == 1 else cols
+        names = [first] if isinstance(first, str) else [_text(name, "a column") for name in first]
+        return self._counted(self._of._table.optimize(self._where, zorder_by=names))
+
+    def _counted(self, result: OptimizeResult) -> DataFrame:
+        names = ("numAddedFiles", "numRemovedFiles", "numAddedBytes", "numRemovedBytes", "numDeletionVectorsRemoved")
+        return self._of._counted({name: result.metrics.get(name, 0) for name in names})
 
 
 class DeltaMergeBuilder:

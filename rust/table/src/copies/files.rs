@@ -2,6 +2,7 @@
 
 use std::hash::Hash;
 
+use arrow_array::Array;
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
@@ -23,23 +24,30 @@ pub(super) struct LiveFiles {
     logical: Fingerprints,
     /// Data files and files of deletion vectors, decoded.
     stored: Fingerprints,
+    /// Those that have row ids, with the first of them.
+    numbered: Fingerprints,
 }
 
 impl LiveFiles {
     pub(super) async fn of(snapshot: &Snapshot) -> Result<Self> {
-        let columns = AddColumns { members: vec!["path", "deletionVector"], ..AddColumns::default() };
+        let members = vec!["path", "deletionVector", "baseRowId"];
+        let columns = AddColumns { members, ..AddColumns::default() };
         let mut files = Self::default();
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
             for row in 0..adds.len() {
-                files.insert(adds.path().value(row), adds.deletion_vector(row)?.as_ref())?;
+                let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
+                files.insert(path, vector.as_ref())?;
+                if let Some(id) = first_row_id(&adds, row) {
+                    remember(&mut files.numbered, (identity(path, vector.as_ref()), id));
+                }
             }
         }
         Ok(files)
     }
 
     pub(super) fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<()> {
-        remember(&mut self.logical, &identity(path, vector));
+        remember(&mut self.logical, identity(path, vector));
         for stored in stored_files(path, vector)? {
             remember(&mut self.stored, stored.as_str());
         }
@@ -63,10 +71,26 @@ impl LiveFiles {
         self.logical.contains(&identity(path, vector))
     }
 
+    /// The first file of these that has other row ids there than here.
+    pub(super) fn numbered_otherwise<'b>(&self, adds: &'b AddBatch) -> Result<Option<&'b str>> {
+        for row in 0..adds.len() {
+            let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
+            let Some(id) = first_row_id(adds, row) else { continue };
+            if self.has(path, vector.as_ref()) && !self.numbered.contains(&(identity(path, vector.as_ref()), id)) {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether a file in the store is of one of these.
     pub(super) fn has_stored(&self, literal: &str) -> bool {
         self.stored.contains(&literal)
     }
+}
+
+fn first_row_id(adds: &AddBatch, row: usize) -> Option<i64> {
+    adds.int64("baseRowId").filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row))
 }
 
 fn remember<T: Hash>(set: &mut Fingerprints, member: T) {

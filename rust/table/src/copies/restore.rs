@@ -207,6 +207,11 @@ async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Re
         let sizes = adds.size().into_iter().flatten().flatten();
         let bytes = sizes.map(|size| u64::try_from(size).unwrap_or_default());
         done.table_size_after_restore = bytes.fold(done.table_size_after_restore, u64::saturating_add);
+        if let Some(path) = now.numbered_otherwise(&adds)? {
+            let message = "row tracking was dropped and enabled again since that version, so that rows which are still there \
+                           have other ids than they had; the table cannot go back to it. Clone the older version";
+            return Err(Error::invalid(message).in_file(path));
+        }
         let rows = now.others(&adds)?;
         for add in whole_adds(&adds, rows.into_iter())? {
             let add = add?;

@@ -75,14 +75,16 @@ impl Transaction {
         }
         let before = self.base.as_ref().and_then(|base| base.state.row_id_watermark);
         if let Some(id) = state.row_id_watermark.max(before).filter(|_| tracks_rows) {
-            let configuration = json!({"rowIdHighWaterMark": id}).to_string();
-            self.set_own_domain(DomainMetadata {
-                domain: ROW_TRACKING_DOMAIN.to_owned(),
-                configuration,
-                removed: false,
-            });
+            self.set_highest_row_id(id);
         }
         self.set_files(files);
         Ok(!is_same)
+    }
+
+    /// Files come with row ids up to this one.
+    pub(super) fn set_highest_row_id(&mut self, id: i64) {
+        let configuration = json!({"rowIdHighWaterMark": id}).to_string();
+        let domain = ROW_TRACKING_DOMAIN.to_owned();
+        self.set_own_domain(DomainMetadata { domain, configuration, removed: false });
     }
 }

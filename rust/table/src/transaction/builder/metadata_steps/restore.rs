@@ -52,9 +52,14 @@ impl Transaction {
                 domain.domain
             )));
         }
-        let clustering = state_of(old).await?.clustering;
-        if clustering != self.clustering() {
-            self.set_clustering(Some(clustering));
+        let state = state_of(old).await?;
+        if state.clustering != self.clustering() {
+            self.set_clustering(Some(state.clustering));
+        }
+        let given = self.base.as_ref().and_then(|base| base.state.row_id_watermark);
+        if let Some(id) = state.row_id_watermark.filter(|_| state.row_id_watermark > given) {
+            // Row tracking was dropped meanwhile, and counts anew.
+            self.set_highest_row_id(id);
         }
         self.set_files(files);
         self.read_whole_table(ReadSet::WholeTable, IsolationLevel::Serializable);
