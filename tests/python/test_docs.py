@@ -17,8 +17,7 @@ from conftest import ROOT
 import deltic
 
 MODULES = [
-    f"deltic.{name}"
-    for name in ("copied", "dml", "errors", "merge_builder", "scan", "snapshot", "table", "transaction", "write")
+    f"deltic.{name}" for name in ("dml", "errors", "merge_builder", "scan", "snapshot", "table", "transaction", "write")
 ]
 
 

@@ -77,23 +77,6 @@ def test_schema_evolution(table: DeltaTable, news: DataFrame) -> None:
     assert table.toDF().where("note = 'n'").count() == 2
 
 
-def test_history_and_detail(table: DeltaTable) -> None:
-    table.delete("id = 1")
-    first = table.history(1).first()
-    assert first is not None
-    assert (first["version"], first["operation"], first["isBlindAppend"]) == (1, "DELETE", False)
-    assert first["operationParameters"]["predicate"] == '["id = 1"]'
-    assert table.history().count() == 2
-    detail = table.detail().first()
-    assert detail is not None
-    assert (detail["format"], detail["numFiles"] > 0, detail["partitionColumns"]) == ("delta", True, [])
-    table.addFeatureSupport("domainMetadata")
-    assert "domainMetadata" in table.detail().first()["tableFeatures"]  # type: ignore[index]
-    table.dropFeatureSupport("domainMetadata")
-    assert "domainMetadata" not in table.detail().first()["tableFeatures"]  # type: ignore[index]
-    assert table.vacuum(200).count() == 0
-
-
 def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
     rows = sorted(table.toDF().collect())
     table.delete("id = 1")
@@ -109,6 +92,23 @@ def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
     with pytest.raises(deltic.TableExistsError):
         table.clone(uri + "_now")
     assert sorted(table.clone(uri + "_now", replace=True, properties={"mine": "1"}).toDF().collect()) == rows
+
+
+def test_history_and_detail(table: DeltaTable) -> None:
+    table.delete("id = 1")
+    first = table.history(1).first()
+    assert first is not None
+    assert (first["version"], first["operation"], first["isBlindAppend"]) == (1, "DELETE", False)
+    assert first["operationParameters"]["predicate"] == '["id = 1"]'
+    assert table.history().count() == 2
+    detail = table.detail().first()
+    assert detail is not None
+    assert (detail["format"], detail["numFiles"] > 0, detail["partitionColumns"]) == ("delta", True, [])
+    table.addFeatureSupport("domainMetadata")
+    assert "domainMetadata" in table.detail().first()["tableFeatures"]  # type: ignore[index]
+    table.dropFeatureSupport("domainMetadata")
+    assert "domainMetadata" not in table.detail().first()["tableFeatures"]  # type: ignore[index]
+    assert table.vacuum(200).count() == 0
 
 
 def test_what_is_refused(spark: SparkSession, uri: str, table: DeltaTable, news: DataFrame) -> None:
