@@ -77,23 +77,6 @@ def test_schema_evolution(table: DeltaTable, news: DataFrame) -> None:
     assert table.toDF().where("note = 'n'").count() == 2
 
 
-def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
-    rows = sorted(table.toDF().collect())
-    table.delete("id = 1")
-    table.cloneAtVersion(0, uri + "_old", isShallow=True)
-    left = [row for row in rows if row["id"] != 1]
-    assert sorted(table.cloneAtTimestamp("2999-01-01", uri + "_now").toDF().collect()) == left != rows
-    told = table.restoreToVersion(0).first()
-    assert told is not None
-    assert (told["num_restored_files"], told["num_of_files_after_restore"]) == (1, len(table._table.files().read_all()))
-    assert sorted(table.toDF().collect()) == rows
-    with pytest.raises(deltic.InvalidInputError, match="is the newest"):
-        table.restoreToTimestamp("2999-01-01")
-    with pytest.raises(deltic.TableExistsError):
-        table.clone(uri + "_now")
-    assert sorted(table.clone(uri + "_now", replace=True, properties={"mine": "1"}).toDF().collect()) == rows
-
-
 def test_history_and_detail(table: DeltaTable) -> None:
     table.delete("id = 1")
     first = table.history(1).first()
@@ -134,3 +117,20 @@ def test_what_is_refused(spark: SparkSession, uri: str, table: DeltaTable, news:
     with pytest.raises(Exception, match="no"):
         table.merge(broken, "target.id = source.id").whenMatchedUpdateAll().execute()
     assert deltic.Table(uri).snapshot().version == 0
+
+
+def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
+    rows = sorted(table.toDF().collect())
+    table.delete("id = 1")
+    table.cloneAtVersion(0, uri + "_old", isShallow=True)
+    left = [row for row in rows if row["id"] != 1]
+    assert sorted(table.cloneAtTimestamp("2999-01-01", uri + "_now").toDF().collect()) == left != rows
+    told = table.restoreToVersion(0).first()
+    assert told is not None
+    assert (told["num_restored_files"], told["num_of_files_after_restore"]) == (1, len(table._table.files().read_all()))
+    assert sorted(table.toDF().collect()) == rows
+    with pytest.raises(deltic.InvalidInputError, match="is the newest"):
+        table.restoreToTimestamp("2999-01-01")
+    with pytest.raises(deltic.TableExistsError):
+        table.clone(uri + "_now")
+    assert sorted(table.clone(uri + "_now", replace=True, properties={"mine": "1"}).toDF().collect()) == rows
