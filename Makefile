@@ -69,12 +69,7 @@ test-rust: $(VENV)/packages-build ## The Rust tests alone
 	@cargo test --manifest-path tests/model/Cargo.toml --locked --quiet
 
 test-python: ready-dev ## The Python, Spark, interoperability and process tests alone
-	@$(JAVA_HOME_OR_STOP); failed=; \
-	for suite in python spark interop processes; do \
-		echo "== tests/$$suite"; \
-		$(PY) -m pytest "tests/$$suite" -rs || failed="$$failed tests/$$suite"; \
-	done; \
-	test -z "$$failed" || { echo "== Failed:$$failed" >&2; exit 1; }
+	@$(JAVA_HOME_OR_STOP); exec tests/suites $(PY)
 
 fuzz: ## Fuzz every target (FUZZ_SECONDS=600 each, FUZZ_JOBS=1 at a time); needs nightly Rust
 	@fuzz/run
