@@ -15,6 +15,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 
 import deltic
@@ -175,6 +176,14 @@ def merging(table: T, **options: Any) -> deltic.Merge[deltic.Commit]:
 
 
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
+def parquet_beside(table: T) -> Path:
+    """A folder `files` beside a table, with a Parquet file."""
+    folder = Path(table.uri).parent / "files"
+    folder.mkdir()
+    pq.write_table(ROW, folder / "1.parquet")
+    return folder
+
+
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
     "Table.snapshot": (lambda t, a: t.snapshot(**a), {"version": 0, "timestamp": "written"}),
@@ -291,6 +300,10 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         {"from_version": 0, "to_version": 0, "rows": True},
     ),
     "Table.report": (lambda t, a: t.report(**{"path": "report.html", **a}), {"path": Path("report.html")}),
+    "convert": (
+        lambda t, a: deltic.convert(**{"uri": parquet_beside(t), **a}),
+        {"uri": Path("files"), "name": "n", "description": "d", "collect_statistics": False, "dry_run": True},
+    ),
     "Table.update": (
         lambda t, a: t.update(**{"set": {"a": "a + 1"}, "app_id": "u", "app_version": 1, **a}),
         {
