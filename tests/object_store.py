@@ -186,6 +186,8 @@ def object_store() -> Iterator[ObjectStore]:
     handler = type("Of", (Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
+    # Who gives up on a request closes the connection.
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
     handler.store = ObjectStore(server.server_address[1])  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

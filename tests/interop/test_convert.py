@@ -48,7 +48,7 @@ def test_both_convert_alike(spark: SparkSession, uri: str) -> None:
             "b": [b"x", None, b"y"],
         }
     )
-    for number, folder in enumerate(["p=1/q=a%20b%2Fc", "p=02/q=é", "p=3/q=__HIVE_DEFAULT_PARTITION__"]):
+    for number, folder in enumerate(["p=1/q=a%20b%2Fc", "p=2/q=é 日本", "p=3/q=__HIVE_DEFAULT_PARTITION__"]):
         Path(uri, folder).mkdir(parents=True)
         pq.write_table(table, Path(uri, folder, f"x {number}.parquet"), row_group_size=2)
     theirs = uri + "-theirs"
@@ -62,11 +62,16 @@ def test_both_convert_alike(spark: SparkSession, uri: str) -> None:
     expected = rows(spark, theirs)
     assert len(expected) == 9
     assert rows(spark, uri) == expected
-    ours = deltic.Table(uri).scan().to_arrow().sort_by([("p", "ascending"), ("i", "ascending")])
-    assert ours.equals(deltic.Table(theirs).scan().to_arrow().sort_by([("p", "ascending"), ("i", "ascending")]))
-    for condition in ("f > 100", "text >= 'é'", "u > 5", "day < DATE '0002-01-01'", "q IS NULL", "p = 2 AND i = 3"):
+    # As text, for NaN is not NaN.
+    ours, same = (sorted(map(repr, deltic.Table(at).scan().to_arrow().to_pylist())) for at in (uri, theirs))
+    assert ours == same
+    # Not on `f`: by Parquet's bounds, which leave NaN out, Spark passes over NaN.
+    for condition in ("text >= 'é'", "u > 5", "day < DATE '0002-01-01'", "q IS NULL", "p = 2 AND i = 3"):
         counts = [spark.read.format("delta").load(at).where(condition).count() for at in (uri, theirs)]
         assert counts == [deltic.Table(uri).scan(filter=condition).count()] * 2, condition
+    # It compares the paths of the log with those of the folder as strings.
+    spark.sql(f"VACUUM delta.`{uri}` RETAIN 0 HOURS")
+    assert rows(spark, uri) == expected
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE i = 1")
     spark.sql(f"INSERT INTO delta.`{uri}` (i, p, q) VALUES (7, 3, 'new')")
     assert deltic.Table(uri).scan().count() == 7

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -288,8 +290,51 @@ def test_iceberg_tables_are_refused(uri: str) -> None:
     store(uri, "data/1.parquet", {"id": [1]})
     Path(uri, "metadata").mkdir()
     Path(uri, "metadata", "v1.metadata.json").write_text("{}")
-    with pytest.raises(deltic.UnsupportedFeatureError, match="pyiceberg"):
+    with pytest.raises(deltic.UnsupportedFeatureError, match="an Iceberg table"):
         deltic.convert(uri)
+
+
+@pytest.mark.parametrize("path", ["_spark_metadata/0", ".hoodie/hoodie.properties"])
+def test_files_that_something_else_counts_are_refused(uri: str, path: str) -> None:
+    store(uri, "1.parquet", {"id": [1]})
+    Path(uri, path).parent.mkdir()
+    Path(uri, path).write_text("{}")
+    with pytest.raises(deltic.UnsupportedFeatureError, match="says which files are live"):
+        deltic.convert(uri)
+
+
+def test_values_that_look_like_paths_are_values(uri: str) -> None:
+    values = ["http://x/y", "/home", "..", "50%", "a=b", "Zürich"]
+    for number, value in enumerate(values):
+        store(uri, f"u={quote(value, safe='')}/{number}.parquet", {"id": [number]})
+    store(uri, "u=Zürich/6.parquet", {"id": [6]})
+    deltic.convert(uri, partition_schema={"u": "string"})
+    found = {row["id"]: row["u"] for row in rows(uri)}
+    assert found == dict(enumerate([*values, "Zürich"]))
+    # As java.net.URI prints them, by which delta-spark's VACUUM compares.
+    assert {"u=Zürich/6.parquet", "u=Z%25C3%25BCrich/5.parquet"} < set(adds(uri))
+
+
+def test_what_would_be_left_out_is_refused(uri: str) -> None:
+    store(uri, "1.parquet", {"id": [1]})
+    other = Path(uri).parent / "other"
+    store(str(other), "2.parquet", {"id": [2]})
+    Path(uri, "linked").symlink_to(other)
+    with pytest.raises(deltic.InvalidInputError, match=r"(?s)linked.*link to a folder|link to a folder.*linked"):
+        deltic.convert(uri)
+    Path(uri, "linked").unlink()
+    Path(uri, "linked.parquet").symlink_to(other / "2.parquet")
+    assert deltic.convert(uri, dry_run=True).num_files == 2
+    Path(os.fsdecode(os.fsencode(uri) + b"/\xff.parquet")).write_bytes(b"x")
+    with pytest.raises(deltic.InvalidInputError, match="not UTF-8"):
+        deltic.convert(uri)
+
+
+@pytest.mark.parametrize("path", ["file:/1.parquet", "a:b.parquet", "d=10:30/1.parquet"])
+def test_names_that_a_log_takes_for_other_places_are_refused(uri: str, path: str) -> None:
+    store(uri, path, {"id": [1]})
+    with pytest.raises(deltic.InvalidInputError, match="has a colon"):
+        deltic.convert(uri, partition_schema={"d": "string"} if "=" in path else None)
 
 
 def test_an_empty_folder_is_no_table(uri: str) -> None:

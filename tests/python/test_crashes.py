@@ -1,8 +1,8 @@
 """A store that goes away at any request of an operation leaves a table that opens, and an operation to be repeated.
 
-Each operation runs once for each of its requests: the store answers so many and refuses what follows. Every second time it
-does what the first refused request asked, and refuses it all the same. `DELTIC_CRASHES=all` goes through all requests;
-without it every tenth is tried.
+Each operation runs once for each of its requests: the store answers so many and refuses what follows. Every second time
+it does what the first refused request asked, and refuses it all the same. Every tenth request is tried, and all of them
+with `DELTIC_CRASHES=all`.
 """
 
 from __future__ import annotations

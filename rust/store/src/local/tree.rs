@@ -1,7 +1,7 @@
 //! All files below a folder of the local disk.
 //!
-//! A link to a folder is not followed: it may lead out of the folder, or around in it. Proved by
-//! `links_to_folders_are_not_followed` and [`crate::conformance::check`].
+//! A link to a folder is not followed: it may lead out of the folder, or around in it. What is left out so can be an error
+//! instead. Proved by `links_to_folders_are_not_followed` and [`crate::conformance::check`].
 
 use std::fs::{self, DirEntry, ReadDir};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 
 use super::disk::{LocalDisk, blocking, entry, failed, is_missing};
 use crate::counts::Tally;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::listing::Entry;
 
 /// Files that are looked at in one go.
@@ -24,14 +24,16 @@ struct Walk {
     folders: Vec<String>,
     /// The folder that is being read.
     open: Option<(String, ReadDir)>,
+    /// Whether what would be left out is an error.
+    is_strict: bool,
     tally: Arc<Tally>,
 }
 
 impl LocalDisk {
     /// Files by their path below `dir`, some at a time.
-    pub(crate) fn list_recursive(&self, dir: String) -> BoxStream<'static, Result<Vec<Entry>>> {
-        let walk =
-            Walk { root: PathBuf::from(dir), folders: vec![String::new()], open: None, tally: self.tally.clone() };
+    pub(crate) fn list_recursive(&self, dir: String, is_strict: bool) -> BoxStream<'static, Result<Vec<Entry>>> {
+        let (root, folders, tally) = (PathBuf::from(dir), vec![String::new()], self.tally.clone());
+        let walk = Walk { root, folders, open: None, is_strict, tally };
         stream::try_unfold(walk, |mut walk| blocking(move || Ok(walk.some()?.map(|found| (found, walk))))).boxed()
     }
 }
@@ -56,33 +58,48 @@ impl Walk {
             match items.next() {
                 None => self.open = None,
                 Some(Err(e)) => return Err(failed("list", &self.root.join(prefix), e)),
-                Some(Ok(item)) => look(&item, prefix, &mut found, &mut self.folders)?,
+                Some(Ok(item)) => {
+                    if !look(&item, prefix, &mut found, &mut self.folders)? && self.is_strict {
+                        return Err(unlisted(&item));
+                    }
+                }
             }
         }
         Ok((!found.is_empty()).then_some(found))
     }
 }
 
-fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec<String>) -> Result<()> {
+/// Takes a file or a folder; whether it was one.
+fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec<String>) -> Result<bool> {
     // Whoever cannot name a file cannot do anything with it.
-    let Ok(name) = item.file_name().into_string() else { return Ok(()) };
+    let Ok(name) = item.file_name().into_string() else { return Ok(false) };
     let because = |e| failed("read", &item.path(), e);
     let kind = match item.file_type() {
-        Err(e) if is_missing(&e) => return Ok(()),
+        Err(e) if is_missing(&e) => return Ok(true),
         kind => kind.map_err(because)?,
     };
     if kind.is_dir() {
         folders.push(format!("{prefix}{name}/"));
-        return Ok(());
+        return Ok(true);
     }
     let metadata = match kind.is_symlink() {
         // What cannot be reached by a link is no file here.
         true => fs::metadata(item.path()).ok(),
         false => match item.metadata() {
-            Err(e) if is_missing(&e) => None,
+            Err(e) if is_missing(&e) => return Ok(true),
             metadata => Some(metadata.map_err(because)?),
         },
     };
-    found.extend(metadata.filter(fs::Metadata::is_file).map(|metadata| entry(format!("{prefix}{name}"), &metadata)));
-    Ok(())
+    let file = metadata.filter(fs::Metadata::is_file).map(|metadata| entry(format!("{prefix}{name}"), &metadata));
+    let is_file = file.is_some();
+    found.extend(file);
+    Ok(is_file)
+}
+
+fn unlisted(item: &DirEntry) -> Error {
+    Error::invalid(
+        "it is a link to a folder, no file at all, or has a name that is not UTF-8, so that it would be left out; put files \
+         in its place, or move it elsewhere",
+    )
+    .in_file(item.path().to_string_lossy())
 }

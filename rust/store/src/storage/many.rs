@@ -22,6 +22,16 @@ impl Storage {
     /// followed, and names that are not UTF-8 are left out. What is made or deleted meanwhile may or may not be listed.
     /// Memory is for a thousand files and the names of the folders to come, not for all files.
     pub fn list_recursive(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
+        self.list_below(dir, false)
+    }
+
+    /// As [`Storage::list_recursive`]; a link to a folder, a name that is not UTF-8 and what else would be left out on a
+    /// disk is an error, `Invalid`.
+    pub fn list_everything(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
+        self.list_below(dir, true)
+    }
+
+    fn list_below(&self, dir: &str, is_strict: bool) -> BoxStream<'static, Result<FileMeta>> {
         let (storage, dir) = (self.clone(), dir.to_owned());
         let (backend, key) = match self.resolve(&dir) {
             Ok((backend, key, _)) => (backend, key),
@@ -31,7 +41,7 @@ impl Storage {
             }
         };
         let pages = match backend {
-            Backend::Local(disk) => disk.list_recursive(key),
+            Backend::Local(disk) => disk.list_recursive(key, is_strict),
             Backend::Remote(remote) => remote.list_recursive(key),
         };
         let prefix = if dir.is_empty() || dir.ends_with('/') { dir.clone() } else { format!("{dir}/") };

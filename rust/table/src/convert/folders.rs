@@ -1,11 +1,13 @@
 //! Folders such as `day=2013-01-01/hour=3`, which hold the values of partition columns, as Hive and Spark name them.
 
+use std::borrow::Cow;
+
 use deltic_protocol::action::PartitionValues;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::{PrimitiveType, StructType};
+use percent_encoding::percent_decode_str;
 
-use crate::storage::decode_path;
 use crate::write::layout::NULL_DIRECTORY;
 
 /// The partition columns of the folders, in their order.
@@ -80,9 +82,6 @@ impl Folders {
 /// Name and value of a partition folder.
 fn pair(folder: &str) -> Option<(String, String)> {
     let (name, value) = folder.split_once('=')?;
-    let plain = |text: &str| match text {
-        "" => Some(String::new()),
-        text => decode_path(text).ok(),
-    };
+    let plain = |text: &str| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned);
     Some((plain(name).filter(|name| !name.is_empty())?, plain(value)?))
 }

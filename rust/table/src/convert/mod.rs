@@ -143,7 +143,7 @@ async fn find(storage: &Storage, options: &ConvertOptions) -> Result<(Found, Act
         let judged = check_foreign(&file.path).map(|()| folders.may_hold_data(&file.path).then_some(file));
         future::ready(judged)
     };
-    let files = storage.list_recursive("").try_filter_map(wanted);
+    let files = storage.list_everything("").try_filter_map(wanted);
     let read = files.map_ok(|file| async {
         let footer = footers.read(&file).await.map_err(|e| e.in_file(file.path.clone()))?;
         Ok((file, footer))
@@ -187,7 +187,7 @@ fn take(found: &mut Found, footer: &Footer) -> Result<()> {
     Ok(())
 }
 
-/// Refuses files that belong to a table of another kind, or to one below.
+/// Refuses files of which something else says which are live, and names that a log cannot have.
 fn check_foreign(path: &str) -> Result<()> {
     let below = path.split_once(&format!("/{LOG_DIR}/")).map(|(folder, _)| folder);
     if let Some(folder) = below {
@@ -195,14 +195,24 @@ fn check_foreign(path: &str) -> Result<()> {
             "the folder `{folder}` is a Delta table of its own; convert folders beside it"
         )));
     }
-    if path.starts_with("metadata/") && path.ends_with(".metadata.json") {
-        return Err(Error::unsupported(
-            "conversion of Iceberg tables",
-            "the folder is an Iceberg table, of which only Iceberg's metadata says which files are live; read it with \
-             pyiceberg and write it with `deltic.write`",
-        ));
-    }
-    Ok(())
+    let is_iceberg = path.starts_with("metadata/") && path.ends_with(".metadata.json");
+    let kind = match path.split('/').next() {
+        _ if is_iceberg => "an Iceberg table",
+        Some(".hoodie") => "a Hudi table",
+        Some("_spark_metadata") => "what a stream of Spark wrote",
+        Some(first) if first.contains(':') => {
+            let message = format!("`{first}` has a colon, so that in a log it would be a place elsewhere; rename it");
+            return Err(Error::invalid(message));
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::unsupported(
+        format!("conversion of {kind}"),
+        format!(
+            "the folder is {kind}, whose own metadata says which files are live; read it with what wrote it, and write \
+             the rows with `deltic.write`"
+        ),
+    ))
 }
 
 /// The transaction that creates the table.

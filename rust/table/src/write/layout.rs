@@ -26,7 +26,7 @@ const LONGEST_NAME: usize = 255;
 /// Object stores end a key at 1024 bytes; the rest is for the table's own location and the file's name.
 const LONGEST_DIRECTORIES: usize = 512;
 
-/// What `java.net.URI` quotes in a path. Keys hold nothing beyond ASCII, where spellings differ between clients.
+/// What `java.net.URI` quotes in a path. Keys that deltic makes hold nothing beyond ASCII.
 const NOT_IN_URI: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -75,9 +75,22 @@ impl DataPath {
     }
 }
 
-/// A file's path as `add.path` says it.
+/// A file's path as `add.path` says it, spelled as `java.net.URI` prints it: delta-spark's VACUUM compares these strings.
 pub fn log_path(key: &str) -> String {
-    utf8_percent_encode(key, NOT_IN_URI).to_string()
+    let is_quoted = |c: char| c.is_ascii() || c.is_control() || c.is_whitespace();
+    let mut path = String::with_capacity(key.len());
+    let mut rest = key;
+    while let Some(first) = rest.chars().next() {
+        let is_run = is_quoted(first);
+        let end = rest.find(|c| is_quoted(c) != is_run).unwrap_or(rest.len());
+        let (run, others) = rest.split_at(end);
+        match is_run {
+            true => path.extend(utf8_percent_encode(run, NOT_IN_URI)),
+            false => path.push_str(run),
+        }
+        rest = others;
+    }
+    path
 }
 
 /// A name that no other file has, in the form Spark gives its files of a kind.
