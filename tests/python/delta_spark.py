@@ -40,7 +40,7 @@ EXCLUDES = ",".join(
     )
 )
 # Compile quickly rather than well; the small cache for code that comes with this would fill up.
-JAVA_OPTIONS = os.environ.get("JOPT", "-XX:TieredStopAtLevel=1") + " -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 # Each commit compares the checksums before and after it with the state, and fails where they differ.
 VALIDATING = {
     "spark.databricks.delta.incremental.commit.verify": "true",
@@ -104,6 +104,7 @@ def session(
         # Tables are tiny and plans many: what prepares for much data costs more than it saves.
         .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.databricks.delta.snapshotPartitions", "1")
