@@ -202,6 +202,23 @@ def test_the_protocol_is_lowered_only_if_that_is_allowed(uri: str) -> None:
     assert (table.snapshot().protocol, values(table)) == (new, [1, 2])
 
 
+def test_checkpoints_stay_protected_where_the_protocol_is_lowered(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1]}))
+    table = deltic.Table(uri)
+    table.set_properties(VECTORS)
+    deltic.write(uri, pa.table({"id": [2, 3]}))
+    table.delete("id = 2")
+    table.purge()
+    table.drop_feature("deletionVectors")
+    key = "delta.requireCheckpointProtectionBeforeVersion"
+    before = table.snapshot().properties[key]
+    table.restore(0, protocol_downgrade_allowed=True)
+    after = table.snapshot()
+    assert after.protocol["writerFeatures"] == ["appendOnly", "checkpointProtection", "invariants"]
+    assert after.properties == {key: before}
+    assert values(table) == [1]
+
+
 def test_in_commit_timestamps_go_on(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     table = deltic.Table(uri)

@@ -204,7 +204,7 @@ impl Location {
                 let path = file_path(rest).map_err(from_log)?;
                 return Ok(Target::Local(self.local_key(path)?));
             }
-            let there = Self::parse(&encode_uri(reference)).map_err(from_log)?;
+            let there = Self::named(reference)?;
             return Ok(match there.base == self.base {
                 true => Target::Here(there.root),
                 false => Target::Elsewhere(Box::new(there)),
@@ -227,6 +227,17 @@ impl Location {
             (false, false) => format!("{}/{below}", self.root),
         };
         Ok(if local { Target::Local(key) } else { Target::Here(key) })
+    }
+
+    /// What an absolute literal reference names by itself.
+    pub(super) fn named(reference: &str) -> Result<Self> {
+        Self::parse(&encode_uri(reference)).map_err(from_log)
+    }
+
+    /// `base` in the scheme that was given, without secrets.
+    pub(super) fn base_as_given(&self) -> &str {
+        let key = utf8_percent_encode(&self.root, IN_URI).to_string();
+        self.text.strip_suffix(key.as_str()).unwrap_or(&self.base).trim_end_matches('/')
     }
 
     /// What messages call it. A query in a path of a log is part of the name there, and may be a signature.
@@ -352,7 +363,7 @@ fn is_bucket(name: &str) -> bool {
 }
 
 /// Scheme (in lower case) and the rest after the colon. One letter is a drive and a colon without slash is a name.
-fn split_scheme(uri: &str) -> Option<(String, &str)> {
+pub(super) fn split_scheme(uri: &str) -> Option<(String, &str)> {
     let (scheme, rest) = uri.split_once(':')?;
     let valid = scheme.len() > 1
         && scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -12,6 +12,7 @@ use deltic_table::log::{LogSource, log_path};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 
+mod absolute;
 mod bucket;
 mod foreign;
 mod lock_table;

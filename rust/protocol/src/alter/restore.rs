@@ -2,6 +2,7 @@
 //!
 //! Column ids, numbers of identity columns and in-commit timestamps were given out since, and checkpoints are protected for
 //! versions that are still there. The protocol is never lowered unless the caller says so: versions in between ask for it.
+//! The feature that protects checkpoints stays even then, since the versions that they are of do.
 //!
 //! Cases are in `tests/rust/protocol/restore.rs`.
 //!
@@ -19,6 +20,7 @@ use crate::schema::mapping::PHYSICAL_NAME;
 use crate::schema::{StructField, StructType, json};
 use crate::validation::MAX_COLUMN_ID;
 
+const PROTECTING: &str = "checkpointProtection";
 const ENABLED: &str = "delta.enableInCommitTimestamps";
 const PROVENANCE: [&str; 2] =
     ["delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"];
@@ -33,8 +35,12 @@ pub fn restored(
     old: (&Protocol, &Metadata),
     lowers_protocol: bool,
 ) -> Result<(Option<Protocol>, Metadata)> {
-    let protocol = if lowers_protocol { old.0.clone() } else { feature::merged(newest.0, old.0) };
     let (had, has) = (feature::supported(old.0), feature::supported(newest.0));
+    let protocol = match lowers_protocol {
+        true if has.contains(PROTECTING) => feature::merged(old.0, &protecting()),
+        true => old.0.clone(),
+        false => feature::merged(newest.0, old.0),
+    };
     if had.contains("rowTracking") && !has.contains("rowTracking") {
         let message = "the older version tracks rows, and row tracking was dropped from the table since, with the ids that \
                        were given out: the table cannot go back to it. Enable row tracking first \
@@ -45,7 +51,7 @@ pub fn restored(
     let mut metadata = old.1.clone();
     keep_identities(newest.1, &mut metadata)?;
     keep_largest_id(newest.1, &mut metadata)?;
-    if after.contains("checkpointProtection") {
+    if after.contains(PROTECTING) {
         keep(newest.1, &mut metadata, PROTECTION);
     }
     if after.contains("inCommitTimestamp") {
@@ -53,6 +59,12 @@ pub fn restored(
     }
     feature::check_writable(&protocol, &metadata, &*metadata.schema()?)?;
     Ok(((protocol != *newest.0).then_some(protocol), metadata))
+}
+
+/// The lowest protocol that protects checkpoints.
+fn protecting() -> Protocol {
+    let writer_features = Some(vec![PROTECTING.to_owned()]);
+    Protocol { min_reader_version: 1, min_writer_version: 7, reader_features: None, writer_features }
 }
 
 /// Ids of columns that were given out are not given out again.

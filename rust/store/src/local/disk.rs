@@ -47,6 +47,31 @@ impl LocalDisk {
     }
 }
 
+/// An absolute path, with the symbolic links of what exists of it followed.
+pub(crate) async fn real_path(path: String) -> Result<String> {
+    blocking(move || {
+        let path = Path::new(&path);
+        for folder in path.ancestors() {
+            let real = match fs::canonicalize(folder) {
+                Ok(real) => real,
+                Err(e) if is_missing(&e) => continue,
+                Err(e) => return Err(failed("read", folder, e)),
+            };
+            let rest = path.strip_prefix(folder).unwrap_or(Path::new(""));
+            let real = if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+            let not_text = || {
+                Error::unsupported(
+                    "path that is not UTF-8",
+                    "a symbolic link leads to a folder whose name is not UTF-8",
+                )
+            };
+            return real.to_str().map(str::to_owned).ok_or_else(not_text);
+        }
+        Ok(path.to_string_lossy().into_owned())
+    })
+    .await
+}
+
 pub(super) fn entry(name: String, metadata: &fs::Metadata) -> Entry {
     let millis = |d: std::time::Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
     let modified_ms = match metadata.modified().map(|time| time.duration_since(UNIX_EPOCH)) {

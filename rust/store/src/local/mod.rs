@@ -25,7 +25,7 @@ use bytes::Bytes;
 use futures::future::join;
 use futures::stream::{self, StreamExt};
 
-pub(crate) use self::disk::LocalDisk;
+pub(crate) use self::disk::{LocalDisk, real_path};
 use self::disk::{blocking, entry, failed, folder_of, is_missing, sized, sync_folder};
 use self::growing::LocalWriter;
 use self::naming::{TEMPORARY, Temporary, delete_unfinished, give_name, prepare};

@@ -4,7 +4,8 @@ use percent_encoding::{AsciiSet, utf8_percent_encode};
 
 use super::Storage;
 use crate::error::{Error, Result};
-use crate::location::{IN_URI, Target};
+use crate::local::real_path;
+use crate::location::{IN_URI, Location, Scheme, Target, split_scheme};
 
 /// Bytes that a copy reads at a time.
 const PIECE: u64 = 8 * 1024 * 1024;
@@ -13,17 +14,77 @@ const PIECE: u64 = 8 * 1024 * 1024;
 const ABSOLUTE: &AsciiSet = &IN_URI.add(b'[').add(b']');
 
 impl Storage {
-    /// The absolute, percent-encoded URI of a literal reference, as Hadoop spells it (`file:/folder/name` on a disk).
+    /// The absolute, percent-encoded URI of a literal reference, as Hadoop spells it (`file:/folder/name` on a disk), with
+    /// the scheme that the location was given with.
     ///
     /// # Errors
-    /// `Corrupt` if it leads out of the root, or nowhere.
+    /// `Corrupt` if it leads out of the root, or nowhere; `Unsupported` in a container of Azure whose account is not known.
     pub fn absolute_uri(&self, reference: &str) -> Result<String> {
         let place = |e: Error| e.in_table(self.location()).in_file(reference);
-        Ok(match self.inner.location.resolve(reference).map_err(place)? {
-            Target::Local(path) => format!("file:{}", utf8_percent_encode(&path, ABSOLUTE)),
-            Target::Here(key) => format!("{}/{}", self.inner.location.base, utf8_percent_encode(&key, ABSOLUTE)),
-            Target::Elsewhere(there) => there.text,
-        })
+        let own = &self.inner.location;
+        let (base, key) = match own.resolve(reference).map_err(place)? {
+            Target::Local(path) => return Ok(format!("file:{}", utf8_percent_encode(&path, ABSOLUTE))),
+            Target::Here(key) if split_scheme(reference).is_some() => {
+                (self.base_for_others(&Location::named(reference).map_err(place)?), key)
+            }
+            Target::Here(key) => (self.base_for_others(own), key),
+            Target::Elsewhere(there) => (self.base_for_others(&there), there.root),
+        };
+        Ok(format!("{}/{}", base.map_err(place)?, utf8_percent_encode(&key, ABSOLUTE)))
+    }
+
+    /// The URL of a bucket, container or server, which others understand without the settings of this table.
+    fn base_for_others(&self, location: &Location) -> Result<String> {
+        let Some((None, container)) = location.container() else { return Ok(location.base_as_given().to_owned()) };
+        match self.public_account(location) {
+            Some(account) => Ok(format!("abfss://{container}@{account}.dfs.core.windows.net")),
+            None => Err(Error::unsupported(
+                "absolute URI without an account",
+                format!(
+                    "`{}` names no account of Azure, so an absolute URI of a file there would mean another one to others; \
+                     open the table as abfss://container@account.dfs.core.windows.net/path",
+                    location.base_as_given()
+                ),
+            )),
+        }
+    }
+
+    /// Whether the roots of two tables are the same, or one is inside the other, in whichever way they are spelled. On a
+    /// disk, symbolic links are followed.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub async fn overlaps(&self, other: &Self) -> Result<bool> {
+        let (ours, theirs) = (&self.inner.location, &other.inner.location);
+        let is_same_store = match (ours.container(), theirs.container()) {
+            (Some((_, own)), Some((_, name))) => own == name && self.account(ours) == other.account(theirs),
+            _ => ours.base == theirs.base,
+        };
+        if !is_same_store {
+            return Ok(false);
+        }
+        let (mut one, mut two) = (ours.root.clone(), theirs.root.clone());
+        if ours.scheme == Scheme::Local {
+            one = real_path(one).await.map_err(|e| e.in_table(self.location()))?;
+            two = real_path(two).await.map_err(|e| e.in_table(other.location()))?;
+        }
+        let below = |outer: &str, inner: &str| {
+            let outer = outer.trim_end_matches('/');
+            outer.is_empty() || inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        Ok(below(&one, &two) || below(&two, &one))
+    }
+
+    /// Where a literal reference leads on the disk, with symbolic links followed; none if it leads to another store.
+    ///
+    /// # Errors
+    /// `Corrupt` if it leads out of the root, or nowhere; those of the disk.
+    pub async fn real_path(&self, reference: &str) -> Result<Option<String>> {
+        let place = |e: Error| e.in_table(self.location()).in_file(reference);
+        match self.inner.location.resolve(reference).map_err(place)? {
+            Target::Local(path) => real_path(path).await.map(Some).map_err(place),
+            Target::Here(_) | Target::Elsewhere(_) => Ok(None),
+        }
     }
 
     /// Says whether a literal reference would be followed, without touching it.

@@ -36,10 +36,19 @@ impl Storage {
     }
 
     /// The account of Azure that a location is in: its own, or that of the settings.
-    fn account(&self, location: &Location) -> Option<String> {
+    pub(super) fn account(&self, location: &Location) -> Option<String> {
         let settings = || self.inner.options.settings::<AzureConfigKey>("AZURE_").ok();
         let named = location.container().and_then(|(account, _)| account);
         named.or_else(|| Some(settings()?.into_iter().rfind(|(key, _)| *key == AzureConfigKey::AccountName)?.1))
+    }
+
+    /// The same, if it is one that the public servers of Azure have: the settings name no other server.
+    pub(super) fn public_account(&self, location: &Location) -> Option<String> {
+        let settings = self.inner.options.settings::<AzureConfigKey>("AZURE_").ok()?;
+        let is_elsewhere = |(key, _): &(AzureConfigKey, String)| {
+            matches!(key, AzureConfigKey::Endpoint | AzureConfigKey::UseEmulator | AzureConfigKey::UseFabricEndpoint)
+        };
+        if settings.iter().any(is_elsewhere) { None } else { self.account(location) }
     }
 
     /// One container of Azure can be named in several ways.

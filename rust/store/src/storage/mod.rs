@@ -140,6 +140,7 @@ impl Storage {
         let root = self.inner.location.root.trim_end_matches('/');
         let key = match (self.inner.location.resolve(reference).ok()?, &self.inner.backend) {
             (Target::Local(key), Backend::Local(_)) | (Target::Here(key), Backend::Remote(_)) => key,
+            (Target::Elsewhere(there), Backend::Remote(_)) if self.is_same_container(&there) => there.root,
             _ => return None,
         };
         let below =
