@@ -17,6 +17,7 @@ from deltic.display import html_table, printable, size
 from deltic.errors import InvalidInputError
 from deltic.file_layout import partition_labels
 from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, identity
+from deltic.scan import Plan
 from deltic.snapshot import Snapshot
 
 __all__ = ["ColumnChange", "Diff"]
@@ -56,7 +57,7 @@ class Diff:
     `features_dropped`: of the protocol.
 
     `partitions`: for each partition (as in a path; of a table without partitions the whole) that has other files:
-    `files_added`, `files_removed`, `files_changed` (other rows of it are deleted), `bytes_added`, `bytes_removed`,
+    `files_added`, `files_removed`, `files_changed` (other deletion vectors), `bytes_added`, `bytes_removed`,
     `rows_added` and `rows_removed`: rows of these files, those included that were merely written again, null where
     statistics do not say. The sums are attributes of the same names.
 
@@ -121,7 +122,7 @@ class Diff:
 
     @property
     def files_changed(self) -> int:
-        """Files of both versions of which another number of rows is deleted."""
+        """Files of both versions that have another deletion vector."""
         return self._sum("files_changed") or 0
 
     @property
@@ -191,7 +192,7 @@ class Diff:
                 ("files removed", f"{self.files_removed:,}, {size(self.bytes_removed)}, {_rows(self.rows_removed)}"),
             ]
         if self.files_changed:
-            told.append(("files changed", f"{self.files_changed:,} by deletion vectors"))
+            told.append(("files changed", f"{self.files_changed:,} that differ in their deletion vectors"))
         for row in self.partitions.slice(0, _MOST_SHOWN).to_pylist():
             if row["partition"]:
                 counts = f"files: {row['files_added']:,} added, {row['files_removed']:,} removed"
@@ -257,13 +258,14 @@ def _nullable(field: pa.Field) -> str:
 
 
 def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
-    old, new = (snapshot.plan().tasks for snapshot in (before, after))
+    plans = [snapshot.plan() for snapshot in (before, after)]
+    old, new = (plan.tasks for plan in plans)
     gone = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
     came = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
     found = [
         _counted(came, "added", _live_rows(after, came)),
         _counted(gone, "removed", _live_rows(before, gone)),
-        _other_vectors(old, new),
+        _other_vectors(old, new, [_vectors(plan) for plan in plans]),
     ]
     table = pa.concat_tables(found)
     strict = pc.ScalarAggregateOptions(skip_nulls=False)
@@ -303,11 +305,18 @@ def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
     return pc.subtract(found, pc.fill_null(tasks["deleted_rows"], 0))
 
 
-def _other_vectors(old: pa.Table, new: pa.Table) -> pa.Table:
+def _vectors(plan: Plan) -> dict[str, str]:
+    tasks = plan.tasks
+    return plan.deletion_vectors() if tasks["deleted_rows"].null_count < tasks.num_rows else {}
+
+
+def _other_vectors(old: pa.Table, new: pa.Table, vectors: list[dict[str, str]]) -> pa.Table:
+    """Files of both that have other vectors: of as many rows, these may be other rows."""
     at = pc.index_in(new["path"], value_set=old["path"])
     kept, was = new.filter(pc.is_valid(at)), old.take(pc.drop_null(at))
     more = pc.subtract(pc.fill_null(kept["deleted_rows"], 0), pc.fill_null(was["deleted_rows"], 0))
-    other = pc.not_equal(more, 0)
+    paths, (before, after) = kept["path"].to_pylist(), vectors
+    other = pa.array([before.get(path) != after.get(path) for path in paths], pa.bool_())
     kept, more = kept.filter(other), more.filter(other)
     ones = pa.repeat(pa.scalar(1, pa.int64()), kept.num_rows)
     removed, added = (pc.max_element_wise(number, 0) for number in (more, pc.negate(more)))

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from deltic.display import html_table, printable, size
 
 __all__ = ["HeldRows", "PurgeResult"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LATEST = datetime.max.replace(tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,15 @@ class HeldRows:
     """What still holds rows that were to be forgotten: older versions, which a vacuum ends.
 
     `versions`: those that can be read and have such a row, or whose changes have one. `files` with `bytes` bytes: data
-    files that hold one, whether a deletion vector deletes it or not. `change_files` with `change_bytes` bytes: files of
+    files that hold one, whether a deletion vector deletes it or not, those included that the oldest of these versions
+    has removed. `change_files` with `change_bytes` bytes: files of
     the change data feed that do. `paths`: all these files, as the log names them.
 
     `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: from
-    when on it deletes all of them, None if there is nothing to delete; `Table.vacuum(0, force=True)` does so at once.
-    `files_unreadable`: those of all these files that cannot be read, such as where columns had other types, so that
-    nobody knows whether they do hold such rows.
+    when on it deletes all of them, at most `datetime.max`, None if there is nothing to delete;
+    `Table.vacuum(0, force=True)` does so at once.
+    `files_unreadable`: those of all these files that cannot be read, or not as their version has them, such as where
+    the condition's columns had other types or partitioned the table, so that nobody knows whether they hold such rows.
     `files_elsewhere`: files that are not below the table, such as those of a clone's source, which its vacuum leaves.
     """
 
@@ -47,7 +52,7 @@ class HeldRows:
     def parse(cls, told: dict[str, Any]) -> HeldRows:
         """Parse what the core describes."""
         since = told.pop("vacuum_from_ms")
-        return cls(vacuum_from=None if since is None else datetime.fromtimestamp(since / 1000, timezone.utc), **told)
+        return cls(vacuum_from=None if since is None else _time(since), **told)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names, as JSON would have it."""
@@ -57,15 +62,18 @@ class HeldRows:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
         if not self.paths:
-            return [("still held by", "nothing that the log names")]
+            return [("still held by", "nothing that the log names"), _NOT_NAMED]
+        versions = f"{len(self.versions):,} versions, {_ranges(self.versions)}"
         told = [
-            ("still held by", f"{len(self.versions):,} versions, {_ranges(self.versions)}"),
+            ("still held by", versions if self.versions else "no version that can be read"),
             ("in", f"{self.files:,} files, {size(self.bytes)}"),
         ]
         if self.change_files:
             told.append(("and in", f"{self.change_files:,} change files, {size(self.change_bytes)}"))
         if self.files_unreadable:
-            told.append(("of which", f"{self.files_unreadable:,} files cannot be read, and may hold them"))
+            told.append(
+                ("of which", f"{self.files_unreadable:,} files cannot be read by the condition, and may hold them")
+            )
         told.append(("vacuum takes", f"{self.vacuum_files:,} files, {size(self.vacuum_bytes)} now"))
         if self.vacuum_from is not None:
             told.append(
@@ -73,7 +81,18 @@ class HeldRows:
             )
         if self.files_elsewhere:
             told.append(("but not", f"{self.files_elsewhere:,} files that are not below the table"))
-        return told
+        return [*told, _NOT_NAMED]
+
+
+_NOT_NAMED = ("perhaps in", "files that the log no longer names, which a full vacuum takes")
+
+
+def _time(ms: int) -> datetime:
+    """A time after 1970; one beyond what Python can tell is the latest that it can."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return _LATEST
 
 
 def _ranges(versions: list[int]) -> str:

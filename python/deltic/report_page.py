@@ -6,6 +6,7 @@ them. Whatever comes from the table is escaped. Settings of the store are not on
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -297,10 +298,13 @@ def _properties(detail: Detail) -> str:
         ("clustered by", ", ".join(detail.clustering_columns) or "nothing"),
         ("protocol", f"reader {detail.min_reader_version}, writer {detail.min_writer_version}"),
         ("features", ", ".join(detail.table_features)),
-        *sorted(detail.properties.items()),
+        *((key, _MASK if _SECRET.search(key) else value) for key, value in sorted(detail.properties.items())),
     ]
     return _table(("name", "value"), rows)
 
+
+_MASK = "••••••"
+_SECRET = re.compile(r"secret|password|token|credential|access.?key", re.IGNORECASE)
 
 _POLICY = (
     '<meta http-equiv="Content-Security-Policy" '

@@ -168,6 +168,22 @@ class Plan:
         """
         return self._core.task_groups(whole(n, "n") or 0)
 
+    def deletion_vectors(self) -> dict[str, str]:
+        """What tells the deletion vector of a file from others, by the file's path; files without one are left out.
+
+        PROTOCOL.md: "Deletion Vectors" (`uniqueId`).
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> uri = tempfile.mkdtemp() + "/flights"
+        >>> vectors = {"delta.enableDeletionVectors": "true"}
+        >>> _ = deltic.write(uri, pa.table({"month": [7, 8]}), properties=vectors)
+        >>> _ = deltic.Table(uri).delete("month = 7")
+        >>> len(deltic.Table(uri).plan().deletion_vectors())
+        1
+        """
+        return self._core.deletion_vectors()
+
     def explain(self, files: bool = False) -> Explanation:
         """Say what the query reads and what skips the rest; with `files` for each live file, in memory.
 

@@ -346,6 +346,18 @@ def test_vectors_of_one_size_that_hold_other_rows(uri: str) -> None:
     assert found == [{"_change_type": "delete", "v": 3}, {"_change_type": "insert", "v": 1}]
 
 
+def test_vectors_of_one_size_are_told_apart(uri: str) -> None:
+    deltic.write(uri, pa.table({"v": [1, 2, 3]}), properties={"delta.enableDeletionVectors": "true"})
+    table = deltic.Table(uri)
+    table.delete("v = 1")
+    table.restore(0)
+    table.delete("v = 2")
+    diff = table.diff(1)
+    assert (diff.files_changed, diff.files_added, diff.files_removed) == (1, 0, 0)
+    assert "differ in their deletion vectors" in repr(diff)
+    assert table.diff(1, 1).files_changed == 0
+
+
 def test_wrong_arguments(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     table = deltic.Table(uri)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import random
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from log_files import Log
 
 import deltic
-from deltic import Table, UnsupportedFeatureError, cli
+from deltic import InvalidInputError, Table, UnsupportedFeatureError, cli
 
 FOLDER = "_symlink_format_manifest"
 ENABLED = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
@@ -97,10 +99,11 @@ def test_they_follow_commits_by_property(uri: str, partitioned: bool) -> None:
 
 
 def test_a_commit_stands_without_them(uri: str) -> None:
-    deltic.write(uri, pa.table({"n": [1, 2]}), properties={**ENABLED, "delta.enableDeletionVectors": "true"})
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableDeletionVectors": "true"})
     table = Table(uri)
-    with pytest.warns(RuntimeWarning, match=r"after the commit of version 1: .*Table\.purge"):
-        table.delete("n = 1")
+    table.delete("n = 1")
+    with pytest.warns(RuntimeWarning, match=r"after the commit of version 2: .*Table\.purge"):
+        table.set_properties({**ENABLED, "delta.enableDeletionVectors": "false"})
     assert table.scan().count() == 1
     table.purge()
     assert listed(uri) == live(table)
@@ -108,6 +111,59 @@ def test_a_commit_stands_without_them(uri: str) -> None:
         warnings.simplefilter("error")
         deltic.write(table, pa.table({"n": [3]}))
     assert listed(uri) == live(table)
+
+
+@pytest.mark.parametrize("other", [{"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}])
+def test_properties_that_exclude_them_are_refused(uri: str, other: dict[str, str]) -> None:
+    name = next(iter(other))
+    for make in (
+        lambda: deltic.write(uri, pa.table({"n": [1]}), properties={**ENABLED, **other}),
+        lambda: deltic.create(uri, pa.schema([("n", pa.int64())]), properties={**ENABLED, **other}),
+    ):
+        with pytest.raises(InvalidInputError, match=f"{name}.*exclude each other"):
+            make()
+    deltic.write(uri, pa.table({"n": [1]}), properties=ENABLED)
+    with pytest.raises(InvalidInputError, match="exclude each other"):
+        Table(uri).set_properties(other)
+    deltic.write(f"{uri}-other", pa.table({"n": [1]}), properties=other)
+    with pytest.raises(InvalidInputError, match="exclude each other"):
+        Table(f"{uri}-other").set_properties(ENABLED)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("a%0Afile:/etc/passwd", "control character"), ("../q.parquet", "q.parquet")]
+)
+def test_paths_that_a_line_cannot_hold_are_refused(uri: str, path: str, why: str) -> None:
+    deltic.write(uri, pa.table({"n": [1]}))
+    log = Log(uri)
+    name = next(action["add"]["path"] for action in log.read(0) if "add" in action)
+    log.path(0).write_text(log.path(0).read_text().replace(name, path))
+    log.path(0, "crc").unlink()
+    with pytest.raises(deltic.DelticError, match=why):
+        Table(uri).write_manifests()
+    assert manifests(uri) == {}
+
+
+def test_values_too_long_for_a_folder_are_refused_before_any_is_written(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": ["a", "ü" * 200], "n": [1, 2]}), partition_by=["p"])
+    with pytest.raises(UnsupportedFeatureError, match="too long"):
+        Table(uri).write_manifests()
+    assert manifests(uri) == {}
+
+
+def test_writers_at_once_leave_the_newest(uri: str) -> None:
+    data = pa.table({"p": list(range(60)), "n": list(range(60))})
+    deltic.write(uri, data, partition_by=["p"], properties=ENABLED)
+
+    def append(n: int) -> None:
+        with warnings.catch_warnings():
+            # One that is overtaken time and again says so.
+            warnings.simplefilter("ignore")
+            deltic.write(uri, pa.table({"p": [n % 3], "n": [n]}))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, range(12)))
+    assert listed(uri) == live(Table(uri))
 
 
 def test_what_would_be_read_wrongly_is_refused(uri: str) -> None:

@@ -223,6 +223,81 @@ def test_versions_behind_a_checkpoint_are_looked_at(uri: str) -> None:
     assert (held.versions, held.files) == ([1], 1)
 
 
+def held_by(table: Table, where: str) -> deltic.HeldRows:
+    held = table.purge(where).held
+    assert held is not None
+    return held
+
+
+@pytest.mark.parametrize(("then", "now"), [(["p"], []), ([], ["p"]), (["p"], ["v"])])
+def test_versions_with_other_partition_columns_may_hold_rows(uri: str, then: list[str], now: list[str]) -> None:
+    deltic.write(uri, pa.table({"p": ["x", "y"], "v": [1, 2]}), partition_by=then)
+    new = pa.table({"p": ["z"], "v": [9]})
+    deltic.write(uri, new, mode="overwrite", schema_mode="overwrite", partition_by=now)
+    held = held_by(Table(uri), "p = 'x'")
+    assert (held.versions, held.files_unreadable) == ([0], held.files)
+
+
+@pytest.mark.parametrize(("then", "now", "where"), [(["5", "50"], [7], "n = 50"), ([5, 50, 100], ["7"], "n = '50'")])
+def test_versions_with_other_types_may_hold_rows(uri: str, then: list[Any], now: list[Any], where: str) -> None:
+    deltic.write(uri, pa.table({"n": then}))
+    deltic.write(uri, pa.table({"n": now}), mode="overwrite", schema_mode="overwrite")
+    held = held_by(Table(uri), where)
+    assert (held.versions, held.files, held.files_unreadable) == ([0], 1, 1)
+
+
+def test_another_column_of_the_same_name_may_hold_rows(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1], "e": ["gone"]}), properties=MAPPED)
+    table = Table(uri)
+    table.drop_columns("e")
+    deltic.write(uri, pa.table({"n": [2], "e": ["new"]}), schema_mode="merge")
+    assert 0 in held_by(Table(uri), "e = 'gone'").versions
+
+
+def test_wider_types_are_still_judged(uri: str) -> None:
+    data = pa.table({"n": pa.array([1, 2], pa.int32())})
+    deltic.write(uri, data, properties={"delta.enableTypeWidening": "true"})
+    table = Table(uri)
+    table.alter_column("n", type="long")
+    assert held_by(table, "n > 3000000000").files == 0
+    held = held_by(table, "n = 2")
+    assert (held.versions, held.files, held.files_unreadable) == ([0, 1], 1, 0)
+
+
+def test_files_that_the_oldest_version_removed_are_looked_at(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2], "e": ["gone", "x"]}))
+    table = Table(uri)
+    table.update({"e": "'new'"}, "n = 1")
+    table.checkpoint()
+    for version in range(2):
+        (Path(uri) / f"_delta_log/{version:020}.json").unlink()
+        (Path(uri) / f"_delta_log/{version:020}.crc").unlink()
+    held = held_by(Table(uri), "e = 'gone'")
+    assert (held.versions, held.files) == ([], 1)
+    assert held.vacuum_from is not None
+    told = repr(table.purge("e = 'gone'"))
+    assert "no version that can be read" in told
+    assert "which a full vacuum takes" in told
+
+
+def test_files_of_a_clone_whose_source_is_not_there_may_hold_rows(tmp_path: Path) -> None:
+    (tmp_path / "mounted").mkdir()
+    source, clone = str(tmp_path / "mounted" / "source"), str(tmp_path / "clone")
+    deltic.write(source, pa.table({"n": [1, 2]}))
+    Table(source).clone(clone)
+    deltic.write(clone, pa.table({"n": [9]}), mode="overwrite")
+    (tmp_path / "mounted").rename(tmp_path / "unmounted")
+    held = held_by(Table(clone), "n = 1")
+    assert (held.versions, held.files_unreadable, held.files_elsewhere) == ([0], 1, 1)
+
+
+def test_a_retention_beyond_all_times(uri: str) -> None:
+    forever = {"delta.deletedFileRetentionDuration": "interval 1000000 weeks"}
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties=forever)
+    held = held_by(Table(uri), "n = 1")
+    assert held.vacuum_from == datetime.max.replace(tzinfo=timezone.utc)
+
+
 def test_a_dry_run_writes_nothing(uri: str) -> None:
     deltic.write(uri, pa.table({"n": range(9)}), properties=VECTORS)
     table = Table(uri)

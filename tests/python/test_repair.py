@@ -87,7 +87,7 @@ def torn_checksum(log: Log) -> None:
 
 def wrong_checksum(log: Log) -> None:
     told = json.loads(log.path(13, "crc").read_text())
-    log.path(13, "crc").write_text(json.dumps({**told, "numFiles": told["numFiles"] + 1}))
+    log.path(13, "crc").write_text(json.dumps({**told, "setTransactions": [{"appId": "nobody", "version": 1}]}))
 
 
 def no_data_file(log: Log) -> None:
@@ -212,6 +212,125 @@ def test_an_older_checkpoint_leads_to_the_version(log: Log) -> None:
     assert log.rows() == sorted([*ROWS, *range(14, 21)])
 
 
+def miscount(log: Log, version: int) -> None:
+    told = json.loads(log.path(version, "crc").read_text())
+    log.path(version, "crc").write_text(json.dumps({**told, "numFiles": told["numFiles"] + 1}))
+
+
+def lost_add(log: Log, version: int) -> None:
+    lines = [line for line in log.path(version).read_text().splitlines() if '"add"' not in line]
+    log.path(version).write_text("\n".join(lines) + "\n")
+
+
+def assert_left_alone(log: Log, kind: str, told: str) -> None:
+    """Nothing is changed, and the step says what disagrees."""
+    before, rows = files_below(log.uri), log.rows()
+    for dry_run in (True, False):
+        result = log.table.repair(dry_run=dry_run)
+        assert not result.ok
+        step = next(step for step in result.steps if step.kind == kind)
+        assert not step.mends
+        assert told in step.message
+        assert not any(step.mends for step in result.steps)
+    assert files_below(log.uri) == before
+    assert log.rows() == rows
+
+
+def test_a_right_checkpoint_stays_where_a_commit_lost_an_action(log: Log) -> None:
+    lost_add(log, 4)
+    assert_left_alone(log, "checkpoint", "the checksum of version 10 agrees with the checkpoint")
+    assert log.rows() == ROWS
+
+
+def test_a_right_checkpoint_stays_where_an_older_one_is_wrong(log: Log) -> None:
+    for version in range(14, 21):
+        deltic.write(log.uri, pa.table({"v": [version]}))
+    wrong_checkpoint(log)
+    for version in range(10):
+        log.path(version).unlink()
+        log.path(version, "crc").unlink()
+    no_hint(log)
+    data_file(log, 12).unlink()
+    before = files_below(log.uri)
+    result = log.table.repair(dry_run=False)
+    assert not result.ok
+    assert not any(step.mends for step in result.steps)
+    assert {step.kind for step in result.steps} == {"checkpoint", "last_checkpoint", "data_file"}
+    assert files_below(log.uri) == before
+
+
+def test_without_a_checksum_nobody_knows_which_is_wrong(log: Log) -> None:
+    wrong_checkpoint(log)
+    for version in range(14):
+        log.path(version, "crc").unlink()
+    assert_left_alone(log, "checkpoint", "no checksum says which is right")
+
+
+@pytest.mark.parametrize("fault", [lost_add, miscount])
+def test_a_checksum_that_counts_other_files_stays(log: Log, fault: Callable[[Log, int], None]) -> None:
+    deltic.write(log.uri, pa.table({"v": [14]}))
+    fault(log, 14)
+    assert_left_alone(log, "checksum", "One of them is wrong")
+
+
+def test_a_checksum_that_commits_and_a_checkpoint_gainsay_is_written_anew(log: Log) -> None:
+    for version in range(14, 21):
+        deltic.write(log.uri, pa.table({"v": [version]}))
+    miscount(log, 20)
+    result = log.table.repair(dry_run=False)
+    assert [(step.kind, step.mends) for step in result.steps] == [("checksum", True)]
+    assert log.table.check().ok
+
+
+def test_a_sidecar_that_is_overwritten_is_damage(uri: str) -> None:
+    properties = {"delta.checkpointPolicy": "v2", "delta.feature.v2Checkpoint": "supported"}
+    for version in range(11):
+        deltic.write(uri, pa.table({"v": [version]}), properties=properties if version == 0 else None)
+    old = {p.name for p in Path(uri, "_delta_log").glob("*.checkpoint.*")}
+    for sidecar in Path(uri, "_delta_log", "_sidecars").iterdir():
+        sidecar.write_bytes(b"x" * 100)
+    result = Table(uri).repair(dry_run=False)
+    assert result.ok
+    assert [step.kind for step in result.steps][:1] == ["checkpoint"]
+    kept = {p.name for p in Path(uri, "_delta_log").glob("*.checkpoint.*")}
+    assert kept
+    assert not kept & old
+    assert Table(uri).repair().steps == ()
+    assert Table(uri).check().ok
+    assert Log(uri).rows() == list(range(11))
+
+
+def test_a_clone_whose_source_is_not_there_keeps_its_files(tmp_path: Path) -> None:
+    source, place = tmp_path / "mounted" / "source", tmp_path / "mounted"
+    for version in range(3):
+        deltic.write(str(source), pa.table({"v": [version]}))
+    clone = str(tmp_path / "clone")
+    Table(str(source)).clone(clone)
+    deltic.write(clone, pa.table({"v": [99]}))
+    place.rename(tmp_path / "unmounted")
+    result = Table(clone).repair(dry_run=False)
+    assert (result.ok, result.committed) == (False, None)
+    assert [(step.kind, step.mends, len(step.paths)) for step in result.steps] == [("data_file", False, 3)]
+    assert "is the place mounted?" in result.steps[0].message
+    (tmp_path / "unmounted").rename(place)
+    assert Log(clone).rows() == [0, 1, 2, 99]
+
+
+def test_a_table_that_cannot_be_written_to_is_left_as_it_is(uri: str) -> None:
+    deltic.write(uri, pa.table({"v": [1]}))
+    log = Log(uri)
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["unknownThing"]}}
+    log.path(0).write_text("\n".join(json.dumps(protocol if "protocol" in a else a) for a in log.read(0)) + "\n")
+    log.path(0, "crc").unlink()
+    data_file(log, 0).unlink()
+    before = files_below(uri)
+    for dry_run in (True, False):
+        result = Table(uri).repair(dry_run=dry_run)
+        assert [(step.kind, step.mends) for step in result.steps] == [("checksum", False), ("data_file", False)]
+        assert all("unknownThing" in step.message for step in result.steps)
+    assert files_below(uri) == before
+
+
 def test_a_file_that_may_not_be_looked_at_stops_it(log: Log) -> None:
     no_data_file(log)
     no_checksum(log)
@@ -238,7 +357,9 @@ def test_a_file_of_another_size_is_told_of(log: Log) -> None:
 def test_rows_of_an_append_only_table_stay(log: Log) -> None:
     log.table.set_properties({"delta.appendOnly": "true"})
     no_data_file(log)
+    plan = log.table.repair()
     result = log.table.repair(dry_run=False)
+    assert plan.steps == result.steps
     assert not result.ok
     assert "append-only" in result.steps[0].message
     assert log.table.snapshot().version == 14

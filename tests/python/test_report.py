@@ -123,6 +123,15 @@ def test_names_and_values_of_a_table_are_escaped(uri: str, tmp_path: Path, monke
     assert all(line.isprintable() for line in text.split("\n"))
 
 
+def test_secrets_among_properties_are_not_on_the_page(uri: str, tmp_path: Path) -> None:
+    keys = ["fs.s3a.secret.key", "my.Password", "auth.token", "credentials", "fs.s3a.access.key", "accessKey"]
+    properties = {key: f"hidden{at}" for at, key in enumerate(keys)}
+    deltic.write(uri, pa.table({"v": [1]}), properties={**properties, "owner": "somebody"})
+    text = Path(deltic.Table(uri).report(tmp_path / "page.html")).read_text(encoding="utf-8")
+    assert "hidden" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    assert all(key in text for key in [*keys, "somebody"])
+
+
 def test_settings_of_the_store_are_not_on_the_page(tmp_path: Path) -> None:
     deltic.write(tmp_path / "t", pa.table({"v": [1]}))
     table = deltic.Table(tmp_path / "t", {"timeout": "7777s"})

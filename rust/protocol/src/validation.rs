@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::action::Metadata;
 use crate::constraint;
 use crate::error::{Error, Result};
-use crate::property::{Properties, check_exclusive};
+use crate::property::{Properties, check_exclusive, check_manifests};
 use crate::schema::evolve::{CURRENT_DEFAULT, Difference, differences};
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, MatchBy, PHYSICAL_NAME, field_id};
 use crate::schema::widen::{TYPE_CHANGES, is_in_iceberg, is_widening};
@@ -44,6 +44,7 @@ pub fn check_new(
         identity::Identity::of(field).map_err(|e| Error::invalid(e.message().to_owned()))?;
     }
     check_exclusive(configuration)?;
+    check_manifests(configuration)?;
     check_partitioning(schema, partition_by)?;
     constraint::check(schema, Properties::new(configuration))?;
     if partition_by.len() == schema.fields.len() {
@@ -93,6 +94,10 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let known = before.schema()?;
     check_schema(Some(Known { schema: &known, properties: Properties::of(before) }), &schema, Properties::of(after))?;
     check_exclusive(&after.configuration)?;
+    // What a table has already, whoever made it, it may keep.
+    if check_manifests(&before.configuration).is_ok() {
+        check_manifests(&after.configuration)?;
+    }
     check_partitioning(&schema, &mut after.partition_columns.clone())?;
     if after.partition_columns.len() == schema.fields.len() && known.fields.len() > before.partition_columns.len() {
         return Err(Error::invalid("every column is a partition column then; leave at least one for the data files"));

@@ -12,7 +12,7 @@ use deltic_table::scan::files::files;
 use deltic_table::scan::limit::read_first;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
-use deltic_table::scan::task::TaskGroup;
+use deltic_table::scan::task::{FileTask, TaskGroup};
 use deltic_table::snapshot::Snapshot as TableSnapshot;
 use deltic_table::storage::Storage;
 use deltic_table::table::{At, Table as CoreTable};
@@ -241,6 +241,13 @@ impl Plan {
 
     fn task_groups(&self, py: Python<'_>, n: usize) -> Result<Vec<Vec<u8>>> {
         run(py, self.0.task_groups(n))
+    }
+
+    /// Paths of the files that have a deletion vector, and what tells it from other vectors.
+    fn deletion_vectors(&self, py: Python<'_>) -> Result<BTreeMap<String, String>> {
+        let tasks = run(py, self.0.tasks())?;
+        let named = |task: FileTask| task.deletion_vector.map(|vector| (task.path, vector.unique_id()));
+        Ok(tasks.into_iter().filter_map(named).collect())
     }
 
     /// The number of rows that reading gives.

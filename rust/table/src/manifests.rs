@@ -16,7 +16,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
 use crate::checkpoint::read::AddColumns;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::write::layout::hive_folder;
@@ -29,6 +29,13 @@ const FILE: &str = "manifest";
 
 /// Manifests that are written at once.
 const CONCURRENT_PUTS: usize = 16;
+
+/// Times that they are written because the table went on meanwhile, at most.
+const MOST_ROUNDS: usize = 5;
+
+/// Bytes of a folder's name in a file system, and of a path in an object store, at most.
+const LONGEST_NAME: usize = 255;
+const LONGEST_PATH: usize = 1024;
 
 /// What was written, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -43,31 +50,81 @@ pub struct Manifests {
     pub deleted: Vec<String>,
 }
 
-/// Writes the manifests of a version, or says which that would be.
+/// Writes the manifests of the newest version, at least of this one, or says which that would be.
+///
+/// The table may go on meanwhile, and who was faster may have written newer ones already: then they are written again.
 ///
 /// # Errors
 /// `Unsupported` if the table's files have deletion vectors, which who reads manifests does not see, or columns by other
-/// names than the table; those of reading the log and of the store.
+/// names than the table, or names that no manifest can have; `Storage` if the table goes on faster than they are written;
+/// those of reading the log and of the store.
 pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
     let place = |e: Error| e.in_table(snapshot.storage().location());
-    let contents = contents(snapshot).await.map_err(place)?;
+    let mut newest = snapshot.clone();
+    for _ in 0..MOST_ROUNDS {
+        let told = write_once(&newest, dry_run).await.map_err(place)?;
+        if dry_run {
+            return Ok(told);
+        }
+        newest = newest.refresh().await?;
+        if newest.version() == told.version {
+            return Ok(told);
+        }
+    }
+    let message = format!(
+        "the manifests were written {MOST_ROUNDS} times, and each time the table had gone on meanwhile, so that they may be \
+         older than the table; write them again when there are fewer commits (`Table.write_manifests()`)"
+    );
+    Err(place(Error::new(Kind::Storage { retryable: true }, message)))
+}
+
+async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
+    let contents = contents(snapshot).await?;
     let files = contents.values().map(|lines| lines.len() as u64).sum();
     let mut told = Manifests { version: snapshot.version(), files, ..Manifests::default() };
     told.written.extend(contents.keys().cloned());
-    told.deleted = stale(snapshot.storage(), &told.written).await.map_err(place)?;
+    let storage = snapshot.storage();
+    told.written.iter().try_for_each(|path| check_length(storage, path))?;
+    told.deleted = stale(storage, &told.written).await?;
     if !dry_run {
-        let storage = snapshot.storage();
         let put = |(path, mut lines): (String, Vec<String>)| async move {
             lines.sort();
             let text: String = lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect();
             storage.put(&path, Bytes::from(text)).await
         };
-        stream::iter(contents).map(put).buffer_unordered(CONCURRENT_PUTS).try_collect::<()>().await.map_err(place)?;
+        stream::iter(contents).map(put).buffer_unordered(CONCURRENT_PUTS).try_collect::<()>().await?;
         for outcome in storage.delete_many(&told.deleted).await {
-            outcome.map_err(place)?;
+            outcome?;
         }
     }
     Ok(told)
+}
+
+/// Refuses what a store would refuse once some manifests are written.
+fn check_length(storage: &Storage, path: &str) -> Result<()> {
+    let longest = if storage.is_local() { path.split('/').map(str::len).max().unwrap_or_default() } else { 0 };
+    if longest > LONGEST_NAME || path.len() > LONGEST_PATH {
+        let message = "manifests cannot be written: the partition's values are too long for the names of folders, and engines \
+                       that read manifests find the values there; partition the table by shorter values";
+        return Err(Error::unsupported("symlink manifests", message).in_file(path));
+    }
+    Ok(())
+}
+
+/// A data file as a line: its absolute path.
+fn line_of(storage: &Storage, root: &str, path: &str) -> Result<String> {
+    let place = decode_path(path)?;
+    let line = match storage.below_root(&place) {
+        Some(below) => format!("{root}/{below}"),
+        // One that leads nowhere is an error, not a place elsewhere.
+        None => storage.place_of(&place).map(|_| place)?,
+    };
+    if line.chars().any(char::is_control) {
+        let message = "manifests cannot be written: a data file's path has a control character, which a line of a manifest \
+                       cannot hold";
+        return Err(Error::unsupported("symlink manifests", message));
+    }
+    Ok(line)
 }
 
 /// The lines of each manifest, by its path.
@@ -100,11 +157,7 @@ async fn contents(snapshot: &Snapshot) -> Result<BTreeMap<String, Vec<String>>> 
             let partition = shape.partition_columns.iter().map(|name| {
                 (name.as_str(), values.get(name).and_then(Option::as_deref).filter(|value| !value.is_empty()))
             });
-            let place = decode_path(path)?;
-            let line = match snapshot.storage().below_root(&place) {
-                Some(below) => format!("{root}/{below}"),
-                None => place,
-            };
+            let line = line_of(snapshot.storage(), &root, path).map_err(|e| e.in_file(path))?;
             contents.entry(format!("{FOLDER}/{}{FILE}", hive_folder(partition))).or_default().push(line);
         }
     }

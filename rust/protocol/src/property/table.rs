@@ -8,7 +8,11 @@ use super::properties::{
     isolation_level, page_version, positive, prefix_length,
 };
 use crate::error::{Error, Result};
+use crate::schema::mapping::ColumnMapping;
 use crate::schema::path;
+
+/// Whether manifests are written after each commit.
+const MANIFESTS: &str = "delta.compatibility.symlinkFormatManifest.enabled";
 
 /// Which values a property takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +158,26 @@ pub(crate) fn check_exclusive(properties: &BTreeMap<String, String>) -> Result<(
         return Err(Error::invalid(message));
     }
     Ok(())
+}
+
+/// Refuses properties under which manifests cannot be written although the table is to have them.
+pub(crate) fn check_manifests(properties: &BTreeMap<String, String>) -> Result<()> {
+    let properties = Properties::new(properties);
+    if !properties.is_true(MANIFESTS)? {
+        return Ok(());
+    }
+    let (other, why, instead) = if properties.is_true("delta.enableDeletionVectors")? {
+        let instead = "set it to false, and call `Table.purge()` if files have vectors already";
+        ("delta.enableDeletionVectors", "see rows that are deleted", instead)
+    } else if properties.column_mapping_mode()? != ColumnMapping::None {
+        ("delta.columnMapping.mode", "not find the columns by their names", "drop the feature `columnMapping`")
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!(
+        "`{MANIFESTS}` and `{other}` exclude each other: who reads files by manifests would {why}; {instead}, or do without \
+         manifests (`{MANIFESTS}` = false)"
+    )))
 }
 
 fn check_one(key: &str, value: &str) -> Result<()> {

@@ -125,8 +125,10 @@ impl Storage {
         results.into_iter().find(|result| result.as_ref().is_err_and(is_other)).unwrap_or(Ok(()))
     }
 
-    /// What a literal reference means, without touching it. For tests.
-    #[doc(hidden)]
+    /// What a literal reference means, without touching it.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Unsupported` if it leads nowhere.
     pub fn place_of(&self, reference: &str) -> Result<String> {
         Ok(match self.inner.location.resolve(reference)? {
             Target::Local(path) => path,

@@ -1,17 +1,24 @@
 //! What still holds rows that match a condition: files of the versions that can be read, and their change files.
 //!
 //! Files whose partition values or statistics rule it out are passed over; the others are read until a row matches,
-//! whether a deletion vector deletes it or not. A file that a vacuum took holds nothing; one that cannot be read, such as
-//! of columns that have other types by now, may hold anything.
+//! whether a deletion vector deletes it or not. A file that a vacuum took holds nothing. One may hold anything that cannot
+//! be read, that is not below the table and not there, or that is of a version in which the condition's columns are others
+//! than now: of another type, another column by the same name, partition columns then and not now or the other way round.
+//!
+//! Files that the oldest version which can be read has removed are looked at as well, as far as it still names them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use arrow_array::{Array, RecordBatch};
 use deltic_protocol::action::Cdc;
-use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted};
 use deltic_protocol::log::segment::{LogFile, readable_commits};
+use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::replay::canonical_path;
+use deltic_protocol::schema::DataType;
+use deltic_protocol::schema::widen::is_widening;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
@@ -52,7 +59,8 @@ pub struct Held {
     pub vacuum_bytes: u64,
     /// From when on such a vacuum takes all, in milliseconds since the epoch; none if nothing is to be taken.
     pub vacuum_from_ms: Option<i64>,
-    /// Those of all these files that cannot be read, so that nobody knows whether they do.
+    /// Those of all these files that cannot be read, or not as their versions have them, so that nobody knows whether they
+    /// do.
     pub files_unreadable: u64,
     /// Files that no vacuum of this table takes, for they are not below its folder.
     pub files_elsewhere: u64,
@@ -63,7 +71,7 @@ pub struct Held {
 enum Holds {
     None,
     Some,
-    /// It cannot be read.
+    /// It cannot be read, or not as its version has it.
     Unknown,
 }
 
@@ -72,8 +80,13 @@ enum Holds {
 struct Holder {
     task: FileTask,
     is_change: bool,
-    /// The versions that have it, from the first to the one that has it no longer, if there is one.
+    /// Whether the condition's columns were others in a version that has it.
+    is_unknown: bool,
+    /// The versions that have it, from the first to the one that has it no longer, if there is one; none of a file that the
+    /// oldest version has removed.
     spans: Vec<(u64, Option<u64>)>,
+    /// When that was, in milliseconds since the epoch.
+    removed_ms: Option<i64>,
 }
 
 /// Finds what holds rows, and remembers which files do, so that none is read twice.
@@ -97,7 +110,9 @@ impl Holders {
         let mut times: BTreeMap<u64, i64> = times.collect();
         let oldest = oldest(snapshot, &commits).await?;
         times.entry(oldest.version()).or_insert(i64::MIN);
-        let mut history = History { plan: &plan, files: HashMap::new() };
+        let judged =
+            plan.filter().iter().flat_map(|filter| filter.columns()).map(|column| column.path.clone()).collect();
+        let mut history = History { plan: &plan, judged, fits: true, files: HashMap::new() };
         history.read((&oldest, snapshot), &log, commits).await?;
         let mut holders = self.holding(storage, &plan, history.files).await?;
         holders.sort_by(|(one, _), (other, _)| one.task.path.cmp(&other.task.path));
@@ -115,9 +130,9 @@ impl Holders {
         let reader = Reader::new(storage.clone(), plan.spec().clone())?;
         let unknown = files.iter().filter(|(path, _)| !self.known.contains_key(path.as_str()));
         let look = |(path, holder): (&String, &Holder)| {
-            let (path, task, reader) = (path.clone(), holder.task.clone(), reader.clone());
+            let (path, holder, reader) = (path.clone(), holder.clone(), reader.clone());
             let storage = storage.clone();
-            in_parallel(async move { Ok((path, holds(&storage, reader, task).await?)) })
+            in_parallel(async move { Ok((path, holds(&storage, reader, holder).await?)) })
         };
         let looked: Vec<(String, Holds)> = all_of(unknown.map(look).collect::<Vec<_>>(), worker_count()).await?;
         self.known.extend(looked);
@@ -139,8 +154,17 @@ async fn oldest(newest: &Snapshot, commits: &[LogFile]) -> Result<Snapshot> {
 }
 
 /// Whether a file is there and holds a row that matches.
-async fn holds(storage: &Storage, reader: Reader, task: FileTask) -> Result<Holds> {
+async fn holds(storage: &Storage, reader: Reader, holder: Holder) -> Result<Holds> {
+    let mut task = holder.task;
     let place = decode_path(&task.path)?;
+    // Tombstones need not say how large a file is.
+    if holder.is_unknown || task.size == 0 {
+        match storage.head(&place).await {
+            Ok(_) if holder.is_unknown => return Ok(Holds::Unknown),
+            Ok(found) => task.size = found.size,
+            Err(error) => return gone(storage, &place, error),
+        }
+    }
     let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
     let mut rows = std::pin::pin!(read_first(reader, vec![task], 1, options));
     loop {
@@ -150,7 +174,7 @@ async fn holds(storage: &Storage, reader: Reader, task: FileTask) -> Result<Hold
             Ok(None) => return Ok(Holds::None),
             Err(error) => {
                 return match storage.head(&place).await {
-                    Err(e) if e.is_not_found() => Ok(Holds::None),
+                    Err(missing) if missing.is_not_found() => gone(storage, &place, missing),
                     Ok(_) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported { .. } | Kind::Invalid) => {
                         log::warn!(target: TARGET, "may hold rows that are to be forgotten, and cannot be read: {error}");
                         Ok(Holds::Unknown)
@@ -162,9 +186,56 @@ async fn holds(storage: &Storage, reader: Reader, task: FileTask) -> Result<Hold
     }
 }
 
+/// What a file holds that cannot be looked at: nothing if a vacuum took it. One elsewhere may be back later.
+fn gone(storage: &Storage, place: &str, error: Error) -> Result<Holds> {
+    match (error.is_not_found(), storage.below_root(place)) {
+        (true, Some(_)) => Ok(Holds::None),
+        (true, None) => Ok(Holds::Unknown),
+        (false, _) => Err(error),
+    }
+}
+
+/// What a column is in the files of a version: its physical path, its type, and whether it partitions the table.
+fn column_in(shape: &TableShape, path: &[String]) -> Result<Option<(Vec<String>, DataType, bool)>> {
+    let (mut level, mut physical) = (&*shape.schema, Vec::with_capacity(path.len()));
+    for (depth, name) in path.iter().enumerate() {
+        let Some(field) = level.fields.iter().find(|field| field.name.to_lowercase() == name.to_lowercase()) else {
+            return Ok(None);
+        };
+        physical.push(shape.mapping.physical_name(field)?.to_owned());
+        match &field.data_type {
+            DataType::Struct(inner) if depth + 1 < path.len() => level = inner,
+            found => {
+                let partitions = depth == 0 && shape.is_partition_column(&field.name);
+                return Ok(Some((physical, found.clone(), partitions)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a column of an older version can be judged as the one of now. What was not there yet is null.
+fn is_same(then: Option<(Vec<String>, DataType, bool)>, now: Option<(Vec<String>, DataType, bool)>) -> bool {
+    match (then, now) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some((path, then, partitions)), Some((now_path, now, now_partitions))) => {
+            let is_typed_alike = match (&then, &now) {
+                (DataType::Primitive(then), DataType::Primitive(now)) => then == now || is_widening(then, now),
+                _ => then == now,
+            };
+            path == now_path && partitions == now_partitions && is_typed_alike
+        }
+    }
+}
+
 /// The files of the versions that can be read, as far as they may hold the rows.
 struct History<'a> {
     plan: &'a ScanPlan,
+    /// Paths of the columns of the condition.
+    judged: Vec<Vec<String>>,
+    /// Whether they are in the version that was reached what they are in the newest.
+    fits: bool,
     files: HashMap<String, Holder>,
 }
 
@@ -182,10 +253,12 @@ impl History<'_> {
         }
         let members = vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
         let columns = AddColumns { members, stats, num_records: true, ..AddColumns::default() };
+        self.fits = self.fits_in(oldest.shape())?;
         let mut live = std::pin::pin!(oldest.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
             self.join(first, adds)?;
         }
+        self.removed(oldest).await?;
         let load = |file: LogFile| async move {
             let bytes = log.read(&file.file_name).await?;
             Ok::<_, Error>((file.name.version(), parse_file(&file, &bytes, Wanted::All)?))
@@ -197,8 +270,67 @@ impl History<'_> {
         Ok(())
     }
 
+    /// Whether the condition can be judged by what a version says of its columns.
+    fn fits_in(&self, shape: &TableShape) -> Result<bool> {
+        let newest = self.plan.snapshot().shape();
+        for path in &self.judged {
+            if !is_same(column_in(shape, path)?, column_in(newest, path)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Files that the oldest version has removed, and that may be there still.
+    async fn removed(&mut self, oldest: &Snapshot) -> Result<()> {
+        let sound = oldest.with_readable_sidecars().await?;
+        if let Some(open) = sound.checkpoint().await? {
+            let mut removes = std::pin::pin!(open.removes());
+            while let Some((_, rows)) = removes.try_next().await? {
+                self.remember(oldest.version(), rows)?;
+            }
+        }
+        for rows in &sound.tail().await?.tombstones {
+            self.remember(oldest.version(), rows.clone())?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, version: u64, rows: RecordBatch) -> Result<()> {
+        let removes = AddBatch::new(Origin::Checkpoint(version), rows)?;
+        let number = |name: &str, row: usize| {
+            removes.int64(name).filter(|numbers| numbers.is_valid(row)).map(|numbers| numbers.value(row))
+        };
+        let newest = self.plan.snapshot().shape();
+        for row in 0..removes.len() {
+            let path = removes.path().value(row).to_owned();
+            let size = number("size", row).and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
+            let partition_values = removes.partition_values_at(row)?;
+            let lacks_values = self.judged.iter().filter_map(|path| path.first()).any(|name| {
+                newest.is_partition_column(name)
+                    && newest.schema.field(name).is_none_or(|field| {
+                        newest.mapping.physical_name(field).map_or(true, |name| !partition_values.contains_key(name))
+                    })
+            });
+            let holder = Holder {
+                is_change: false,
+                is_unknown: lacks_values || !self.fits,
+                spans: Vec::new(),
+                removed_ms: number("deletionTimestamp", row),
+                task: FileTask { path: path.clone(), size, partition_values, ..FileTask::default() },
+            };
+            self.files.entry(canonical_path(&path).into_owned()).or_insert(holder);
+        }
+        Ok(())
+    }
+
     /// What a commit did; that to the files of the first version is known.
     fn follow(&mut self, (version, is_later): (u64, bool), actions: CommitActions) -> Result<()> {
+        if let Some(metadata) = &actions.metadata {
+            let mapping = Properties::of(metadata).column_mapping_mode()?;
+            let (schema, partition_columns) = (metadata.schema()?, metadata.partition_columns.clone());
+            self.fits = self.fits_in(&TableShape { schema, partition_columns, mapping })?;
+        }
         if is_later {
             let removes = AddBatch::new(actions.adds.origin, actions.remove_rows)?;
             for path in removes.path().iter().flatten() {
@@ -217,12 +349,16 @@ impl History<'_> {
     }
 
     fn join(&mut self, version: u64, adds: AddBatch) -> Result<()> {
-        let adds = self.plan.kept(adds)?;
+        // What the files of another shape say of themselves is said of other columns.
+        let adds = if self.fits { self.plan.kept(adds)? } else { adds };
         for row in 0..adds.len() {
             let path = canonical_path(adds.path().value(row)).into_owned();
             let task = FileTask { deletion_vector: None, ..task(&adds, row)? };
             let holder = self.files.entry(path);
-            let holder = holder.or_insert_with(|| Holder { task, is_change: false, spans: Vec::new() });
+            let (spans, removed_ms, is_unknown) = (Vec::new(), None, false);
+            let new = || Holder { task, is_change: false, is_unknown, spans, removed_ms };
+            let holder = holder.or_insert_with(new);
+            holder.is_unknown |= !self.fits;
             holder.spans.push((version, None));
         }
         Ok(())
@@ -234,7 +370,8 @@ impl History<'_> {
         let task =
             FileTask { path: change.path, size, partition_values: change.partition_values, ..FileTask::default() };
         let spans = vec![(version, Some(version.saturating_add(1)))];
-        self.files.entry(path).or_insert(Holder { task, is_change: true, spans });
+        let is_unknown = !self.fits;
+        self.files.entry(path).or_insert(Holder { task, is_change: true, is_unknown, spans, removed_ms: None });
     }
 }
 
@@ -244,7 +381,7 @@ async fn summary(
     (times, now_ms, retention_ms): (&BTreeMap<u64, i64>, i64, i64),
 ) -> Result<Held> {
     let (mut held, mut versions, mut below) = (Held::default(), BTreeSet::new(), Vec::new());
-    for (Holder { task, is_change, spans }, holds) in holders {
+    for (Holder { task, is_change, spans, removed_ms, .. }, holds) in holders {
         held.files_unreadable += u64::from(*holds == Holds::Unknown);
         let (files, bytes) = match is_change {
             true => (&mut held.change_files, &mut held.change_bytes),
@@ -261,7 +398,7 @@ async fn summary(
             None => held.files_elsewhere += 1,
             Some(path) => {
                 let freed = spans.last().and_then(|(first, end)| if *is_change { Some(*first) } else { *end });
-                let freed_ms = freed.map_or(now_ms, |version| times.get(&version).copied().unwrap_or(now_ms));
+                let freed_ms = freed.and_then(|version| times.get(&version).copied()).or(*removed_ms).unwrap_or(now_ms);
                 held.vacuum_from_ms = held.vacuum_from_ms.max(Some(freed_ms.saturating_add(retention_ms)));
                 below.push(FileMeta { path, size: task.size, modified_ms: i64::MIN });
             }

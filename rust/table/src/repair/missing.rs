@@ -1,0 +1,192 @@
+//! Files that the table names and the store does not have, or has another of; those that are gone leave the table.
+//!
+//! Invariant: a file counts as missing only where the store says that it is not there, below the table; one that is
+//! elsewhere may be back later. Proved by `tests/python/test_repair.py`.
+
+use std::collections::BTreeMap;
+
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use serde_json::json;
+
+use super::{RepairStep, Repaired};
+use crate::check::{FindingKind, identity};
+use crate::committers::Committer;
+use crate::error::{Error, Kind, Result};
+use crate::snapshot::Snapshot;
+use crate::storage::{Storage, decode_path};
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+
+/// The operation, as delta-rs calls it.
+const OPERATION: &str = "FSCK";
+
+/// Files asked for at once.
+const CONCURRENT_HEADS: usize = 64;
+
+/// Files that the table names and the store does not have.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    /// Data files that are not there.
+    data: Vec<String>,
+    /// Data files that have another size than the log says, and what is wrong.
+    changed: Vec<(String, String)>,
+    /// Files of deletion vectors that are not there or too short, what is wrong, and the data files that need them.
+    vectors: Vec<(String, String, Vec<String>)>,
+    /// Files that are not there and not below the table either, such as those of a clone's source.
+    elsewhere: Vec<String>,
+    /// Data files that leave the table.
+    pub(super) leaving: Vec<String>,
+}
+
+impl Missing {
+    pub(super) async fn find(snapshot: &Snapshot) -> Result<Self> {
+        let storage = snapshot.storage();
+        let mut missing = Self::default();
+        // What is needed of a file of deletion vectors, and by which data files.
+        let mut vectors: BTreeMap<String, (u64, Vec<String>)> = BTreeMap::new();
+        let mut live = std::pin::pin!(snapshot.live_files(&identity()).await?);
+        while let Some(adds) = live.try_next().await? {
+            let mut asked = Vec::with_capacity(adds.len());
+            for row in 0..adds.len() {
+                let path = adds.path().value(row).to_owned();
+                let size = adds.size().map(|sizes| sizes.value(row)).and_then(|size| u64::try_from(size).ok());
+                if let Some((vector, end)) = needed_vector(&adds, row).map_err(|e| e.in_file(&path))? {
+                    let (length, users) = vectors.entry(vector).or_default();
+                    *length = end.max(*length);
+                    users.push(path.clone());
+                }
+                asked.push((path, size));
+            }
+            let ask = |(path, size): (String, Option<u64>)| async move {
+                let found = size_of(storage, &decode_path(&path)?).await.map_err(|e| e.in_file(&path))?;
+                Ok::<_, Error>((path, size, found))
+            };
+            let mut answers = stream::iter(asked).map(ask).buffered(CONCURRENT_HEADS);
+            while let Some((path, size, found)) = answers.try_next().await? {
+                match (found, size) {
+                    (None, _) if storage.below_root(&decode_path(&path)?).is_none() => missing.elsewhere.push(path),
+                    (None, _) => missing.data.push(path),
+                    (Some(found), Some(size)) if found != size => {
+                        missing.changed.push((path, format!("it has {found} bytes, and the log says {size}")));
+                    }
+                    (Some(_), _) => {}
+                }
+            }
+        }
+        for (path, (length, users)) in vectors {
+            let wrong = match size_of(storage, &path).await.map_err(|e| e.in_file(&path))? {
+                None if storage.below_root(&path).is_none() => {
+                    missing.elsewhere.push(path);
+                    continue;
+                }
+                None => "is not there".to_owned(),
+                Some(found) if found < length => format!("has {found} bytes, and the log's vectors need {length}"),
+                Some(_) => continue,
+            };
+            missing.vectors.push((path, wrong, users));
+        }
+        missing.leaving.clone_from(&missing.data);
+        missing.leaving.extend(missing.vectors.iter().flat_map(|(_, _, users)| users.iter().cloned()));
+        missing.leaving.sort();
+        missing.leaving.dedup();
+        Ok(missing)
+    }
+
+    pub(super) fn tell(&self, done: &mut Repaired) {
+        if !self.data.is_empty() {
+            let message = format!(
+                "{} data files are not there. They leave the table, whose rows in them are lost; to keep them, restore the \
+                 files instead",
+                self.data.len()
+            );
+            done.push(FindingKind::DataFile, message, self.data.clone());
+        }
+        if !self.elsewhere.is_empty() {
+            let message = format!(
+                "{} files that the table names by absolute paths are not there. They may be elsewhere for now, as those of a \
+                 clone's source are whose place is not mounted, so nothing is done about them: is the place mounted? If they \
+                 are gone for good, delete their rows, or overwrite the table",
+                self.elsewhere.len()
+            );
+            done.steps.push(RepairStep::new(FindingKind::DataFile, message, self.elsewhere.clone(), false));
+        }
+        for (path, wrong) in &self.changed {
+            let message = format!(
+                "the data file is another than the one that was written: {wrong}. Nothing is done about it, for nobody knows \
+                 which of its rows are right; restore the file, or remove it from the table"
+            );
+            done.steps.push(RepairStep::new(FindingKind::DataFile, message, vec![path.clone()], false));
+        }
+        for (path, wrong, users) in &self.vectors {
+            let message = format!(
+                "the file of deletion vectors {wrong}, so that nobody knows which rows of {} data files are deleted. These \
+                 data files leave the table with all their rows, and stay where they are until a vacuum; to keep the rows, \
+                 restore the file instead",
+                users.len()
+            );
+            let paths = std::iter::once(path.clone()).chain(users.iter().cloned()).collect();
+            done.push(FindingKind::DeletionVector, message, paths);
+        }
+    }
+
+    /// Takes the files out of the table, by one commit.
+    pub(super) async fn leave(
+        &self,
+        storage: &Storage,
+        ids: &dyn Ids,
+        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+        done: &mut Repaired,
+    ) -> Result<()> {
+        let metrics = [("dry_run", json!("false")), ("files_removed", json!(self.leaving.len().to_string()))];
+        let options = TransactionOptions {
+            operation: OPERATION.to_owned(),
+            metrics: metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            ..TransactionOptions::default()
+        };
+        let known = Known { now_ms: Some(retry.now_ms()), ..Known::default() };
+        let mut transaction = Transaction::begin(storage, known, options, ids).await?;
+        match transaction.remove_paths(&self.leaving, retry.now_ms()).await {
+            Ok(_) => {}
+            // The table is append-only, or another writer has removed one.
+            Err(e) if matches!(e.kind(), Kind::Invalid) => {
+                let is_ours =
+                    |step: &&mut RepairStep| step.mends && (step.kind == "data_file" || step.kind == "deletion_vector");
+                for step in done.steps.iter_mut().filter(is_ours) {
+                    step.refuse(e.message());
+                }
+                transaction.abandon().await;
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        }
+        if let Ended::Committed(outcome) = Box::pin(transaction.commit(committer, retry)).await? {
+            done.committed = Some(outcome.committed.version);
+        }
+        Ok(())
+    }
+}
+
+/// The size of a file, none if it is not there.
+async fn size_of(storage: &Storage, path: &str) -> Result<Option<u64>> {
+    match storage.head(path).await {
+        Ok(meta) => Ok(Some(meta.size)),
+        Err(e) if e.is_not_found() => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The file that the deletion vector of a row is in, and up to which byte.
+fn needed_vector(adds: &AddBatch, row: usize) -> Result<Option<(String, u64)>> {
+    let Some(descriptor) = adds.deletion_vector(row)? else { return Ok(None) };
+    Ok(match deletion_vector::source(&descriptor)? {
+        Source::Inline(_) => None,
+        Source::File { path: DeletionVectorPath::Relative(path), offset, length } => {
+            Some((path, offset.saturating_add(length)))
+        }
+        Source::File { path: DeletionVectorPath::Absolute(uri), offset, length } => {
+            Some((decode_path(&uri)?, offset.saturating_add(length)))
+        }
+    })
+}
