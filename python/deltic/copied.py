@@ -139,9 +139,10 @@ class Copied:
 
         A shallow clone names the data files and deletion vectors of this table where they are, by absolute URIs. It is
         made in a moment, and lives as long as these files: a vacuum of this table deletes what only the clone needs,
-        one of the clone never touches this table. A deep clone has copies of them below its own folder; they are copied
-        many at once, piece by piece, before the commit. When that is stopped or fails the copies stay, and running it
-        again copies the others (PROTOCOL.md: "Add File and Remove File", "Deletion Vectors").
+        one of the clone never touches this table. The files of a version that is named are looked for first. A deep
+        clone has copies of them below its own folder; they are copied many at once, piece by piece, before the commit.
+        When that is stopped or fails the copies stay, and running it again copies the others (PROTOCOL.md: "Add File
+        and Remove File", "Deletion Vectors").
 
         The clone has an id of its own, and schema, partitioning, properties, protocol and clustering columns of this
         table; its rows keep their ids. Its history is its own: older versions, change files, other metadata domains and
@@ -167,9 +168,11 @@ class Copied:
         Raises `TableExistsError` when there is a table and the mode is `"error"`; `UnsupportedFeatureError` when deltic
         cannot write such a table, or readers of a shallow clone could not follow its paths: one in another bucket needs
         the storage option `allow_foreign_paths`, and a table in a bucket never names files of a local disk;
-        `InvalidInputError` for a target inside this table, for properties that it cannot have, and for a deep clone
-        where a file of another size or without a UUID in its name is in the place of a copy; `CommitConflictError` when
-        another writer changed the clone meanwhile.
+        `InvalidInputError` for a target inside this table, for properties that it cannot have, for a shallow clone of a
+        version whose files are gone, and for a deep clone where a file of another size or without a UUID in its name is
+        in the place of a copy; `CorruptTableError` for a deep clone of a file that is gone or of another size than the
+        log says, or whose copy would lie in the log; `CommitConflictError` when another writer changed the clone
+        meanwhile.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa

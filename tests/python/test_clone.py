@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from changed_rows import FEED, MAPPED, PROPERTIES, SCHEMA, VECTORS, Changed, key, label, same
-from log_files import Log, field, metadata, protocol, struct
+from changed_rows import FEED, IDS, MAPPED, PROPERTIES, SCHEMA, VECTORS, Changed, key, label, same
+from log_files import Log, add, field, metadata, protocol, struct
 
 import deltic
 from deltic.cli import main
@@ -214,6 +218,214 @@ def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, ta
 def test_no_clone_is_inside_of_a_table(table: deltic.Table, where: str) -> None:
     with pytest.raises(deltic.InvalidInputError, match="its own folder"):
         table.clone(Path(table.uri) / where)
+
+
+@pytest.mark.parametrize("link", ["target", "folder"])
+def test_no_clone_is_inside_of_a_table_by_a_symbolic_link(table: deltic.Table, target: str, link: str) -> None:
+    os.symlink(table.uri, target)
+    with pytest.raises(deltic.InvalidInputError, match="its own folder"):
+        table.clone(Path(target, "inside") if link == "folder" else target, shallow=False, mode="replace")
+    assert not Path(table.uri, "inside").exists()
+    inner = deltic.write(f"{table.uri}-2/inner", pa.table({"id": [1]}))
+    assert inner.version == 0
+    os.symlink(f"{table.uri}-2/inner", target + "2")
+    with pytest.raises(deltic.InvalidInputError, match="its own folder"):
+        deltic.Table(target + "2").clone(f"{table.uri}-2", shallow=False)
+
+
+def test_no_clone_is_inside_of_a_table_by_an_encoded_name(table: deltic.Table) -> None:
+    uri = "file://" + quote(table.uri) + "/x%2Ay"
+    with pytest.raises(deltic.InvalidInputError, match="its own folder"):
+        table.clone(uri, shallow=False)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_clone_back_has_no_file_by_two_names(table: deltic.Table, target: str, link: bool) -> None:
+    """The files that the table owns are named as they were: its log never adds and removes one of them at once."""
+    table.clone(target)
+    clone = deltic.Table(target)
+    deltic.write(clone, pa.table({"id": [9], "p": ["new"]}))
+    table.delete("id = 5")
+    back = table
+    if link:
+        os.symlink(table.uri, target + "-link")
+        back = deltic.Table(target + "-link")
+    commit = clone.clone(back, mode="replace")
+    added, removed = adds(table, commit.version), [a["remove"] for a in actions(table, commit.version) if "remove" in a]
+    own = [a for a in added if not a["path"].startswith("file:")]
+    assert (len(added), len(own), len(removed)) == (2, 1, 1)
+    assert "deletionVector" not in own[0]
+    assert removed[0]["path"] == own[0]["path"]
+    assert removed[0]["deletionVector"]["storageType"] == "u"
+    assert values(table) == [0, 1, 2, 4, 5, 9]
+    for path in [*Path(table.uri).rglob("*.parquet"), *Path(table.uri).glob("*.bin")]:
+        os.utime(path, (time.time() - 10**7,) * 2)
+    table.vacuum(0, force=True)
+    assert table.check(files=True).ok
+    assert values(table) == [0, 1, 2, 4, 5, 9]
+    assert clone.clone(back, mode="update").attempts == 0
+    # Deep, it has copies, and its vacuum leaves those.
+    clone.clone(back, shallow=False, mode="replace")
+    table.vacuum(0, force=True)
+    assert (values(table), table.check(files=True).ok) == ([0, 1, 2, 4, 5, 9], True)
+
+
+def test_a_clone_back_of_a_vector_of_another_name(table: deltic.Table, target: str) -> None:
+    table.clone(target)
+    (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
+    vector.rename(vector.with_name("mine.bin"))
+    log = Path(target, "_delta_log", f"{0:020}.json")
+    log.write_text(log.read_text().replace(vector.name, "mine.bin"))
+    for path in [*log.parent.glob("*.crc"), *log.parent.glob("*.checkpoint*")]:
+        path.unlink()
+    clone = deltic.Table(target)
+    assert values(clone) == [0, 1, 2, 4, 5]
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`mine.bin` is not named as the protocol names"):
+        clone.clone(table, mode="replace")
+    assert table.snapshot().version == 1
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_rows_get_the_ids_that_the_source_gave_them_since(table: deltic.Table, target: str, shallow: bool) -> None:
+    columns = ["id", "_metadata.row_id", "_metadata.row_commit_version"]
+
+    def rows(table: deltic.Table) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = table.scan(columns=columns).to_arrow().sort_by("id").to_pylist()
+        return found
+
+    table.clone(target, shallow=shallow)
+    clone = deltic.Table(target)
+    table.enable_row_tracking()
+    for mode in ("update", "replace"):
+        commit = table.clone(clone, shallow=shallow, mode=mode)  # type: ignore[arg-type]
+        assert commit.metrics["numCopiedFiles"] == commit.metrics["numRemovedFiles"] == 0
+        assert rows(clone) == rows(table)
+        assert None not in [row["_metadata.row_id"] for row in rows(clone)]
+    assert not any(a["dataChange"] for a in adds(clone, 1)), "their rows are those that were there"
+    assert (len(adds(clone, 1)), len(adds(clone, 2))) == (3, 0)
+    assert table.clone(clone, shallow=shallow, mode="update").attempts == 0
+    assert clone.check(files=True).ok
+    deltic.write(clone, pa.table({"id": [9], "p": ["new"]}))
+    ids = [row["_metadata.row_id"] for row in rows(clone)]
+    assert len(set(ids)) == len(ids) == 6
+    assert clone.check(files=True).ok
+
+
+@pytest.mark.parametrize("shallow", [True, False])
+def test_row_ids_of_the_clone_alone(table: deltic.Table, target: str, shallow: bool) -> None:
+    def ids() -> dict[int, int]:
+        rows = clone.scan(columns=["id", "_metadata.row_id"]).to_arrow()
+        given = dict(zip(rows["id"].to_pylist(), rows["_metadata.row_id"].to_pylist(), strict=True))
+        assert None not in given.values()
+        assert len(set(given.values())) == len(given)
+        return given
+
+    clone = deltic.Table(target)
+    table.clone(clone, shallow=shallow)
+    for _ in range(2):
+        table.clone(clone, shallow=shallow, mode="update", properties=IDS)
+    assert clone.snapshot().version == 1
+    before, named = ids(), clone.snapshot().metadata["configuration"]
+    deltic.write(table, pa.table({"id": [8], "p": ["a b"]}))
+    table.clone(clone, shallow=shallow, mode="update", properties=IDS)
+    after = ids()
+    assert after.keys() == before.keys() | {8}
+    assert before.items() <= after.items()
+    assert clone.snapshot().metadata["configuration"] == named
+    # The source gives ids of its own: they hold from then on.
+    table.enable_row_tracking()
+    table.clone(clone, shallow=shallow, mode="update", properties=IDS)
+    rows = table.scan(columns=["id", "_metadata.row_id"]).to_arrow().sort_by("id")
+    assert dict(zip(rows["id"].to_pylist(), rows["_metadata.row_id"].to_pylist(), strict=True)) == ids()
+    assert clone.check(files=True).ok
+
+
+def test_a_uuid_of_a_folder_names_no_file(tmp_path: Path, target: str) -> None:
+    path = f"d={uuid.uuid4()}/part-0.parquet"
+    for name in ("one", "two"):
+        Path(tmp_path, name, path).parent.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [{"one": 1, "two": 2}[name]]}), Path(tmp_path, name, path))
+        deltic.convert(tmp_path / name, partition_schema={"d": "string"})
+    # What a clone of the first one would have left that was stopped.
+    Path(target, path).parent.mkdir(parents=True)
+    shutil.copy(tmp_path / "one" / path, Path(target, path))
+    with pytest.raises(deltic.InvalidInputError, match="may be another"):
+        deltic.Table(tmp_path / "two").clone(target, shallow=False)
+    assert not deltic.Table(target).exists()
+
+
+PATHS = [
+    "_delta_log/x.json",
+    "./_delta_log/x.json",
+    "a/../_delta_log/x.json",
+    "%5Fdelta_log/x.json",
+    "_delta_log%2Fx.json",
+    "_delta_log//x.json",
+    "_DELTA_LOG/x.json",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_copy_is_written_into_a_log(tmp_path: Path, target: str, path: str) -> None:
+    log = Log.empty(tmp_path / "t", protocol(), metadata(struct(field("id", "long"))))
+    source = log.folder / "x.json"
+    source.write_text(json.dumps({"txn": {"appId": "theirs", "version": 1}}) + "\n")
+    log.append([add(path, source.stat().st_size)])
+    with pytest.raises(deltic.CorruptTableError, match="would lie in the log of the clone"):
+        log.table.clone(target, shallow=False)
+    assert not Path(target).exists()
+
+
+def test_no_copy_of_a_vector_is_written_into_a_log(table: deltic.Table, target: str) -> None:
+    (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
+    vector.rename(Path(table.uri, "_delta_log", vector.name))
+    log = Path(table.uri, "_delta_log", f"{1:020}.json")
+    changed = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in changed:
+        if "add" in action:
+            place = action["add"]["deletionVector"]
+            place["pathOrInlineDv"] = "_delta_log" + place["pathOrInlineDv"]
+    log.write_text("".join(json.dumps(action) + "\n" for action in changed))
+    for path in [*log.parent.glob("*.crc"), *log.parent.glob("*.checkpoint*")]:
+        path.unlink()
+    with pytest.raises(deltic.CorruptTableError, match="would lie in the log of the clone"):
+        deltic.Table(table.uri).clone(target, shallow=False)
+    assert not Path(target).exists()
+
+
+@pytest.mark.parametrize("change", [-20, 20])
+def test_a_file_of_another_size_is_not_copied(tmp_path: Path, target: str, change: int) -> None:
+    log = Log.empty(tmp_path / "t", protocol(), metadata(struct(field("id", "long"))))
+    action = log.file("part-0.parquet", pa.table({"id": [1]}))
+    size = action["add"]["size"]
+    action["add"]["size"] += change
+    log.append([action])
+    told = rf"the file has {size + change} bytes, and it has {size} .*part-0\.parquet"
+    with pytest.raises(deltic.CorruptTableError, match=told):
+        log.table.clone(target, shallow=False)
+    assert not deltic.Table(target).exists()
+    assert files(target) == {}
+
+
+def test_a_version_whose_files_are_gone_is_not_cloned(tmp_path: Path, target: str) -> None:
+    table = deltic.Table(tmp_path / "t")
+    deltic.write(table, pa.table({"id": [1, 2]}), properties=VECTORS)
+    time.sleep(0.01)
+    table.delete("id = 1")
+    for _ in range(12):
+        deltic.write(table, pa.table({"id": [3]}))
+    before = table.snapshot()
+    (vector,) = Path(table.uri).glob("*.bin")
+    deltic.write(table, pa.table({"id": [4]}), mode="overwrite")
+    table.vacuum(0, force=True)
+    assert not vector.exists()
+    with pytest.raises(deltic.InvalidInputError, match=r"14 of its files are not there any more, .* and 4 others"):
+        table.clone(target, version=before.version)
+    with pytest.raises(deltic.InvalidInputError, match="1 of its files are not there any more"):
+        table.clone(target, version=0)
+    assert not deltic.Table(target).exists()
+    table.clone(target, version=table.snapshot().version)
+    assert values(deltic.Table(target)) == [4]
 
 
 def test_a_clone_of_a_clone(table: deltic.Table, target: str) -> None:

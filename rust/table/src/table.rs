@@ -351,9 +351,10 @@ impl Table {
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     ) -> Result<Ended> {
         target.forget();
+        let names_version = !matches!(at, At::Newest);
         let source = self.snapshot(at).await?;
         let committer = for_table(&target.storage);
-        copies::clone(&source, (&target.storage, committer.as_ref()), options, (ids, retry)).await
+        copies::clone((&source, names_version), (&target.storage, committer.as_ref()), options, (ids, retry)).await
     }
 
     /// Mends what a check finds, or says what that would do.

@@ -148,7 +148,7 @@ async fn cloned(source: &Sample, target: &Sample, deep: bool, mode: CloneMode, w
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
     let committer = Overtaken { log: LogCommitter::new(target.storage.clone()), by: Mutex::new(by) };
     let options = CloneOptions { deep, mode, ..CloneOptions::default() };
-    clone(&source.open().await?, (&target.storage, &committer), options, (&World, &World)).await
+    clone((&source.open().await?, false), (&target.storage, &committer), options, (&World, &World)).await
 }
 
 #[tokio::test]

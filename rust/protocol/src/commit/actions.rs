@@ -4,7 +4,7 @@
 //! PROTOCOL.md: "Actions".
 
 use crate::action::lines::{Lines, file_action_of};
-use crate::action::{Action, DeletionVectorDescriptor};
+use crate::action::{Action, Add, DeletionVectorDescriptor};
 use crate::error::{Error, Result};
 use crate::log::increment::FileSizes;
 use crate::replay::canonical_path;
@@ -89,10 +89,24 @@ impl Actions {
     /// # Errors
     /// `Internal` if it cannot be printed, which the types rule out.
     pub fn push(&mut self, action: Action) -> Result<()> {
+        if let Action::Add(add) = &action {
+            self.sizes.add(add);
+        }
+        self.take(action)
+    }
+
+    /// One more file of those that are in the table already and stay, which changes in what the log says of it.
+    ///
+    /// # Errors
+    /// As [`Actions::push`].
+    pub fn push_again(&mut self, add: Add) -> Result<()> {
+        self.take(Action::Add(Add { data_change: false, ..add }))
+    }
+
+    fn take(&mut self, action: Action) -> Result<()> {
         let is_new = match &action {
             Action::Add(add) => {
                 self.changes_data |= add.data_change;
-                self.sizes.add(add);
                 self.added.insert(&add.path, add.deletion_vector.as_ref())
             }
             Action::Remove(remove) => {

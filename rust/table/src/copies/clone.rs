@@ -1,17 +1,19 @@
 //! CLONE: one commit after which a table elsewhere is what a version of this one is.
 //!
-//! A shallow clone names the files where they are, by absolute URIs, deletion vectors too. A deep one has copies of them
-//! under the same relative paths; files that this table has by absolute URIs itself get new names. Files are copied
-//! before the commit and stay if it fails, so that the next run finds them. Memory holds the actions that are committed.
+//! A shallow clone names the files where they are, by absolute URIs, deletion vectors too; those below its own root by
+//! relative paths, so that one file never has two names there. A deep one has copies of them under the same relative paths;
+//! files that this table has by absolute URIs itself get new names. Files are copied before the commit and stay if it
+//! fails, so that the next run finds them. Memory holds the actions that are committed.
 //!
 //! PROTOCOL.md: "Add File and Remove File" (path), "Deletion Vectors" (`p` and `u`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::{Action, Add, DeletionVectorDescriptor};
-use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::Actions;
-use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source, encode_path};
+use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source, encode_path, relative_path};
+use deltic_protocol::feature;
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::Fingerprints;
 use deltic_protocol::stats::text::whole_adds;
@@ -21,7 +23,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::copy::{Copying, copy_all};
-use super::files::LiveFiles;
+use super::files::{LiveFiles, NAMED, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
@@ -29,6 +31,7 @@ use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
+use crate::write::layout::log_path;
 
 /// What happens where there is a table already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -94,15 +97,17 @@ impl Counted {
 ///
 /// # Errors
 /// `TableExists` if there is one and the mode forbids it; `Invalid` if one of the two lies below the other, for properties that
-/// the clone cannot have, or where another file is in the place of a copy; `Unsupported` if the clone could not read files
-/// where they are, or deltic could not write the table; `Conflict` if another writer changed the clone meanwhile.
+/// the clone cannot have, where another file is in the place of a copy, or if files of a version that was asked for are gone;
+/// `Corrupt` for a file that is not of the size that the log says, or whose copy would lie in the log or elsewhere;
+/// `Unsupported` if the clone could not read files where they are, or deltic could not write the table; `Conflict` if another
+/// writer changed the clone meanwhile.
 pub async fn clone(
-    source: &Snapshot,
+    (source, names_version): (&Snapshot, bool),
     (target, committer): (&Storage, &dyn Committer),
     options: CloneOptions,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<Ended> {
-    check_apart(source.storage(), target)?;
+    check_apart(source.storage(), target).await?;
     if !options.deep {
         target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
     }
@@ -115,14 +120,20 @@ pub async fn clone(
         return Ok(Ended::Replayed(version));
     }
     if !options.properties.is_empty() {
-        transaction.alter(&Alteration::SetProperties(options.properties.clone()), ids)?;
+        transaction.set_properties_of_copy(&options.properties, ids)?;
     }
     let there = transaction.replaced().cloned();
-    let mut plan = Plan::new(source.storage(), target, &options);
+    let gives_ids = transaction.gives_row_ids()?;
+    let mut plan = Plan::new((source, target), options.deep, gives_ids);
+    if !options.deep {
+        plan.real_root = target.real_path("").await?;
+        plan.looks = names_version;
+    }
     if let Some(snapshot) = &there {
         plan.look_at(snapshot).await?;
     }
     plan.add_all(source, &mut done).await?;
+    plan.refuse_missing(source.version())?;
     if let Some(snapshot) = &there {
         plan.remove_others(snapshot, &mut done, retry.now_ms()).await?;
     }
@@ -140,7 +151,11 @@ fn told(source: &Snapshot, options: &CloneOptions) -> Result<TransactionOptions>
     let mut told = options.commit.clone();
     "CLONE".clone_into(&mut told.operation);
     told.commit_empty = true;
-    let root = source.storage().absolute_uri("")?;
+    let root = match source.storage().is_local() {
+        true => source.storage().absolute_uri("")?,
+        // Which may be one that no file of a clone could be named by.
+        false => source.storage().location().to_owned(),
+    };
     let parameters = [
         ("source", json!(format!("delta.`{}`", root.trim_end_matches('/')))),
         ("sourceVersion", json!(source.version())),
@@ -151,12 +166,8 @@ fn told(source: &Snapshot, options: &CloneOptions) -> Result<TransactionOptions>
 }
 
 /// A vacuum of one of the two would delete the files of the other, if that were below it.
-fn check_apart(source: &Storage, target: &Storage) -> Result<()> {
-    let below = |outer: &Storage, inner: &Storage| {
-        let (outer, inner) = (outer.location().trim_end_matches('/'), inner.location().trim_end_matches('/'));
-        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    if below(source, target) || below(target, source) {
+async fn check_apart(source: &Storage, target: &Storage) -> Result<()> {
+    if source.overlaps(target).await? {
         let message = format!(
             "a table cannot be cloned into its own folder, nor to one above or below it ({}): each would take the files of \
              the other for its own",
@@ -172,41 +183,70 @@ struct Plan<'a> {
     source: &'a Storage,
     target: &'a Storage,
     deep: bool,
+    /// Whether the source gives ids to rows, and the clone to those that come without.
+    numbers: [bool; 2],
     actions: Actions,
     /// All files that it will have.
     files: LiveFiles,
-    /// Those of the table that is there, as [`exact`] has them.
+    /// Those of the table that is there, as [`exact`] has them; those that have row ids; and those with their ids.
     there: Fingerprints,
+    there_with_ids: Fingerprints,
+    there_by_ids: Fingerprints,
     there_by_name: LiveFiles,
     copies: Vec<Copying>,
     /// Where copies go.
     taken: Fingerprints,
+    /// The root of the clone, where that is on a disk, with symbolic links followed.
+    real_root: Option<String>,
+    /// Folders elsewhere by their paths, and where they are below the root.
+    folders: HashMap<String, Option<String>>,
+    /// Whether files are looked for.
+    looks: bool,
+    asked: Fingerprints,
+    /// Files that are gone, and some of their names.
+    num_missing: usize,
+    missing: Vec<String>,
 }
 
 impl<'a> Plan<'a> {
-    fn new(source: &'a Storage, target: &'a Storage, options: &CloneOptions) -> Self {
+    fn new((source, target): (&'a Snapshot, &'a Storage), deep: bool, gives_ids: bool) -> Self {
         Self {
-            source,
+            source: source.storage(),
             target,
-            deep: options.deep,
+            deep,
+            numbers: [feature::supported(source.protocol()).contains("rowTracking"), gives_ids],
             actions: Actions::new(),
             files: LiveFiles::default(),
             there: Fingerprints::default(),
+            there_with_ids: Fingerprints::default(),
+            there_by_ids: Fingerprints::default(),
             there_by_name: LiveFiles::default(),
             copies: Vec::new(),
             taken: Fingerprints::default(),
+            real_root: None,
+            folders: HashMap::new(),
+            looks: false,
+            asked: Fingerprints::default(),
+            num_missing: 0,
+            missing: Vec::new(),
         }
     }
 
     /// Takes note of the files of the table that is there.
     async fn look_at(&mut self, there: &Snapshot) -> Result<()> {
-        let members = vec!["path", "deletionVector", "size", "modificationTime"];
+        let ids = ["baseRowId", "defaultRowCommitVersion"];
+        let members = [&["path", "deletionVector", "size", "modificationTime"], &ids[..]].concat();
         let columns = AddColumns { members, ..AddColumns::default() };
         let mut live = std::pin::pin!(there.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
             for row in 0..adds.len() {
                 let add = adds.add(row)?;
-                self.there.insert(&exact(&add));
+                let file = exact(&add);
+                self.there.insert(&file);
+                if add.base_row_id.is_some() {
+                    self.there_with_ids.insert(&file);
+                    self.there_by_ids.insert(&(file, row_ids(&add)));
+                }
                 self.there_by_name.insert(&add.path, add.deletion_vector.as_ref())?;
             }
         }
@@ -217,15 +257,21 @@ impl<'a> Plan<'a> {
     async fn add_all(&mut self, source: &Snapshot, done: &mut Counted) -> Result<()> {
         let mut live = std::pin::pin!(source.live_files(&AddColumns::all()).await?);
         while let Some(adds) = live.try_next().await? {
+            if self.looks {
+                self.look_for(&adds).await?;
+            }
             for add in whole_adds(&adds, 0..adds.len())? {
                 let add = add?;
                 let size = u64::try_from(add.size).unwrap_or_default();
                 done.source_num_of_files += 1;
                 done.source_table_size = done.source_table_size.saturating_add(size);
                 let path = add.path.clone();
-                let (add, copies) = self.moved(add).map_err(|e| e.in_file(path))?;
+                let (add, copies) = self.moved(add).await.map_err(|e| e.in_file(path))?;
                 self.files.insert(&add.path, add.deletion_vector.as_ref())?;
                 if self.there.contains(&exact(&add)) {
+                    if !self.has_its_ids(&add) {
+                        self.actions.push_again(add)?;
+                    }
                     continue;
                 }
                 if self.there_by_name.has(&add.path, add.deletion_vector.as_ref()) {
@@ -238,6 +284,50 @@ impl<'a> Plan<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the file that is there has the row ids that it is to have.
+    fn has_its_ids(&self, add: &Add) -> bool {
+        let [source_numbers, gives_ids] = self.numbers;
+        match add.base_row_id {
+            Some(_) => self.there_by_ids.contains(&(exact(add), row_ids(add))),
+            // Those of the clone's own, unless the source may have given them to another file.
+            None => !gives_ids || !source_numbers && self.there_with_ids.contains(&exact(add)),
+        }
+    }
+
+    /// Looks for files of the source, and notes those that are gone.
+    async fn look_for(&mut self, adds: &AddBatch) -> Result<()> {
+        let mut unseen = Vec::new();
+        for row in 0..adds.len() {
+            for path in stored_files(adds.path().value(row), adds.deletion_vector(row)?.as_ref())? {
+                if self.asked.insert(&path.as_str()) {
+                    unseen.push(path);
+                }
+            }
+        }
+        for path in missing(self.source, unseen).await? {
+            self.num_missing += 1;
+            if self.missing.len() < NAMED {
+                self.missing.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_missing(&self, version: u64) -> Result<()> {
+        let others = match self.num_missing - self.missing.len() {
+            _ if self.num_missing == 0 => return Ok(()),
+            0 => String::new(),
+            others => format!(" and {others} others"),
+        };
+        let message = format!(
+            "version {version} cannot be cloned: {} of its files are not there any more, such as {}{others}. A vacuum may have \
+             deleted them; nothing was written. Clone a later version",
+            self.num_missing,
+            self.missing.join(", ")
+        );
+        Err(Error::invalid(message).in_table(self.source.location()).at_version(version))
     }
 
     /// Removes the files of the table that is there, but for those that the clone has.
@@ -256,6 +346,11 @@ impl<'a> Plan<'a> {
     }
 
     fn copy(&mut self, copying: Copying) -> Result<()> {
+        let Some(to) = self.target.below_root(&copying.to).filter(|to| !is_in_log(to)) else {
+            let message = "the log names a file whose copy would lie in the log of the clone, or outside of the clone";
+            return Err(Error::corrupt(message).in_table(self.source.location()).in_file(copying.from));
+        };
+        let copying = Copying { to, ..copying };
         // Vectors of many files stand in one.
         if self.taken.insert(&(copying.from.as_str(), copying.to.as_str())) {
             if !self.taken.insert(&copying.to.as_str()) {
@@ -268,26 +363,30 @@ impl<'a> Plan<'a> {
     }
 
     /// A file as the clone names it, and what is to be copied for that.
-    fn moved(&self, mut add: Add) -> Result<(Add, Vec<Copying>)> {
+    async fn moved(&mut self, mut add: Add) -> Result<(Add, Vec<Copying>)> {
         let literal = decode_path(&add.path)?;
         let vector = add.deletion_vector.take();
         if !self.deep {
-            add.path = self.reachable(&literal)?;
-            add.deletion_vector = vector.map(|vector| self.absolute_vector(vector)).transpose()?;
+            add.path = match self.place_of(&literal).await? {
+                Named::Here(key) => relative_uri(&key),
+                Named::Elsewhere(uri) => uri,
+            };
+            if let Some(vector) = vector {
+                add.deletion_vector = Some(self.shallow_vector(vector).await?);
+            }
             return Ok((add, Vec::new()));
         }
-        let size = u64::try_from(add.size).ok();
+        let size = u64::try_from(add.size).map_err(|_| Error::corrupt("the log gives the file a negative size"))?;
         let mut copies = Vec::new();
         let to = match is_absolute(&add.path) {
             true => {
-                let uri = self.source.absolute_uri(&literal)?;
-                let name = literal.rsplit('/').next().unwrap_or(&literal);
-                add.path = format!("{}-{}", mark(&uri), uri.rsplit('/').next().unwrap_or(&uri));
-                format!("{}-{name}", mark(&uri))
+                let name = add.path.rsplit('/').next().unwrap_or(&add.path);
+                add.path = format!("{}-{name}", mark(&canonical_path(&add.path)));
+                decode_path(&add.path)?
             }
             false => literal.clone(),
         };
-        copies.push(Copying { from: literal, to, size });
+        copies.push(Copying { from: literal, to, size: Some(size) });
         if let Some(vector) = vector {
             let (vector, copying) = copied_vector(vector)?;
             add.deletion_vector = Some(vector);
@@ -296,22 +395,90 @@ impl<'a> Plan<'a> {
         Ok((add, copies))
     }
 
-    /// The absolute URI of a file of the source, which readers of the clone must be able to follow.
-    fn reachable(&self, literal: &str) -> Result<String> {
+    /// How a shallow clone names a file of the source, which its readers must be able to follow.
+    async fn place_of(&mut self, literal: &str) -> Result<Named> {
         let uri = self.source.absolute_uri(literal)?;
-        self.target.check_reachable(&decode_path(&uri)?)?;
-        Ok(uri)
+        let decoded = decode_path(&uri)?;
+        match self.below_target(&decoded).await? {
+            Some(key) if is_in_log(&key) => Err(Error::corrupt("the log names a file in the log of the clone")),
+            Some(key) => Ok(Named::Here(key)),
+            None => {
+                self.target.check_reachable(&decoded)?;
+                Ok(Named::Elsewhere(uri))
+            }
+        }
     }
 
-    fn absolute_vector(&self, vector: DeletionVectorDescriptor) -> Result<DeletionVectorDescriptor> {
+    /// Where a file is below the root of the clone, if it is, by symbolic links too: a table that has one file by two names
+    /// loses it when a vacuum deletes what one of them stood for.
+    async fn below_target(&mut self, literal: &str) -> Result<Option<String>> {
+        if let Some(below) = self.target.below_root(literal) {
+            return Ok(Some(below));
+        }
+        let (Some(root), Some(path)) = (&self.real_root, literal.strip_prefix("file:")) else { return Ok(None) };
+        let Some((folder, name)) = path.rsplit_once('/') else { return Ok(None) };
+        if !self.folders.contains_key(folder) {
+            let real = self.target.real_path(&format!("file:{folder}/")).await?;
+            let below = real.as_deref().and_then(|real| real.strip_prefix(root.trim_end_matches('/')));
+            let below = below.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+            self.folders.insert(folder.to_owned(), below.map(|below| below.trim_start_matches('/').to_owned()));
+        }
+        let below = self.folders.get(folder).and_then(Option::as_ref);
+        Ok(below.map(|below| if below.is_empty() { name.to_owned() } else { format!("{below}/{name}") }))
+    }
+
+    async fn shallow_vector(&mut self, vector: DeletionVectorDescriptor) -> Result<DeletionVectorDescriptor> {
         let literal = match deletion_vector::source(&vector)? {
             Source::Inline(_) => return Ok(vector),
             Source::File { path: DeletionVectorPath::Relative(relative), .. } => relative,
             Source::File { path: DeletionVectorPath::Absolute(uri), .. } => decode_path(&uri)?,
         };
-        let path_or_inline_dv = self.reachable(&literal)?;
-        Ok(DeletionVectorDescriptor { storage_type: "p".to_owned(), path_or_inline_dv, ..vector })
+        let (storage_type, path_or_inline_dv) = match self.place_of(&literal).await? {
+            Named::Elsewhere(uri) => ("p", uri),
+            Named::Here(key) => {
+                let (prefix, name) = key.rsplit_once('/').unwrap_or(("", &key));
+                let text = vector_id(name).map(|id| encode_path(prefix, id.as_bytes()));
+                match text.filter(|text| relative_path(text).is_ok_and(|path| path == key)) {
+                    Some(text) => ("u", text),
+                    None => return Err(misnamed(&key)),
+                }
+            }
+        };
+        Ok(DeletionVectorDescriptor { storage_type: storage_type.to_owned(), path_or_inline_dv, ..vector })
     }
+}
+
+/// How a shallow clone names a file.
+enum Named {
+    /// By its key below the root of the clone.
+    Here(String),
+    /// By an absolute URI.
+    Elsewhere(String),
+}
+
+/// A key below the root as a log has it, which nobody takes for an absolute URI.
+fn relative_uri(key: &str) -> String {
+    let path = log_path(key);
+    if is_absolute(&path) { path.replacen(':', "%3A", 1) } else { path }
+}
+
+/// Whether a key below a table's root is one of its log.
+fn is_in_log(key: &str) -> bool {
+    key.split('/').next().is_some_and(|first| first.eq_ignore_ascii_case("_delta_log"))
+}
+
+/// The id that the file of a deletion vector is named by.
+fn vector_id(name: &str) -> Option<Uuid> {
+    let id = name.strip_prefix("deletion_vector_")?.strip_suffix(".bin")?;
+    Uuid::parse_str(id).ok()
+}
+
+fn misnamed(path: &str) -> Error {
+    let message = format!(
+        "the deletion vector file `{path}` is not named as the protocol names those below a table, so it has no relative path; \
+         clone the table to another place, or the other way (shallow or deep)"
+    );
+    Error::unsupported("deletion vector file of another name", message)
 }
 
 /// A deletion vector as a deep clone has it, and its file.
@@ -323,14 +490,7 @@ fn copied_vector(vector: DeletionVectorDescriptor) -> Result<(DeletionVectorDesc
         Source::File { path: DeletionVectorPath::Absolute(uri), .. } => {
             let from = decode_path(&uri)?;
             let name = from.rsplit('/').next().unwrap_or(&from);
-            let id = name.strip_prefix("deletion_vector_").and_then(|name| name.strip_suffix(".bin"));
-            let Some(id) = id.and_then(|id| Uuid::parse_str(id).ok()) else {
-                let message = format!(
-                    "the deletion vector file `{name}` is not named as the protocol names those below a table, so it has \
-                     no relative path; clone the table shallow"
-                );
-                return Err(Error::unsupported("deletion vector file of another name", message));
-            };
+            let id = vector_id(name).ok_or_else(|| misnamed(name))?;
             let to = format!("deletion_vector_{id}.bin");
             let path_or_inline_dv = encode_path("", id.as_bytes());
             let vector = DeletionVectorDescriptor { storage_type: "u".to_owned(), path_or_inline_dv, ..vector };
@@ -339,7 +499,11 @@ fn copied_vector(vector: DeletionVectorDescriptor) -> Result<(DeletionVectorDesc
     }
 }
 
-/// A file as it is carried from one log to another.
+fn row_ids(add: &Add) -> (Option<i64>, Option<i64>) {
+    (add.base_row_id, add.default_row_commit_version)
+}
+
+/// A file as it is carried from one log to another, but for its row ids.
 fn exact(add: &Add) -> (String, Option<String>, i64, i64) {
     let vector = add.deletion_vector.as_ref().map(DeletionVectorDescriptor::unique_id);
     (canonical_path(&add.path).into_owned(), vector, add.size, add.modification_time)

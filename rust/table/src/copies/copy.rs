@@ -29,9 +29,13 @@ pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copy
 
 /// The bytes that were copied, if it was not there.
 async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Option<u64>> {
+    let found = async || match source.head(&file.from).await {
+        Ok(found) => Ok(found.size),
+        Err(e) => Err(gone(e, source, &file.from)),
+    };
     let size = match file.size {
         Some(size) => size,
-        None => source.head(&file.from).await.map_err(|e| gone(e, source, &file.from))?.size,
+        None => found().await?,
     };
     match target.head(&file.to).await {
         Ok(there) if there.size == size && has_uuid(&file.to) => return Ok(None),
@@ -41,6 +45,14 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
         }
         Err(e) if e.is_not_found() => {}
         Err(e) => return Err(e),
+    }
+    if let Some(size) = file.size {
+        // A smaller one would be copied in part, and stand in the clone as a whole one.
+        let found = found().await?;
+        if found != size {
+            let message = format!("the log says that the file has {size} bytes, and it has {found}");
+            return Err(Error::corrupt(message).in_table(source.location()).in_file(&file.from));
+        }
     }
     let copied = target.copy_from((source, &file.from), &file.to, size).await;
     copied.map_err(|e| gone(e, source, &file.from))?;
@@ -57,7 +69,7 @@ fn gone(error: Error, source: &Storage, path: &str) -> Error {
     Error::corrupt(message).in_table(source.location()).in_file(path)
 }
 
-/// Whether a path has a UUID in its text form.
+/// Whether the name of a file, without its folders, has a UUID in its text form.
 fn has_uuid(path: &str) -> bool {
     let is_uuid = |text: &[u8]| {
         text.iter().enumerate().all(|(at, byte)| match at {
@@ -65,5 +77,6 @@ fn has_uuid(path: &str) -> bool {
             _ => byte.is_ascii_hexdigit(),
         })
     };
-    path.as_bytes().windows(36).any(is_uuid)
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.as_bytes().windows(36).any(is_uuid)
 }

@@ -18,6 +18,9 @@ use crate::storage::{Storage, decode_path};
 /// Files that are looked for at once.
 const CONCURRENT_LOOKS: usize = 64;
 
+/// Missing files that an error names.
+pub(super) const NAMED: usize = 10;
+
 /// The live files of a version.
 #[derive(Default)]
 pub(super) struct LiveFiles {

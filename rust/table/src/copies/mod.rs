@@ -3,7 +3,8 @@
 //! Both make one commit of files that exist. Files are compared as logical files (`files`): a path with the id of its
 //! deletion vector. Nothing here commits but by a [`Transaction`](crate::transaction::builder::Transaction).
 //!
-//! Invariant: what the log names after it was seen to exist, or is left out and said to be missing.
+//! Invariant: what the log names after it was seen to exist, or is left out and said to be missing. Of the newest version of
+//! a table, and of files that are live in the table itself, that is taken for granted.
 //!
 //! Proved by `tests/rust/table/restore.rs`, `tests/python/test_restore.py` and `tests/interop/test_restore.py`.
 //!

@@ -16,7 +16,7 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::files::{LiveFiles, missing, stored_files};
+use super::files::{LiveFiles, NAMED, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
@@ -25,9 +25,6 @@ use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
-
-/// Missing files that an error names.
-const NAMED: usize = 10;
 
 /// To which version.
 #[derive(Debug, Clone, PartialEq, Eq)]

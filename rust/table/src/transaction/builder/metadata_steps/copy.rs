@@ -5,8 +5,10 @@
 //!
 //! PROTOCOL.md: "Change Metadata", "Row Tracking", "Clustered Table".
 
+use std::collections::BTreeMap;
+
 use deltic_protocol::action::DomainMetadata;
-use deltic_protocol::alter::copied;
+use deltic_protocol::alter::{Alteration, copied};
 use deltic_protocol::commit::{Actions, ROW_TRACKING_DOMAIN, ReadSet};
 use deltic_protocol::feature;
 use deltic_protocol::property::{IsolationLevel, Properties};
@@ -18,6 +20,10 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::state_of;
+
+/// How the columns are called that hold row ids where rows moved.
+const ROW_COLUMNS: [&str; 2] =
+    ["delta.rowTracking.materializedRowIdColumnName", "delta.rowTracking.materializedRowCommitVersionColumnName"];
 
 impl Transaction {
     /// Begins a transaction that makes a table, or the one that is there if `replaces`, what `source` is.
@@ -41,10 +47,48 @@ impl Transaction {
         let of_source = (source.protocol(), source.metadata());
         let (protocol, metadata) = copied(of_source, there, ids.unique()).map_err(|e| begun.placed(e))?;
         begun.set_table(metadata, protocol);
+        // All files come from the source, which gave them ids, or get some in this commit.
+        begun.every_file_has_ids();
         begun.txn_id = ids.unique();
         begun.now_ms = known.now_ms;
         begun.read_whole_table(ReadSet::WholeTable, IsolationLevel::Serializable);
         Ok(begun)
+    }
+
+    /// Gives a copy properties that the source has not. Columns for row ids that only these ask for are called as in the
+    /// table that is there.
+    ///
+    /// # Errors
+    /// As [`Transaction::alter`].
+    pub(crate) fn set_properties_of_copy(
+        &mut self,
+        properties: &BTreeMap<String, String>,
+        ids: &dyn Ids,
+    ) -> Result<()> {
+        let of_source: Vec<&str> = match &self.metadata {
+            Some(metadata) => ROW_COLUMNS.into_iter().filter(|key| metadata.configuration.contains_key(*key)).collect(),
+            None => Vec::new(),
+        };
+        self.alter(&Alteration::SetProperties(properties.clone()), ids)?;
+        let (Some(base), Some(metadata)) = (&self.base, &mut self.metadata) else { return Ok(()) };
+        for key in ROW_COLUMNS.into_iter().filter(|key| !of_source.contains(key)) {
+            if let (Some(name), Some(new)) =
+                (base.state.metadata.configuration.get(key), metadata.configuration.get_mut(key))
+            {
+                new.clone_from(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the commit gives row ids to files that come without.
+    ///
+    /// # Errors
+    /// `Corrupt` if a property cannot be read.
+    pub(crate) fn gives_row_ids(&self) -> Result<bool> {
+        let (protocol, metadata) = self.after()?;
+        let is_suspended = Properties::of(metadata).is_true("delta.rowTrackingSuspended")?;
+        Ok(feature::supported(protocol).contains("rowTracking") && !is_suspended)
     }
 
     /// The version that is replaced, if one is.
