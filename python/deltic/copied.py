@@ -139,9 +139,10 @@ class Copied:
 
         A shallow clone names the data files and deletion vectors of this table where they are, by absolute URIs. It is
         made in a moment, and lives as long as these files: a vacuum of this table deletes what only the clone needs,
-        one of the clone never touches this table. The files of a version that is named are looked for first. A deep clone has copies of them below its own folder; they are copied
-        many at once, piece by piece, before the commit. When that is stopped or fails the copies stay, and running it
-        again copies the others (PROTOCOL.md: "Add File and Remove File", "Deletion Vectors").
+        one of the clone never touches this table. The files of a version that is named are looked for first. A deep
+        clone has copies of them below its own folder; they are copied many at once, piece by piece, before the commit.
+        When that is stopped or fails the copies stay, and running it again copies the others (PROTOCOL.md: "Add File
+        and Remove File", "Deletion Vectors").
 
         The clone has an id of its own, and schema, partitioning, properties, protocol and clustering columns of this
         table; its rows keep their ids. Its history is its own: older versions, change files, other metadata domains and
