@@ -109,6 +109,12 @@ impl Repaired {
         ];
         let snapshot: &Snapshot = &sound.snapshot;
         let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
+        let is_miscounted = |step: &RepairStep| step.kind == FindingKind::Checksum.name() && !step.mends;
+        if self.steps.iter().any(is_miscounted) {
+            // A checkpoint would make good what the log may have lost, and the hint may be the last that knows of it.
+            let message = "the checksum of the version counts other files than the log, see there";
+            self.refuse_kinds(&CHECKPOINTS, Err(Error::invalid(message)))?;
+        }
         self.refuse_kinds(&ALL, feature::check_writable(protocol, metadata, &snapshot.shape().schema))?;
         if sound.is_disputed {
             self.refuse_kinds(&ALL, Err(Error::unsupported("repair", "accounts of the log disagree, see above")))?;
