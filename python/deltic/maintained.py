@@ -188,19 +188,23 @@ class Maintained:
         Nothing is written unless `dry_run` is False.
         Each step says in words what is wrong and what is done:
 
-        - A checkpoint that cannot be read, or is not what the commits before it say: a new one is written of what else
-          the log has, and the damaged one is deleted. Where nothing else leads to the newest version,
-          `CorruptTableError` says so.
+        - A checkpoint that cannot be read, or that the commits before it and a checksum prove wrong: a new one is
+          written of what else the log has, and the damaged one is deleted. Where nothing else leads to the newest
+          version, `CorruptTableError` says so. Where a checkpoint and the commits disagree and checksums do not prove
+          the checkpoint wrong, nothing is changed.
         - `_last_checkpoint` that is missing, cannot be read, or is not about the newest checkpoint: a checkpoint is
           written, which it names then.
-        - The checksum of the newest version, missing or wrong: all files are counted, and it is written anew.
+        - The checksum of the newest version, missing or wrong: all files are counted, and it is written anew. One that
+          counts other files than the log stays, unless a checkpoint of that version says what the log says: the log may
+          have lost some, so no checkpoint is written of it either.
         - Data files that are not there leave the table, by one commit with the operation `FSCK`. Their rows are lost.
           So do data files whose file of deletion vectors is not there, since nobody knows which of their rows count.
           Restoring the files is better, where they are anywhere. The change data feed of that version cannot be read.
 
-        A file with another size than the log says is told of, and nothing is done about it. Each live file costs a
-        request, 64 at once. A file counts as missing only where the store says so: any other answer, such as that it
-        may not be looked at, ends the repair with `StorageError` and nothing is removed.
+        A file with another size than the log says, or one by an absolute path outside the table that is not there, is
+        told of, and nothing is done about it; nor about anything where deltic cannot write to the table. Each live file
+        costs a request, 64 at once. A file counts as missing only where the store says so: any other answer, such as
+        that it may not be looked at, ends the repair with `StorageError` and nothing is removed.
 
         Arguments:
             dry_run: False does it. Running it again goes on from where a failure stopped it.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import subprocess
+import sys
+import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -151,19 +154,39 @@ def test_values_too_long_for_a_folder_are_refused_before_any_is_written(uri: str
     assert manifests(uri) == {}
 
 
-def test_writers_at_once_leave_the_newest(uri: str) -> None:
-    data = pa.table({"p": list(range(60)), "n": list(range(60))})
+SLOW_WRITER = """
+import sys, pyarrow as pa, deltic
+table = deltic.Table(sys.argv[1])
+table.snapshot()
+print("ready", flush=True)
+sys.stdin.readline()
+deltic.write(table, pa.table({"p": [0], "n": [-1]}))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs a signal that stops a process")
+def test_a_slow_writer_does_not_leave_older_ones(uri: str) -> None:
+    parts = 800
+    data = pa.table({"p": [*range(parts)] * 2, "n": range(2 * parts)})
     deltic.write(uri, data, partition_by=["p"], properties=ENABLED)
-
-    def append(n: int) -> None:
-        with warnings.catch_warnings():
-            # One that is overtaken time and again says so.
-            warnings.simplefilter("ignore")
-            deltic.write(uri, pa.table({"p": [n % 3], "n": [n]}))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(append, range(12)))
-    assert listed(uri) == live(Table(uri))
+    table = Table(uri)
+    for turn, wait in enumerate((0.02, 0.04, 0.06, 0.08, 0.12)):
+        version = table.snapshot().version
+        command = [sys.executable, "-c", SLOW_WRITER, uri]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as slow:
+            assert slow.stdin is not None
+            assert slow.stdout is not None
+            assert slow.stdout.readline() == "ready\n"
+            slow.stdin.write("go\n")
+            slow.stdin.flush()
+            while table.snapshot().version == version:
+                assert slow.poll() is None
+            time.sleep(wait)
+            slow.send_signal(signal.SIGSTOP)
+            table.delete(f"n >= {parts} AND p % 5 = {turn}")
+            slow.send_signal(signal.SIGCONT)
+            assert slow.wait() == 0
+        assert listed(uri) == live(table)
 
 
 def test_what_would_be_read_wrongly_is_refused(uri: str) -> None:

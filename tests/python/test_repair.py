@@ -273,6 +273,15 @@ def test_a_checksum_that_counts_other_files_stays(log: Log, fault: Callable[[Log
     assert_left_alone(log, "checksum", "One of them is wrong")
 
 
+def test_no_checkpoint_is_written_of_a_log_that_lost_files(log: Log) -> None:
+    wrong_checkpoint(log)
+    for version in range(10):
+        log.path(version).unlink()
+        log.path(version, "crc").unlink()
+    assert_left_alone(log, "last_checkpoint", "counts other files than the log")
+    assert_left_alone(log, "checksum", "One of them is wrong")
+
+
 def test_a_checksum_that_commits_and_a_checkpoint_gainsay_is_written_anew(log: Log) -> None:
     for version in range(14, 21):
         deltic.write(log.uri, pa.table({"v": [version]}))

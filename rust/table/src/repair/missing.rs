@@ -10,7 +10,7 @@ use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 
-use super::{RepairStep, Repaired};
+use super::steps::{RepairStep, Repaired};
 use crate::check::{FindingKind, identity};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};

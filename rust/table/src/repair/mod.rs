@@ -11,11 +11,10 @@
 
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
-use serde::Serialize;
 
 use crate::check::FindingKind;
 use crate::committers::Committer;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
@@ -24,33 +23,12 @@ use crate::transaction::builder::Ids;
 
 mod missing;
 mod sound;
+mod steps;
 
 use missing::Missing;
 use sound::Sound;
-
-/// One thing that is wrong, and what is done about it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RepairStep {
-    /// What it is about: `checkpoint`, `last_checkpoint`, `checksum`, `data_file` or `deletion_vector`.
-    pub kind: String,
-    /// What is wrong and what is done, for a person.
-    pub message: String,
-    /// The files, relative to the table or absolute.
-    pub paths: Vec<String>,
-    /// Whether it is mended, or would be.
-    pub mends: bool,
-}
-
-/// What a repair did, or would do.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Repaired {
-    /// The version that was looked at.
-    pub version: u64,
-    /// The version that files left, if one was committed.
-    pub committed: Option<u64>,
-    /// In the order in which they are taken; empty when all is well.
-    pub steps: Vec<RepairStep>,
-}
+use steps::{CHECKPOINTS, FILES};
+pub use steps::{RepairStep, Repaired};
 
 /// Mends the newest version of the table, or says what that would do.
 ///
@@ -70,7 +48,7 @@ pub async fn repair(
         sound.plan(&listing, &mut done).await?;
         let missing = Missing::find(&sound.snapshot).await?;
         missing.tell(&mut done);
-        done.refuse(&sound)?;
+        refuse(&mut done, &sound)?;
         if !dry_run {
             sound.mend(retry.now_ms(), &mut done).await?;
             if done.mends(&FILES) {
@@ -82,64 +60,31 @@ pub async fn repair(
     repaired.await.map_err(|e: Error| e.in_table(storage.location()))
 }
 
-/// Steps that take files out of the table.
-const FILES: [FindingKind; 2] = [FindingKind::DataFile, FindingKind::DeletionVector];
-
-/// Steps that write a checkpoint.
-const CHECKPOINTS: [FindingKind; 2] = [FindingKind::Checkpoint, FindingKind::LastCheckpoint];
-
-impl Repaired {
-    fn push(&mut self, kind: FindingKind, message: String, paths: Vec<String>) {
-        self.steps.push(RepairStep::new(kind, message, paths, true));
+/// What cannot be done is found out before anything is.
+fn refuse(done: &mut Repaired, sound: &Sound) -> Result<()> {
+    const ALL: [FindingKind; 5] = [
+        FindingKind::Checksum,
+        FindingKind::LastCheckpoint,
+        FindingKind::Checkpoint,
+        FindingKind::DataFile,
+        FindingKind::DeletionVector,
+    ];
+    let snapshot: &Snapshot = &sound.snapshot;
+    let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
+    let is_miscounted = |step: &RepairStep| step.kind == FindingKind::Checksum.name() && !step.mends;
+    if done.steps.iter().any(is_miscounted) {
+        // A checkpoint would make good what the log may have lost, and the hint may be the last that knows of it.
+        let message = "the checksum of the version counts other files than the log, see there";
+        done.refuse_kinds(&CHECKPOINTS, Err(Error::invalid(message)))?;
     }
-
-    /// Whether anything of these kinds is to be mended.
-    fn mends(&self, kinds: &[FindingKind]) -> bool {
-        self.steps.iter().any(|step| step.mends && kinds.iter().any(|kind| kind.name() == step.kind))
+    done.refuse_kinds(&ALL, feature::check_writable(protocol, metadata, &snapshot.shape().schema))?;
+    if sound.is_disputed {
+        done.refuse_kinds(&ALL, Err(Error::unsupported("repair", "accounts of the log disagree, see above")))?;
     }
-
-    /// What cannot be done is found out before anything is.
-    fn refuse(&mut self, sound: &Sound) -> Result<()> {
-        const ALL: [FindingKind; 5] = [
-            FindingKind::Checksum,
-            FindingKind::LastCheckpoint,
-            FindingKind::Checkpoint,
-            FindingKind::DataFile,
-            FindingKind::DeletionVector,
-        ];
-        let snapshot: &Snapshot = &sound.snapshot;
-        let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
-        self.refuse_kinds(&ALL, feature::check_writable(protocol, metadata, &snapshot.shape().schema))?;
-        if sound.is_disputed {
-            self.refuse_kinds(&ALL, Err(Error::unsupported("repair", "accounts of the log disagree, see above")))?;
-        }
-        self.refuse_kinds(&CHECKPOINTS, feature::check_checkpointable(protocol, metadata, snapshot.version()))?;
-        if Properties::of(metadata).append_only()? {
-            let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
-            self.refuse_kinds(&FILES, Err(Error::invalid(message)))?;
-        }
-        Ok(())
+    done.refuse_kinds(&CHECKPOINTS, feature::check_checkpointable(protocol, metadata, snapshot.version()))?;
+    if Properties::of(metadata).append_only()? {
+        let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
+        done.refuse_kinds(&FILES, Err(Error::invalid(message)))?;
     }
-
-    fn refuse_kinds(&mut self, kinds: &[FindingKind], verdict: Result<()>) -> Result<()> {
-        let why = match verdict {
-            Ok(()) => return Ok(()),
-            Err(e) if matches!(e.kind(), Kind::Unsupported { .. } | Kind::Invalid) => e,
-            Err(e) => return Err(e),
-        };
-        let is_meant = |step: &&mut RepairStep| step.mends && kinds.iter().any(|kind| kind.name() == step.kind);
-        self.steps.iter_mut().filter(is_meant).for_each(|step| step.refuse(why.message()));
-        Ok(())
-    }
-}
-
-impl RepairStep {
-    fn new(kind: FindingKind, message: String, paths: Vec<String>, mends: bool) -> Self {
-        Self { kind: kind.name().to_owned(), message, paths, mends }
-    }
-
-    fn refuse(&mut self, why: &str) {
-        self.mends = false;
-        self.message = format!("{}. That cannot be done: {why}", self.message);
-    }
+    Ok(())
 }

@@ -15,7 +15,7 @@ use deltic_protocol::log::name::{LAST_CHECKPOINT, LogName, checkpoint_name, chec
 use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment, checkpoints};
 use futures::stream::TryStreamExt;
 
-use super::{CHECKPOINTS, RepairStep, Repaired};
+use super::steps::{CHECKPOINTS, RepairStep, Repaired};
 use crate::after_commit::rebuild_checksum;
 use crate::check::{Finding, FindingKind, identity, log_findings, state_of};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
