@@ -18,6 +18,7 @@ __all__ = [
     "__version__",
     "begin",
     "clone",
+    "convert",
     "create",
     "delete_files",
     "drop_feature",
