@@ -330,10 +330,10 @@ def _restore(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         _json(result.to_dict())
-        return 0
-    for name, value in result.lines():
-        _line(f"{name:<15} {value}")
-    return 0
+    else:
+        for name, value in result.lines():
+            _line(f"{name:<15} {value}")
+    return int(result.refused)
 
 
 def _clone(arguments: argparse.Namespace) -> int:

@@ -104,8 +104,9 @@ class Copied:
             raise InvalidInputError("give the version to restore, or a timestamp")
         ms = epoch_ms(timestamp)
         only_plans = flag(dry_run, "dry_run")
+        ignores_missing = flag(ignore_missing_files, "ignore_missing_files")
         options = {
-            "ignore_missing_files": flag(ignore_missing_files, "ignore_missing_files"),
+            "ignore_missing_files": ignores_missing,
             "protocol_downgrade_allowed": flag(protocol_downgrade_allowed, "protocol_downgrade_allowed"),
             "dry_run": only_plans,
             "commit": _told(user_metadata, commit_info, app_id, app_version),
@@ -117,7 +118,7 @@ class Copied:
             json.dumps(options),
             whole(max_attempts, "max_attempts", 1),
         )
-        return RestoreResult.parse(told, only_plans)
+        return RestoreResult.parse(told, only_plans, ignores_missing)
 
     def clone(
         self,

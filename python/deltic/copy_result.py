@@ -19,7 +19,8 @@ class RestoreResult:
     `num_restored_files` came back, of `restored_files_size` bytes, and `num_removed_files` went, of
     `removed_files_size`; after it the table has `num_of_files_after_restore`, of `table_size_after_restore`. These are
     delta-spark's names. `missing`: paths of data files and files of deletion vectors that would have to come back, and
-    that the store does not have; their rows are in none of the numbers.
+    that the store does not have; their rows are in none of the numbers. `refused`: whether files are missing, and a
+    restore without `ignore_missing_files` would be refused for that; only of a dry run.
     """
 
     dry_run: bool
@@ -32,11 +33,13 @@ class RestoreResult:
     num_of_files_after_restore: int
     table_size_after_restore: int
     missing: list[str] = field(default_factory=list)
+    refused: bool = False
 
     @classmethod
-    def parse(cls, text: str, dry_run: bool) -> RestoreResult:
+    def parse(cls, text: str, dry_run: bool, ignores_missing: bool) -> RestoreResult:
         """Parse a result as the core describes it."""
-        return cls(dry_run=dry_run, **json.loads(text))
+        told = json.loads(text)
+        return cls(dry_run=dry_run, refused=bool(told["missing"]) and not ignores_missing, **told)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names, as JSON would have it."""
@@ -55,6 +58,8 @@ class RestoreResult:
             told.append(("committed", f"version {self.version}"))
         if self.missing:
             told.append(("missing", f"{len(self.missing):,} files, such as {self.missing[0]}"))
+        if self.refused:
+            told.append(("would be", "refused for these; the figures are those of leaving missing files out"))
         return [(name, printable(value)) for name, value in told]
 
     def __repr__(self) -> str:

@@ -77,7 +77,10 @@ class HeldRows:
         told.append(("vacuum takes", f"{self.vacuum_files:,} files, {size(self.vacuum_bytes)} now"))
         if self.vacuum_from is not None:
             told.append(
-                ("and all", f"from {self.vacuum_from:%Y-%m-%d %H:%M:%S} UTC on, or with retention=0, force=True")
+                (
+                    "and all",
+                    f"from {self.vacuum_from:%Y-%m-%d %H:%M:%S} UTC on, or at once with a retention of 0 and force",
+                )
             )
         if self.files_elsewhere:
             told.append(("but not", f"{self.files_elsewhere:,} files that are not below the table"))

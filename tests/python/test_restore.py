@@ -105,6 +105,10 @@ def test_missing_files_are_listed_before_anything_happens(uri: str) -> None:
     assert table.snapshot().version == before
     planned = table.restore(before - 1, dry_run=True)
     assert sorted(planned.missing) == sorted(paths[:12])
+    assert planned.refused
+    assert "would be: refused" in repr(planned)
+    assert not table.restore(before - 1, ignore_missing_files=True, dry_run=True).refused
+    assert main(["restore", uri, "--version", str(before - 1), "--dry-run"]) == 1
     assert (planned.num_restored_files, planned.num_of_files_after_restore) == (3, 3)
     result = table.restore(before - 1, ignore_missing_files=True)
     assert (result.num_restored_files, sorted(result.missing)) == (3, sorted(paths[:12]))

@@ -40,7 +40,7 @@ fn check_type(table: &DataType, file: &DataType, path: &str) -> Result<()> {
         }
         (table, file) if table == file => Ok(()),
         (table, file) => Err(Error::invalid(format!(
-            "the column `{path}` is a {file} here and a {table} in other files; write the files again with one type"
+            "the column `{path}` has the type {file} here and {table} in files before; write the files again with one type"
         ))),
     }
 }

@@ -61,11 +61,11 @@ impl Footers {
     /// `Invalid` for a file that is no Parquet, and for columns that no table has.
     pub(super) async fn read(&self, file: &FileMeta) -> Result<Footer> {
         let bytes = FileBytes::open(self.storage.clone(), file.path.clone(), file.size).await?;
-        let footer = bytes.footer().await.map_err(|e| {
-            Error::invalid(
+        let footer = bytes.footer().await.map_err(|e| match e.is_corrupt() {
+            true => Error::invalid(
                 "the file is no Parquet file, which all files that are not hidden must be; move it elsewhere",
-            )
-            .caused_by(e)
+            ),
+            false => e,
         })?;
         let (path, settings) = (file.path.clone(), Arc::clone(&self.settings));
         blocking(&file.path, move || {
