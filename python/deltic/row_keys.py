@@ -7,6 +7,7 @@ NaN; -0.0 and 0.0 differ; entries of maps count in their order. Proved by `tests
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,16 +15,19 @@ import pyarrow.compute as pc
 __all__ = ["flat_list", "row_keys"]
 
 _BYTES = pa.large_binary()
-_NULL = pa.scalar(b"N", _BYTES)
-_COLON = pa.scalar(b":", _BYTES)
-_NOTHING = pa.scalar(b"", _BYTES)
+
+
+@cache
+def _scalar(value: bytes | None) -> pa.Scalar:
+    """Made when it is needed: the first scalar imports pandas where it is installed."""
+    return pa.scalar(value, _BYTES)
 
 
 def row_keys(columns: Sequence[pa.Array], rows: int) -> pa.Array:
     """The strings of rows that have these columns."""
     if not columns:
         return pa.array([b""] * rows, _BYTES)
-    return pc.binary_join_element_wise(*map(_delimited, columns), _NOTHING)
+    return pc.binary_join_element_wise(*map(_delimited, columns), _scalar(b""))
 
 
 def flat_list(values: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -39,7 +43,7 @@ def flat_list(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 def _delimited(values: pa.Array) -> pa.Array:
     found = _bytes(values)
     lengths = pc.cast(pc.cast(pc.binary_length(found), pa.large_string()), _BYTES)
-    return pc.coalesce(pc.binary_join_element_wise(lengths, found, _COLON), _NULL)
+    return pc.coalesce(pc.binary_join_element_wise(lengths, found, _scalar(b":")), _scalar(b"N"))
 
 
 def _bytes(values: pa.Array) -> pa.Array:
@@ -56,7 +60,7 @@ def _bytes(values: pa.Array) -> pa.Array:
     if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         offsets, elements = flat_list(values)
         lists = pa.LargeListArray.from_arrays(offsets, _delimited(elements))
-        return _where_valid(values, pc.binary_join(lists, _NOTHING))
+        return _where_valid(values, pc.binary_join(lists, _scalar(b"")))
     return pc.cast(_castable(values), _BYTES)
 
 
@@ -75,4 +79,4 @@ def _castable(values: pa.Array) -> pa.Array:
 
 
 def _where_valid(values: pa.Array, found: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_valid(values), found, pa.scalar(None, _BYTES))
+    return pc.if_else(pc.is_valid(values), found, _scalar(None))

@@ -285,4 +285,4 @@ def test_copying_and_looking_do_not_trip_over_the_hints(table: deltic.Table) -> 
     assert copy.copy(table) == table
     assert copy.deepcopy(table) == table
     assert not hasattr(table, "__arrow_c_stream__")
-    assert getattr(table, "repair", None) is None
+    assert getattr(table, "upsert", None) is None
