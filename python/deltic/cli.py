@@ -198,7 +198,8 @@ def _diff(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 _json(row)
             else:
-                _line(f"{_SIGNS[row.pop('_change_type')]} {row}")
+                sign = _SIGNS[row.pop("_change_type")]
+                _line(f"{sign} " + ", ".join(f"{name}={value}" for name, value in row.items()))
     return 0
 
 
@@ -367,6 +368,13 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _column_type(text: str) -> tuple[str, str]:
+    name, separator, type = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"write {text}=TYPE, such as {text}=string or {text}=date")
+    return name, type
+
+
 _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 
 
@@ -467,7 +475,7 @@ def _parser() -> argparse.ArgumentParser:
     converting.add_argument(
         "--partition",
         metavar="COLUMN=TYPE",
-        type=_setting,
+        type=_column_type,
         action="append",
         default=[],
         help="a column of folders such as day=2013-01-01, and its type, such as day=date; once for each, in order",

@@ -384,5 +384,8 @@ def test_from_the_shell(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", uri, "--partition", "day=date", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["version"], told["files"], told["rows"]) == (0, 1, 2)
+    with pytest.raises(SystemExit):
+        main(["convert", uri, "--partition", "day"])
+    assert "write day=TYPE, such as day=string" in capsys.readouterr().err
     assert main(["convert", uri]) == 1
     assert "there is a table already" in capsys.readouterr().err

@@ -400,7 +400,7 @@ def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "files added" in capsys.readouterr().out
     assert main(["diff", uri, "0", "1", "--rows"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[-2:] == ["- {'v': 1}", "+ {'v': 3}"]
+    assert printed[-2:] == ["- v=1", "+ v=3"]
     assert main(["diff", uri, "0", "--rows", "--json"]) == 0
     summary, *rows = map(json.loads, capsys.readouterr().out.splitlines())
     assert (summary["files_added"], summary["rows"]["insert"]) == (1, 1)
