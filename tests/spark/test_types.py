@@ -85,7 +85,7 @@ def test_a_user_defined_type_is_refused(spark: SparkSession, uri: str) -> None:
 
 def test_spark_data_that_became_arrow_is_refused_where_it_shows(spark: SparkSession, uri: str) -> None:
     frame = made(spark, f"named_struct('g', ST_GeomFromWKB({WKB}))")
-    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`c\.g` is a geometry of Spark.*ST_AsBinary"):
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`c\.g` is a geometry in the Arrow form.*ST_AsBinary"):
         deltic.write(uri, frame.toArrow())
     with pytest.raises(deltic.InvalidInputError, match=r"Spark DataFrame: write it with deltic\.spark\.write"):
         deltic.write(uri, spark.range(3))
