@@ -48,7 +48,7 @@ def mapped(number: int) -> pa.Table:
             "c d": f"text {n}",
             "ünï`🐎": n % 365,
             "x,;{}()=": n / 3,
-            "s": {"p.q": n * 2, "r s": {".": f"deep {n}"} if n % 5 else None},
+            "s": {"p.q": n * 2, "r s": {".": f"deep {n}"} if n % 7 else None},
             "list": [{"k v": n}, None],
             "map": [("k", {"v": n})],
             "part 1": PARTS[n % 5],
