@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -278,6 +279,48 @@ def test_files_that_the_oldest_version_removed_are_looked_at(uri: str) -> None:
     told = repr(table.purge("e = 'gone'"))
     assert "no version that can be read" in told
     assert "which a full vacuum takes" in told
+
+
+def test_files_that_were_removed_by_another_partitioning_may_hold_rows(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": ["x", "y"], "n": [1, 2]}), partition_by="p")
+    deltic.write(uri, pa.table({"p": ["z"], "n": [3]}), mode="overwrite", schema_mode="overwrite", partition_by=[])
+    table = Table(uri)
+    table.checkpoint()
+    for version in range(2):
+        Path(uri, "_delta_log", f"{version:020}.json").unlink()
+    held = held_by(table, "p = 'x'")
+    assert held.files_unreadable == held.files == 2
+
+
+def test_a_file_that_is_added_again_is_held_until_it_is_removed(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}))
+    table = Table(uri)
+    table.enable_row_tracking()
+    deltic.write(uri, pa.table({"n": [3]}))
+    newest = table.snapshot().version
+    held = held_by(table, "n = 1")
+    assert held.versions == list(range(newest + 1))
+
+
+def test_a_vacuum_goes_by_the_times_of_the_commits(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableInCommitTimestamps": "true"})
+    deltic.write(uri, pa.table({"n": [3]}), mode="overwrite")
+    for path in Path(uri, "_delta_log").glob("*.json"):
+        os.utime(path, (10**9, 10**9))
+    held = held_by(Table(uri), "n = 1")
+    assert (held.files, held.vacuum_files) == (1, 0)
+    assert held.vacuum_from is not None
+    assert held.vacuum_from > datetime.now(timezone.utc) + timedelta(days=6)
+
+
+def test_dropping_vectors_leaves_files_without_them_alone(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1], "gone": [1]}), properties={**MAPPED, **VECTORS})
+    deltic.write(uri, pa.table({"n": [2], "gone": [2]}))
+    table = Table(uri)
+    table.drop_columns("gone")
+    before = set(table.files().read_all()["path"].to_pylist())
+    table.drop_feature("deletionVectors")
+    assert set(table.files().read_all()["path"].to_pylist()) == before
 
 
 def test_files_of_a_clone_whose_source_is_not_there_may_hold_rows(tmp_path: Path) -> None:

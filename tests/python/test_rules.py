@@ -232,3 +232,20 @@ def test_replace_where_judges_what_is_computed_from_the_partition_values_that_ar
     for where in ("NOT known", "length IS NULL", "p IS NULL"):
         deltic.write(table, rows, mode="overwrite", replace_where=where)
         assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.parametrize("how", ["write", "update", "merge"])
+def test_a_zero_that_partitions_has_no_sign_to_what_is_computed_of_it(uri: str, how: str) -> None:
+    computed = pa.field("text", pa.string(), metadata={"delta.generationExpression": "CAST(p AS STRING)"})
+    deltic.create(uri, pa.schema([("id", pa.int64()), ("p", pa.float64()), computed]), partition_by=["p"])
+    table = deltic.Table(uri)
+    if how == "write":
+        deltic.write(uri, pa.table({"id": [1], "p": [-0.0]}))
+    elif how == "update":
+        deltic.write(uri, pa.table({"id": [1], "p": [1.0]}))
+        table.update({"p": "-0.0D"})
+    else:
+        merge = table.merge(pa.table({"id": [1], "p": [-0.0]}), "source.id = target.id")
+        merge.when_not_matched_insert({"id": "source.id", "p": "source.p"}).execute()
+    # As a string, for -0.0 equals 0.0.
+    assert [(str(row["p"]), row["text"]) for row in table.scan().to_arrow().to_pylist()] == [("0.0", "0.0")]

@@ -33,7 +33,7 @@ PAGES: list[set[str]] = [
 ]
 TABLE: list[set[str]] = [
     {"error"},
-    {"footer", "events", "envelope", "once", "variant_extent"},
+    {"footer", "events", "envelope", "once", "variant_extent", "vector_file"},
     {"log", "checkpoint", "shredded"},
     {"file_index"},
     {"snapshot"},

@@ -23,6 +23,7 @@ use crate::constraint::{Rules, Source};
 use crate::error::{Error, Result};
 use crate::expression::resolve::resolve;
 use crate::expression::{Assignment, BoundExpression, Context, Expression, Name, parse_value};
+use crate::scalar::partition::normalise;
 use crate::schema::arrow::{cast_strictly, to_arrow_type};
 use crate::schema::identity::is_identity;
 use crate::schema::path;
@@ -55,7 +56,7 @@ pub struct RowUpdate {
     assigned: Vec<Assigned>,
     /// Columns that the table computes, and that are not assigned.
     generated: Vec<usize>,
-    /// Columns in which an empty string is NULL, as those are that partition a table.
+    /// Columns that partition the table, whose values are stored as strings.
     partitions: Vec<usize>,
     rules: Arc<Rules>,
     /// The time in microseconds since the epoch.
@@ -195,7 +196,7 @@ impl RowUpdate {
         for assigned in &self.assigned {
             let values = assigned.value.values(on, self.now, number)?;
             let Some((first, inside)) = assigned.at.split_first() else { continue };
-            let values = if self.partitions.contains(first) { filled_or_null(values)? } else { values };
+            let values = if self.partitions.contains(first) { normalise(&values)? } else { values };
             if let Some(row) = first_null(&values).filter(|_| !assigned.nullable) {
                 let message =
                     format!("row {}: the column {} is not nullable, and would be NULL", number(row), assigned.name);
@@ -251,16 +252,6 @@ fn default_of(rules: &Rules, at: &[usize], field: &StructField) -> Result<ArrayR
         ([_], Some(Source::Generated)) => Err(Error::invalid("the table computes the column; leave it out")),
         _ => Ok(new_null_array(&to_arrow_type(&field.data_type), 1)),
     }
-}
-
-/// Values of a partition column: empty strings and empty binary are NULL there.
-fn filled_or_null(values: ArrayRef) -> Result<ArrayRef> {
-    let is_empty = match (values.as_string_opt::<i32>(), values.as_binary_opt::<i32>()) {
-        (Some(strings), _) => BooleanArray::from_unary(strings, str::is_empty),
-        (None, Some(bytes)) => BooleanArray::from_unary(bytes, <[u8]>::is_empty),
-        (None, None) => return Ok(values),
-    };
-    Ok(nullif(&values, &is_empty)?)
 }
 
 pub(crate) fn missing() -> Error {

@@ -1,12 +1,9 @@
 //! A folder of Parquet files becomes a table.
 
-use std::collections::BTreeMap;
-
 use deltic_entry::entry;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
 use deltic_table::convert::{ConvertOptions, Converted};
 use pyo3::prelude::*;
-use serde::Deserialize;
 use serde_json::json;
 
 use crate::arrow::{ArrowSchema, schema_from_py};
@@ -25,31 +22,13 @@ pub(crate) fn convert(
     options_json: &str,
     dry_run: bool,
 ) -> Result<(String, ArrowSchema)> {
-    let given: Options = parse_options(options_json)?;
-    let options = ConvertOptions {
-        partition_schema: from_arrow_schema(&schema_from_py(partition_schema)?)?,
-        collect_statistics: given.collect_statistics,
-        properties: given.properties,
-        name: given.name,
-        description: given.description,
-        dry_run,
-    };
+    let mut options: ConvertOptions = parse_options(options_json)?;
+    options.partition_schema = from_arrow_schema(&schema_from_py(partition_schema)?)?;
+    options.dry_run = dry_run;
     let clock = Clock::default();
     let version = |converted: &Converted| converted.outcome.as_ref().map(|outcome| outcome.committed.version);
     let converted = run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?;
     let told = json!({"version": version(&converted), "files": converted.files, "rows": converted.rows,
         "bytes": converted.bytes});
     Ok((told.to_string(), ArrowSchema::new(to_arrow_schema(&converted.schema))))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Options {
-    collect_statistics: bool,
-    #[serde(default)]
-    properties: BTreeMap<String, String>,
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default)]
-    description: Option<String>,
 }

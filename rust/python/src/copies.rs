@@ -25,8 +25,11 @@ pub(crate) fn restore(
 ) -> Result<String> {
     let options: RestoreOptions = parse_options(options_json)?;
     let to = match (version, time) {
-        (_, Some((ms, text))) => RestoreTo::Time(ms, text),
-        (version, None) => RestoreTo::Version(version.unwrap_or_default()),
+        (None, Some((ms, text))) => RestoreTo::Time(ms, text),
+        (Some(version), None) => RestoreTo::Version(version),
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(Error::invalid("give the version to restore, or a timestamp, and not both").into());
+        }
     };
     let clock = Clock::with_attempts(max_attempts);
     let restored = table.0.restore((&to, options), (&clock, &clock));
@@ -46,9 +49,12 @@ pub(crate) fn clone(
 ) -> Result<String> {
     let options: CloneOptions = parse_options(options_json)?;
     let at = match (version, time_ms) {
-        (_, Some(time)) => At::Time(time),
+        (None, Some(time)) => At::Time(time),
         (Some(version), None) => At::Version(version),
         (None, None) => At::Newest,
+        (Some(_), Some(_)) => {
+            return Err(Error::invalid("give the version to clone, or a timestamp, and not both").into());
+        }
     };
     let clock = Clock::with_attempts(max_attempts);
     let (source, target) = (tables.0.0.clone(), tables.1.0.clone());

@@ -10,7 +10,8 @@
 use crate::checkpoint_writer::checkpoint;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
-use crate::maintenance::{OptimizeOptions, reorganize};
+use crate::events::TARGET;
+use crate::maintenance::{ReorgOptions, reorganize};
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
@@ -19,7 +20,7 @@ use crate::write::writer::Clock;
 /// Checkpoints that stand between readers and what is before: delta-spark passes over as many that it cannot read, less one.
 const BARRIERS: usize = 3;
 
-/// Drops a feature from the table at `storage`; the commit that did.
+/// Drops a feature from the table at `storage`; the commit that did. That a checkpoint after it fails is logged only.
 ///
 /// # Errors
 /// `Invalid` if the table has not the feature, it cannot be dropped or something is left of it, saying what to do;
@@ -45,7 +46,7 @@ pub async fn drop_feature(
     }
     if name == "deletionVectors" {
         // Nobody makes new ones now.
-        let how = OptimizeOptions::default();
+        let how = ReorgOptions::default();
         reorganize((storage, None), &how, (ids, clock), (options(), committer, retry)).await?;
     }
     for _ in 0..BARRIERS {
@@ -60,7 +61,7 @@ pub async fn drop_feature(
     let outcome = committed(transaction.commit(committer, retry).await?)?;
     // Readers that judge by all protocols on their way need not pass the commit that dropped it.
     if let Err(error) = checkpoint(storage, retry.now_ms()).await {
-        log::warn!("the feature was dropped, and the checkpoint after it failed: {error}");
+        log::warn!(target: TARGET, "the feature was dropped, and the checkpoint after it failed: {error}");
     }
     Ok(outcome)
 }

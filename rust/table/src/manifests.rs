@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use deltic_protocol::commit::Conflict;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
@@ -33,9 +34,9 @@ const CONCURRENT_PUTS: usize = 16;
 /// Times that they are written because the table went on meanwhile, at most.
 const MOST_ROUNDS: usize = 5;
 
-/// Bytes of a folder's name in a file system, and of a path in an object store, at most.
+/// Bytes of a folder's name in a file system, and of a key in an object store, at most.
 const LONGEST_NAME: usize = 255;
-const LONGEST_PATH: usize = 1024;
+const LONGEST_KEY: usize = 1024;
 
 /// What was written, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -56,7 +57,7 @@ pub struct Manifests {
 ///
 /// # Errors
 /// `Unsupported` if the table's files have deletion vectors, which who reads manifests does not see, or columns by other
-/// names than the table, or names that no manifest can have; `Storage` if the table goes on faster than they are written;
+/// names than the table, or names that no manifest can have; `Conflict` if the table goes on faster than they are written;
 /// those of reading the log and of the store.
 pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
     let place = |e: Error| e.in_table(snapshot.storage().location());
@@ -66,7 +67,7 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
         if dry_run {
             return Ok(told);
         }
-        newest = newest.refresh().await?;
+        newest = newest.refresh().await.map_err(place)?;
         if newest.version() == told.version {
             return Ok(told);
         }
@@ -75,7 +76,7 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
         "the manifests were written {MOST_ROUNDS} times, and each time the table had gone on meanwhile, so that they may be \
          older than the table; write them again when there are fewer commits (`Table.write_manifests()`)"
     );
-    Err(place(Error::new(Kind::Storage { retryable: true }, message)))
+    Err(place(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
 }
 
 async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
@@ -102,8 +103,12 @@ async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
 
 /// Refuses what a store would refuse once some manifests are written.
 fn check_length(storage: &Storage, path: &str) -> Result<()> {
-    let longest = if storage.is_local() { path.split('/').map(str::len).max().unwrap_or_default() } else { 0 };
-    if longest > LONGEST_NAME || path.len() > LONGEST_PATH {
+    let is_too_long = match storage.is_local() {
+        true => path.split('/').any(|name| name.len() > LONGEST_NAME),
+        // The key is what follows the bucket.
+        false => storage.location().splitn(4, '/').nth(3).map_or(0, str::len) + 1 + path.len() > LONGEST_KEY,
+    };
+    if is_too_long {
         let message = "manifests cannot be written: the partition's values are too long for the names of folders, and engines \
                        that read manifests find the values there; partition the table by shorter values";
         return Err(Error::unsupported("symlink manifests", message).in_file(path));

@@ -209,9 +209,14 @@ impl Table {
     ///
     /// # Errors
     /// As [`convert::convert`].
-    pub async fn convert(&self, options: ConvertOptions, by: (&dyn Ids, &dyn RetryPolicy)) -> Result<Converted> {
+    pub async fn convert(
+        &self,
+        options: ConvertOptions,
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Converted> {
         self.forget();
-        let converted = convert::convert(&self.storage, options, by).await;
+        let committer = for_table(&self.storage);
+        let converted = convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await;
         converted.map_err(|error| match is_created_meanwhile(&error) {
             true => Error::table_exists().in_table(self.storage.location()).caused_by(error),
             false => error,

@@ -7,6 +7,7 @@
 //! PROTOCOL.md: "Partition Value Serialization".
 
 mod digits;
+pub mod partition;
 mod text;
 
 use std::cmp::Ordering;

@@ -83,8 +83,11 @@ fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec
         return Ok(true);
     }
     let metadata = match kind.is_symlink() {
-        // What cannot be reached by a link is no file here.
-        true => fs::metadata(item.path()).ok(),
+        // What a link does not lead to is no file here.
+        true => match fs::metadata(item.path()) {
+            Err(e) if is_missing(&e) => None,
+            metadata => Some(metadata.map_err(because)?),
+        },
         false => match item.metadata() {
             Err(e) if is_missing(&e) => return Ok(true),
             metadata => Some(metadata.map_err(because)?),

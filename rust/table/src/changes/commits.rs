@@ -7,7 +7,7 @@ use std::future::ready;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use deltic_protocol::action::json::{CommitActions, Wanted};
+use deltic_protocol::action::json::CommitActions;
 use deltic_protocol::action::{Metadata, Protocol};
 use deltic_protocol::feature;
 use deltic_protocol::log::segment::LogFile;
@@ -19,7 +19,7 @@ use super::files::{self, FileChange, Stamp};
 use super::shape;
 use crate::error::{Error, Result};
 use crate::history;
-use crate::log::{LogSource, log_path, parse_file};
+use crate::log::LogSource;
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
@@ -192,12 +192,8 @@ pub(super) fn tasks(
 }
 
 async fn load(storage: Storage, commit: Commit) -> Result<(Commit, CommitActions)> {
-    let path = log_path(&commit.file.file_name);
-    let read = LogSource::of(&storage).read(&commit.file.file_name).await;
-    let bytes = read.map_err(|e| e.in_file(path).at_version(commit.version()))?;
-    let parse = move || parse_file(&commit.file, &bytes, Wanted::All).map(|actions| (commit, actions));
-    let parsed = tokio::task::spawn_blocking(parse).await;
-    parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
+    let actions = LogSource::of(&storage).load_commit(&commit.file).await?;
+    Ok((commit, actions))
 }
 
 /// Asks for the size where the log does not say it.

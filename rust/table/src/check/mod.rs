@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::json::Wanted;
 use deltic_protocol::check::{Account, Files, State, Totals, checksum_differences, file_differences};
-use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
+use deltic_protocol::deletion_vector::{self, Source};
 use deltic_protocol::log::crc::{VersionChecksum, all_files};
 use deltic_protocol::log::name::{LogName, checksum_name};
 use deltic_protocol::log::segment::{LogFile, Segment};
@@ -25,6 +25,7 @@ use crate::error::{Error, Kind, Result, vanished};
 use crate::log::{LogSource, log_path, parse_file};
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage, decode_path};
+use crate::vector_file::VectorFile;
 
 mod checkpoints;
 
@@ -239,16 +240,10 @@ impl Checker<'_> {
             let Some(descriptor) = files.deletion_vector(row)? else { continue };
             let source = deletion_vector::source(&descriptor).and_then(|source| match source {
                 Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, &descriptor).map(|_| None),
-                Source::File { path, offset, length } => {
-                    let path = match path {
-                        DeletionVectorPath::Relative(path) => path,
-                        DeletionVectorPath::Absolute(uri) => decode_path(&uri)?,
-                    };
-                    Ok(Some((path, offset.saturating_add(length))))
-                }
+                Source::File { .. } => VectorFile::of(&descriptor),
             });
             match source {
-                Ok(Some((path, end))) => {
+                Ok(Some(VectorFile { path, end })) => {
                     let known = needed.entry(path).or_default();
                     *known = end.max(*known);
                 }
@@ -307,7 +302,7 @@ pub(crate) async fn state_of(snapshot: &Snapshot) -> Result<State> {
     })
 }
 
-pub(crate) async fn files_of(snapshot: &Snapshot) -> Result<Files> {
+async fn files_of(snapshot: &Snapshot) -> Result<Files> {
     let mut files = Files::default();
     let mut batches = Box::pin(snapshot.live_files(&identity()).await?);
     while let Some(batch) = batches.try_next().await? {

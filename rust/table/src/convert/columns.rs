@@ -15,8 +15,7 @@ pub(super) fn check_same_types(table: &StructType, file: &StructType) -> Result<
 fn check_fields(table: &StructType, file: &StructType, above: &str) -> Result<()> {
     for field in &file.fields {
         let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
-        let known = table.fields.iter().find(|known| known.name.eq_ignore_ascii_case(&field.name));
-        let Some(known) = known.or_else(|| table.field(&field.name)) else { continue };
+        let Some(known) = table.field(&field.name) else { continue };
         if known.name != field.name {
             return Err(Error::invalid(format!(
                 "the column `{path}` is spelled `{}` in other files; write the files again with one spelling",

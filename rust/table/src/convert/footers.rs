@@ -15,13 +15,8 @@ use deltic_protocol::stats::collect::{IndexedColumns, KnownColumn, StatsCollecto
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 
 use super::columns::nullable;
-use crate::error::corrupt_parquet;
-use crate::footer::arrow_metadata;
 use crate::footer::calendar::Calendars;
-use crate::scan::read::adapt::{Constants, FileSchema};
-use crate::scan::read::decode::blocking;
-use crate::scan::read::fetch::{FileBytes, parse_footer};
-use crate::scan::read::row_groups::RowGroupBounds;
+use crate::scan::read::{Constants, FileSchema, RowGroupBounds, look_at_footer};
 use crate::storage::{FileMeta, Storage};
 
 /// What is known of a file.
@@ -60,21 +55,18 @@ impl Footers {
     /// # Errors
     /// `Invalid` for a file that is no Parquet, and for columns that no table has.
     pub(super) async fn read(&self, file: &FileMeta) -> Result<Footer> {
-        let bytes = FileBytes::open(self.storage.clone(), file.path.clone(), file.size).await?;
-        let footer = bytes.footer().await.map_err(|e| match e.is_corrupt() {
-            true => Error::invalid(
-                "the file is no Parquet file, which all files that are not hidden must be; move it elsewhere",
-            ),
-            false => e,
-        })?;
-        let (path, settings) = (file.path.clone(), Arc::clone(&self.settings));
-        blocking(&file.path, move || {
-            let metadata = Arc::new(parse_footer(&path, &footer)?);
-            let metadata = arrow_metadata(metadata, Some("UTC")).map_err(|e| corrupt_parquet(&path, e))?;
-            settings.describe(&metadata)
-        })
-        .await
+        let settings = Arc::clone(&self.settings);
+        let described = look_at_footer(&self.storage, (&file.path, file.size), move |file| settings.describe(file));
+        described.await.map_err(|e| if e.is_corrupt() { no_parquet(&e) } else { e })
     }
+}
+
+/// A file that cannot be read, where there is no table yet that it could be missing from.
+fn no_parquet(error: &Error) -> Error {
+    let why = std::error::Error::source(error).map_or_else(|| error.message().to_owned(), ToString::to_string);
+    Error::invalid(format!(
+        "the file cannot be read as Parquet ({why}), which all files that are not hidden must be; move it elsewhere"
+    ))
 }
 
 impl Settings {
@@ -144,8 +136,10 @@ fn column_at(schema: &StructType, path: &[&str]) -> Option<Column> {
 fn known_column(bounds: &RowGroupBounds<'_>, column: &Column) -> Result<KnownColumn> {
     let null_counts = bounds.null_count(column)?;
     let nulls = null_counts.as_ref().and_then(total);
-    let is_floating = matches!(column.primitive()?, PrimitiveType::Float | PrimitiveType::Double);
-    let (Some(min), Some(max), false) = (bounds.min(column)?, bounds.max(column)?, is_floating) else {
+    if matches!(column.primitive()?, PrimitiveType::Float | PrimitiveType::Double) {
+        return Ok(KnownColumn { extremes: None, nulls });
+    }
+    let (Some(min), Some(max)) = (bounds.min(column)?, bounds.max(column)?) else {
         return Ok(KnownColumn { extremes: None, nulls });
     };
     let rows = bounds.row_count()?;

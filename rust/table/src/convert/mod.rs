@@ -18,9 +18,10 @@ use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::evolve::merge;
 use deltic_protocol::stats::collect::IndexedColumns;
 use futures::{TryStreamExt, future};
+use serde::Deserialize;
 use serde_json::{Map, json};
 
-use crate::committers::for_table;
+use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage};
@@ -40,9 +41,11 @@ use footers::{Footer, Footers};
 const CONCURRENT_FOOTERS: usize = 64;
 
 /// What a conversion is to do.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ConvertOptions {
     /// The columns that folders such as `day=2013-01-01` have the values of, in the order of the folders.
+    #[serde(skip)]
     pub partition_schema: StructType,
     /// Whether the bounds and null counts of the footers become statistics; the number of rows does anyway.
     pub collect_statistics: bool,
@@ -57,7 +60,7 @@ pub struct ConvertOptions {
 }
 
 /// What a conversion did, or would do.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Converted {
     /// The commit; none of a dry run.
     pub outcome: Option<Box<Outcome>>,
@@ -67,7 +70,7 @@ pub struct Converted {
     pub rows: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// The table's columns.
+    /// The table's columns: those of the files, and then those of the folders.
     pub schema: StructType,
 }
 
@@ -79,23 +82,22 @@ pub struct Converted {
 pub async fn convert(
     storage: &Storage,
     options: ConvertOptions,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Converted> {
     let in_table = |e: Error| e.in_table(storage.location());
     check_properties(&options.properties).map_err(in_table)?;
     if Snapshot::find(storage).await?.is_some() {
         return Err(in_table(Error::table_exists()));
     }
-    let (found, files) = find(storage, &options).await.map_err(in_table)?;
-    let schema = found.schema.clone();
-    let mut converted = Converted { outcome: None, files: found.files, rows: found.rows, bytes: found.bytes, schema };
-    let mut transaction = begin(storage, &options, &found, (ids, retry.now_ms())).await?;
+    let (mut converted, files) = find(storage, &options).await.map_err(in_table)?;
+    let mut transaction = begin(storage, &options, &converted, (ids, retry.now_ms())).await?;
     if options.dry_run {
         return Ok(converted);
     }
-    let converted_files = ("numConvertedFiles".to_owned(), json!(found.files.to_string()));
+    let converted_files = ("numConvertedFiles".to_owned(), json!(converted.files.to_string()));
     transaction.add_existing(files, Map::from_iter([converted_files]));
-    match transaction.commit(for_table(storage).as_ref(), retry).await? {
+    match transaction.commit(committer, retry).await? {
         Ended::Committed(outcome) => converted.outcome = Some(outcome),
         Ended::Replayed(_) | Ended::Nothing => return Err(Error::internal("a conversion committed nothing")),
     }
@@ -111,12 +113,13 @@ const ASKS_OF_FILES: [&str; 4] = [
 ];
 
 fn check_properties(properties: &BTreeMap<String, String>) -> Result<()> {
-    let asks = |key: &&String| {
+    let asks = |(key, value): &(&String, &String)| {
+        let is_off = ["none", "false"].iter().any(|off| value.trim().eq_ignore_ascii_case(off));
         let key = key.to_ascii_lowercase();
-        ASKS_OF_FILES.iter().any(|asks| key.starts_with(&asks.to_ascii_lowercase()))
+        !is_off && ASKS_OF_FILES.iter().any(|asks| key.starts_with(&asks.to_ascii_lowercase()))
     };
-    match properties.keys().find(asks) {
-        Some(key) => Err(Error::invalid(format!(
+    match properties.iter().find(asks) {
+        Some((key, _)) => Err(Error::invalid(format!(
             "the property `{key}` asks something of data files, which those that are there may not fulfil; convert \
              first, and set it then"
         ))),
@@ -124,18 +127,8 @@ fn check_properties(properties: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
-/// What the files have in common.
-#[derive(Debug, Default)]
-struct Found {
-    files: u64,
-    rows: u64,
-    bytes: u64,
-    /// The columns of the files, and then those of the folders.
-    schema: StructType,
-}
-
 /// Looks at every file; what they have in common, and the lines that add them.
-async fn find(storage: &Storage, options: &ConvertOptions) -> Result<(Found, Actions)> {
+async fn find(storage: &Storage, options: &ConvertOptions) -> Result<(Converted, Actions)> {
     let folders = Folders::of(&options.partition_schema)?;
     let indexed = IndexedColumns::of(Properties::new(&options.properties))?;
     let footers = Footers::new(storage, &options.partition_schema, options.collect_statistics.then_some(indexed));
@@ -145,18 +138,21 @@ async fn find(storage: &Storage, options: &ConvertOptions) -> Result<(Found, Act
     };
     let files = storage.list_everything("").try_filter_map(wanted);
     let read = files.map_ok(|file| async {
-        let footer = footers.read(&file).await.map_err(|e| e.in_file(file.path.clone()))?;
-        Ok((file, footer))
+        let described = async {
+            let values = folders.values(&file.path)?;
+            Ok((values, footers.read(&file).await?))
+        };
+        let (values, footer) = described.await.map_err(|e: Error| e.in_file(file.path.clone()))?;
+        Ok((file, values, footer))
     });
     let mut read = std::pin::pin!(read.try_buffered(CONCURRENT_FOOTERS));
-    let (mut found, mut adds) = (Found::default(), Actions::new());
-    while let Some((file, footer)) = read.try_next().await? {
+    let (mut found, mut adds) = (Converted::default(), Actions::new());
+    while let Some((file, partition_values, footer)) = read.try_next().await? {
         take(&mut found, &footer).map_err(|e| e.in_file(file.path.clone()))?;
-        let values = folders.values(&file.path).map_err(|e| e.in_file(file.path.clone()))?;
         found.bytes = found.bytes.saturating_add(file.size);
         adds.push(Action::Add(Add {
             path: log_path(&file.path),
-            partition_values: values,
+            partition_values,
             size: i64::try_from(file.size).unwrap_or(i64::MAX),
             modification_time: file.modified_ms,
             data_change: true,
@@ -176,7 +172,7 @@ async fn find(storage: &Storage, options: &ConvertOptions) -> Result<(Found, Act
 }
 
 /// Counts a file, and takes in the columns that no file before it had.
-fn take(found: &mut Found, footer: &Footer) -> Result<()> {
+fn take(found: &mut Converted, footer: &Footer) -> Result<()> {
     found.files += 1;
     found.rows = found.rows.saturating_add(footer.rows);
     if found.schema != footer.schema {
@@ -219,7 +215,7 @@ fn check_foreign(path: &str) -> Result<()> {
 async fn begin(
     storage: &Storage,
     options: &ConvertOptions,
-    found: &Found,
+    found: &Converted,
     (ids, now_ms): (&dyn Ids, i64),
 ) -> Result<Transaction> {
     let partition_by: Vec<String> = options.partition_schema.fields.iter().map(|field| field.name.clone()).collect();

@@ -3,7 +3,8 @@
 //! A shallow clone names the files where they are, by absolute URIs, deletion vectors too; those below its own root by
 //! relative paths, so that one file never has two names there. A deep one has copies of them under the same relative paths;
 //! files that this table has by absolute URIs itself get new names. Files are copied before the commit and stay if it
-//! fails, so that the next run finds them. Memory holds the actions that are committed.
+//! fails: the next run takes those whose names have a UUID, and refuses the others. Memory holds the actions that are
+//! committed, the paths to be copied, and fingerprints of the files of both tables.
 //!
 //! PROTOCOL.md: "Add File and Remove File" (path), "Deletion Vectors" (`p` and `u`).
 
@@ -23,7 +24,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::copy::{Copying, copy_all};
-use super::files::{LiveFiles, NAMED, missing, stored_files};
+use super::files::{LiveFiles, NAMED, missing, stored_files, told_missing};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
+use crate::vector_file::literal;
 use crate::write::layout::log_path;
 
 /// What happens where there is a table already.
@@ -125,9 +127,9 @@ pub async fn clone(
     let there = transaction.replaced().cloned();
     let gives_ids = transaction.gives_row_ids()?;
     let mut plan = Plan::new((source, target), options.deep, gives_ids);
+    plan.looks = names_version;
     if !options.deep {
         plan.real_root = target.real_path("").await?;
-        plan.looks = names_version;
     }
     if let Some(snapshot) = &there {
         plan.look_at(snapshot).await?;
@@ -137,11 +139,12 @@ pub async fn clone(
     if let Some(snapshot) = &there {
         plan.remove_others(snapshot, &mut done, retry.now_ms()).await?;
     }
-    (done.num_copied_files, done.copied_files_size) = copy_all(source.storage(), target, plan.copies).await?;
     let differs = transaction.become_like(source, plan.actions).await?;
     if let Some(snapshot) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
         return Ok(Ended::Replayed(snapshot.version()));
     }
+    // What refuses the clone has done so before a byte is copied.
+    (done.num_copied_files, done.copied_files_size) = copy_all(source.storage(), target, plan.copies).await?;
     transaction.count(done.metrics());
     transaction.commit(committer, retry).await
 }
@@ -316,16 +319,12 @@ impl<'a> Plan<'a> {
     }
 
     fn refuse_missing(&self, version: u64) -> Result<()> {
-        let others = match self.num_missing - self.missing.len() {
-            _ if self.num_missing == 0 => return Ok(()),
-            0 => String::new(),
-            others => format!(" and {others} others"),
-        };
+        if self.num_missing == 0 {
+            return Ok(());
+        }
         let message = format!(
-            "version {version} cannot be cloned: {} of its files are not there any more, such as {}{others}. A vacuum may have \
-             deleted them; nothing was written. Clone a later version",
-            self.num_missing,
-            self.missing.join(", ")
+            "version {version} cannot be cloned: {}; nothing was written. Clone a later version",
+            told_missing(self.num_missing, &self.missing)
         );
         Err(Error::invalid(message).in_table(self.source.location()).at_version(version))
     }
@@ -430,8 +429,7 @@ impl<'a> Plan<'a> {
     async fn shallow_vector(&mut self, vector: DeletionVectorDescriptor) -> Result<DeletionVectorDescriptor> {
         let literal = match deletion_vector::source(&vector)? {
             Source::Inline(_) => return Ok(vector),
-            Source::File { path: DeletionVectorPath::Relative(relative), .. } => relative,
-            Source::File { path: DeletionVectorPath::Absolute(uri), .. } => decode_path(&uri)?,
+            Source::File { path, .. } => literal(path)?,
         };
         let (storage_type, path_or_inline_dv) = match self.place_of(&literal).await? {
             Named::Elsewhere(uri) => ("p", uri),

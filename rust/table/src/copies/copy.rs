@@ -47,7 +47,7 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
         Err(e) => return Err(e),
     }
     if let Some(size) = file.size {
-        // A smaller one would be copied in part, and stand in the clone as a whole one.
+        // A larger one would be copied in part, and stand in the clone as a whole one.
         let found = found().await?;
         if found != size {
             let message = format!("the log says that the file has {size} bytes, and it has {found}");

@@ -5,7 +5,6 @@ use std::hash::Hash;
 use arrow_array::Array;
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::Fingerprints;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -14,6 +13,7 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
+use crate::vector_file::VectorFile;
 
 /// Files that are looked for at once.
 const CONCURRENT_LOOKS: usize = 64;
@@ -111,15 +111,22 @@ fn identity<'a>(
 pub(super) fn stored_files(path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<Vec<String>> {
     let place = |e: Error| e.in_file(path);
     let mut stored = vec![decode_path(path).map_err(place)?];
-    let source = vector.map(deletion_vector::source).transpose().map_err(place)?;
-    match source {
-        None | Some(Source::Inline(_)) => {}
-        Some(Source::File { path: DeletionVectorPath::Relative(relative), .. }) => stored.push(relative),
-        Some(Source::File { path: DeletionVectorPath::Absolute(uri), .. }) => {
-            stored.push(decode_path(&uri).map_err(place)?);
-        }
-    }
+    let vector = vector.map(VectorFile::of).transpose().map_err(place)?.flatten();
+    stored.extend(vector.map(|vector| vector.path));
     Ok(stored)
+}
+
+/// How many files are gone, and some of them by name.
+pub(super) fn told_missing(count: usize, some: &[String]) -> String {
+    let named: Vec<&str> = some.iter().take(NAMED).map(String::as_str).collect();
+    let others = match count.saturating_sub(named.len()) {
+        0 => String::new(),
+        others => format!(" and {others} others"),
+    };
+    format!(
+        "{count} of its files are not there any more, such as {}{others}, which a vacuum may have deleted",
+        named.join(", ")
+    )
 }
 
 /// Those of some files, as the store takes their paths, that it does not have.

@@ -6,7 +6,8 @@
 //! Invariant: what the log names after it was seen to exist, or is left out and said to be missing. Of the newest version of
 //! a table, and of files that are live in the table itself, that is taken for granted.
 //!
-//! Proved by `tests/rust/table/restore.rs`, `tests/python/test_restore.py` and `tests/interop/test_restore.py`.
+//! Proved by `tests/rust/table/restore.rs`, `tests/python/test_restore.py`, `tests/python/test_clone.py` and
+//! `tests/interop/test_restore.py`.
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Deletion Vectors".
 

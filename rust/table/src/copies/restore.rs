@@ -2,7 +2,7 @@
 //!
 //! Files that must come back are looked for first, all of them but those that are live now: nothing is written if one is
 //! missing. Whatever another writer does to files or metadata meanwhile is a conflict, since it would be undone unseen.
-//! Memory holds the actions of files that come and go, and 32 bytes for each file of both versions.
+//! Memory holds the actions of files that come and go, and some fingerprints of 16 bytes for each file of both versions.
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Change Metadata", "Add CDC File" (there are none: the files are the changes).
 
@@ -16,7 +16,7 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::files::{LiveFiles, NAMED, missing, stored_files};
+use super::files::{LiveFiles, missing, stored_files, told_missing};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
@@ -150,15 +150,11 @@ async fn older(newest: &Snapshot, to: &RestoreTo) -> Result<Snapshot> {
 }
 
 fn refusal(done: &Restored) -> Error {
-    let named: Vec<&str> = done.missing.iter().take(NAMED).map(String::as_str).collect();
-    let others = done.missing.len() - named.len();
-    let others = if others > 0 { format!(" and {others} others") } else { String::new() };
     Error::invalid(format!(
-        "version {} cannot be restored: {} of its files are not there any more, such as {}{others}. A vacuum may have deleted \
-         them; nothing was changed. To go back without their rows, write ignore_missing_files=True",
+        "version {} cannot be restored: {}; nothing was changed. To go back without their rows, write \
+         ignore_missing_files=True",
         done.restored_version,
-        done.missing.len(),
-        named.join(", ")
+        told_missing(done.missing.len(), &done.missing)
     ))
 }
 

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use deltic_protocol::action::json::CommitBatch;
+use deltic_protocol::action::json::{CommitActions, CommitBatch, Wanted};
 use deltic_protocol::log::hint::LastCheckpoint;
 use deltic_protocol::log::listing;
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, SIDECARS_DIR, commit_name, version_prefix};
@@ -72,6 +72,18 @@ impl LogSource {
             },
             (read, _) => read,
         }
+    }
+
+    /// All actions of a listed commit, parsed away from the threads that wait for stores.
+    ///
+    /// # Errors
+    /// `Corrupt` for what is no commit, and those of the store, naming file and version.
+    pub async fn load_commit(&self, file: &LogFile) -> Result<CommitActions> {
+        let place = |e: Error| e.in_file(log_path(&file.file_name)).at_version(file.name.version());
+        let bytes = self.read(&file.file_name).await.map_err(place)?;
+        let file = file.clone();
+        let parsed = tokio::task::spawn_blocking(move || reader::parse_file(&file, &bytes, Wanted::All)).await;
+        parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
     }
 
     /// The commit of a version, `None` if there is none.

@@ -2,8 +2,8 @@
 //!
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
-//! sampled values (`ranges`, `curve`), within bounded memory (`sort`). REORG does the same for other files (`reorg`). Nothing here commits but by a
-//! [`Transaction`](crate::transaction::builder::Transaction).
+//! sampled values (`ranges`, `curve`), within bounded memory (`sort`). REORG does the same for other files (`reorg`). Nothing
+//! here commits but by a [`Transaction`](crate::transaction::builder::Transaction).
 //!
 //! Invariant: before and after it the table has the same rows, with the same ids where it tracks rows
 //! (`optimize::rows_and_ids_stay`).
@@ -27,6 +27,6 @@ mod vacuum;
 
 pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
-pub(crate) use reorg::{Reorganized, plan_reorganize, reorganize};
+pub(crate) use reorg::{ReorgOptions, Reorganized, plan_reorganize, reorganize};
 pub(crate) use vacuum::dispensable;
 pub use vacuum::{Search, VacuumOptions, Vacuumed, vacuum};

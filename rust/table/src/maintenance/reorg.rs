@@ -33,6 +33,15 @@ const OPERATION: &str = "REORG";
 /// Footers that are read at once.
 const CONCURRENT_FOOTERS: usize = 64;
 
+/// What REORG looks for, and how it writes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReorgOptions {
+    /// Whether files with columns that the table dropped are written again too, for which footers are read.
+    pub(crate) dropped_columns: bool,
+    /// Groups of files that are written at a time.
+    pub(crate) max_tasks: Option<usize>,
+}
+
 /// What REORG did, or would do.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reorganized {
@@ -50,20 +59,21 @@ pub(crate) struct Reorganized {
 /// As [`reorganize`], but for those of reading rows, of writing and of committing.
 pub(crate) async fn plan_reorganize(
     from: (&Storage, Option<Snapshot>),
-    options: &OptimizeOptions,
+    options: &ReorgOptions,
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Reorganized> {
     let (plan, found) = plan(from, options, (ids, clock)).await?;
     Ok(Reorganized { files: plan.told, ..found })
 }
 
-/// Writes all files of the newest version again that have deletion vectors or columns that were dropped, and commits them.
+/// Writes all files of the newest version again that have deletion vectors or, if asked for, columns that were dropped, and
+/// commits them.
 ///
 /// # Errors
 /// As [`optimize`](super::optimize), and those of reading footers.
 pub(crate) async fn reorganize(
     from: (&Storage, Option<Snapshot>),
-    options: &OptimizeOptions,
+    options: &ReorgOptions,
     (ids, clock): (&dyn Ids, Clock),
     (told, committer, retry): (TransactionOptions, &dyn Committer, &dyn RetryPolicy),
 ) -> Result<Reorganized> {
@@ -76,9 +86,11 @@ pub(crate) async fn reorganize(
 
 async fn plan(
     (storage, latest): (&Storage, Option<Snapshot>),
-    options: &OptimizeOptions,
+    options: &ReorgOptions,
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<(Plan, Reorganized)> {
+    let dropped_columns = options.dropped_columns;
+    let options = &OptimizeOptions { max_tasks: options.max_tasks, ..OptimizeOptions::default() };
     check(options)?;
     let known = Known { state: None, latest, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
@@ -87,7 +99,7 @@ async fn plan(
     let target = target_file_size(options, &snapshot)?;
     let specs = (read_spec(&snapshot, None)?, transaction.rearrange_spec()?);
     let copying = Copying::new(&snapshot, specs, transaction.tracks_rows()?)?;
-    let looks_inside = may_have_dropped_columns(&snapshot);
+    let looks_inside = dropped_columns && may_have_dropped_columns(&snapshot);
     let has_vector = |file: &Candidate| file.add.deletion_vector.is_some();
     let listed = list(&snapshot, None, |file| looks_inside || has_vector(file)).await?;
     let (mut files, others): (Vec<_>, Vec<_>) = listed.candidates.into_iter().partition(has_vector);

@@ -113,11 +113,10 @@ pub(super) async fn in_order(
         parts?.into_iter().try_for_each(|part| part.emit(bytes, &mut emit))
     });
     // The worker is joined when it has no more rows, so that its failure is no early end.
-    Ok(stream::try_unfold((receiver, Some(emitting)), |(mut receiver, emitting)| async move {
+    Ok(stream::try_unfold((receiver, emitting), |(mut receiver, emitting)| async move {
         if let Some(batch) = receiver.recv().await {
             return Ok(Some((batch, (receiver, emitting))));
         }
-        let Some(emitting) = emitting else { return Ok(None) };
         emitting.await.map_err(|e| Error::internal("sorting rows failed").caused_by(e))??;
         Ok(None)
     }))

@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arrow_array::{Array, RecordBatch};
-use deltic_protocol::action::Cdc;
 use deltic_protocol::action::batch::{AddBatch, Origin};
-use deltic_protocol::action::json::{CommitActions, Wanted};
+use deltic_protocol::action::json::CommitActions;
+use deltic_protocol::action::{Cdc, Protocol};
 use deltic_protocol::log::segment::{LogFile, readable_commits};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
@@ -25,12 +25,12 @@ use serde::Serialize;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
-use crate::log::{LogSource, parse_file};
+use crate::log::LogSource;
 use crate::maintenance::dispensable;
 use crate::parallel::{all_of, in_parallel, worker_count};
 use crate::scan::limit::read_first;
 use crate::scan::plan::{ScanPlan, task};
-use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::read::{ReadOptions, Reader, may_have_dropped_columns};
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage, decode_path};
@@ -101,6 +101,24 @@ impl Holders {
     /// # Errors
     /// `Invalid` for a filter that does not fit, and those of reading the log and files.
     pub(super) async fn find(&mut self, snapshot: &Snapshot, filter: &str, now_ms: i64) -> Result<Held> {
+        let (holders, times) = self.look(snapshot, filter).await?;
+        let retention_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
+        summary(snapshot, &holders, (&times, now_ms, retention_ms)).await
+    }
+
+    /// Reads the files that may hold such rows, so that what stands in the way shows.
+    ///
+    /// # Errors
+    /// As [`Holders::find`].
+    pub(super) async fn read(&mut self, snapshot: &Snapshot, filter: &str) -> Result<()> {
+        self.look(snapshot, filter).await.map(drop)
+    }
+
+    /// The files that hold such rows, in the order of their paths, and when each version was made.
+    ///
+    /// # Errors
+    /// As [`Holders::find`].
+    async fn look(&mut self, snapshot: &Snapshot, filter: &str) -> Result<(Vec<(Holder, Holds)>, BTreeMap<u64, i64>)> {
         let plan = ScanPlan::new(snapshot, Some(&[]), Some(filter)).await?;
         let storage = snapshot.storage();
         let log = LogSource::of(storage);
@@ -112,12 +130,13 @@ impl Holders {
         times.entry(oldest.version()).or_insert(i64::MIN);
         let judged =
             plan.filter().iter().flat_map(|filter| filter.columns()).map(|column| column.path.clone()).collect();
-        let mut history = History { plan: &plan, judged, fits: true, files: HashMap::new() };
+        let may_lack = may_have_dropped_columns(snapshot);
+        let protocol = oldest.protocol().clone();
+        let mut history = History { plan: &plan, judged, may_lack, protocol, fits: true, files: HashMap::new(), times };
         history.read((&oldest, snapshot), &log, commits).await?;
         let mut holders = self.holding(storage, &plan, history.files).await?;
         holders.sort_by(|(one, _), (other, _)| one.task.path.cmp(&other.task.path));
-        let retention_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
-        summary(snapshot, &holders, (&times, now_ms, retention_ms)).await
+        Ok((holders, history.times))
     }
 
     /// Those that do hold rows.
@@ -234,9 +253,15 @@ struct History<'a> {
     plan: &'a ScanPlan,
     /// Paths of the columns of the condition.
     judged: Vec<Vec<String>>,
-    /// Whether they are in the version that was reached what they are in the newest.
+    /// Whether files of versions that nobody has read may have had others by their names.
+    may_lack: bool,
+    /// The protocol of the version that was reached.
+    protocol: Protocol,
+    /// Whether the columns are in that version what they are in the newest.
     fits: bool,
     files: HashMap<String, Holder>,
+    /// When each version was made, in milliseconds since the epoch.
+    times: BTreeMap<u64, i64>,
 }
 
 impl History<'_> {
@@ -260,8 +285,8 @@ impl History<'_> {
         }
         self.removed(oldest).await?;
         let load = |file: LogFile| async move {
-            let bytes = log.read(&file.file_name).await?;
-            Ok::<_, Error>((file.name.version(), parse_file(&file, &bytes, Wanted::All)?))
+            let actions = log.load_commit(&file).await?;
+            Ok::<_, Error>((file.name.version(), actions))
         };
         let mut loaded = stream::iter(commits).map(load).buffered(CONCURRENT_COMMITS);
         while let Some((version, actions)) = loaded.try_next().await? {
@@ -302,19 +327,21 @@ impl History<'_> {
             removes.int64(name).filter(|numbers| numbers.is_valid(row)).map(|numbers| numbers.value(row))
         };
         let newest = self.plan.snapshot().shape();
+        // By physical names, each with whether it partitions the table now.
+        let mut judged = Vec::with_capacity(self.judged.len());
+        for name in self.judged.iter().filter_map(|path| path.first()) {
+            let field = newest.schema.field(name);
+            let physical = field.map(|field| newest.mapping.physical_name(field)).transpose()?;
+            judged.push((physical.unwrap_or(name).to_owned(), newest.is_partition_column(name)));
+        }
         for row in 0..removes.len() {
             let path = removes.path().value(row).to_owned();
             let size = number("size", row).and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
             let partition_values = removes.partition_values_at(row)?;
-            let lacks_values = self.judged.iter().filter_map(|path| path.first()).any(|name| {
-                newest.is_partition_column(name)
-                    && newest.schema.field(name).is_none_or(|field| {
-                        newest.mapping.physical_name(field).map_or(true, |name| !partition_values.contains_key(name))
-                    })
-            });
+            let is_other = judged.iter().any(|(name, partitions)| *partitions != partition_values.contains_key(name));
             let holder = Holder {
                 is_change: false,
-                is_unknown: lacks_values || !self.fits,
+                is_unknown: is_other || self.may_lack || !self.fits,
                 spans: Vec::new(),
                 removed_ms: number("deletionTimestamp", row),
                 task: FileTask { path: path.clone(), size, partition_values, ..FileTask::default() },
@@ -326,17 +353,26 @@ impl History<'_> {
 
     /// What a commit did; that to the files of the first version is known.
     fn follow(&mut self, (version, is_later): (u64, bool), actions: CommitActions) -> Result<()> {
+        if let Some(time) = actions.commit_info.as_ref().and_then(|info| info.in_commit_timestamp()) {
+            self.times.insert(version, time);
+        }
+        if let Some(protocol) = &actions.protocol {
+            self.protocol.clone_from(protocol);
+        }
         if let Some(metadata) = &actions.metadata {
-            let mapping = Properties::of(metadata).column_mapping_mode()?;
             let (schema, partition_columns) = (metadata.schema()?, metadata.partition_columns.clone());
+            let mapping = Properties::of(metadata).column_mapping(&self.protocol, &schema)?;
             self.fits = self.fits_in(&TableShape { schema, partition_columns, mapping })?;
         }
         if is_later {
             let removes = AddBatch::new(actions.adds.origin, actions.remove_rows)?;
-            for path in removes.path().iter().flatten() {
-                let holder = self.files.get_mut(canonical_path(path).as_ref());
-                let last = holder.and_then(|holder| holder.spans.last_mut());
-                if let Some((_, end @ None)) = last {
+            let deleted = removes.int64("deletionTimestamp");
+            for row in 0..removes.len() {
+                let path = canonical_path(removes.path().value(row));
+                let Some(holder) = self.files.get_mut(path.as_ref()) else { continue };
+                let deleted_ms = deleted.filter(|times| times.is_valid(row)).map(|times| times.value(row));
+                holder.removed_ms = holder.removed_ms.max(deleted_ms);
+                if let Some((_, end @ None)) = holder.spans.last_mut() {
                     *end = Some(version);
                 }
             }
@@ -359,7 +395,10 @@ impl History<'_> {
             let new = || Holder { task, is_change: false, is_unknown, spans, removed_ms };
             let holder = holder.or_insert_with(new);
             holder.is_unknown |= !self.fits;
-            holder.spans.push((version, None));
+            // One that is there already is added again with something else, such as row ids.
+            if !matches!(holder.spans.last(), Some((_, None))) {
+                holder.spans.push((version, None));
+            }
         }
         Ok(())
     }
@@ -398,7 +437,9 @@ async fn summary(
             None => held.files_elsewhere += 1,
             Some(path) => {
                 let freed = spans.last().and_then(|(first, end)| if *is_change { Some(*first) } else { *end });
-                let freed_ms = freed.and_then(|version| times.get(&version).copied()).or(*removed_ms).unwrap_or(now_ms);
+                // A vacuum goes by both.
+                let version_ms = freed.and_then(|version| times.get(&version).copied());
+                let freed_ms = version_ms.max(*removed_ms).unwrap_or(now_ms);
                 held.vacuum_from_ms = held.vacuum_from_ms.max(Some(freed_ms.saturating_add(retention_ms)));
                 below.push(FileMeta { path, size: task.size, modified_ms: i64::MIN });
             }

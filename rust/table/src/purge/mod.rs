@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::committers::Committer;
 use crate::error::{Error, Result};
-use crate::maintenance::{OptimizeOptions, Optimized, PartitionToOptimize, Reorganized, plan_reorganize, reorganize};
+use crate::maintenance::{PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
@@ -89,7 +89,7 @@ pub async fn plan_purge(
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Purged> {
     let planned = async {
-        let planned = plan_reorganize((storage, latest.clone()), &told(options), (ids, clock)).await?;
+        let planned = plan_reorganize((storage, latest.clone()), &reorg(options), (ids, clock)).await?;
         let mut purged = Purged::of(planned);
         if let Some(filter) = &options.filter {
             let known = Known { state: None, latest, now_ms: Some(clock()) };
@@ -129,7 +129,7 @@ pub async fn purge(
         };
         let history =
             TransactionOptions { user_metadata: options.user_metadata.clone(), ..TransactionOptions::default() };
-        let done = reorganize((storage, latest), &told(options), (ids, clock), (history, committer, retry)).await?;
+        let done = reorganize((storage, latest), &reorg(options), (ids, clock), (history, committer, retry)).await?;
         let mut purged = Purged::of(done);
         if let Some((filter, (deleted, version))) = begun {
             purged.versions.splice(0..0, version);
@@ -151,7 +151,7 @@ async fn delete(
 ) -> Result<(Forgotten, Option<u64>)> {
     let snapshot = transaction.snapshot().await?;
     // What cannot be read shows before anything is changed.
-    holders.find(&snapshot, filter, clock()).await?;
+    holders.read(&snapshot, filter).await?;
     transaction.marks_no_rows();
     let rows = transaction.delete(Some(filter), clock).await?;
     match Box::pin(transaction.commit(committer, retry)).await? {
@@ -174,26 +174,24 @@ fn deleting(filter: &str, options: &PurgeOptions) -> TransactionOptions {
     }
 }
 
-fn told(options: &PurgeOptions) -> OptimizeOptions {
-    OptimizeOptions { max_tasks: options.max_tasks, ..OptimizeOptions::default() }
+fn reorg(options: &PurgeOptions) -> ReorgOptions {
+    ReorgOptions { dropped_columns: true, max_tasks: options.max_tasks }
 }
 
 impl Purged {
     fn of(Reorganized { with_vectors, with_dropped_columns, files }: Reorganized) -> Self {
-        let Optimized { read_version, versions, files_total, files_lost, files_to_rewrite, .. } = files;
-        let Optimized { bytes_to_rewrite, expected_files, partitions, metrics, .. } = files;
         Self {
-            read_version,
-            versions,
-            files_total,
+            read_version: files.read_version,
+            versions: files.versions,
+            files_total: files.files_total,
             files_with_vectors: with_vectors,
             files_with_dropped_columns: with_dropped_columns,
-            files_to_rewrite,
-            bytes_to_rewrite,
-            expected_files,
-            files_lost,
-            partitions,
-            metrics,
+            files_to_rewrite: files.files_to_rewrite,
+            bytes_to_rewrite: files.bytes_to_rewrite,
+            expected_files: files.expected_files,
+            files_lost: files.files_lost,
+            partitions: files.partitions,
+            metrics: files.metrics,
             deleted: None,
             held: None,
         }

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
+use deltic_protocol::commit::Conflict;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 
@@ -18,6 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+use crate::vector_file::VectorFile;
 
 /// The operation, as delta-rs calls it.
 const OPERATION: &str = "FSCK";
@@ -52,9 +52,9 @@ impl Missing {
             for row in 0..adds.len() {
                 let path = adds.path().value(row).to_owned();
                 let size = adds.size().map(|sizes| sizes.value(row)).and_then(|size| u64::try_from(size).ok());
-                if let Some((vector, end)) = needed_vector(&adds, row).map_err(|e| e.in_file(&path))? {
-                    let (length, users) = vectors.entry(vector).or_default();
-                    *length = end.max(*length);
+                if let Some(vector) = VectorFile::of_row(&adds, row)? {
+                    let (length, users) = vectors.entry(vector.path).or_default();
+                    *length = vector.end.max(*length);
                     users.push(path.clone());
                 }
                 asked.push((path, size));
@@ -75,8 +75,13 @@ impl Missing {
                 }
             }
         }
-        for (path, (length, users)) in vectors {
-            let wrong = match size_of(storage, &path).await.map_err(|e| e.in_file(&path))? {
+        let ask = |(path, needed): (String, (u64, Vec<String>))| async move {
+            let found = size_of(storage, &path).await.map_err(|e| e.in_file(&path))?;
+            Ok::<_, Error>((path, needed, found))
+        };
+        let mut answers = stream::iter(vectors).map(ask).buffered(CONCURRENT_HEADS);
+        while let Some((path, (length, users), found)) = answers.try_next().await? {
+            let wrong = match found {
                 None if storage.below_root(&path).is_none() => {
                     missing.elsewhere.push(path);
                     continue;
@@ -131,10 +136,11 @@ impl Missing {
         }
     }
 
-    /// Takes the files out of the table, by one commit.
+    /// Takes the files out of the table, by one commit on the version that was looked at: who restored one meanwhile has
+    /// made another.
     pub(super) async fn leave(
         &self,
-        storage: &Storage,
+        judged: &Snapshot,
         ids: &dyn Ids,
         (committer, retry): (&dyn Committer, &dyn RetryPolicy),
         done: &mut Repaired,
@@ -146,7 +152,11 @@ impl Missing {
             ..TransactionOptions::default()
         };
         let known = Known { now_ms: Some(retry.now_ms()), ..Known::default() };
-        let mut transaction = Transaction::begin(storage, known, options, ids).await?;
+        let mut transaction = Transaction::begin(judged.storage(), known, options, ids).await?;
+        if transaction.snapshot().await?.version() != judged.version() {
+            let message = "another writer committed while files were looked for; run the repair again";
+            return Err(Error::new(Kind::Conflict(Conflict::ConcurrentDeleteRead), message));
+        }
         match transaction.remove_paths(&self.leaving, retry.now_ms()).await {
             Ok(_) => {}
             // The table is append-only, or another writer has removed one.
@@ -175,18 +185,4 @@ async fn size_of(storage: &Storage, path: &str) -> Result<Option<u64>> {
         Err(e) if e.is_not_found() => Ok(None),
         Err(e) => Err(e),
     }
-}
-
-/// The file that the deletion vector of a row is in, and up to which byte.
-fn needed_vector(adds: &AddBatch, row: usize) -> Result<Option<(String, u64)>> {
-    let Some(descriptor) = adds.deletion_vector(row)? else { return Ok(None) };
-    Ok(match deletion_vector::source(&descriptor)? {
-        Source::Inline(_) => None,
-        Source::File { path: DeletionVectorPath::Relative(path), offset, length } => {
-            Some((path, offset.saturating_add(length)))
-        }
-        Source::File { path: DeletionVectorPath::Absolute(uri), offset, length } => {
-            Some((decode_path(&uri)?, offset.saturating_add(length)))
-        }
-    })
 }

@@ -52,7 +52,7 @@ pub async fn repair(
         if !dry_run {
             sound.mend(retry.now_ms(), &mut done).await?;
             if done.mends(&FILES) {
-                missing.leave(storage, ids, (committer, retry), &mut done).await?;
+                missing.leave(&sound.snapshot, ids, (committer, retry), &mut done).await?;
             }
         }
         Ok(done)

@@ -267,11 +267,17 @@ async fn by_checksums(
         Ok::<_, Error>(())
     };
     ask(at, says, others).await?;
-    if segment.version != at
-        && let Ok(Some(newest)) = without(storage, listing, segment.version).await
-    {
-        let with = read(&Snapshot::of_segment(storage, segment.clone()).await?).await?;
-        ask(segment.version, &with, &newest).await?;
+    if segment.version != at {
+        match without(storage, listing, segment.version).await {
+            Ok(Some(newest)) => {
+                let with = read(&Snapshot::of_segment(storage, segment.clone()).await?).await?;
+                ask(segment.version, &with, &newest).await?;
+            }
+            Ok(None) => {}
+            // What cannot be read has no voice; a store that does not answer decides nothing.
+            Err(e) if is_damage(&e) => {}
+            Err(e) => return Err(e),
+        }
     }
     Ok(match (for_it.first(), for_others.first()) {
         (None, Some(_)) => Verdict::Damaged(difference),

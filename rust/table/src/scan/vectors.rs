@@ -3,10 +3,11 @@
 //! PROTOCOL.md: "Deletion Vectors".
 
 use deltic_protocol::action::DeletionVectorDescriptor;
-use deltic_protocol::deletion_vector::{self, DeletionVector, DeletionVectorPath, Source};
+use deltic_protocol::deletion_vector::{self, DeletionVector, Source};
 use deltic_protocol::error::{Error, Result};
 
-use crate::storage::{Storage, decode_path};
+use crate::storage::Storage;
+use crate::vector_file::literal;
 
 /// The vector of a descriptor. One that the descriptor holds costs no request.
 ///
@@ -16,10 +17,7 @@ pub(crate) async fn read_vector(storage: &Storage, descriptor: &DeletionVectorDe
     match deletion_vector::source(descriptor)? {
         Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor),
         Source::File { path, offset, length } => {
-            let path = match path {
-                DeletionVectorPath::Relative(path) => path,
-                DeletionVectorPath::Absolute(uri) => decode_path(&uri)?,
-            };
+            let path = literal(path)?;
             let end = offset.checked_add(length).ok_or_else(|| Error::corrupt("a deletion vector ends nowhere"))?;
             let bytes = storage.get_range(&path, offset..end).await?;
             deletion_vector::parse_file_region(&bytes, descriptor)

@@ -77,18 +77,13 @@ impl DataPath {
 
 /// A file's path as `add.path` says it, spelled as `java.net.URI` prints it: delta-spark's VACUUM compares these strings.
 pub fn log_path(key: &str) -> String {
-    let is_quoted = |c: char| c.is_ascii() || c.is_control() || c.is_whitespace();
     let mut path = String::with_capacity(key.len());
-    let mut rest = key;
-    while let Some(first) = rest.chars().next() {
-        let is_run = is_quoted(first);
-        let end = rest.find(|c| is_quoted(c) != is_run).unwrap_or(rest.len());
-        let (run, others) = rest.split_at(end);
-        match is_run {
-            true => path.extend(utf8_percent_encode(run, NOT_IN_URI)),
-            false => path.push_str(run),
+    let mut bytes = [0; 4];
+    for c in key.chars() {
+        match c.is_ascii() || c.is_control() || c.is_whitespace() {
+            true => path.extend(utf8_percent_encode(c.encode_utf8(&mut bytes), NOT_IN_URI)),
+            false => path.push(c),
         }
-        rest = others;
     }
     path
 }

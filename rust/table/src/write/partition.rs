@@ -11,17 +11,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_ord::partition::partition;
 use arrow_row::{RowConverter, SortField};
-use arrow_schema::{FieldRef, Fields, Schema};
 use arrow_select::take::{take, take_record_batch};
 use deltic_protocol::action::PartitionValues;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::{PrimitiveType, StructType};
 
-use super::input::partition_values::normalise;
+use deltic_protocol::scalar::partition::{normalise, normalise_columns};
 
 /// The partition values of a file: physical name and text of each partition column, in the table's order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -96,18 +95,10 @@ impl PartitionSplitter {
     /// The rows with their partition values as they will be read.
     ///
     /// # Errors
-    /// `Internal` for rows of another schema.
-    pub(super) fn normalised(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let mut columns = batch.columns().to_vec();
-        for partition in &self.columns {
-            if let Some(column) = columns.get_mut(partition.index) {
-                *column = normalise(column)?;
-            }
-        }
-        let nullable = |field: &FieldRef| Arc::new(field.as_ref().clone().with_nullable(true));
-        let schema = Schema::new(batch.schema_ref().fields().iter().map(nullable).collect::<Fields>());
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &options)?)
+    /// As [`normalise_columns`].
+    pub(super) fn normalised(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let positions: Vec<usize> = self.columns.iter().map(|column| column.index).collect();
+        normalise_columns(rows.clone(), &positions)
     }
 
     /// The rows of each partition, without the partition columns, partitions in the order in which they appear.

@@ -10,13 +10,13 @@ use deltic_protocol::replay::paths::Fingerprints;
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use super::kept::vector_file;
 use super::last;
 use crate::error::{Error, Result};
 use crate::history::commits;
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage, decode_path};
+use crate::vector_file::VectorFile;
 
 /// The folder of change files, which are data although its name begins as that of a hidden one.
 const CHANGES_DIR: &str = "_change_data";
@@ -91,8 +91,8 @@ fn removed_by(storage: &Storage, batch: CommitBatch) -> Result<Vec<FileMeta>> {
     for row in 0..removes.len() {
         let size = removes.size().filter(|sizes| sizes.is_valid(row)).map_or(0, |sizes| sizes.value(row));
         push(decode_path(removes.path().value(row))?, size);
-        if let Some(path) = vector_file(&removes, row)? {
-            push(path, 0);
+        if let Some(vector) = VectorFile::of_row(&removes, row)? {
+            push(vector.path, 0);
         }
     }
     for change in batch.commits.iter().flat_map(|commit| &commit.cdc) {

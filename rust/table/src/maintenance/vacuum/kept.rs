@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
-use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
 use deltic_protocol::replay::paths::Fingerprints;
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint_writer::young_tombstones;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::history::commits;
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
+use crate::vector_file::VectorFile;
 
 /// Files that stay, by the places that their paths mean.
 pub(super) struct Kept {
@@ -72,8 +72,8 @@ impl Kept {
         for row in 0..files.len() {
             let path = files.path().value(row);
             self.add(path).map_err(|e| e.in_file(path))?;
-            if let Some(path) = vector_file(files, row)? {
-                self.add_literal(&path)?;
+            if let Some(vector) = VectorFile::of_row(files, row)? {
+                self.add_literal(&vector.path)?;
             }
         }
         Ok(())
@@ -106,15 +106,4 @@ fn insert(set: &mut Fingerprints, member: impl Hash) {
 
 fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// The file that holds the deletion vector of a row, if it is in one.
-pub(super) fn vector_file(files: &AddBatch, row: usize) -> Result<Option<String>> {
-    let Some(descriptor) = files.deletion_vector(row)? else { return Ok(None) };
-    let place = |e: Error| e.in_file(files.path().value(row));
-    match deletion_vector::source(&descriptor).map_err(place)? {
-        Source::Inline(_) => Ok(None),
-        Source::File { path: DeletionVectorPath::Relative(path), .. } => Ok(Some(path)),
-        Source::File { path: DeletionVectorPath::Absolute(uri), .. } => decode_path(&uri).map(Some),
-    }
 }

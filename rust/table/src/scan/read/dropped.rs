@@ -2,19 +2,16 @@
 //!
 //! PROTOCOL.md: "Column Mapping".
 
-use std::sync::Arc;
-
 use arrow_schema::{DataType as ArrowType, Field, Fields};
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::assign::count_ids;
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
-use deltic_protocol::schema::{DataType, StructField, StructType};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 
-use super::fetch::{FileBytes, parse_footer};
 use super::file_columns::parquet_id;
-use crate::error::{Result, corrupt_parquet};
-use crate::footer;
+use super::footers::look_at_footer;
+use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 
@@ -32,7 +29,7 @@ pub(crate) fn may_have_dropped_columns(snapshot: &Snapshot) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct KnownColumns {
     storage: Storage,
-    schema: Arc<StructType>,
+    schema: TableSchema,
     mapping: ColumnMapping,
     /// Columns of row tracking, by their names in files.
     hidden: Vec<String>,
@@ -49,7 +46,7 @@ impl KnownColumns {
         let shape = snapshot.shape();
         Ok(Self {
             storage: snapshot.storage().clone(),
-            schema: Arc::new(StructType::clone(&shape.schema)),
+            schema: shape.schema.clone(),
             mapping: shape.mapping,
             hidden: names.into_iter().flatten().flatten().collect(),
         })
@@ -60,15 +57,12 @@ impl KnownColumns {
     /// # Errors
     /// Those of reading it.
     pub(crate) async fn are_exceeded(&self, path: &str, size: u64) -> Result<bool> {
-        let look = async {
-            let file = FileBytes::open(self.storage.clone(), decode_path(path)?, size).await?;
-            let metadata = Arc::new(parse_footer(path, &file.footer().await?)?);
-            let file = footer::arrow_metadata(metadata, None).map_err(|e| corrupt_parquet(path, e))?;
-            let fields: Fields =
-                file.schema().fields().iter().filter(|field| !self.is_hidden(field)).cloned().collect();
-            Ok(self.exceeds(&fields, &self.schema))
-        };
-        look.await.map_err(|e: crate::error::Error| e.in_file(path))
+        let columns = self.clone();
+        look_at_footer(&self.storage, (&decode_path(path)?, size), move |file| {
+            let fields = file.schema().fields().iter().filter(|field| !columns.is_hidden(field));
+            Ok(columns.exceeds(&fields.cloned().collect(), &columns.schema))
+        })
+        .await
     }
 
     fn is_hidden(&self, field: &Field) -> bool {
@@ -97,8 +91,10 @@ impl KnownColumns {
                 self.exceeds_type(element.data_type(), &array.element)
             }
             (ArrowType::Map(entries, _), DataType::Map(map)) => match entries.data_type() {
-                ArrowType::Struct(pair) => match pair.iter().map(|field| field.data_type()).collect::<Vec<_>>()[..] {
-                    [key, value] => self.exceeds_type(key, &map.key) || self.exceeds_type(value, &map.value),
+                ArrowType::Struct(pair) => match &pair[..] {
+                    [key, value] => {
+                        self.exceeds_type(key.data_type(), &map.key) || self.exceeds_type(value.data_type(), &map.value)
+                    }
                     _ => false,
                 },
                 _ => false,

@@ -6,15 +6,16 @@
 //!
 //! Proved by `read::nothing_is_requested_before_the_first_poll` and the other cases of `tests/rust/table/read.rs`.
 
-pub(crate) mod adapt;
+mod adapt;
 mod batch_rows;
 mod cast;
-pub(crate) mod decode;
+mod decode;
 mod dropped;
-pub(crate) mod fetch;
+mod fetch;
 mod file_columns;
+mod footers;
 mod open;
-pub(crate) mod row_groups;
+mod row_groups;
 mod unit;
 
 use std::collections::BTreeSet;
@@ -36,10 +37,12 @@ use crate::parallel::processors;
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::storage::Storage;
-pub(crate) use adapt::check_types;
+pub(crate) use adapt::{Constants, FileSchema, check_types};
 use decode::decode;
 pub(crate) use dropped::{KnownColumns, may_have_dropped_columns};
+pub(crate) use footers::look_at_footer;
 use open::{Condition, Scan, open};
+pub(crate) use row_groups::RowGroupBounds;
 use unit::Unit;
 
 /// How a [`Reader`] spends memory and processors.

@@ -6,7 +6,6 @@ pub mod conform;
 mod conversion;
 pub mod identity;
 pub mod incoming;
-pub(super) mod partition_values;
 pub mod rules;
 mod shapes;
 mod variants;

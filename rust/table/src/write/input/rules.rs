@@ -13,17 +13,17 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, RecordBatchOptions, StructArray};
-use arrow_schema::{Field, FieldRef, Fields, Schema};
+use arrow_schema::{Field, FieldRef, Schema};
 use deltic_protocol::constraint::{Rules, Source};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::expression::Context;
+use deltic_protocol::scalar::partition::normalise_columns;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use serde::{Deserialize, Serialize};
 
 use super::conform::Conformer;
 use super::identity::is_given;
-use super::partition_values::normalise;
 
 /// Rows that are checked at a time, so that what expressions compute stays small.
 const ROWS_AT_ONCE: usize = 64 * 1024;
@@ -122,15 +122,10 @@ impl RowRules {
         };
         let kept: Vec<usize> = fields.iter().enumerate().filter(|(_, f)| is_source(f)).map(|(at, _)| at).collect();
         let sources = conformer.conform_from(&batch.project(&kept)?, first_row)?;
-        let mut columns = sources.columns().to_vec();
-        for (field, column) in sources.schema_ref().fields().iter().zip(&mut columns) {
-            if self.partition_columns.contains(field.name()) {
-                *column = normalise(column)?;
-            }
-        }
-        let nullable = |field: &FieldRef| Arc::new(field.as_ref().clone().with_nullable(true));
-        let schema = Schema::new(sources.schema_ref().fields().iter().map(nullable).collect::<Fields>());
-        Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &options)?)
+        let fields = sources.schema();
+        let is_partition = |at: &usize| self.partition_columns.contains(fields.field(*at).name());
+        let positions: Vec<usize> = (0..fields.fields().len()).filter(is_partition).collect();
+        normalise_columns(sources, &positions)
     }
 
     fn with(&self, batch: RecordBatch, added: Vec<(usize, ArrayRef)>) -> Result<RecordBatch> {

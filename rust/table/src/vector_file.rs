@@ -1,0 +1,50 @@
+//! The files of deletion vectors, by the paths that a store takes.
+//!
+//! PROTOCOL.md: "Deletion Vectors".
+
+use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
+
+use crate::error::Result;
+use crate::storage::decode_path;
+
+/// Where a deletion vector is in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VectorFile {
+    /// The file, as a store takes its path.
+    pub(crate) path: String,
+    /// The byte behind the vector.
+    pub(crate) end: u64,
+}
+
+impl VectorFile {
+    /// That of a descriptor; none of a vector that stands in the log.
+    ///
+    /// # Errors
+    /// `Corrupt` for a descriptor that says nothing sensible.
+    pub(crate) fn of(descriptor: &DeletionVectorDescriptor) -> Result<Option<Self>> {
+        let Source::File { path, offset, length } = deletion_vector::source(descriptor)? else { return Ok(None) };
+        Ok(Some(Self { path: literal(path)?, end: offset.saturating_add(length) }))
+    }
+
+    /// That of a file, if it has a vector that is in one.
+    ///
+    /// # Errors
+    /// As [`VectorFile::of`], naming the file.
+    pub(crate) fn of_row(files: &AddBatch, row: usize) -> Result<Option<Self>> {
+        let found = files.deletion_vector(row)?.map(|descriptor| Self::of(&descriptor)).transpose();
+        found.map(Option::flatten).map_err(|e| e.in_file(files.path().value(row)))
+    }
+}
+
+/// The path of a file of deletion vectors, as a store takes it.
+///
+/// # Errors
+/// `Corrupt` for a URI that cannot be decoded.
+pub(crate) fn literal(path: DeletionVectorPath) -> Result<String> {
+    match path {
+        DeletionVectorPath::Relative(path) => Ok(path),
+        DeletionVectorPath::Absolute(uri) => decode_path(&uri),
+    }
+}
