@@ -52,6 +52,7 @@ STORE: list[set[str]] = [
     {"counts", "failures", "listing", "parallel", "place", "put", "ranges"},
     {"location", "syncing"},
     {"config", "pin"},
+    {"cloud/client"},
     {"cloud/answers", "cloud/credentials"},
     {"dynamodb"},
     {"cloud", "local"},

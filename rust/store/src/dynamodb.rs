@@ -15,7 +15,7 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpErrorKind, HttpRequest, HttpRequestBody};
 use serde_json::{Value, json};
 
-use crate::cloud::answers::http_client;
+use crate::cloud::client::{Redirects, http_client};
 use crate::cloud::credentials::no_credentials;
 use crate::config::options::Options;
 use crate::error::{Error, Result};
@@ -116,7 +116,7 @@ impl LockTable {
         if endpoint.starts_with("http://") {
             client = client.with_allow_http(true);
         }
-        let client = http_client(&client)?;
+        let client = http_client(&client, Redirects::SameServer)?;
         Ok(Self { client, credentials, endpoint, region, name: name.into(), options: options.clone() })
     }
 

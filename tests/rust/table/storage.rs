@@ -16,6 +16,7 @@ mod absolute;
 mod bucket;
 mod foreign;
 mod lock_table;
+mod redirects;
 mod servers;
 mod settings;
 mod turns;

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use futures::stream::StreamExt;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
-    ReqwestConnector,
 };
 use url::Url;
 
+use super::client::{Redirects, http_client, server_of};
 use crate::config::options::Options;
 
 /// So much of a failure is read.
@@ -62,24 +62,23 @@ pub(crate) struct Connector {
     every_failure: bool,
     /// Answers every request with 404, and sends none.
     offline: bool,
+    redirects: Redirects,
 }
 
 impl Connector {
     pub(crate) fn new(options: &Options, every_failure: bool) -> Self {
-        Self { every_failure, offline: options.offline }
+        Self { every_failure, offline: options.offline, redirects: Redirects::SameServer }
     }
-}
 
-/// A client that speaks TLS, by ring.
-pub(crate) fn http_client(options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
-    // Of the whole process, so only the first call installs it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    ReqwestConnector::default().connect(options)
+    /// For a server that is sent no credentials.
+    pub(crate) fn redirected_anywhere(self) -> Self {
+        Self { redirects: Redirects::Anywhere, ..self }
+    }
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
-        let client = http_client(options)?;
+        let client = http_client(options, self.redirects)?;
         Ok(HttpClient::new(Service { client, every_failure: self.every_failure, offline: self.offline }))
     }
 }
@@ -124,6 +123,10 @@ impl HttpService for Service {
             }
             let response = self.client.execute(request).await?;
             let status = response.status().as_u16();
+            if let Some(server) = redirected_to(&response) {
+                let body = format!("it redirects to {server}; redirects to another server are not followed");
+                return Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status, body }));
+            }
             if status < 400 {
                 return Ok(response);
             }
@@ -143,6 +146,12 @@ impl HttpService for Service {
             Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status, body }))
         })
     }
+}
+
+/// The server that a redirect leads to which was not followed.
+fn redirected_to(response: &HttpResponse) -> Option<String> {
+    let location = response.headers().get("location").filter(|_| response.status().is_redirection())?;
+    Some(location.to_str().ok().and_then(server_of).unwrap_or_else(|| "nowhere".to_owned()))
 }
 
 /// What a failure begins with: enough for a message, however much there is.

@@ -469,8 +469,8 @@ fn open_http(location: &Location, options: &Options) -> Result<object_store::Res
         builder.build()
     };
     Ok((|| {
-        let store = Arc::new(build(Connector::new(options, false), retry)?);
-        let once = Arc::new(build(Connector::new(options, true), no_retries())?);
+        let store = Arc::new(build(Connector::new(options, false).redirected_anywhere(), retry)?);
+        let once = Arc::new(build(Connector::new(options, true).redirected_anywhere(), no_retries())?);
         Ok(Clients::new(store, once, None, false))
     })())
 }

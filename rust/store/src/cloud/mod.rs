@@ -2,6 +2,7 @@
 
 pub(crate) mod answers;
 mod azure_blocks;
+pub(crate) mod client;
 mod connect;
 pub(crate) mod credentials;
 mod delete;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt};
+use rustix::io::Errno;
 
 use super::disk::{LocalDisk, blocking, entry, failed, is_missing};
 use crate::counts::Tally;
@@ -85,7 +86,7 @@ fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec
     let metadata = match kind.is_symlink() {
         // What a link does not lead to is no file here.
         true => match fs::metadata(item.path()) {
-            Err(e) if is_missing(&e) => None,
+            Err(e) if is_missing(&e) || Errno::from_io_error(&e) == Some(Errno::LOOP) => None,
             metadata => Some(metadata.map_err(because)?),
         },
         false => match item.metadata() {
