@@ -137,7 +137,7 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
         ({"zorder_by": ["nothing"]}, "no column `nothing`"),
         ({"zorder_by": ["part"]}, "partition column `part`"),
         ({"zorder_by": ["id", "ID"]}, "twice"),
-        ({"zorder_by": ""}, "no column ``"),
+        ({"zorder_by": ""}, "it is empty"),
         ({"zorder_by": 3}, "zorder_by must be a list of names"),
         ({"zorder_by": []}, "names no column"),
         ({"full": True}, "no clustering columns"),
@@ -160,6 +160,18 @@ def test_columns_without_an_order_are_refused(uri: str, column: str) -> None:
     deltic.write(uri, every_type(4))
     with pytest.raises(InvalidInputError, match=f"cannot be ordered by `{column}`"):
         Table(uri).optimize(zorder_by=["id", column])
+
+
+def test_names_with_dots_and_backticks_order_rows(uri: str) -> None:
+    rows = [{"a.b": at, "s": {"c.d": -at}} for at in range(4)]
+    deltic.write(uri, pa.Table.from_pylist(rows[:2]), properties=MAPPED)
+    deltic.write(uri, pa.Table.from_pylist(rows[2:]))
+    table = Table(uri)
+    for names in (["a.b"], ["`a.b`"], ["s.`c.d`"], ["`s`.`c.d`", "`a.b`"]):
+        assert table.optimize(zorder_by=names).versions
+    assert table.scan().to_arrow().sort_by("a.b").to_pylist() == rows
+    with pytest.raises(InvalidInputError, match="zorder_by"):
+        table.optimize(zorder_by=["`a"])
 
 
 @pytest.mark.parametrize("layout", ["compact", "zorder"])

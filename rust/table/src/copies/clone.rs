@@ -237,8 +237,7 @@ impl<'a> Plan<'a> {
 
     /// Takes note of the files of the table that is there.
     async fn look_at(&mut self, there: &Snapshot) -> Result<()> {
-        let ids = ["baseRowId", "defaultRowCommitVersion"];
-        let members = [&["path", "deletionVector", "size", "modificationTime"], &ids[..]].concat();
+        let members = vec!["path", "deletionVector", "size", "modificationTime", "baseRowId"];
         let columns = AddColumns { members, ..AddColumns::default() };
         let mut live = std::pin::pin!(there.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
@@ -248,7 +247,7 @@ impl<'a> Plan<'a> {
                 self.there.insert(&file);
                 if add.base_row_id.is_some() {
                     self.there_with_ids.insert(&file);
-                    self.there_by_ids.insert(&(file, row_ids(&add)));
+                    self.there_by_ids.insert(&(file, add.base_row_id));
                 }
                 self.there_by_name.insert(&add.path, add.deletion_vector.as_ref())?;
             }
@@ -293,7 +292,7 @@ impl<'a> Plan<'a> {
     fn has_its_ids(&self, add: &Add) -> bool {
         let [source_numbers, gives_ids] = self.numbers;
         match add.base_row_id {
-            Some(_) => self.there_by_ids.contains(&(exact(add), row_ids(add))),
+            Some(_) => self.there_by_ids.contains(&(exact(add), add.base_row_id)),
             // Those of the clone's own, unless the source may have given them to another file.
             None => !gives_ids || !source_numbers && self.there_with_ids.contains(&exact(add)),
         }
@@ -364,6 +363,8 @@ impl<'a> Plan<'a> {
     /// A file as the clone names it, and what is to be copied for that.
     async fn moved(&mut self, mut add: Add) -> Result<(Add, Vec<Copying>)> {
         let literal = decode_path(&add.path)?;
+        // "The first commit version in which an add action with the same path was committed to the table": the clone's.
+        add.default_row_commit_version = None;
         let vector = add.deletion_vector.take();
         if !self.deep {
             add.path = match self.place_of(&literal).await? {
@@ -495,10 +496,6 @@ fn copied_vector(vector: DeletionVectorDescriptor) -> Result<(DeletionVectorDesc
             Ok((vector, of_size(from, to)))
         }
     }
-}
-
-fn row_ids(add: &Add) -> (Option<i64>, Option<i64>) {
-    (add.base_row_id, add.default_row_commit_version)
 }
 
 /// A file as it is carried from one log to another, but for its row ids.

@@ -6,7 +6,7 @@
 //! PROTOCOL.md: "Clustered Table".
 
 use deltic_protocol::log_bounds::TableShape;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructType, path};
 
 use super::curve::{Curve, MOST_DIMENSIONS};
 use super::options::OptimizeOptions;
@@ -116,13 +116,13 @@ fn clustered(shape: &TableShape, clustering: &[Vec<String>]) -> Result<CurveLayo
 
 /// The path of a column that a caller names.
 fn find(schema: &StructType, name: &str) -> Result<Vec<String>> {
-    let parts: Vec<&str> = match schema.field(name) {
-        Some(_) => vec![name],
-        None => name.split('.').collect(),
+    let parts = match schema.field(name) {
+        Some(_) => vec![name.to_owned()],
+        None => path::parse(name).map_err(|e| Error::invalid(format!("zorder_by: {}", e.message())))?,
     };
     let (mut inside, mut path) = (Some(schema), Vec::with_capacity(parts.len()));
     for part in parts {
-        let field = inside.and_then(|fields| fields.field(part)).ok_or_else(|| {
+        let field = inside.and_then(|fields| fields.field(&part)).ok_or_else(|| {
             let names: Vec<&str> = schema.fields.iter().map(|f| f.name.as_str()).collect();
             Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
         })?;
