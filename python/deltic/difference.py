@@ -16,7 +16,7 @@ from deltic.detail import Detail
 from deltic.display import html_table, printable, size
 from deltic.errors import InvalidInputError
 from deltic.file_layout import partition_labels
-from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, identity
+from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, identity, widens
 from deltic.scan import Plan
 from deltic.snapshot import Snapshot
 
@@ -257,38 +257,76 @@ def _nullable(field: pa.Field) -> str:
     return "nullable" if field.nullable else "not null"
 
 
+class _Partitioning(NamedTuple):
+    """The partition columns of files: what stays of each when it is renamed, and what the labels call it."""
+
+    keys: list[str]
+    fields: list[pa.Field]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _Partitioning:
+        fields = [snapshot.schema.field(name) for name in snapshot.partition_columns]
+        return cls([identity(field) for field in fields], [field.remove_metadata() for field in fields])
+
+    def holds(self, earlier: _Partitioning) -> bool:
+        """Whether partitions of an earlier version are partitions of this one."""
+        types = dict(zip(self.keys, self.fields, strict=True))
+        return set(self.keys) == set(earlier.keys) and all(
+            field.type == types[key].type or widens(field.type, types[key].type)
+            for key, field in zip(earlier.keys, earlier.fields, strict=True)
+        )
+
+    def values(self, tasks: pa.Table, written: _Partitioning) -> list[pa.ChunkedArray]:
+        """What stands in these columns for files that were written into those."""
+        if not self.keys:
+            return []
+        columns = dict(zip(written.keys, tasks.select(["partition"]).flatten().columns, strict=True))
+        return [pc.cast(columns[key], field.type) for key, field in zip(self.keys, self.fields, strict=True)]
+
+    def grouped(self, files: pa.Table) -> pa.Table:
+        """The sums of each partition, and its label."""
+        keys = ["all", *map(str, range(len(self.keys)))]
+        strict = pc.ScalarAggregateOptions(skip_nulls=False)
+        sums = [(name, "sum") for name in _COUNTS]
+        found = files.group_by(keys).aggregate([*sums, *((name, "sum", strict) for name in _ROWS)])
+        labels = [""] * found.num_rows
+        if self.keys:
+            parts = [found[key].combine_chunks() for key in keys[1:]]
+            labels = partition_labels(pa.table({"partition": pa.StructArray.from_arrays(parts, fields=self.fields)}))
+        counts = {name: found[f"{name}_sum"] for name in (*_COUNTS, *_ROWS)}
+        return pa.table({"partition": pa.array(labels, pa.string()), **counts})
+
+
 def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
     plans = [snapshot.plan() for snapshot in (before, after)]
     old, new = (plan.tasks for plan in plans)
     gone = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
     came = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
+    earlier, later = _Partitioning.of(before), _Partitioning.of(after)
+    kept, changes = _other_vectors(old, new, [_vectors(plan) for plan in plans])
     found = [
-        _counted(came, "added", _live_rows(after, came)),
-        _counted(gone, "removed", _live_rows(before, gone)),
-        _other_vectors(old, new, [_vectors(plan) for plan in plans]),
+        _table(later.values(came, later), came.num_rows, **_counts(came, "added", _live_rows(after, came))),
+        _table(later.values(kept, later), kept.num_rows, **changes),
     ]
-    table = pa.concat_tables(found)
-    strict = pc.ScalarAggregateOptions(skip_nulls=False)
-    sums = [(name, "sum") for name in _COUNTS]
-    grouped = table.group_by("partition").aggregate([*sums, *((name, "sum", strict) for name in _ROWS)])
-    named = {"partition": grouped["partition"], **{name: grouped[f"{name}_sum"] for name in (*_COUNTS, *_ROWS)}}
-    return pa.table(named).sort_by("partition")
+    # Partitions by other columns are other partitions.
+    shown = later if later.holds(earlier) else earlier
+    removed = _counts(gone, "removed", _live_rows(before, gone))
+    others = _table(shown.values(gone, earlier), gone.num_rows, **removed)
+    if shown is later:
+        return later.grouped(pa.concat_tables([*found, others])).sort_by("partition")
+    apart = [later.grouped(pa.concat_tables(found)), earlier.grouped(others)]
+    return pa.concat_tables(apart).sort_by("partition")
 
 
-def _table(labels: list[str], **columns: pa.ChunkedArray | pa.Array) -> pa.Table:
-    zeros = pa.repeat(pa.scalar(0, pa.int64()), len(labels))
+def _table(values: list[pa.ChunkedArray], rows: int, **columns: pa.ChunkedArray | pa.Array) -> pa.Table:
+    zeros = pa.repeat(pa.scalar(0, pa.int64()), rows)
     counts = {name: columns.get(name, zeros) for name in (*_COUNTS, *_ROWS)}
-    return pa.table({"partition": pa.array(labels, pa.string()), **counts})
+    return pa.table({"all": zeros, **{str(at): column for at, column in enumerate(values)}, **counts})
 
 
-def _labels(tasks: pa.Table) -> list[str]:
-    return partition_labels(tasks) if "partition" in tasks.column_names else [""] * tasks.num_rows
-
-
-def _counted(tasks: pa.Table, what: str, rows: pa.ChunkedArray) -> pa.Table:
+def _counts(tasks: pa.Table, what: str, rows: pa.ChunkedArray) -> dict[str, pa.ChunkedArray | pa.Array]:
     ones = pa.repeat(pa.scalar(1, pa.int64()), tasks.num_rows)
-    columns = {f"files_{what}": ones, f"bytes_{what}": tasks["size"], f"rows_{what}": rows}
-    return _table(_labels(tasks), **columns)
+    return {f"files_{what}": ones, f"bytes_{what}": tasks["size"], f"rows_{what}": rows}
 
 
 def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
@@ -310,14 +348,16 @@ def _vectors(plan: Plan) -> dict[str, str]:
     return plan.deletion_vectors() if tasks["deleted_rows"].null_count < tasks.num_rows else {}
 
 
-def _other_vectors(old: pa.Table, new: pa.Table, vectors: list[dict[str, str]]) -> pa.Table:
-    """Files of both that have other vectors: of as many rows, these may be other rows."""
-    at = pc.index_in(new["path"], value_set=old["path"])
-    kept, was = new.filter(pc.is_valid(at)), old.take(pc.drop_null(at))
+def _other_vectors(
+    old: pa.Table, new: pa.Table, vectors: list[dict[str, str]]
+) -> tuple[pa.Table, dict[str, pa.ChunkedArray | pa.Array]]:
+    """Files of both that have other vectors, which may be other rows where they are as many; and their counts."""
+    before, after = vectors
+    differ = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+    kept = new.filter(pc.is_in(new["path"], value_set=pa.array(differ, pa.string())))
+    kept = kept.filter(pc.is_in(kept["path"], value_set=old["path"]))
+    was = old.take(pc.index_in(kept["path"], value_set=old["path"]))
     more = pc.subtract(pc.fill_null(kept["deleted_rows"], 0), pc.fill_null(was["deleted_rows"], 0))
-    paths, (before, after) = kept["path"].to_pylist(), vectors
-    other = pa.array([before.get(path) != after.get(path) for path in paths], pa.bool_())
-    kept, more = kept.filter(other), more.filter(other)
     ones = pa.repeat(pa.scalar(1, pa.int64()), kept.num_rows)
     removed, added = (pc.max_element_wise(number, 0) for number in (more, pc.negate(more)))
-    return _table(_labels(kept), files_changed=ones, rows_added=added, rows_removed=removed)
+    return kept, {"files_changed": ones, "rows_added": added, "rows_removed": removed}

@@ -5,6 +5,7 @@ All from the log; no data file is read. PROTOCOL.md: "Per-file Statistics", "Del
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -249,19 +250,29 @@ def skipped(column: dict[str, Any], num_files: int) -> str:
 
 
 def partition_labels(partitions: pa.Table) -> list[str]:
-    """The values of each `partition` as they stand in a path."""
-    found = pa.chunked_array([pa.array([""] * partitions.num_rows, pa.string())])
+    """The values of each `partition` as they stand in a path, percent-escaped as Hive and Spark do it."""
     names = [field.name for field in partitions.schema.field("partition").type]
-    for name, values in zip(names, partitions.select(["partition"]).flatten().columns, strict=True):
-        found = pc.binary_join_element_wise(found, f"{name}=", _shown(values), "")
-        found = found if name == names[-1] else pc.binary_join_element_wise(found, "/", "")
-    return list(found.to_pylist())
+    columns = partitions.select(["partition"]).flatten().columns
+    parts = [[f"{_escaped(name)}={value}" for value in _in_path(of)] for name, of in zip(names, columns, strict=True)]
+    return ["/".join(values) for values in zip(*parts, strict=True)]
 
 
-def _shown(values: pa.ChunkedArray) -> pa.ChunkedArray:
+_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+
+
+def _in_path(values: pa.ChunkedArray) -> list[str]:
     if pa.types.is_binary(values.type):
-        return pa.chunked_array([["NULL" if v is None else v.hex() for v in values.to_pylist()]], pa.string())
-    return pc.fill_null(pc.cast(values, pa.string()), "NULL")
+        told = [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
+    else:
+        told = pc.cast(values, pa.string()).to_pylist()
+    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        told = [None if value is None else value.replace(" ", "T") for value in told]
+    return [_NULL_DIRECTORY if value is None else _escaped(value) for value in told]
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _median(numbers: pa.ChunkedArray) -> int | None:

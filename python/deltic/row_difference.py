@@ -17,7 +17,7 @@ from deltic.errors import CorruptTableError, InvalidInputError
 from deltic.row_keys import flat_list, row_keys
 from deltic.snapshot import Snapshot
 
-__all__ = ["CHANGE_TYPE", "ROW_ID", "ReadGroup", "changed_rows", "identity"]
+__all__ = ["CHANGE_TYPE", "ROW_ID", "ReadGroup", "changed_rows", "identity", "widens"]
 
 CHANGE_TYPE = "_change_type"
 ROW_ID = "_metadata.row_id"
@@ -133,14 +133,14 @@ def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> p
         return pa.MapArray.from_arrays(pc.cast(offsets, pa.int32()), keys, items, new, mask=gone)
     if old == new:
         return values
-    if _widens(old, new):
+    if widens(old, new):
         return pc.cast(values, new)
     raise InvalidInputError(
         f"column `{path}` was {old} and is {new}: rows of the two versions cannot be compared; leave rows out"
     )
 
 
-def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
     """Whether the change of type loses nothing (PROTOCOL.md: "Type Widening")."""
     if pa.types.is_integer(old):
         if pa.types.is_integer(new):

@@ -6,6 +6,7 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -65,6 +66,66 @@ def test_files_and_rows_by_hand(uri: str) -> None:
     back = table.diff(3, 0)
     assert (back.files_added, back.files_removed, back.files_changed) == (1, 2, 1)
     assert (back.rows_added, back.rows_removed) == (2, 2)
+
+
+def labels(diff: deltic.Diff) -> dict[str, tuple[int, int]]:
+    """Files that came and went, by partition; a label that is there twice fails."""
+    rows = diff.partitions.to_pylist()
+    found = {row["partition"]: (row["files_added"], row["files_removed"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_partitions_are_told_apart(uri: str) -> None:
+    kinds = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
+    rows = [("NULL", "x"), (None, "x"), ("1/b=2", "3"), ("1", "2/b=3"), ("é %", "a b")]
+    data = pa.table([[a for a, _ in rows], [b for _, b in rows], range(len(rows))], schema=kinds)
+    deltic.create(uri, kinds, partition_by=["a", "b"])
+    deltic.write(uri, data)
+    assert labels(deltic.Table(uri).diff(0)) == {
+        "a=NULL/b=x": (1, 0),
+        "a=__HIVE_DEFAULT_PARTITION__/b=x": (1, 0),
+        "a=1%2Fb%3D2/b=3": (1, 0),
+        "a=1/b=2%2Fb%3D3": (1, 0),
+        "a=é %25/b=a b": (1, 0),
+    }
+
+
+def test_partitions_of_every_type_are_named_as_in_a_path(uri: str) -> None:
+    columns = {
+        "t": pa.array([1_500], pa.timestamp("us", "UTC")),
+        "n": pa.array([0], pa.timestamp("us")),
+        "d": pa.array([1], pa.date32()),
+        "x": pa.array([b"a/b"]),
+        "y": pa.array([True]),
+        "m": pa.array([Decimal("-1.50")]),
+    }
+    data = pa.table({**columns, "v": [1]})
+    deltic.create(uri, data.schema, partition_by=list(columns))
+    deltic.write(uri, data)
+    table = deltic.Table(uri)
+    (path,) = table.snapshot().files().read_all()["path"].to_pylist()
+    folders = unquote(path).rpartition("/")[0]
+    assert list(labels(table.diff(0))) == [folders]
+
+
+def test_a_partition_column_that_was_renamed_is_the_same(uri: str) -> None:
+    properties = {"delta.columnMapping.mode": "name"}
+    data = pa.table({"p": [1, 2], "v": [1, 2]})
+    deltic.write(uri, data, partition_by=["p"], properties=properties)
+    table = deltic.Table(uri)
+    table.rename_column("p", "q")
+    table.update({"v": "9"}, "q = 1")
+    assert labels(table.diff(0)) == {"q=1": (1, 1)}
+    assert labels(table.diff(table.snapshot().version, 0)) == {"p=1": (1, 1)}
+
+
+@pytest.mark.parametrize(("columns", "label"), [(["b"], "b=1"), (["a", "b"], "a=1/b=1"), ([], "")])
+def test_other_partition_columns_are_other_partitions(uri: str, columns: list[str], label: str) -> None:
+    data = pa.table({"a": [1], "b": [1], "v": [1]})
+    deltic.write(uri, data, partition_by=["a"])
+    deltic.write(uri, data, mode="overwrite", schema_mode="overwrite", partition_by=columns)
+    assert labels(deltic.Table(uri).diff(0)) == {"a=1": (0, 1), label: (1, 0)}
 
 
 def test_a_version_does_not_differ_from_itself(uri: str) -> None:
