@@ -376,6 +376,20 @@ def test_wider_types_hold_the_same_rows(uri: str) -> None:
     assert found == [{"_change_type": "delete", "a": 1}, {"_change_type": "insert", "a": 3}]
 
 
+def test_maps_and_lists_of_a_wider_type_hold_the_same_rows(uri: str) -> None:
+    def rows(number: pa.DataType, last: int) -> pa.Table:
+        maps = pa.array([None, [], [("a", 1), ("b", None)], None, [("c", last)]], pa.map_(pa.string(), number))
+        return pa.table({"m": maps, "l": pa.array([None, [], [1, None], None, [2]], pa.list_(number))})
+
+    deltic.write(uri, rows(pa.int32(), 2))
+    deltic.write(uri, rows(pa.int64(), 3), mode="overwrite", schema_mode="overwrite")
+    found = deltic.Table(uri).diff(0, rows=True).to_arrow().to_pylist()
+    assert found == [
+        {"_change_type": "delete", "m": [("c", 2)], "l": [2]},
+        {"_change_type": "insert", "m": [("c", 3)], "l": [2]},
+    ]
+
+
 def test_only_files_that_differ_are_read(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     (old,) = Path(uri).rglob("*.parquet")
