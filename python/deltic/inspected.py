@@ -6,17 +6,16 @@ import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import Time, flag, names, whole
+from deltic.arguments import flag, names, whole
 from deltic.check import Check
 from deltic.difference import Diff
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.file_layout import SMALL_FILE, Layout
-from deltic.maintained import Maintained
 from deltic.maintenance import OptimizeResult
 from deltic.report_page import COMMITS, Facts, page
 from deltic.scan import reader
@@ -26,22 +25,24 @@ from deltic.vacuum_result import VacuumMode, VacuumResult
 __all__ = ["Inspected"]
 
 
-class Inspected(Maintained):
+class _Inspectable(Protocol):
+    """A `Table`, which stands above."""
+
+    _core: _deltic.Table
+
+    def snapshot(self, version: int | None = None) -> Snapshot: ...
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]: ...
+    def check(self, version: int | None = None) -> Check: ...
+    def optimize(self, *, dry_run: bool = False) -> OptimizeResult: ...
+    def vacuum(self, *, mode: VacuumMode = "full", dry_run: bool = False) -> VacuumResult: ...
+
+
+class Inspected:
     """The verbs of `Table` that look at what its log says."""
 
-    def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot:
-        """Open a version: see `Table`."""
-        raise NotImplementedError
-
-    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the commits: see `Table`."""
-        raise NotImplementedError
-
-    def check(self, version: int | None = None, *, files: bool = False) -> Check:
-        """Compare what the table records twice: see `Table`."""
-        raise NotImplementedError
-
-    def layout(self, columns: Sequence[str] | None = None, *, small_file_size: int = SMALL_FILE) -> Layout:
+    def layout(
+        self: _Inspectable, columns: Sequence[str] | None = None, *, small_file_size: int = SMALL_FILE
+    ) -> Layout:
         """Find out how the files of the latest version lie: sizes, skipping, partitions, vectors. See `Layout`.
 
         Arguments:
@@ -67,15 +68,10 @@ class Inspected(Maintained):
          {'column': 'value', 'files_read': 4.0, 'share_skipped': 0.0}]
         """
         wanted, small = names(columns, "columns"), whole(small_file_size, "small_file_size", 1)
-        snapshot = self.snapshot()
-        gain: OptimizeResult | UnsupportedFeatureError
-        try:
-            gain = self.optimize(dry_run=True)
-        except UnsupportedFeatureError as error:
-            gain = error
+        snapshot, gain = _with_gain(self)
         return Layout.of(snapshot, wanted, SMALL_FILE if small is None else small, gain)
 
-    def diff(self, from_version: int, to_version: int | None = None, rows: bool = False) -> Diff:
+    def diff(self: _Inspectable, from_version: int, to_version: int | None = None, rows: bool = False) -> Diff:
         """Find out what differs between two versions: schema, properties, protocol, files, rows. See `Diff`.
 
         Arguments:
@@ -83,16 +79,16 @@ class Inspected(Maintained):
             to_version: The version that is compared, the latest if not given. It may be the older one.
             rows: True compares the rows too, without a change feed.
 
-        The files are compared by the log. A file is the same when its path is, and counts as changed when another
-        number of its rows is deleted. With `rows`, files are read that only one version has or that have another
+        The files are compared by the log. A file is the same when its path is, and counts as changed when it has
+        another deletion vector. With `rows`, files are read that only one version has or that have another
         deletion vector; after a change of the schema, all files. Where both versions track rows, a row that has its id
         in both is updated if its values differ. Otherwise an update is a delete and an insert, and rows that were
         merely written again cancel out, each as often as it is there. NaN equals NaN, -0.0 and 0.0 differ, entries of
         maps count in their order. Rows of the other version are read in the columns of `to_version`: a column that it
         lacks is null, one that was dropped is left out, a wider type is taken.
 
-        Memory: without `rows` the paths of all files; with them the rows of the files that are read, about three times,
-        and for every file of both versions about as many bytes as the schema has as JSON.
+        Memory: without `rows` the paths of all files; with them also the rows of the files that are read, more than
+        once, and for every file of both versions about as many bytes as the schema has as JSON.
 
         Raises what `snapshot` raises for either version; with `rows` `InvalidInputError` for a column whose type
         changed to one that does not hold all its values, and `CorruptTableError` for a data file that VACUUM has
@@ -120,12 +116,12 @@ class Inspected(Maintained):
 
         return Diff.of(before, after, read if compares_rows else None)
 
-    def report(self, path: str | os.PathLike[str], *, vacuum: VacuumMode | None = "full") -> Path:
+    def report(self: _Inspectable, path: str | os.PathLike[str], *, vacuum: VacuumMode | None = "full") -> Path:
         """Write a page of HTML about the latest version, and return where it is.
 
         On it are what the table is and how healthy, its history, file sizes, what queries skip, partitions, deletion
-        vectors, and what OPTIMIZE and VACUUM would do. The page stands alone: no script, no network. It is light or
-        dark as the reader's browser is.
+        vectors, and what OPTIMIZE and VACUUM would do. All but VACUUM is of one version, whoever commits meanwhile. The
+        page stands alone: no script, no network. It is light or dark as the reader's browser is.
 
         Arguments:
             path: The file to write; one that is there is replaced.
@@ -145,14 +141,16 @@ class Inspected(Maintained):
             raise InvalidInputError(f'vacuum must be "full", "lite" or None, not {vacuum!r}')
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
             raise InvalidInputError(f"path must be a path, not {type(path).__name__}")
-        snapshot = self.snapshot()
+        # Others may commit meanwhile: all but what VACUUM would do is of this version.
+        snapshot, gain = _with_gain(self)
         facts = Facts(
             detail=snapshot.detail(),
             schema=snapshot.schema,
-            layout=self.layout(),
+            layout=Layout.of(snapshot, None, SMALL_FILE, gain),
             check=self.check(snapshot.version),
-            history=self.history(COMMITS),
-            vacuum=None if vacuum is None else self._vacuum_preview(vacuum),
+            history=[entry for entry in self.history(COMMITS) if entry["version"] <= snapshot.version],
+            vacuum_mode=vacuum,
+            vacuum=None if vacuum is None else _vacuum_preview(self, vacuum),
             made=datetime.now(timezone.utc),
         )
         where = Path(path)
@@ -162,9 +160,19 @@ class Inspected(Maintained):
             raise InvalidInputError(f"the report cannot be written: {error}") from error
         return where
 
-    def _vacuum_preview(self, mode: VacuumMode) -> VacuumResult | str:
-        try:
-            return self.vacuum(mode=mode, dry_run=True)
-        except (UnsupportedFeatureError, InvalidInputError) as error:
-            # A lite vacuum needs commits that log cleanup may have removed.
-            return str(error)
+
+def _with_gain(table: _Inspectable) -> tuple[Snapshot, OptimizeResult | UnsupportedFeatureError]:
+    """The latest version, and what OPTIMIZE would do to it, or why it would not."""
+    try:
+        gain = table.optimize(dry_run=True)
+    except UnsupportedFeatureError as error:
+        return table.snapshot(), error
+    return table.snapshot(gain.read_version), gain
+
+
+def _vacuum_preview(table: _Inspectable, mode: VacuumMode) -> VacuumResult | str:
+    try:
+        return table.vacuum(mode=mode, dry_run=True)
+    except (UnsupportedFeatureError, InvalidInputError) as error:
+        # A lite vacuum needs commits that log cleanup may have removed.
+        return str(error)

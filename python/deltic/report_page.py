@@ -21,7 +21,7 @@ from deltic.check import Check
 from deltic.detail import Detail
 from deltic.display import printable, size
 from deltic.file_layout import Layout, partition_labels, skipped
-from deltic.vacuum_result import VacuumResult
+from deltic.vacuum_result import VacuumMode, VacuumResult
 
 __all__ = ["COMMITS", "Facts", "page"]
 
@@ -39,13 +39,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Facts:
-    """What is on the page. `vacuum` is what a vacuum would do, why it would not, or None where it was not asked."""
+    """What is on the page. `vacuum` is what a vacuum of `vacuum_mode` would do, or why it would not."""
 
     detail: Detail
     schema: pa.Schema
     layout: Layout
     check: Check
     history: list[dict[str, Any]]
+    vacuum_mode: VacuumMode | None
     vacuum: VacuumResult | str | None
     made: datetime
 
@@ -73,9 +74,14 @@ def page(facts: Facts) -> str:
         f'<header><h1>{_text(title)}</h1><p class="place">{_text(detail.location)}</p>'
         f"{described}{_cards(facts)}</header>"
         f"{''.join(sections)}"
-        f"<footer>Version {detail.version}, looked at {_time(facts.made)} by deltic. Only the log was read, and for "
-        f"VACUUM the listing.</footer></main></body></html>\n"
+        f"<footer>Version {detail.version}, looked at {_time(facts.made)} by deltic. "
+        f"{_looked_at(facts)}</footer></main></body></html>\n"
     )
+
+
+def _looked_at(facts: Facts) -> str:
+    listed = facts.vacuum_mode == "full"
+    return "The log was read, and the table's folder listed for VACUUM." if listed else "Only the log was read."
 
 
 def _text(value: object) -> str:

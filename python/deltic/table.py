@@ -40,6 +40,7 @@ from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.inspected import Inspected
+from deltic.maintained import Maintained
 from deltic.merge_builder import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
@@ -48,7 +49,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Inspected, Copied):
+class Table(Alterable[Commit], Inspected, Maintained, Copied):
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the
