@@ -185,8 +185,9 @@ def test_a_deep_clone_goes_on_where_it_stopped(table: deltic.Table, target: str)
         table.clone(target, shallow=False)
     assert not deltic.Table(target).exists()
     # Copies that were under way when another failed end in the background: each is there as a whole, or not at all.
-    before: dict[str, int] | None = None
+    before, ends = None, time.monotonic() + 60
     while (found := files(target)) != before or any("/.tmp-" in f"/{path}" for path in found):
+        assert time.monotonic() < ends, found
         before = found
         time.sleep(0.5)
     assert before is not None
