@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic.detail import Detail
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError
 from deltic.file_layout import partition_labels
-from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, identity, widens
+from deltic.physical_name import physical_name
+from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, widens
 from deltic.scan import Plan
 from deltic.snapshot import Snapshot
 
@@ -218,19 +219,19 @@ _PROTOCOL = ("min_reader_version", "min_writer_version")
 
 
 def _rows(count: int | None) -> str:
-    return "rows unknown" if count is None else f"{count:,} rows"
+    return "rows unknown" if count is None else counted(count, "row")
 
 
 def _columns(before: list[pa.Field], after: list[pa.Field], prefix: str) -> Iterator[ColumnChange]:
     """Changes of fields at one level, then of those within structs, however deep."""
-    old = {identity(field): field for field in before}
-    now = {identity(field) for field in after}
+    old = {physical_name(field): field for field in before}
+    now = {physical_name(field) for field in after}
     for key, field in old.items():
         if key not in now:
             yield ColumnChange("dropped", prefix + field.name, str(field.type), None)
     for field in after:
         path = prefix + field.name
-        was = old.get(identity(field))
+        was = old.get(physical_name(field))
         if was is None:
             yield ColumnChange("added", path, None, str(field.type))
             continue
@@ -266,7 +267,7 @@ class _Partitioning(NamedTuple):
     @classmethod
     def of(cls, snapshot: Snapshot) -> _Partitioning:
         fields = [snapshot.schema.field(name) for name in snapshot.partition_columns]
-        return cls([identity(field) for field in fields], [field.remove_metadata() for field in fields])
+        return cls([physical_name(field) for field in fields], [field.remove_metadata() for field in fields])
 
     def holds(self, earlier: _Partitioning) -> bool:
         """Whether partitions of an earlier version are partitions of this one."""
@@ -298,12 +299,12 @@ class _Partitioning(NamedTuple):
 
 
 def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
-    plans = [snapshot.plan() for snapshot in (before, after)]
+    plans = before.plan(), after.plan()
     old, new = (plan.tasks for plan in plans)
     gone = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
     came = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
     earlier, later = _Partitioning.of(before), _Partitioning.of(after)
-    kept, changes = _other_vectors(old, new, [_vectors(plan) for plan in plans])
+    kept, changes = _other_vectors(*plans)
     found = [
         _table(later.values(came, later), came.num_rows, **_counts(came, "added", _live_rows(after, came))),
         _table(later.values(kept, later), kept.num_rows, **changes),
@@ -343,19 +344,19 @@ def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
     return pc.subtract(found, pc.fill_null(tasks["deleted_rows"], 0))
 
 
-def _vectors(plan: Plan) -> dict[str, str]:
+def _vectors(plan: Plan, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What tells the deletion vector of each of these files from others, the empty string where it has none."""
     tasks = plan.tasks
-    return plan.deletion_vectors() if tasks["deleted_rows"].null_count < tasks.num_rows else {}
+    found = plan.deletion_vectors() if tasks["deleted_rows"].null_count < tasks.num_rows else {}
+    of, ids = pa.array(found.keys(), pa.string()), pa.array(found.values(), pa.string())
+    return pc.fill_null(ids.take(pc.index_in(paths, value_set=of)), "")
 
 
-def _other_vectors(
-    old: pa.Table, new: pa.Table, vectors: list[dict[str, str]]
-) -> tuple[pa.Table, dict[str, pa.ChunkedArray | pa.Array]]:
+def _other_vectors(before: Plan, after: Plan) -> tuple[pa.Table, dict[str, pa.ChunkedArray | pa.Array]]:
     """Files of both that have other vectors, which may be other rows where they are as many; and their counts."""
-    before, after = vectors
-    differ = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
-    kept = new.filter(pc.is_in(new["path"], value_set=pa.array(differ, pa.string())))
-    kept = kept.filter(pc.is_in(kept["path"], value_set=old["path"]))
+    old, new = before.tasks, after.tasks
+    kept = new.filter(pc.is_in(new["path"], value_set=old["path"]))
+    kept = kept.filter(pc.not_equal(_vectors(before, kept["path"]), _vectors(after, kept["path"])))
     was = old.take(pc.index_in(kept["path"], value_set=old["path"]))
     more = pc.subtract(pc.fill_null(kept["deleted_rows"], 0), pc.fill_null(was["deleted_rows"], 0))
     ones = pa.repeat(pa.scalar(1, pa.int64()), kept.num_rows)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic.charts import bars
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.maintenance import OptimizeResult
 from deltic.snapshot import Snapshot
@@ -171,21 +171,26 @@ class Layout:
         rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
         told = [
             ("version", f"{self.version}"),
-            ("rows", f"{rows} in {self.num_files:,} files, {size(self.size_in_bytes)}"),
+            ("rows", f"{rows} in {counted(self.num_files, 'file')}, {size(self.size_in_bytes)}"),
         ]
         if self.min_file_size is not None and self.median_file_size is not None and self.max_file_size is not None:
             least, middle, most = map(size, (self.min_file_size, self.median_file_size, self.max_file_size))
             told.append(("file sizes", f"{least} to {most}, median {middle}"))
         told.append(("small files", f"{self.small_files:,} below {size(self.small_file_size)}"))
         if self.files_with_vectors:
-            told.append(("vectors", f"{self.deleted_rows:,} deleted rows in {self.files_with_vectors:,} files"))
+            told.append(
+                (
+                    "vectors",
+                    f"{counted(self.deleted_rows, 'deleted row')} in {counted(self.files_with_vectors, 'file')}",
+                )
+            )
         if self.partitions is not None:
             skew = "" if self.partition_skew is None else f", the largest {self.partition_skew:.1f} times the median"
             told.append(("partitions", f"{self.partitions.num_rows:,}{skew}"))
         for column in self.columns.slice(0, _MOST_SHOWN).to_pylist():
             told.append((f"skipped by {column['column']}", skipped(column, self.num_files)))
         if self.columns.num_rows > _MOST_SHOWN:
-            told.append(("skipped by …", f"{self.columns.num_rows - _MOST_SHOWN:,} more columns"))
+            told.append(("skipped by …", f"{counted(self.columns.num_rows - _MOST_SHOWN, 'more column')}"))
         told.append(("OPTIMIZE", self._optimize()))
         return [(printable(name), printable(value)) for name, value in told]
 
@@ -194,7 +199,7 @@ class Layout:
             return f"refused: {self.optimize_refused}"
         if not self.optimize.files_to_rewrite:
             return "nothing to rewrite"
-        before = f"{self.optimize.files_to_rewrite:,} files ({size(self.optimize.bytes_to_rewrite)})"
+        before = f"{counted(self.optimize.files_to_rewrite, 'file')} ({size(self.optimize.bytes_to_rewrite)})"
         return f"would rewrite {before} as about {self.optimize.expected_files:,}"
 
     def plot(self) -> Any:
@@ -231,7 +236,7 @@ class Layout:
         told = []
         for row in self.histogram.to_pylist():
             label = f"< {size(row['below'])}" if row["below"] is not None else f"≥ {size(row['at_least'])}"
-            told.append((label, row["files"], f"{row['files']:,} files, {size(row['bytes'])}"))
+            told.append((label, row["files"], f"{counted(row['files'], 'file')}, {size(row['bytes'])}"))
         return told
 
     def __repr__(self) -> str:
@@ -246,7 +251,7 @@ def skipped(column: dict[str, Any], num_files: int) -> str:
     """One row of `Layout.columns` in words."""
     if column["share_skipped"] is None:
         return "unknown: no file"
-    return f"{100 * column['share_skipped']:.1f} %, reads {column['files_read']:,.1f} of {num_files:,} files"
+    return f"{100 * column['share_skipped']:.1f} %, reads {column['files_read']:,.1f} of {counted(num_files, 'file')}"
 
 
 def partition_labels(partitions: pa.Table) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import flag, names, whole
+from deltic.arguments import Time, byte_size, epoch_ms, flag, names, whole
 from deltic.check import Check
 from deltic.difference import Diff
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
@@ -30,7 +30,7 @@ class _Inspectable(Protocol):
 
     _core: _deltic.Table
 
-    def snapshot(self, version: int | None = None) -> Snapshot: ...
+    def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot: ...
     def history(self, limit: int | None = None) -> list[dict[str, Any]]: ...
     def check(self, version: int | None = None) -> Check: ...
     def optimize(self, *, dry_run: bool = False) -> OptimizeResult: ...
@@ -41,14 +41,14 @@ class Inspected:
     """The verbs of `Table` that look at what its log says."""
 
     def layout(
-        self: _Inspectable, columns: Sequence[str] | None = None, *, small_file_size: int = SMALL_FILE
+        self: _Inspectable, columns: Sequence[str] | None = None, *, small_file_size: int | str = SMALL_FILE
     ) -> Layout:
         """Find out how the files of the latest version lie: sizes, skipping, partitions, vectors. See `Layout`.
 
         Arguments:
             columns: Those to say the skipping of, fields of structs with dots as in `Snapshot.files`. By default all
                 partition columns and all columns with bounds.
-            small_file_size: Bytes below which a file counts as small.
+            small_file_size: Bytes below which a file counts as small, or a string such as `"16 MB"`.
 
         Only the log is read. Memory grows with the number of files and of columns that have bounds: 16 bytes or more
         for each of both.
@@ -67,17 +67,27 @@ class Inspected:
         [{'column': 'day', 'files_read': 1.0, 'share_skipped': 0.75},
          {'column': 'value', 'files_read': 4.0, 'share_skipped': 0.0}]
         """
-        wanted, small = names(columns, "columns"), whole(small_file_size, "small_file_size", 1)
+        wanted, small = names(columns, "columns"), byte_size(small_file_size, "small_file_size")
         snapshot, gain = _with_gain(self)
         return Layout.of(snapshot, wanted, SMALL_FILE if small is None else small, gain)
 
-    def diff(self: _Inspectable, from_version: int, to_version: int | None = None, rows: bool = False) -> Diff:
+    def diff(
+        self: _Inspectable,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        rows: bool = False,
+        *,
+        from_timestamp: Time | None = None,
+        to_timestamp: Time | None = None,
+    ) -> Diff:
         """Find out what differs between two versions: schema, properties, protocol, files, rows. See `Diff`.
 
         Arguments:
-            from_version: The version to compare with.
+            from_version: The version to compare with; give this or `from_timestamp`.
             to_version: The version that is compared, the latest if not given. It may be the older one.
             rows: True compares the rows too, without a change feed.
+            from_timestamp: Instead of a version, the last one at this time, as `Table.snapshot` takes it.
+            to_timestamp: The same for the version that is compared.
 
         The files are compared by the log. A file is the same when its path is, and counts as changed when it has
         another deletion vector. With `rows`, files are read that only one version has or that have another
@@ -106,10 +116,15 @@ class Inspected:
         >>> diff.to_arrow().to_pylist()
         [{'_change_type': 'delete', 'item': 'nut', 'left': 0}, {'_change_type': 'insert', 'item': 'nut', 'left': 7}]
         """
-        first, compares_rows = whole(from_version, "from_version"), flag(rows, "rows")
-        if first is None:
-            raise InvalidInputError("from_version must be a version, not None")
-        before, after = self.snapshot(first), self.snapshot(whole(to_version, "to_version"))
+        compares_rows = flag(rows, "rows")
+        first, last = whole(from_version, "from_version"), whole(to_version, "to_version")
+        if (first is None) == (from_timestamp is None):
+            raise InvalidInputError("give from_version or from_timestamp: the version to compare with")
+        if last is not None and to_timestamp is not None:
+            raise InvalidInputError("give to_version or to_timestamp, not both")
+        epoch_ms(from_timestamp, "from_timestamp")
+        epoch_ms(to_timestamp, "to_timestamp")
+        before, after = self.snapshot(first, from_timestamp), self.snapshot(last, to_timestamp)
 
         def read(group: bytes) -> pa.RecordBatchReader:
             return reader(_deltic.read_task_group(self._core.uri, self._core.storage_options, group, None))

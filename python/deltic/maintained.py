@@ -10,15 +10,18 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from deltic import _deltic
-from deltic.arguments import condition, flag, json_or_string, several, string, whole
+from deltic.arguments import byte_size, condition, duration_ms, flag, json_or_string, several, string, whole
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult
 from deltic.manifests_result import ManifestsResult
+from deltic.physical_name import physical_name
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
 from deltic.transaction import Commit
-from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of, milliseconds
+from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of
 
 __all__ = ["Maintained"]
 
@@ -65,7 +68,7 @@ class Maintained:
         where: str | None = None,
         *,
         zorder_by: Sequence[str] | str | None = None,
-        target_file_size: int | None = None,
+        target_file_size: int | str | None = None,
         full: bool = False,
         max_tasks: int | None = None,
         dry_run: bool = False,
@@ -80,7 +83,8 @@ class Maintained:
         deleted. The order of their rows stays.
 
         `where`: a condition on partition columns; only these partitions are looked at. `target_file_size`: bytes that
-        a file should have, `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
+        a file should have, or a string such as `"256 MB"`, whose units are powers of 1,024 as those of the property;
+        `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
         written at a time, one for each processor if not given. `dry_run`: find out what would be done, write nothing.
 
         Deletion vectors are applied, rows keep their ids where the table tracks rows, and the change data feed does
@@ -114,12 +118,15 @@ class Maintained:
         options = {
             "filter": condition(where, "where"),
             "zorder_by": columns or [],
-            "target_file_size": whole(target_file_size, "target_file_size", 1),
+            "target_file_size": byte_size(target_file_size, "target_file_size"),
             "full": flag(full, "full"),
             "max_tasks": whole(max_tasks, "max_tasks", 1),
         }
         only_plans = flag(dry_run, "dry_run")
-        return OptimizeResult.parse(_deltic.optimize(self._core, json.dumps(options), only_plans, None), only_plans)
+        # Before it: what is committed is told of, whatever the store does afterwards.
+        names = self._partition_columns()
+        found = _deltic.optimize(self._core, json.dumps(options), only_plans, None)
+        return OptimizeResult.parse(found, only_plans, names)
 
     def purge(
         self,
@@ -179,8 +186,15 @@ class Maintained:
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        names = self._partition_columns()
         purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
-        return PurgeResult.parse(purged, only_plans)
+        return PurgeResult.parse(purged, only_plans, names)
+
+    def _partition_columns(self) -> dict[str, str]:
+        """The names of partition columns by their physical names."""
+        snapshot = self._core.snapshot()
+        fields = pa.schema(snapshot.schema())
+        return {physical_name(fields.field(name)): name for name in json.loads(snapshot.metadata())["partitionColumns"]}
 
     def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
         """Mend what `check(files=True)` finds in the newest version, or say what that would do.
@@ -227,7 +241,7 @@ class Maintained:
 
     def vacuum(
         self,
-        retention: timedelta | float | None = None,
+        retention: timedelta | float | str | None = None,
         *,
         mode: VacuumMode = "full",
         dry_run: bool = False,
@@ -243,7 +257,8 @@ class Maintained:
         of files that are kept (32 bytes each). What fails or is stopped leaves the table whole; call this again.
 
         Arguments:
-            retention: A `timedelta` or a number of hours; by default `delta.deletedFileRetentionDuration` (a week).
+            retention: A `timedelta`, a number of hours, or a string such as `"7 days"`, `"1 week"` or `"168 hours"`; by
+                default `delta.deletedFileRetentionDuration` (a week).
             mode: `"full"` lists the whole table. `"lite"` asks the log for what commits removed since the last vacuum:
                 faster, and blind to files of writers that never committed.
             dry_run: True finds the files, as `VacuumResult.files`, and deletes none.
@@ -266,7 +281,7 @@ class Maintained:
         """
         if mode not in ("full", "lite"):
             raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
-        length = (milliseconds(retention), flag(force, "force"))
+        length = (duration_ms(retention, "retention"), flag(force, "force"))
         dry = flag(dry_run, "dry_run")
         files = inventory_of(inventory)
         if files is not None and mode == "lite":

@@ -15,15 +15,13 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.alter import Alterable
 from deltic.arguments import (
-    LEAST,
     Isolation,
     Time,
     bound,
+    commit_options,
     condition,
     epoch_ms,
     flag,
-    json_object,
-    json_or_string,
     location,
     names,
     optional_string,
@@ -230,11 +228,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         options = {
             "operation": string(operation, "operation"),
             "isolation": optional_string(isolation, "isolation"),
-            "user_metadata": json_or_string(user_metadata, "user_metadata"),
-            "app_id": optional_string(app_id, "app_id"),
-            "app_version": whole(app_version, "app_version", LEAST),
             "commit_empty": flag(commit_empty, "commit_empty"),
-            "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
+            **commit_options(user_metadata, commit_info, app_id, app_version),
         }
         return Transaction(
             lambda told: _deltic.begin(self._core, told),

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from collections import Counter
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,14 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
-from log_files import Log, field, metadata, protocol, struct
+from changed_rows import IDS, VECTORS
+from log_files import Log, field, metadata, protocol, remove, struct
 from test_display import Balanced
 
 import deltic
 from deltic.cli import main
 from deltic.row_keys import row_keys
 
-VECTORS = {"delta.enableDeletionVectors": "true"}
-TRACKED = {"delta.enableRowTracking": "true"}
 NAN = float("nan")
 
 
@@ -277,7 +278,7 @@ def test_no_two_rows_have_one_key() -> None:
     assert row_keys([maps.slice(1, 3)], 3).to_pylist() == row_keys([maps], 5).to_pylist()[1:4]
 
 
-@pytest.mark.parametrize("properties", [{}, VECTORS, TRACKED, {**VECTORS, **TRACKED}], ids=["", "v", "t", "vt"])
+@pytest.mark.parametrize("properties", [{}, VECTORS, IDS, {**VECTORS, **IDS}], ids=["", "v", "t", "vt"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories_beside_multisets(uri: str, seed: int, properties: dict[str, str]) -> None:
     chosen = random.Random(seed)
@@ -322,7 +323,7 @@ SCHEMA = pa.schema([("p", pa.int64()), ("n", pa.int64()), ("f", pa.float64()), (
 
 
 def test_updates_by_row_ids(uri: str) -> None:
-    deltic.write(uri, pa.table({"k": [1, 2, 3, 4], "v": [0, 0, 0, 0]}), properties=TRACKED)
+    deltic.write(uri, pa.table({"k": [1, 2, 3, 4], "v": [0, 0, 0, 0]}), properties=IDS)
     table = deltic.Table(uri)
     table.update({"v": "v + k"}, "k >= 3")
     table.update({"v": "0"}, "k = 4")
@@ -408,13 +409,10 @@ def test_vectors_of_one_size_that_hold_other_rows(uri: str) -> None:
     table = deltic.Table(uri)
     table.delete("v = 1")
     # As RESTORE does it: the file without its vector again.
-    log = Path(uri, "_delta_log")
-    (add,) = (line for line in log.joinpath(f"{0:020}.json").read_text().splitlines() if '"add"' in line)
-    (remove,) = (line for line in log.joinpath(f"{1:020}.json").read_text().splitlines() if '"add"' in line)
-    vector = json.loads(remove)["add"]["deletionVector"]
-    path = json.loads(add)["add"]["path"]
-    gone = {"path": path, "deletionTimestamp": 0, "dataChange": True, "deletionVector": vector}
-    log.joinpath(f"{2:020}.json").write_text(json.dumps({"remove": gone}) + "\n" + add + "\n")
+    log = Log(uri)
+    (add,), (marked,) = log.of(0, "add"), log.of(1, "add")
+    gone = {"deletionTimestamp": 0, "deletionVector": marked["deletionVector"]}
+    log.commit(2, [remove(add["path"], **gone), {"add": add}])
     table = deltic.Table(uri)
     table.delete("v = 3")
     found = table.diff(1, rows=True).to_arrow().to_pylist()
@@ -437,7 +435,7 @@ def test_wrong_arguments(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     table = deltic.Table(uri)
     for arguments, message in (
-        ((None,), "from_version must be a version"),
+        ((None,), "give from_version or from_timestamp"),
         ((-1,), "from_version"),
         ((0, "1"), "to_version"),
         ((0, None, 1), "rows must be True or False"),
@@ -468,6 +466,31 @@ def test_what_is_shown_is_escaped(uri: str) -> None:
     assert all(line.isprintable() for line in repr(diff).split("\n"))
 
 
+def test_versions_by_their_time(uri: str) -> None:
+    log = Log(uri, commits=3)
+    log.modified({0: 1_000_000, 1: 2_000_000, 2: 3_000_000})
+    table = deltic.Table(uri)
+    for arguments, versions in (
+        ({"from_timestamp": "1970-01-01T00:17:00Z"}, (0, 2)),
+        ({"from_timestamp": datetime(1970, 1, 1, 0, 34), "to_version": 0}, (1, 0)),
+        ({"from_version": 2, "to_timestamp": "1970-01-01T00:17:00Z"}, (2, 0)),
+        ({"from_timestamp": "1970-01-01T00:17:00Z", "to_timestamp": "1970-01-01T00:34:00Z"}, (0, 1)),
+    ):
+        diff = table.diff(**arguments)
+        assert (diff.from_version, diff.to_version) == versions
+    with pytest.raises(deltic.VersionNotFoundError):
+        table.diff(from_timestamp="1970-01-01")
+    for wrong, told in (
+        ({}, "give from_version or from_timestamp"),
+        ({"from_version": 0, "from_timestamp": "1971-01-01"}, "give from_version or from_timestamp"),
+        ({"from_version": 0, "to_version": 1, "to_timestamp": "1971-01-01"}, "give to_version or to_timestamp"),
+        ({"from_version": 0, "to_timestamp": 5}, "to_timestamp must be a datetime"),
+        ({"from_timestamp": "soon"}, "from_timestamp 'soon' is not ISO 8601"),
+    ):
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            table.diff(**wrong)
+
+
 def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     deltic.write(uri, pa.table({"v": [1, 2]}))
     deltic.write(uri, pa.table({"v": [2, 3]}), mode="overwrite")
@@ -480,5 +503,15 @@ def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     summary, *rows = map(json.loads, capsys.readouterr().out.splitlines())
     assert (summary["files_added"], summary["rows"]["insert"]) == (1, 1)
     assert rows == [{"_change_type": "delete", "v": 1}, {"_change_type": "insert", "v": 3}]
+    assert main(["diff", uri, "0", "--rows", "--limit", "1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == "- v=1"
+    assert captured.err == "deltic: 1 of 2 rows: --limit\n"
+    assert main(["diff", uri, "0", "--rows", "--json", "--limit", "0"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert main(["diff", uri, "0", "--rows", "--limit", "2"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["diff", uri, "2999-01-01", "0"]) == 0
+    assert re.search(r"files removed +1, ", capsys.readouterr().out)
     assert main(["diff", uri, "9"]) == 1
     assert "9" in capsys.readouterr().err

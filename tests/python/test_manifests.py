@@ -15,19 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from log_files import Log
 from object_store import object_store
+from symlink_manifests import FOLDER, manifests
 
 import deltic
 from deltic import InvalidInputError, Table, UnsupportedFeatureError, cli
 
-FOLDER = "_symlink_format_manifest"
 ENABLED = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
-
-
-def manifests(uri: str) -> dict[str, list[str]]:
-    """The lines of each manifest, by its folder below that of all."""
-    root = Path(uri, FOLDER)
-    found = {p.parent.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in root.rglob("manifest")}
-    return {folder: text.splitlines() for folder, text in found.items()}
 
 
 def live(table: Table) -> list[str]:

@@ -77,7 +77,7 @@ def test_what_is_on_the_page(flights: deltic.Table, tmp_path: Path) -> None:
     for told in ("flights", flights.uri, "Health", "History", "File sizes", "Skipping", "month=1", "month=2"):
         assert told in text, told
     assert "26 of 26 files are below 16.0 MB. OPTIMIZE would leave 24 files fewer." in text
-    assert "1 of 26 files have one, with 1 deleted rows, 3.7 % of all." in text
+    assert "1 of 26 files has one, with 1 deleted row, 3.7 % of all." in text
     assert "14 commits by the time" in text
     assert page.rows["13"][1] == "DELETE"
     assert page.rows["0"][1] == "CREATE TABLE AS SELECT"

@@ -1,0 +1,15 @@
+"""What stays of a column when it is renamed. PROTOCOL.md: "Column Mapping"."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["physical_name"]
+
+_KEY = b"delta.columnMapping.physicalName"
+
+
+def physical_name(field: pa.Field) -> str:
+    """The physical name of a column, which is its name where columns are not mapped."""
+    found = (field.metadata or {}).get(_KEY)
+    return str(field.name) if found is None else str(found.decode())
