@@ -221,7 +221,7 @@ class Alterable(Generic[Done]):
         return self._alter("rename_column", column=string(old, "old"), name=string(new, "new"))
 
     def drop_columns(self, names: str | Sequence[str]) -> Done:
-        """Drop columns, by their paths. Data files keep the values, which nobody reads any more.
+        """Drop columns, by their paths. Data files keep the values, which are no longer read.
 
         Raises `InvalidInputError` without column mapping (see `rename_column`), for a column that is not there, the
         last one of a struct or the table, and one that the table is partitioned or clustered by or that a constraint or

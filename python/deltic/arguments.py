@@ -211,7 +211,7 @@ def flag(value: object, argument: str, or_else: str | None = None) -> bool:
 
 
 def one_of(value: object, argument: str, choices: Sequence[str]) -> str:
-    """One of some words."""
+    """One of several strings."""
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices[:-1]))
         raise InvalidInputError(f"{argument} must be {listed} or {choices[-1]!r}, not {value!r}")

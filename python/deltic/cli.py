@@ -426,7 +426,7 @@ def _parser() -> argparse.ArgumentParser:
     plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
     plan.add_argument("filter", nargs="?", help=_FILTER)
     plan.add_argument("--files", action="store_true", help="each file too, and whether it is read")
-    layout = command("layout", _layout, "how the files lie: sizes, what queries skip, partitions", of_version=False)
+    layout = command("layout", _layout, "layout of the files: sizes, what queries skip, partitions", of_version=False)
     layout.add_argument("--columns", type=_columns, metavar="A,B", help="only the skipping of these columns")
     layout.add_argument(
         "--small-file-size", default=SMALL_FILE, metavar="SIZE", help='below which a file is small, such as "16 MB"'
@@ -546,7 +546,7 @@ _ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, _OPTIONS))})(?!\w)")
 
 
 def _error(error: DelticError, command: str) -> None:
-    """The message; of several lines, as a filter's, those after the first are indented, whoever wrote them."""
+    """The message; of several lines, as a filter's, those after the first are indented."""
     first, *others = _ARGUMENT.sub(lambda found: _OPTIONS[found[1]], str(error)).split("\n")
     if isinstance(error, CorruptTableError) and error.table is not None and command != "repair":
         how = f"deltic repair --dry-run {shlex.quote(error.table)}"

@@ -34,7 +34,7 @@ CloneMode: TypeAlias = Literal["error", "replace", "update"]
 
 
 class Copied:
-    """The verbs of `Table` that make a version a table's newest one."""
+    """The methods of `Table` that make a version the newest one, of it or of another table."""
 
     _core: _deltic.Table
 
@@ -167,7 +167,7 @@ class Copied:
         `InvalidInputError` for a target inside this table, for properties that it cannot have, for a shallow clone of a
         version whose files are gone, and for a deep clone where a file of another size or without a UUID in its name is
         in the place of a copy; `CorruptTableError` for a deep clone of a file that is gone or of another size than the
-        log says, or whose copy would lie in the log; `CommitConflictError` when another writer changed the clone
+        log says, or whose copy would be in the log; `CommitConflictError` when another writer changed the clone
         meanwhile.
 
         >>> import tempfile

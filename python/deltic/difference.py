@@ -138,12 +138,12 @@ class Diff:
 
     @property
     def rows_added(self) -> int | None:
-        """Rows that came with files; None where statistics do not say."""
+        """Rows of files that were added; None where statistics do not say."""
         return self._sum("rows_added")
 
     @property
     def rows_removed(self) -> int | None:
-        """Rows that went with files or are deleted in them; None where statistics do not say."""
+        """Rows of files that were removed, or deleted in them by vectors; None where statistics do not say."""
         return self._sum("rows_removed")
 
     def _sum(self, name: str) -> int | None:

@@ -1,6 +1,6 @@
 """How things are shown: strings of others without control characters, sizes for people, tables for notebooks.
 
-A table's names, paths and messages come from whoever can write to it. Printed as they are, they could move the cursor,
+A table's names, paths and messages are of anyone who can write to it. Printed as they are, they could move the cursor,
 set the window's title or turn the direction of the text.
 """
 

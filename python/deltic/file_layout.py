@@ -1,4 +1,4 @@
-"""How the files of a table lie (`Layout`): their sizes, what queries can skip, partitions, deletion vectors.
+"""The layout of a table's files (`Layout`): their sizes, what queries can skip, partitions, deletion vectors.
 
 All from the log; no data file is read. PROTOCOL.md: "Per-file Statistics", "Deletion Vectors".
 """
@@ -77,7 +77,7 @@ def _without(files: pa.RecordBatchReader, *names: str) -> pa.Table:
 
 @dataclass(frozen=True, repr=False)
 class Layout:
-    """How the files of the latest version lie, made by `Table.layout`. Sizes are in bytes.
+    """The layout of the files of the latest version, made by `Table.layout`. Sizes are in bytes.
 
     `num_rows` is None where the statistics of a file do not say how many it has. `min_file_size`, `median_file_size`
     (of an even number of files the lower one) and `max_file_size` are None without files. `histogram`: files by size,
@@ -248,7 +248,7 @@ class Layout:
 
 
 def skipped(column: dict[str, Any], num_files: int) -> str:
-    """One row of `Layout.columns` in words."""
+    """One row of `Layout.columns` as a string."""
     if column["share_skipped"] is None:
         return "unknown: no file"
     return f"{100 * column['share_skipped']:.1f} %, reads {column['files_read']:,.1f} of {counted(num_files, 'file')}"

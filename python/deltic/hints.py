@@ -166,7 +166,7 @@ TOP = {
     "convert_to_delta": "use `deltic.convert(uri, partition_schema={'day': 'date'})`",
     "CommitProperties": "give `user_metadata`, `app_id` and `app_version` to `deltic.write` or `Table.transaction`",
     "PostCommitHookProperties": "checkpoints follow the property `delta.checkpointInterval` (`Table.set_properties`)",
-    "WriterProperties": "give `compression`, `target_file_size`, `row_group_rows` and the like to `deltic.write`",
+    "WriterProperties": "give `compression`, `target_file_size`, `row_group_rows` and others to `deltic.write`",
     "ColumnProperties": "give `column_options` to `deltic.write`",
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
@@ -181,7 +181,7 @@ TOP = {
 
 
 def no_attribute(owner: str, hints: dict[str, str], name: str, of: object) -> NoReturn:
-    """Raise what Python raises for a name that is not there, with a sentence about those that people try."""
+    """Raise what Python raises for a name that is not there, with a hint for names of other clients."""
     told = f"{owner} has no attribute {name!r}"
     if name in hints:
         told = f"{told}: {hints[name]}"

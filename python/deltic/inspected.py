@@ -1,4 +1,4 @@
-"""What looks at a table and changes nothing: how its files lie, what differs between two versions, a page of it."""
+"""What reads a table and changes nothing: the layout of its files, a comparison of versions, a page about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Inspected"]
 
 
 class _Inspectable(Protocol):
-    """A `Table`, which stands above."""
+    """The methods of `Table` that these need; `Table` itself imports this module."""
 
     _core: _deltic.Table
 
@@ -38,12 +38,12 @@ class _Inspectable(Protocol):
 
 
 class Inspected:
-    """The verbs of `Table` that look at what its log says."""
+    """The methods of `Table` that read its log and write nothing to it."""
 
     def layout(
         self: _Inspectable, columns: Sequence[str] | None = None, *, small_file_size: int | str = SMALL_FILE
     ) -> Layout:
-        """Find out how the files of the latest version lie: sizes, skipping, partitions, vectors. See `Layout`.
+        """Find out the layout of the files of the latest version: sizes, skipping, partitions, vectors. See `Layout`.
 
         Arguments:
             columns: Those to say the skipping of, fields of structs with dots as in `Snapshot.files`. By default all
@@ -135,8 +135,8 @@ class Inspected:
         """Write a page of HTML about the latest version, and return where it is.
 
         On it are what the table is and how healthy, its history, file sizes, what queries skip, partitions, deletion
-        vectors, and what OPTIMIZE and VACUUM would do. All but VACUUM is of one version, whoever commits meanwhile. The
-        page stands alone: no script, no network. It is light or dark as the reader's browser is.
+        vectors, and what OPTIMIZE and VACUUM would do. All but VACUUM is of one version, also where others commit
+        meanwhile. The page needs nothing else: no script, no network. It is light or dark as the reader's browser is.
 
         Arguments:
             path: The file to write; one that is there is replaced.

@@ -27,7 +27,7 @@ __all__ = ["Maintained"]
 
 
 class Maintained:
-    """The verbs of `Table` that leave its rows as they are, but for those that it is to forget."""
+    """The methods of `Table` for maintenance: its rows stay as they are, but for those that `purge` deletes."""
 
     _core: _deltic.Table
 
@@ -200,7 +200,7 @@ class Maintained:
         """Mend what `check(files=True)` finds in the newest version, or say what that would do.
 
         Nothing is written unless `dry_run` is False.
-        Each step says in words what is wrong and what is done:
+        Each step has a message about what is wrong and what is done:
 
         - A checkpoint that cannot be read, or that the commits before it and a checksum prove wrong: a new one is
           written of what else the log has, and the damaged one is deleted. Where nothing else leads to the newest
@@ -212,8 +212,9 @@ class Maintained:
           counts other files than the log stays, unless a checkpoint of that version says what the log says: the log may
           have lost some, so no checkpoint is written of it either.
         - Data files that are not there leave the table, by one commit with the operation `FSCK`. Their rows are lost.
-          So do data files whose file of deletion vectors is not there, since nobody knows which of their rows count.
-          Restoring the files is better, where they are anywhere. The change data feed of that version cannot be read.
+          So do data files whose file of deletion vectors is not there, since it is not known which of their rows are
+          deleted. Restoring the files is better, where they are anywhere. The change data feed of that version cannot
+          be read.
 
         A file with another size than the log says, or one by an absolute path outside the table that is not there, is
         told of, and nothing is done about it; nor about anything where deltic cannot write to the table. Each live file
@@ -251,7 +252,7 @@ class Maintained:
         """Delete files that no version within the retention needs.
 
         Kept are the files of every version that was current within the retention, their deletion vectors and change
-        files, and whatever was written since: a writer may not have committed yet. Of the rest, what lies below the
+        files, and whatever was written since: a writer may not have committed yet. Of the rest, what is below the
         table goes, but for files and folders whose names begin with `_` or `.`. Versions before the retention can no
         longer be read. The history gets a commit when it begins and one when it ends; memory is bounded by the number
         of files that are kept (32 bytes each). What fails or is stopped leaves the table whole; call this again.
@@ -300,7 +301,7 @@ class Maintained:
         `dry_run`: True finds out what would be written and deleted, and writes nothing.
 
         Raises `UnsupportedFeatureError` for a table whose files have deletion vectors (`purge` takes them away), and
-        for one whose columns are mapped: who reads the files would not see it.
+        for one whose columns are mapped: readers of the files would not know.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa

@@ -8,16 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from deltic.display import counted, html_table, printable, size
+from deltic.physical_name import by_name
 
-__all__ = ["OptimizeResult", "by_name"]
-
-
-def by_name(partitions: list[dict[str, Any]], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Partitions with their values by the names of columns, where the core has physical names."""
-    return [
-        {**partition, "values": {names.get(name, name): value for name, value in partition["values"].items()}}
-        for partition in partitions
-    ]
+__all__ = ["OptimizeResult"]
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,10 +1,13 @@
-"""What stays of a column when it is renamed. PROTOCOL.md: "Column Mapping"."""
+"""Physical names of columns, which stay when a column is renamed. PROTOCOL.md: "Column Mapping"."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
-__all__ = ["physical_name"]
+__all__ = ["by_name", "physical_name"]
 
 _KEY = b"delta.columnMapping.physicalName"
 
@@ -13,3 +16,11 @@ def physical_name(field: pa.Field) -> str:
     """The physical name of a column, which is its name where columns are not mapped."""
     found = (field.metadata or {}).get(_KEY)
     return str(field.name) if found is None else str(found.decode())
+
+
+def by_name(partitions: list[dict[str, Any]], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Partitions whose `values` have physical names, with the names of the columns."""
+    return [
+        {**partition, "values": {names.get(name, name): value for name, value in partition["values"].items()}}
+        for partition in partitions
+    ]

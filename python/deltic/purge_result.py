@@ -13,7 +13,7 @@ from typing import Any
 
 from deltic.display import counted, html_table, printable, size
 from deltic.instant import instant, shown_time
-from deltic.maintenance import by_name
+from deltic.physical_name import by_name
 
 __all__ = ["HeldRows", "PurgeResult"]
 
@@ -33,7 +33,7 @@ class HeldRows:
     when on it deletes all of them, at most `datetime.max`, None if there is nothing to delete;
     `Table.vacuum(0, force=True)` does so at once.
     `files_unreadable`: those of all these files that cannot be read, or not as their version has them, such as where
-    the condition's columns had other types or partitioned the table, so that nobody knows whether they hold such rows.
+    the condition's columns had other types or partitioned the table, so it is unknown whether they hold such rows.
     `files_elsewhere`: files that are not below the table, such as those of a clone's source, which its vacuum leaves.
     """
 

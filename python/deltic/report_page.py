@@ -1,4 +1,4 @@
-"""A table on one page of HTML: what it is, how healthy, its history, how its files lie, what maintenance would do.
+"""A table on one page of HTML: what it is, how healthy, its history, its files, what maintenance would do.
 
 The page stands alone: no script, no network, no font or picture from elsewhere, and a policy in its head that forbids
 them. Whatever comes from the table is escaped. Settings of the store are not on it.

@@ -130,7 +130,7 @@ def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> p
         keys, items = entries.flatten()
         keys = _value(keys, old.key_type, new.key_type, f"{path}.key")
         items = _value(items, old.item_type, new.item_type, f"{path}.value")
-        # A map is null where its offset is: `mask` came with pyarrow 17.
+        # A map is null where its offset is: `mask` needs pyarrow 17.
         null = pa.concat_arrays([gone, pa.array([False])])
         starts = pc.if_else(null, pa.scalar(None, pa.int32()), pc.cast(offsets, pa.int32()))
         return pa.MapArray.from_arrays(starts, keys, items, new)

@@ -380,7 +380,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
         Equalities of the two sides are joined by a hash table of the source; without any, every row is held against
         every row. Files that the keys of the source, partition values and statistics rule out are not read, unless a
-        clause speaks of rows that no row of the source matches. Rows are then changed as by `update` and `delete`; the
+        clause is about rows that no row of the source matches. Rows are then changed as by `update` and `delete`; the
         rules of the table hold for every row that is changed or inserted.
 
         The commit's `metrics` have delta-spark's names, `numTargetRowsInserted`, `numTargetRowsUpdated` and

@@ -1,4 +1,4 @@
-"""Repair: each kind of damage is found, told of in words, and mended; what cannot be mended is left and said."""
+"""Repair: each kind of damage is found, described and mended; what cannot be mended is left and described."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def test_what_is_on_the_page(flights: deltic.Table, tmp_path: Path) -> None:
     assert page.rows["month"] == ["partition", "50.0 %, reads 13.0 of 26 files", "13.0, at most 13", "12.0"]
     assert layout.optimize is not None
     assert page.rows["OPTIMIZE: would rewrite"] == [dict(layout.optimize.lines())["would rewrite"]]
-    assert page.rows["VACUUM"] == [f"{flights.vacuum(dry_run=True)}, with a retention of 168 hours"]
+    assert page.rows["VACUUM: files"] == [str(flights.vacuum(dry_run=True))]
+    assert page.rows["VACUUM: retention"] == ["168 hours"]
     assert page.rows["delta.enableDeletionVectors"] == ["true"]
 
 
@@ -233,7 +234,7 @@ def test_in_a_browser(uri: str, tmp_path: Path, width: int) -> None:
         ".length, scripts: document.scripts.length})</script>"
     )
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", path.read_text())
-    # A window of the browser is at least 500 wide, a frame in it as wide as one likes.
+    # A window of the browser is at least 500 wide, a frame in it may have any width.
     (tmp_path / "measured.html").write_text(text.replace("</body>", f"{measure}</body>"))
     frame = (
         f'<iframe id="f" src="measured.html" style="width:{width}px;height:900px;border:0"></iframe>'
