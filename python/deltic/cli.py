@@ -465,7 +465,7 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     purge = command("purge", _purge, "write files again without deleted rows and dropped columns", of_version=False)
-    purge.add_argument("--where", metavar="SQL", help='rows to delete and to forget: "customer = 17"')
+    purge.add_argument("--where", metavar="SQL", help='rows to delete and to purge: "customer = 17"')
     purge.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     purge.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     repair = command(

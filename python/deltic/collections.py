@@ -1,6 +1,6 @@
 """Collections that callers pass as data: batches one after the other, and rows as mappings.
 
-The values of rows have the types that Arrow infers, and the core makes them the table's where that is exact: told of a
+The values of rows have the types that Arrow infers, and the core makes them the table's where that is exact: given a
 type, Arrow would cut 1.5 to a whole number and a time to a day. A key that a row lacks is null; one that no row has is
 no column, so that the table says what becomes of it.
 """

@@ -58,7 +58,7 @@ class Copied:
         deletion vector (PROTOCOL.md: "Add File and Remove File"). Schema, properties, partitioning and clustering
         columns are those of that version. What was given out since is not given out again: column ids, numbers of
         identity columns, row ids; in-commit timestamps stay enabled and go on. Other metadata domains and application
-        transactions stay as they are. `changes` reads what came and went.
+        transactions stay as they are. `changes` reads the rows that were added and removed.
 
         Files that have to come back are looked for before anything is written, many at once.
 

@@ -278,7 +278,7 @@ class _Partitioning(NamedTuple):
         )
 
     def values(self, tasks: pa.Table, written: _Partitioning) -> list[pa.ChunkedArray]:
-        """What stands in these columns for files that were written into those."""
+        """The values of these columns for files that were written with those."""
         if not self.keys:
             return []
         columns = dict(zip(written.keys, tasks.select(["partition"]).flatten().columns, strict=True))

@@ -1,6 +1,6 @@
 """What to use instead of names that other Delta clients have: the text of an AttributeError.
 
-A name that deltic gets is taken out here; a test finds those that were forgotten.
+A name that deltic gets is taken out here; a test finds those that are still here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CHANGES = {
     "fsck": "use `Table.repair()`",
     "reorg": "use `Table.purge()`",
     "generate": "use `Table.write_manifests()`",
-    "alter": "its verbs are the table's own, such as `Table.add_columns` and `Table.set_properties`",
+    "alter": "its methods are the table's own, such as `Table.add_columns` and `Table.set_properties`",
     "append": "use `deltic.write(table, data)`",
     "write": "use `deltic.write(table, data)`",
     "insert": "use `deltic.write(table, data)`",

@@ -46,7 +46,7 @@ class Maintained:
     def clean_log(self) -> int:
         """Delete log files older than `delta.logRetentionDuration` (30 days) and return how many.
 
-        Only what a checkpoint stands in for goes: versions before it can no longer be read, the others can. Commits of
+        Only what a checkpoint replaces is deleted: versions before it can no longer be read, the others can. Commits of
         deltic do this by themselves now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
         "Metadata Cleanup").
         """
@@ -123,7 +123,7 @@ class Maintained:
             "max_tasks": whole(max_tasks, "max_tasks", 1),
         }
         only_plans = flag(dry_run, "dry_run")
-        # Before it: what is committed is told of, whatever the store does afterwards.
+        # Before it, so that a failure of the store afterwards does not hide what was committed.
         names = self._partition_columns()
         found = _deltic.optimize(self._core, json.dumps(options), only_plans, None)
         return OptimizeResult.parse(found, only_plans, names)
@@ -145,7 +145,7 @@ class Maintained:
         change data feed see nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). The history shows
         `REORG`, as delta-spark's `REORG TABLE … APPLY (PURGE)`.
 
-        With `where`, rows are forgotten: those that make it TRUE are deleted first, by a commit of their own, and their
+        With `where`, rows are purged: those that make it TRUE are deleted first, by a commit of their own, and their
         files are written again whatever `delta.enableDeletionVectors` says. No live file holds one afterwards. Older
         versions do, and so does the change data feed, which shows the delete: the result says in `held` which versions,
         which files, and what a vacuum would take of them. Files that may hold such rows are read to find out, before
@@ -217,7 +217,7 @@ class Maintained:
           be read.
 
         A file with another size than the log says, or one by an absolute path outside the table that is not there, is
-        told of, and nothing is done about it; nor about anything where deltic cannot write to the table. Each live file
+        only reported; nor about anything where deltic cannot write to the table. Each live file
         costs a request, 64 at once. A file counts as missing only where the store says so: any other answer, such as
         that it may not be looked at, ends the repair with `StorageError` and nothing is removed.
 

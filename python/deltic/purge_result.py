@@ -1,4 +1,4 @@
-"""What `Table.purge` did or would do (`PurgeResult`), and what still holds rows that were to be forgotten (`HeldRows`).
+"""What `Table.purge` did or would do (`PurgeResult`), and what still holds purged rows (`HeldRows`).
 
 PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Add CDC File".
 """
@@ -22,7 +22,7 @@ _LATEST = datetime.max.replace(tzinfo=timezone.utc)
 
 @dataclass(frozen=True, repr=False)
 class HeldRows:
-    """What still holds rows that were to be forgotten: older versions, which a vacuum ends.
+    """What still holds purged rows: older versions, whose files a vacuum deletes.
 
     `versions`: those that can be read and have such a row, or whose changes have one. `files` with `bytes` bytes: data
     files that hold one, whether a deletion vector deletes it or not, those included that the oldest of these versions
