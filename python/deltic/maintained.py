@@ -217,7 +217,7 @@ class Maintained:
           be read.
 
         A file with another size than the log says, or one by an absolute path outside the table that is not there, is
-        only reported; nor about anything where deltic cannot write to the table. Each live file
+        only reported; so is everything where deltic cannot write to the table. Each live file
         costs a request, 64 at once. A file counts as missing only where the store says so: any other answer, such as
         that it may not be looked at, ends the repair with `StorageError` and nothing is removed.
 
