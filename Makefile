@@ -74,7 +74,7 @@ test-python: ready-dev ## The Python, Spark, interoperability and process tests 
 fuzz: ## Fuzz every target (FUZZ_SECONDS=600 each, FUZZ_JOBS=1 at a time); needs nightly Rust
 	@fuzz/run
 
-soak: $(VENV)/packages-dev $(VENV)/release ## Prove commits at length: processes, kills, a million simulated histories; hours
+soak: $(VENV)/packages-dev $(VENV)/release ## Prove commits at length: processes, kills, crashes, a million simulated histories; hours
 	@$(JAVA_HOME_OR_STOP); exec tests/soak
 
 coverage: ## Measure which lines of rust/protocol its own tests run; fails under 90 %

@@ -22,6 +22,7 @@ VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
 IDS = {"delta.enableRowTracking": "true"}
 MAPPED = {"delta.columnMapping.mode": "name"}
+TIMES = {"delta.enableInCommitTimestamps": "true"}
 PROPERTIES: list[dict[str, str]] = [
     dict(itertools.chain(*(p.items() for p in chosen)))
     for n in range(5)
@@ -58,6 +59,11 @@ def made(uri: str, properties: dict[str, str] | None = None, rows: pa.Table = ST
 def stock(table: Any) -> list[tuple[Any, ...]]:
     """The rows of a table, or of a version or a transaction, in an order of their own."""
     return sorted((tuple(row.values()) for row in table.scan().to_arrow().to_pylist()), key=repr)
+
+
+def ids(table: Any) -> list[Any]:
+    """What stands in the column `id` of a table or a version, in order."""
+    return sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
 
 
 def files_of(uri: str) -> set[str]:

@@ -1,7 +1,7 @@
 """The XML interface of Google Cloud Storage, by which the client reads and writes, before a server of the JSON one.
 
 fake-gcs-server answers a PUT of the XML interface with 400, and its listings there have no beginning and no pages. It
-does know the JSON interface, and judges the condition of an upload under a lock. So each request is said in those words
+does know the JSON interface, and judges the condition of an upload under a lock. So each request is translated
 here; files, names, listings and conditions are the server's. Only parts of unfinished uploads are kept here.
 
     python google_storage.py PORT http://127.0.0.1:PORT_OF_THE_SERVER

@@ -162,6 +162,10 @@ class Log:
         lines = self.path(version).read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line.strip()]
 
+    def of(self, version: int, kind: str) -> list[Action]:
+        """The actions of one kind in a commit."""
+        return [action[kind] for action in self.read(version) if kind in action]
+
     def commit(self, version: int, actions: Iterable[Action], *, ascii: bool = True) -> None:
         text = "".join(json.dumps(action, ensure_ascii=ascii) + "\n" for action in actions)
         self.path(version).write_text(text, encoding="utf-8")

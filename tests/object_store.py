@@ -6,7 +6,7 @@ Signatures are not checked. Listings have pages of 1,000; PUT knows `If-None-Mat
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from email.utils import formatdate
@@ -32,6 +32,8 @@ class ObjectStore:
         self.goes_at: int | None = None
         self.does_last = False
         self.now = 1_700_000_000.0
+        self.before: Callable[[str, str], None] | None = None
+        """Called with method and path before a request is done, in a thread of its own; the request waits for it."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -77,6 +79,8 @@ class Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         path = unquote(address.path).lstrip("/")
         query = dict(parse_qsl(address.query, keep_blank_values=True))
+        if store.before is not None:
+            store.before(self.command, path)
         status, said, headers = self.act(path, query, body)
         if late == 1:
             status, said, headers = 403, b"", {}

@@ -66,6 +66,11 @@ try:
 except _PackageNotFoundError:  # a source tree on the path, not an installed package
     __version__ = "0"
 
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 if not _TYPE_CHECKING:  # or every name would be right to a type checker
 
     def __getattr__(name: str) -> _NoReturn:

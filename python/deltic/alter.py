@@ -1,6 +1,6 @@
 """Changes of a table that leave its rows as they are: columns, properties, name, description.
 
-`Alterable` has the verbs. On a `Table` each is a commit of its own, on a `Transaction` a step of one. Columns are named
+`Alterable` has them. On a `Table` each is a commit of its own, on a `Transaction` a step of one. Columns are named
 by their path: `a.b` inside a struct, `a.element.b` inside an array, `a.key` and `a.value` of a map, with back-ticks
 around names that have dots or commas. PROTOCOL.md: "Change Metadata", "Column Mapping", "Type Widening".
 """
@@ -22,7 +22,7 @@ from deltic.errors import InvalidInputError
 __all__ = ["Alterable", "field"]
 
 Done = TypeVar("Done", covariant=True)
-"""What a verb returns."""
+"""What a method returns."""
 
 
 class _Unset:
@@ -221,7 +221,7 @@ class Alterable(Generic[Done]):
         return self._alter("rename_column", column=string(old, "old"), name=string(new, "new"))
 
     def drop_columns(self, names: str | Sequence[str]) -> Done:
-        """Drop columns, by their paths. Data files keep the values, which nobody reads any more.
+        """Drop columns, by their paths. Data files keep the values, which are no longer read.
 
         Raises `InvalidInputError` without column mapping (see `rename_column`), for a column that is not there, the
         last one of a struct or the table, and one that the table is partitioned or clustered by or that a constraint or

@@ -13,9 +13,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
 
 from deltic.errors import InvalidInputError
+from deltic.instant import EPOCH
 
 __all__ = [
     "LEAST",
@@ -26,7 +28,10 @@ __all__ = [
     "SchemaMode",
     "Time",
     "bound",
+    "byte_size",
+    "commit_options",
     "condition",
+    "duration_ms",
     "epoch_ms",
     "flag",
     "json_object",
@@ -57,7 +62,6 @@ Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"
 Time: TypeAlias = datetime | date | str
 """A datetime (pandas' and numpy's too), a date, which is its midnight, or an ISO 8601 string. UTC by default."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
 _MOST = 1 << 63
 LEAST = -_MOST
@@ -207,7 +211,7 @@ def flag(value: object, argument: str, or_else: str | None = None) -> bool:
 
 
 def one_of(value: object, argument: str, choices: Sequence[str]) -> str:
-    """One of some words."""
+    """One of several strings."""
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices[:-1]))
         raise InvalidInputError(f"{argument} must be {listed} or {choices[-1]!r}, not {value!r}")
@@ -276,6 +280,79 @@ def json_object(value: object, argument: str) -> dict[str, Any]:
     return found
 
 
+def commit_options(user_metadata: object, commit_info: object, app_id: object, app_version: object) -> dict[str, Any]:
+    """What the commit of any operation may be given, as the core takes it."""
+    return {
+        "user_metadata": json_or_string(user_metadata, "user_metadata"),
+        "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
+        "app_id": optional_string(app_id, "app_id"),
+        "app_version": whole(app_version, "app_version", LEAST),
+    }
+
+
+_UNITS_OF_BYTES = {"": 0, "b": 0, **{f"{c}{end}": 10 * at for at, c in enumerate("kmgt", 1) for end in ("", "b", "ib")}}
+_HOUR = 3_600_000
+_UNITS_OF_TIME = {
+    "week": 168 * _HOUR,
+    "day": 24 * _HOUR,
+    "hour": _HOUR,
+    "minute": 60_000,
+    "second": 1_000,
+    "millisecond": 1,
+}
+
+
+def byte_size(value: Any, argument: str) -> int | None:
+    """A number of bytes from 1, or a string such as `"128 MB"`; units are powers of 1,024, as in table properties."""
+    if not isinstance(value, str):
+        return whole(value, argument, 1)
+    found = re.fullmatch(r"\s*([0-9]+)\s*([A-Za-z]*)\s*", value)
+    shift = None if found is None else _UNITS_OF_BYTES.get(found[2].lower())
+    number = 0 if found is None or shift is None or len(found[1]) > 19 else int(found[1]) << shift
+    if not 0 < number < _MOST:
+        told = 'a number of bytes or a string such as "128 MB" or "1 GiB"'
+        raise InvalidInputError(f"{argument} must be {told}, not {str.__str__(value)!r}")
+    return number
+
+
+def duration_ms(value: Any, argument: str) -> int | None:
+    """Milliseconds of a `timedelta`, a number of hours, or a string such as `"7 days"` or `"1 week 12 hours"`."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        ms = _interval_ms(value)
+        if ms is None:
+            told = 'a number of hours or a string such as "7 days", "1 week 12 hours" or "168 hours"'
+            raise InvalidInputError(f"{argument} must be {told}, not {str.__str__(value)!r}")
+        return ms
+    plain = _plain(value)
+    if isinstance(plain, bool) or not isinstance(plain, timedelta | int | float):
+        told = 'a timedelta, a number of hours or a string such as "7 days"'
+        raise InvalidInputError(f"{argument} must be {told}, not {value!r}")
+    try:
+        length = plain if isinstance(plain, timedelta) else timedelta(hours=plain)
+    except (OverflowError, ValueError) as error:
+        raise InvalidInputError(f"{argument} {value!r} is no length of time") from error
+    if length < timedelta(0):
+        raise InvalidInputError(f"{argument} {value!r} is negative")
+    return length // timedelta(milliseconds=1)
+
+
+def _interval_ms(text: str) -> int | None:
+    """Numbers with units, after the word `interval` if it is there; a number alone is of hours. None for all else."""
+    rest = text.strip().lower()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", rest):
+        rest = f"{rest} hours"
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)", rest.removeprefix("interval "))
+    units = [_UNITS_OF_TIME.get(unit.removesuffix("s")) for _, unit in parts]
+    written = r"(interval\s+)?([0-9]+(\.[0-9]+)?\s*[a-z]+\s*)+"
+    if None in units or not re.fullmatch(written, rest):
+        return None
+    ms = sum(Fraction(number) * (unit or 0) for (number, _), unit in zip(parts, units, strict=True))
+    # What a `timedelta` holds.
+    return int(ms) if ms < 86_400_000 * 1_000_000_000 else None
+
+
 def _plain(value: Any) -> Any:
     """A scalar of numpy as Python's."""
     return value.item() if _is_of(value, "numpy", "generic") else value
@@ -331,7 +408,7 @@ def epoch_ms(timestamp: Time | None, argument: str = "timestamp", *, up: bool = 
         raise InvalidInputError(f"{argument} must be a datetime or an ISO 8601 string, not {_kind(timestamp)}")
     # pandas counts nanoseconds, which Python's datetime drops.
     below = getattr(timestamp, "nanosecond", 0)
-    since, unit = _datetime(timestamp) - _EPOCH, timedelta(milliseconds=1)
+    since, unit = _datetime(timestamp) - EPOCH, timedelta(milliseconds=1)
     ms, rest = divmod(since, unit)
     return ms + 1 if up and (rest or below) else ms
 

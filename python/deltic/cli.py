@@ -1,8 +1,10 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` look at it,
-`optimize`, `vacuum` and `restore` change it, `clone` makes another of it, and `convert` makes one of Parquet files.
+"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` look at it;
+`optimize`, `purge`, `repair`, `vacuum` and `restore` change it; `manifests` writes lists of its files, `clone` makes
+another table of it, and `convert` makes a table of Parquet files.
 
-Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
-argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
+Errors are on stderr and exit code 1. That is also the exit code of a `check` that found differences, of a `repair` that
+leaves something damaged, and of a `restore --dry-run` that would be refused. Wrong arguments are exit code 2, as
+argparse has it; Ctrl-C is 130. Names and other strings of a table are printed without control characters.
 """
 
 from __future__ import annotations
@@ -10,32 +12,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time, timezone
-from typing import Any
+from datetime import date, datetime, time
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from deltic import _deltic
 from deltic.arguments import whole
+from deltic.commit_history import metrics_of, parameters_of
 from deltic.conversion import convert
-from deltic.display import printable, size
-from deltic.errors import DelticError, InvalidInputError
+from deltic.display import counted, printable, size
+from deltic.errors import CorruptTableError, DelticError, InvalidInputError
 from deltic.file_layout import SMALL_FILE
+from deltic.instant import shown_instant
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 
 __all__ = ["main"]
 
 _HISTORY = 20
-
-
-def _when(timestamp: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(timestamp / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}Z"
-    except (OverflowError, ValueError, OSError):
-        return f"{timestamp} ms"
 
 
 def _line(text: str, file: Any = None) -> None:
@@ -51,6 +50,19 @@ def _for_json(value: Any) -> Any:
     if isinstance(value, date | datetime | time):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _result(arguments: argparse.Namespace, result: _Result) -> None:
+    if arguments.json:
+        _json(result.to_dict())
+        return
+    for name, value in result.lines():
+        _line(f"{name:<15} {value}")
+
+
+class _Result(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+    def lines(self) -> list[tuple[str, str]]: ...
 
 
 def _table(arguments: argparse.Namespace) -> Table:
@@ -132,11 +144,10 @@ def _history(arguments: argparse.Namespace) -> int:
         if arguments.json:
             _json(entry)
             continue
-        # What writers put into a commit info is up to them.
-        operation, parameters = entry.get("operation") or "?", entry.get("operationParameters") or {}
-        if isinstance(parameters, dict):
-            parameters = " ".join(f"{key}={value}" for key, value in parameters.items())
-        _line(f"{entry['version']:>8}  {_when(entry['timestamp'])}  {operation!s:<16} {parameters}")
+        operation, metrics = entry.get("operation") or "?", metrics_of(entry)
+        counts = f"  ({metrics})" if metrics else ""
+        when = shown_instant(entry["timestamp"])
+        _line(f"{entry['version']:>8}  {when}  {operation!s:<16} {parameters_of(entry)}{counts}")
     if more:
         sys.stdout.flush()
         print(f"deltic: the newest {limit}; there are more: --limit N or --all", file=sys.stderr)
@@ -156,10 +167,10 @@ def _plan(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        print(f"reads    {plan.files_kept:,} of {plan.files_total:,} files")
+        print(f"reads    {plan.files_kept:,} of {counted(plan.files_total, 'file')}")
         print(f"         {size(plan.bytes_kept)} of {size(plan.bytes_total)}")
         for reason, files in plan.skipped.items():
-            print(f"skipped  {files:,} files by {reason}")
+            print(f"skipped  {counted(files, 'file')} by {reason}")
     explained = plan.explain(files=True).files if arguments.files else None
     for batch in () if explained is None else explained.to_batches(1000):
         for row in _plain(batch):
@@ -187,19 +198,25 @@ def _layout(arguments: argparse.Namespace) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    diff = _table(arguments).diff(arguments.from_version, arguments.to_version, arguments.rows)
+    (first, since), (last, until) = arguments.of, arguments.to
+    limit = whole(arguments.limit, "limit")
+    diff = _table(arguments).diff(first, last, arguments.rows, from_timestamp=since, to_timestamp=until)
     if arguments.json:
         _json(diff.to_dict())
     else:
         for name, value in diff.lines():
             _line(f"{name:<24} {value}" if name else value)
-    for batch in () if diff.rows is None else diff.rows.to_batches(1000):
+    rows = None if diff.rows is None else diff.rows.slice(0, limit)
+    for batch in () if rows is None else rows.to_batches(1000):
         for row in _plain(batch):
             if arguments.json:
                 _json(row)
             else:
                 sign = _SIGNS[row.pop("_change_type")]
                 _line(f"{sign} " + ", ".join(f"{name}={value}" for name, value in row.items()))
+    if diff.rows is not None and rows is not None and rows.num_rows < diff.rows.num_rows:
+        sys.stdout.flush()
+        print(f"deltic: {rows.num_rows:,} of {counted(diff.rows.num_rows, 'row')}: --limit", file=sys.stderr)
     return 0
 
 
@@ -238,31 +255,19 @@ def _optimize(arguments: argparse.Namespace) -> int:
         max_tasks=arguments.max_tasks,
         dry_run=arguments.dry_run,
     )
-    if arguments.json:
-        _json(result.to_dict())
-        return 0
-    for name, value in result.lines():
-        _line(f"{name:<15} {value}")
+    _result(arguments, result)
     return 0
 
 
 def _purge(arguments: argparse.Namespace) -> int:
     result = _table(arguments).purge(arguments.where, max_tasks=arguments.max_tasks, dry_run=arguments.dry_run)
-    if arguments.json:
-        _json(result.to_dict())
-        return 0
-    for name, value in result.lines():
-        _line(f"{name:<15} {value}")
+    _result(arguments, result)
     return 0
 
 
 def _repair(arguments: argparse.Namespace) -> int:
     result = _table(arguments).repair(dry_run=arguments.dry_run)
-    if arguments.json:
-        _json(result.to_dict())
-    else:
-        for name, value in result.lines():
-            _line(f"{name:<15} {value}")
+    _result(arguments, result)
     return 0 if result.ok else 1
 
 
@@ -329,11 +334,7 @@ def _restore(arguments: argparse.Namespace) -> int:
         protocol_downgrade_allowed=arguments.protocol_downgrade_allowed,
         dry_run=arguments.dry_run,
     )
-    if arguments.json:
-        _json(result.to_dict())
-    else:
-        for name, value in result.lines():
-            _line(f"{name:<15} {value}")
+    _result(arguments, result)
     return int(result.refused)
 
 
@@ -358,6 +359,10 @@ def _clone(arguments: argparse.Namespace) -> int:
 
 def _columns(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _version_or_time(text: str) -> tuple[int | None, str | None]:
+    return (int(text), None) if text.isdecimal() else (None, text)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -391,7 +396,7 @@ def _parser() -> argparse.ArgumentParser:
         name: str, run: Callable[[argparse.Namespace], int], summary: str, of_version: bool = True
     ) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
-        added.set_defaults(run=run)
+        added.set_defaults(run=run, command=name)
         added.add_argument("uri", help="path or URL of the table, such as s3://bucket/table")
         added.add_argument(
             "--storage",
@@ -421,15 +426,19 @@ def _parser() -> argparse.ArgumentParser:
     plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
     plan.add_argument("filter", nargs="?", help=_FILTER)
     plan.add_argument("--files", action="store_true", help="each file too, and whether it is read")
-    layout = command("layout", _layout, "how the files lie: sizes, what queries skip, partitions", of_version=False)
+    layout = command("layout", _layout, "layout of the files: sizes, what queries skip, partitions", of_version=False)
     layout.add_argument("--columns", type=_columns, metavar="A,B", help="only the skipping of these columns")
     layout.add_argument(
-        "--small-file-size", type=int, default=SMALL_FILE, metavar="BYTES", help="below which a file is small"
+        "--small-file-size", default=SMALL_FILE, metavar="SIZE", help='below which a file is small, such as "16 MB"'
     )
     diff = command("diff", _diff, "what differs between two versions", of_version=False)
-    diff.add_argument("from_version", type=int, metavar="FROM", help="the version to compare with")
-    diff.add_argument("to_version", type=int, metavar="TO", nargs="?", help="the latest if not given")
+    of_time = "a version, or a time (ISO 8601) for the last version at it"
+    diff.add_argument("of", type=_version_or_time, metavar="FROM", help=f"what to compare with: {of_time}")
+    diff.add_argument(
+        "to", type=_version_or_time, metavar="TO", nargs="?", default=(None, None), help="the latest if not given"
+    )
     diff.add_argument("--rows", action="store_true", help="also the rows, each on a line of its own")
+    diff.add_argument("--limit", type=int, metavar="N", help="with --rows: print at most so many rows")
     report = command("report", _report, "a page of HTML about the table", of_version=False)
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="report.html if not given")
     report.add_argument(
@@ -451,12 +460,12 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument(
         "--zorder-by", type=_columns, metavar="A,B", help="order the rows of each partition by columns"
     )
-    optimize.add_argument("--target-file-size", type=int, metavar="BYTES", help="bytes that a file should have")
+    optimize.add_argument("--target-file-size", metavar="SIZE", help='what a file should have, such as "128 MB"')
     optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     purge = command("purge", _purge, "write files again without deleted rows and dropped columns", of_version=False)
-    purge.add_argument("--where", metavar="SQL", help='rows to delete and to forget: "customer = 17"')
+    purge.add_argument("--where", metavar="SQL", help='rows to delete and to purge: "customer = 17"')
     purge.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
     purge.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     repair = command(
@@ -467,7 +476,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     repair.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     vacuum = command("vacuum", _vacuum, "delete files that no version within the retention needs", of_version=False)
-    vacuum.add_argument("--retention", type=float, metavar="HOURS", help="a week, or what the table says, if not given")
+    vacuum.add_argument(
+        "--retention", metavar="TIME", help='hours, or "7 days"; a week, or what the table says, if not given'
+    )
     vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
     vacuum.add_argument("--force", action="store_true", help="allow a retention shorter than the table's")
     vacuum.add_argument("--dry-run", action="store_true", help="list the files, and delete none")
@@ -513,9 +524,33 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _error(error: DelticError) -> None:
-    """The message; of several lines, as a filter's, those after the first are indented, whoever wrote them."""
-    first, *others = str(error).split("\n")
+_OPTIONS = {
+    "force=True": "--force",
+    "from_timestamp": "FROM",
+    "from_version": "FROM",
+    "full=True": "--full",
+    "ignore_missing_files=True": "--ignore-missing-files",
+    "max_tasks": "--max-tasks",
+    "partition_schema": "--partition",
+    "protocol_downgrade_allowed": "--protocol-downgrade-allowed",
+    "small_file_size": "--small-file-size",
+    "Table.purge": "deltic purge",
+    "Table.write_manifests()": "deltic manifests",
+    "target_file_size": "--target-file-size",
+    "to_timestamp": "TO",
+    "to_version": "TO",
+    "zorder_by": "--zorder-by",
+}
+"""What arguments that messages name are on the command line."""
+_ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, _OPTIONS))})(?!\w)")
+
+
+def _error(error: DelticError, command: str) -> None:
+    """The message; of several lines, as a filter's, those after the first are indented."""
+    first, *others = _ARGUMENT.sub(lambda found: _OPTIONS[found[1]], str(error)).split("\n")
+    if isinstance(error, CorruptTableError) and error.table is not None and command != "repair":
+        how = f"deltic repair --dry-run {shlex.quote(error.table)}"
+        others.append(f"`{how}` says what of the newest version is damaged and what can be mended")
     _line(f"deltic: {first}", sys.stderr)
     for line in others:
         _line(f"  {line.removeprefix('  ')}", sys.stderr)
@@ -539,7 +574,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except DelticError as error:
-        _error(error)
+        _error(error, arguments.command)
         return 1
     except BrokenPipeError:
         # The reader of a pipe has gone. Python flushes once more when it ends.

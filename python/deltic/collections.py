@@ -1,6 +1,6 @@
 """Collections that callers pass as data: batches one after the other, and rows as mappings.
 
-The values of rows have the types that Arrow infers, and the core makes them the table's where that is exact: told of a
+The values of rows have the types that Arrow infers, and the core makes them the table's where that is exact: given a
 type, Arrow would cut 1.5 to a whole number and a time to a day. A key that a row lacks is null; one that no row has is
 no column, so that the table says what becomes of it.
 """
@@ -91,11 +91,24 @@ def _type_of(name: str, schema: pa.Schema | None) -> pa.DataType | None:
 def _column(data: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | None) -> pa.Array:
     values = [row.get(name) for row in data]
     _check_times(values, name)
-    try:
-        return _map(values) if kind is not None and pa.types.is_map(kind) else pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
-        if kind is not None and pa.types.is_decimal(kind):
+    if kind is not None and pa.types.is_map(kind):
+        return _map(values, name)
+    if kind is not None and pa.types.is_decimal(kind):
+        try:
+            return pa.array(values)
+        except _UNLIKE:
             return _decimals(values, name, kind)
+    return _inferred(values, name)
+
+
+_UNLIKE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What `pa.array` raises for values that it finds no type for; around nothing else, where these may be faults."""
+
+
+def _inferred(values: list[Any], name: str) -> pa.Array:
+    try:
+        return pa.array(values)
+    except _UNLIKE as error:
         told = f"the values of `{name}` in the data have no type in common: {error}"
         raise InvalidInputError(told) from error
 
@@ -131,23 +144,34 @@ def _within(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
         yield path, value
 
 
-def _map(values: list[Any]) -> pa.Array:
+def _map(values: list[Any], name: str) -> pa.Array:
     """Mappings, or lists of pairs, as maps; a mapping by itself would be a struct."""
-    pairs = [
-        None if value is None else list(value.items() if isinstance(value, Mapping) else value) for value in values
-    ]
-    offsets = [0]
-    for found in pairs:
-        offsets.append(offsets[-1] + len(found or ()))
-    keys = pa.array([key for found in pairs for key, _ in found or ()])
-    items = pa.array([item for found in pairs for _, item in found or ()])
-    mask = pa.array([found is None for found in pairs])
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, mask=mask)
+    starts: list[int | None] = []
+    keys: list[Any] = []
+    items: list[Any] = []
+    for row, value in enumerate(values):
+        # A map is null where its offset is.
+        starts.append(None if value is None else len(keys))
+        for key, item in () if value is None else _entries(value, row, name):
+            keys.append(key)
+            items.append(item)
+    found = _inferred(keys, name)
+    if found.null_count:
+        raise InvalidInputError(f"a map of `{name}` in the data has a null key, which no map of Arrow has")
+    return pa.MapArray.from_arrays(pa.array([*starts, len(keys)], pa.int32()), found, _inferred(items, name))
+
+
+def _entries(value: Any, row: int, name: str) -> list[tuple[Any, Any]]:
+    try:
+        return [(key, item) for key, item in (value.items() if isinstance(value, Mapping) else value)]
+    except (TypeError, ValueError) as error:
+        told = f"row {row} (the first is 0) of the data has {a(type(value).__name__)} for the map `{name}`"
+        raise InvalidInputError(f"{told}; give a dict or a list of pairs") from error
 
 
 def _decimals(values: list[Any], name: str, kind: pa.DataType) -> pa.Array:
     """Whole numbers beside decimals, which have no type in common; Arrow refuses what has more digits."""
     try:
         return pa.array(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except _UNLIKE as error:
         raise InvalidInputError(f"the values of `{name}` in the data are not all {kind}: {error}") from error

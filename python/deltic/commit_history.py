@@ -1,19 +1,20 @@
 """The commits of a table as a list that notebooks show as a table (`History`). PROTOCOL.md: "Commit Provenance
 Information".
+
+What writers put into a commit info is up to them: any member may be missing, or be anything that JSON has.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from deltic.display import html_rows
+from deltic.display import counted, html_rows
+from deltic.instant import shown_instant
 
-__all__ = ["History"]
+__all__ = ["History", "metrics_of", "parameters_of"]
 
 _MOST_SHOWN = 50
 _LONGEST = 200
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class History(list[dict[str, Any]]):
@@ -21,25 +22,36 @@ class History(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         rows = [
-            (entry.get("version"), _time(entry.get("timestamp")), entry.get("operation", "?"), _parameters(entry))
+            (
+                entry.get("version"),
+                shown_instant(entry.get("timestamp")),
+                entry.get("operation", "?"),
+                parameters_of(entry),
+                metrics_of(entry),
+            )
             for entry in self[:_MOST_SHOWN]
         ]
         left = len(self) - _MOST_SHOWN
-        title = f"{len(self):,} commits" + (f", the newest {_MOST_SHOWN}" if left > 0 else "")
-        return html_rows(title, ("version", "time", "operation", "parameters"), rows)
+        title = counted(len(self), "commit") + (f", the newest {_MOST_SHOWN}" if left > 0 else "")
+        return html_rows(title, ("version", "time", "operation", "parameters", "metrics"), rows)
 
 
-def _time(ms: Any) -> str:
-    try:
-        return f"{_EPOCH + timedelta(milliseconds=ms):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, TypeError):
-        return f"{ms} ms"
-
-
-def _parameters(entry: dict[str, Any]) -> str:
-    # What writers put into a commit info is up to them.
+def parameters_of(entry: dict[str, Any]) -> str:
+    """What the operation was asked to do, in one line."""
     found = entry.get("operationParameters")
     if isinstance(found, dict):
         found = ", ".join(f"{name}={value}" for name, value in found.items())
-    told = str(found or "")
-    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}…"
+    return _short(str(found or ""))
+
+
+def metrics_of(entry: dict[str, Any]) -> str:
+    """What the operation counted, in one line: without zeros and without how long it took."""
+    found = entry.get("operationMetrics")
+    if not isinstance(found, dict):
+        return ""
+    told = [f"{name}={value}" for name, value in found.items() if str(value) != "0" and not name.endswith("Ms")]
+    return _short(", ".join(told))
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

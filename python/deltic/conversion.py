@@ -14,7 +14,7 @@ from deltic import _deltic
 from deltic.alter import columns_of
 from deltic.alter import field as column
 from deltic.arguments import flag
-from deltic.display import size
+from deltic.display import counted, size
 from deltic.errors import InvalidInputError
 from deltic.table import Table, opened
 from deltic.write_options import checked
@@ -38,7 +38,8 @@ class ConvertResult:
 
     def __str__(self) -> str:
         verb = "would be converted" if self.version is None else "converted"
-        return f"{self.num_files:,} files {verb} ({self.num_rows:,} rows, {size(self.num_bytes)})"
+        files, rows = counted(self.num_files, "file"), counted(self.num_rows, "row")
+        return f"{files} {verb} ({rows}, {size(self.num_bytes)})"
 
 
 def convert(

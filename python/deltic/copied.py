@@ -8,26 +8,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeAlias
 
 from deltic import _deltic
 from deltic.arguments import (
-    LEAST,
     Time,
+    commit_options,
     epoch_ms,
     flag,
-    json_object,
-    json_or_string,
     location,
     one_of,
-    optional_string,
     properties_of,
     settings,
     whole,
 )
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError
+from deltic.instant import instant
 from deltic.transaction import Commit
 
 __all__ = ["CloneMode", "Copied"]
@@ -35,11 +32,9 @@ __all__ = ["CloneMode", "Copied"]
 CloneMode: TypeAlias = Literal["error", "replace", "update"]
 """What a clone does where there is a table already."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
 
 class Copied:
-    """The verbs of `Table` that make a version a table's newest one."""
+    """The methods of `Table` that make a version the newest one, of it or of another table."""
 
     _core: _deltic.Table
 
@@ -63,7 +58,7 @@ class Copied:
         deletion vector (PROTOCOL.md: "Add File and Remove File"). Schema, properties, partitioning and clustering
         columns are those of that version. What was given out since is not given out again: column ids, numbers of
         identity columns, row ids; in-commit timestamps stay enabled and go on. Other metadata domains and application
-        transactions stay as they are. `changes` reads what came and went.
+        transactions stay as they are. `changes` reads the rows that were added and removed.
 
         Files that have to come back are looked for before anything is written, many at once.
 
@@ -109,7 +104,7 @@ class Copied:
             "ignore_missing_files": ignores_missing,
             "protocol_downgrade_allowed": flag(protocol_downgrade_allowed, "protocol_downgrade_allowed"),
             "dry_run": only_plans,
-            "commit": _told(user_metadata, commit_info, app_id, app_version),
+            "commit": commit_options(user_metadata, commit_info, app_id, app_version),
         }
         told = _deltic.restore(
             self._core,
@@ -172,7 +167,7 @@ class Copied:
         `InvalidInputError` for a target inside this table, for properties that it cannot have, for a shallow clone of a
         version whose files are gone, and for a deep clone where a file of another size or without a UUID in its name is
         in the place of a copy; `CorruptTableError` for a deep clone of a file that is gone or of another size than the
-        log says, or whose copy would lie in the log; `CommitConflictError` when another writer changed the clone
+        log says, or whose copy would be in the log; `CommitConflictError` when another writer changed the clone
         meanwhile.
 
         >>> import tempfile
@@ -197,7 +192,7 @@ class Copied:
             "deep": not flag(shallow, "shallow"),
             "mode": one_of(mode, "mode", ("error", "replace", "update")),
             "properties": {} if properties is None else properties_of(properties),
-            "commit": _told(user_metadata, commit_info, app_id, app_version),
+            "commit": commit_options(user_metadata, commit_info, app_id, app_version),
         }
         told = _deltic.clone(
             (self._core, self._target(target, storage_options)),
@@ -219,23 +214,6 @@ class Copied:
         return target._core
 
 
-def _told(
-    user_metadata: Mapping[str, Any] | str | None,
-    commit_info: Mapping[str, Any] | None,
-    app_id: str | None,
-    app_version: int | None,
-) -> dict[str, Any]:
-    """What any commit may be told, as the core takes it."""
-    return {
-        "user_metadata": json_or_string(user_metadata, "user_metadata"),
-        "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
-        "app_id": optional_string(app_id, "app_id"),
-        "app_version": whole(app_version, "app_version", LEAST),
-    }
-
-
 def _shown(ms: int) -> str:
-    try:
-        return (_EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    except OverflowError:
-        return f"{ms} ms"
+    at = instant(ms)
+    return f"{ms} ms" if at is None else at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

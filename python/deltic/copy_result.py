@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
 
 __all__ = ["RestoreResult"]
 
@@ -50,14 +50,14 @@ class RestoreResult:
         would = "would " if self.dry_run else ""
         told = [
             ("restored", f"version {self.restored_version}"),
-            (f"{would}add", f"{self.num_restored_files:,} files, {size(self.restored_files_size)}"),
-            (f"{would}remove", f"{self.num_removed_files:,} files, {size(self.removed_files_size)}"),
-            ("then", f"{self.num_of_files_after_restore:,} files, {size(self.table_size_after_restore)}"),
+            (f"{would}add", f"{counted(self.num_restored_files, 'file')}, {size(self.restored_files_size)}"),
+            (f"{would}remove", f"{counted(self.num_removed_files, 'file')}, {size(self.removed_files_size)}"),
+            ("then", f"{counted(self.num_of_files_after_restore, 'file')}, {size(self.table_size_after_restore)}"),
         ]
         if self.version is not None:
             told.append(("committed", f"version {self.version}"))
         if self.missing:
-            told.append(("missing", f"{len(self.missing):,} files, such as {self.missing[0]}"))
+            told.append(("missing", f"{counted(len(self.missing), 'file')}, such as {self.missing[0]}"))
         if self.refused:
             told.append(("would be", "refused for these; the figures are those of leaving missing files out"))
         return [(name, printable(value)) for name, value in told]

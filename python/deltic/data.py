@@ -84,7 +84,7 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
 
 
 def _of_pandas(frame: Any) -> pa.Table:
-    """All columns and the named levels of the index; only row numbers, which nobody named, are left out."""
+    """All columns and the named levels of the index; only row numbers, which have no name, are left out."""
     labels = list(frame.columns)
     if frame.columns.nlevels > 1:
         raise InvalidInputError(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any
 
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
+from deltic.instant import instant, shown_time
 
 __all__ = ["Detail"]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,16 +92,16 @@ class Detail:
     def _lines(self) -> list[tuple[str, str]]:
         rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
         told = [
-            ("version", f"{self.version}, of {_shown(self.last_modified)}"),
+            ("version", f"{self.version}, of {shown_time(self.last_modified)}"),
             ("name", self.name),
             ("description", self.description),
-            ("rows", f"{rows} in {self.num_files:,} files, {size(self.size_in_bytes)}"),
+            ("rows", f"{rows} in {counted(self.num_files, 'file')}, {size(self.size_in_bytes)}"),
             ("partitioned by", ", ".join(self.partition_columns)),
             ("clustered by", ", ".join(self.clustering_columns)),
             ("properties", ", ".join(f"{key}={value}" for key, value in self.properties.items())),
             ("protocol", f"reader {self.min_reader_version}, writer {self.min_writer_version}"),
             ("features", ", ".join(self.table_features)),
-            ("created", _shown(self.created_at)),
+            ("created", shown_time(self.created_at)),
             ("id", self.id),
         ]
         return [(name, printable(value)) for name, value in told if value]
@@ -116,11 +115,4 @@ class Detail:
 
 
 def _time(since: int | None) -> datetime | None:
-    try:
-        return None if since is None else _EPOCH + timedelta(milliseconds=since)
-    except OverflowError:  # no year that a datetime has
-        return None
-
-
-def _shown(time: datetime | None) -> str:
-    return "unknown time" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
+    return None if since is None else instant(since)

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic.detail import Detail
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError
 from deltic.file_layout import partition_labels
-from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, identity
+from deltic.physical_name import physical_name
+from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, widens
 from deltic.scan import Plan
 from deltic.snapshot import Snapshot
 
@@ -137,12 +138,12 @@ class Diff:
 
     @property
     def rows_added(self) -> int | None:
-        """Rows that came with files; None where statistics do not say."""
+        """Rows of files that were added; None where statistics do not say."""
         return self._sum("rows_added")
 
     @property
     def rows_removed(self) -> int | None:
-        """Rows that went with files or are deleted in them; None where statistics do not say."""
+        """Rows of files that were removed, or deleted in them by vectors; None where statistics do not say."""
         return self._sum("rows_removed")
 
     def _sum(self, name: str) -> int | None:
@@ -218,19 +219,19 @@ _PROTOCOL = ("min_reader_version", "min_writer_version")
 
 
 def _rows(count: int | None) -> str:
-    return "rows unknown" if count is None else f"{count:,} rows"
+    return "rows unknown" if count is None else counted(count, "row")
 
 
 def _columns(before: list[pa.Field], after: list[pa.Field], prefix: str) -> Iterator[ColumnChange]:
     """Changes of fields at one level, then of those within structs, however deep."""
-    old = {identity(field): field for field in before}
-    now = {identity(field) for field in after}
+    old = {physical_name(field): field for field in before}
+    now = {physical_name(field) for field in after}
     for key, field in old.items():
         if key not in now:
             yield ColumnChange("dropped", prefix + field.name, str(field.type), None)
     for field in after:
         path = prefix + field.name
-        was = old.get(identity(field))
+        was = old.get(physical_name(field))
         if was is None:
             yield ColumnChange("added", path, None, str(field.type))
             continue
@@ -257,38 +258,76 @@ def _nullable(field: pa.Field) -> str:
     return "nullable" if field.nullable else "not null"
 
 
+class _Partitioning(NamedTuple):
+    """The partition columns of files: what stays of each when it is renamed, and what the labels call it."""
+
+    keys: list[str]
+    fields: list[pa.Field]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _Partitioning:
+        fields = [snapshot.schema.field(name) for name in snapshot.partition_columns]
+        return cls([physical_name(field) for field in fields], [field.remove_metadata() for field in fields])
+
+    def holds(self, earlier: _Partitioning) -> bool:
+        """Whether partitions of an earlier version are partitions of this one."""
+        types = dict(zip(self.keys, self.fields, strict=True))
+        return set(self.keys) == set(earlier.keys) and all(
+            field.type == types[key].type or widens(field.type, types[key].type)
+            for key, field in zip(earlier.keys, earlier.fields, strict=True)
+        )
+
+    def values(self, tasks: pa.Table, written: _Partitioning) -> list[pa.ChunkedArray]:
+        """The values of these columns for files that were written with those."""
+        if not self.keys:
+            return []
+        columns = dict(zip(written.keys, tasks.select(["partition"]).flatten().columns, strict=True))
+        return [pc.cast(columns[key], field.type) for key, field in zip(self.keys, self.fields, strict=True)]
+
+    def grouped(self, files: pa.Table) -> pa.Table:
+        """The sums of each partition, and its label."""
+        keys = ["all", *map(str, range(len(self.keys)))]
+        strict = pc.ScalarAggregateOptions(skip_nulls=False)
+        sums = [(name, "sum") for name in _COUNTS]
+        found = files.group_by(keys).aggregate([*sums, *((name, "sum", strict) for name in _ROWS)])
+        labels = [""] * found.num_rows
+        if self.keys:
+            parts = [found[key].combine_chunks() for key in keys[1:]]
+            labels = partition_labels(pa.table({"partition": pa.StructArray.from_arrays(parts, fields=self.fields)}))
+        counts = {name: found[f"{name}_sum"] for name in (*_COUNTS, *_ROWS)}
+        return pa.table({"partition": pa.array(labels, pa.string()), **counts})
+
+
 def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
-    plans = [snapshot.plan() for snapshot in (before, after)]
+    plans = before.plan(), after.plan()
     old, new = (plan.tasks for plan in plans)
     gone = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
     came = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
+    earlier, later = _Partitioning.of(before), _Partitioning.of(after)
+    kept, changes = _other_vectors(*plans)
     found = [
-        _counted(came, "added", _live_rows(after, came)),
-        _counted(gone, "removed", _live_rows(before, gone)),
-        _other_vectors(old, new, [_vectors(plan) for plan in plans]),
+        _table(later.values(came, later), came.num_rows, **_counts(came, "added", _live_rows(after, came))),
+        _table(later.values(kept, later), kept.num_rows, **changes),
     ]
-    table = pa.concat_tables(found)
-    strict = pc.ScalarAggregateOptions(skip_nulls=False)
-    sums = [(name, "sum") for name in _COUNTS]
-    grouped = table.group_by("partition").aggregate([*sums, *((name, "sum", strict) for name in _ROWS)])
-    named = {"partition": grouped["partition"], **{name: grouped[f"{name}_sum"] for name in (*_COUNTS, *_ROWS)}}
-    return pa.table(named).sort_by("partition")
+    # Partitions by other columns are other partitions.
+    shown = later if later.holds(earlier) else earlier
+    removed = _counts(gone, "removed", _live_rows(before, gone))
+    others = _table(shown.values(gone, earlier), gone.num_rows, **removed)
+    if shown is later:
+        return later.grouped(pa.concat_tables([*found, others])).sort_by("partition")
+    apart = [later.grouped(pa.concat_tables(found)), earlier.grouped(others)]
+    return pa.concat_tables(apart).sort_by("partition")
 
 
-def _table(labels: list[str], **columns: pa.ChunkedArray | pa.Array) -> pa.Table:
-    zeros = pa.repeat(pa.scalar(0, pa.int64()), len(labels))
+def _table(values: list[pa.ChunkedArray], rows: int, **columns: pa.ChunkedArray | pa.Array) -> pa.Table:
+    zeros = pa.repeat(pa.scalar(0, pa.int64()), rows)
     counts = {name: columns.get(name, zeros) for name in (*_COUNTS, *_ROWS)}
-    return pa.table({"partition": pa.array(labels, pa.string()), **counts})
+    return pa.table({"all": zeros, **{str(at): column for at, column in enumerate(values)}, **counts})
 
 
-def _labels(tasks: pa.Table) -> list[str]:
-    return partition_labels(tasks) if "partition" in tasks.column_names else [""] * tasks.num_rows
-
-
-def _counted(tasks: pa.Table, what: str, rows: pa.ChunkedArray) -> pa.Table:
+def _counts(tasks: pa.Table, what: str, rows: pa.ChunkedArray) -> dict[str, pa.ChunkedArray | pa.Array]:
     ones = pa.repeat(pa.scalar(1, pa.int64()), tasks.num_rows)
-    columns = {f"files_{what}": ones, f"bytes_{what}": tasks["size"], f"rows_{what}": rows}
-    return _table(_labels(tasks), **columns)
+    return {f"files_{what}": ones, f"bytes_{what}": tasks["size"], f"rows_{what}": rows}
 
 
 def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
@@ -305,19 +344,21 @@ def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
     return pc.subtract(found, pc.fill_null(tasks["deleted_rows"], 0))
 
 
-def _vectors(plan: Plan) -> dict[str, str]:
+def _vectors(plan: Plan, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What tells the deletion vector of each of these files from others, the empty string where it has none."""
     tasks = plan.tasks
-    return plan.deletion_vectors() if tasks["deleted_rows"].null_count < tasks.num_rows else {}
+    found = plan.deletion_vectors() if tasks["deleted_rows"].null_count < tasks.num_rows else {}
+    of, ids = pa.array(found.keys(), pa.string()), pa.array(found.values(), pa.string())
+    return pc.fill_null(ids.take(pc.index_in(paths, value_set=of)), "")
 
 
-def _other_vectors(old: pa.Table, new: pa.Table, vectors: list[dict[str, str]]) -> pa.Table:
-    """Files of both that have other vectors: of as many rows, these may be other rows."""
-    at = pc.index_in(new["path"], value_set=old["path"])
-    kept, was = new.filter(pc.is_valid(at)), old.take(pc.drop_null(at))
+def _other_vectors(before: Plan, after: Plan) -> tuple[pa.Table, dict[str, pa.ChunkedArray | pa.Array]]:
+    """Files of both that have other vectors, which may be other rows where they are as many; and their counts."""
+    old, new = before.tasks, after.tasks
+    kept = new.filter(pc.is_in(new["path"], value_set=old["path"]))
+    kept = kept.filter(pc.not_equal(_vectors(before, kept["path"]), _vectors(after, kept["path"])))
+    was = old.take(pc.index_in(kept["path"], value_set=old["path"]))
     more = pc.subtract(pc.fill_null(kept["deleted_rows"], 0), pc.fill_null(was["deleted_rows"], 0))
-    paths, (before, after) = kept["path"].to_pylist(), vectors
-    other = pa.array([before.get(path) != after.get(path) for path in paths], pa.bool_())
-    kept, more = kept.filter(other), more.filter(other)
     ones = pa.repeat(pa.scalar(1, pa.int64()), kept.num_rows)
     removed, added = (pc.max_element_wise(number, 0) for number in (more, pc.negate(more)))
-    return _table(_labels(kept), files_changed=ones, rows_added=added, rows_removed=removed)
+    return kept, {"files_changed": ones, "rows_added": added, "rows_removed": removed}

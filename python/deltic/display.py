@@ -1,6 +1,6 @@
 """How things are shown: strings of others without control characters, sizes for people, tables for notebooks.
 
-A table's names, paths and messages come from whoever can write to it. Printed as they are, they could move the cursor,
+A table's names, paths and messages are of anyone who can write to it. Printed as they are, they could move the cursor,
 set the window's title or turn the direction of the text.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["a", "html_rows", "html_table", "printable", "size", "some"]
+__all__ = ["a", "counted", "html_rows", "html_table", "printable", "size", "some"]
 
 _MOST_SHOWN = 10
 
@@ -34,6 +34,11 @@ def size(count: int) -> str:
             return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
         scaled /= 1000
     return f"{scaled:.1f} TB"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: `1 file`, `2 files`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def some(names: Sequence[str]) -> str:

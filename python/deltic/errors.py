@@ -109,8 +109,8 @@ class UnsupportedFeatureError(DelticError, NotImplementedError):
     Use a client that has the feature, or remove the feature from the table.
 
     Attributes:
-        features: Names of what is missing: features as they stand in the table's protocol, or a few words for what
-            deltic cannot do.
+        features: Names of what is missing: features as they stand in the table's protocol, or a description of
+            what deltic does not do.
     """
 
     features: tuple[str, ...]

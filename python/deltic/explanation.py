@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
 
 __all__ = ["Explanation"]
 
@@ -37,17 +37,18 @@ class Explanation:
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
+        files = counted(self.files_total, "file")
         told = [
             ("table", f"{self.location}, version {self.version}"),
             ("filter", self.filter or "none"),
             ("columns", ", ".join(self.columns)),
-            ("reads", f"{self.files_kept:,} of {self.files_total:,} files{_share(self.files_kept, self.files_total)}"),
+            ("reads", f"{self.files_kept:,} of {files}{_share(self.files_kept, self.files_total)}"),
             ("bytes", f"{size(self.bytes_kept)} of {size(self.bytes_total)}"),
         ]
         if self.deleted_rows:
-            told.append(("reads past", f"{self.deleted_rows:,} rows that deletion vectors take out"))
+            told.append(("reads past", f"{counted(self.deleted_rows, 'row')} that deletion vectors take out"))
         for reason, count in self.skipped.items():
-            told.append(("skips", f"{count:,} files {_BY.get(reason, f'by {reason}')}"))
+            told.append(("skips", f"{counted(count, 'file')} {_BY.get(reason, f'by {reason}')}"))
         return [(name, printable(value)) for name, value in told]
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""How the files of a table lie (`Layout`): their sizes, what queries can skip, partitions, deletion vectors.
+"""The layout of a table's files (`Layout`): their sizes, what queries can skip, partitions, deletion vectors.
 
 All from the log; no data file is read. PROTOCOL.md: "Per-file Statistics", "Deletion Vectors".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic.charts import bars
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.maintenance import OptimizeResult
 from deltic.snapshot import Snapshot
@@ -76,7 +77,7 @@ def _without(files: pa.RecordBatchReader, *names: str) -> pa.Table:
 
 @dataclass(frozen=True, repr=False)
 class Layout:
-    """How the files of the latest version lie, made by `Table.layout`. Sizes are in bytes.
+    """The layout of the files of the latest version, made by `Table.layout`. Sizes are in bytes.
 
     `num_rows` is None where the statistics of a file do not say how many it has. `min_file_size`, `median_file_size`
     (of an even number of files the lower one) and `max_file_size` are None without files. `histogram`: files by size,
@@ -170,21 +171,26 @@ class Layout:
         rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
         told = [
             ("version", f"{self.version}"),
-            ("rows", f"{rows} in {self.num_files:,} files, {size(self.size_in_bytes)}"),
+            ("rows", f"{rows} in {counted(self.num_files, 'file')}, {size(self.size_in_bytes)}"),
         ]
         if self.min_file_size is not None and self.median_file_size is not None and self.max_file_size is not None:
             least, middle, most = map(size, (self.min_file_size, self.median_file_size, self.max_file_size))
             told.append(("file sizes", f"{least} to {most}, median {middle}"))
         told.append(("small files", f"{self.small_files:,} below {size(self.small_file_size)}"))
         if self.files_with_vectors:
-            told.append(("vectors", f"{self.deleted_rows:,} deleted rows in {self.files_with_vectors:,} files"))
+            told.append(
+                (
+                    "vectors",
+                    f"{counted(self.deleted_rows, 'deleted row')} in {counted(self.files_with_vectors, 'file')}",
+                )
+            )
         if self.partitions is not None:
             skew = "" if self.partition_skew is None else f", the largest {self.partition_skew:.1f} times the median"
             told.append(("partitions", f"{self.partitions.num_rows:,}{skew}"))
         for column in self.columns.slice(0, _MOST_SHOWN).to_pylist():
             told.append((f"skipped by {column['column']}", skipped(column, self.num_files)))
         if self.columns.num_rows > _MOST_SHOWN:
-            told.append(("skipped by …", f"{self.columns.num_rows - _MOST_SHOWN:,} more columns"))
+            told.append(("skipped by …", f"{counted(self.columns.num_rows - _MOST_SHOWN, 'more column')}"))
         told.append(("OPTIMIZE", self._optimize()))
         return [(printable(name), printable(value)) for name, value in told]
 
@@ -193,7 +199,7 @@ class Layout:
             return f"refused: {self.optimize_refused}"
         if not self.optimize.files_to_rewrite:
             return "nothing to rewrite"
-        before = f"{self.optimize.files_to_rewrite:,} files ({size(self.optimize.bytes_to_rewrite)})"
+        before = f"{counted(self.optimize.files_to_rewrite, 'file')} ({size(self.optimize.bytes_to_rewrite)})"
         return f"would rewrite {before} as about {self.optimize.expected_files:,}"
 
     def plot(self) -> Any:
@@ -230,7 +236,7 @@ class Layout:
         told = []
         for row in self.histogram.to_pylist():
             label = f"< {size(row['below'])}" if row["below"] is not None else f"≥ {size(row['at_least'])}"
-            told.append((label, row["files"], f"{row['files']:,} files, {size(row['bytes'])}"))
+            told.append((label, row["files"], f"{counted(row['files'], 'file')}, {size(row['bytes'])}"))
         return told
 
     def __repr__(self) -> str:
@@ -242,26 +248,36 @@ class Layout:
 
 
 def skipped(column: dict[str, Any], num_files: int) -> str:
-    """One row of `Layout.columns` in words."""
+    """One row of `Layout.columns` as a string."""
     if column["share_skipped"] is None:
         return "unknown: no file"
-    return f"{100 * column['share_skipped']:.1f} %, reads {column['files_read']:,.1f} of {num_files:,} files"
+    return f"{100 * column['share_skipped']:.1f} %, reads {column['files_read']:,.1f} of {counted(num_files, 'file')}"
 
 
 def partition_labels(partitions: pa.Table) -> list[str]:
-    """The values of each `partition` as they stand in a path."""
-    found = pa.chunked_array([pa.array([""] * partitions.num_rows, pa.string())])
+    """The values of each `partition` as they stand in a path, percent-escaped as Hive and Spark do it."""
     names = [field.name for field in partitions.schema.field("partition").type]
-    for name, values in zip(names, partitions.select(["partition"]).flatten().columns, strict=True):
-        found = pc.binary_join_element_wise(found, f"{name}=", _shown(values), "")
-        found = found if name == names[-1] else pc.binary_join_element_wise(found, "/", "")
-    return list(found.to_pylist())
+    columns = partitions.select(["partition"]).flatten().columns
+    parts = [[f"{_escaped(name)}={value}" for value in _in_path(of)] for name, of in zip(names, columns, strict=True)]
+    return ["/".join(values) for values in zip(*parts, strict=True)]
 
 
-def _shown(values: pa.ChunkedArray) -> pa.ChunkedArray:
+_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+
+
+def _in_path(values: pa.ChunkedArray) -> list[str]:
     if pa.types.is_binary(values.type):
-        return pa.chunked_array([["NULL" if v is None else v.hex() for v in values.to_pylist()]], pa.string())
-    return pc.fill_null(pc.cast(values, pa.string()), "NULL")
+        told = [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
+    else:
+        told = pc.cast(values, pa.string()).to_pylist()
+    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        told = [None if value is None else value.replace(" ", "T") for value in told]
+    return [_NULL_DIRECTORY if value is None else _escaped(value) for value in told]
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _median(numbers: pa.ChunkedArray) -> int | None:

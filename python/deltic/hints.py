@@ -1,6 +1,6 @@
 """What to use instead of names that other Delta clients have: the text of an AttributeError.
 
-A name that deltic gets is taken out here; a test finds those that were forgotten.
+A name that deltic gets is taken out here; a test finds those that are still here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CHANGES = {
     "fsck": "use `Table.repair()`",
     "reorg": "use `Table.purge()`",
     "generate": "use `Table.write_manifests()`",
-    "alter": "its verbs are the table's own, such as `Table.add_columns` and `Table.set_properties`",
+    "alter": "its methods are the table's own, such as `Table.add_columns` and `Table.set_properties`",
     "append": "use `deltic.write(table, data)`",
     "write": "use `deltic.write(table, data)`",
     "insert": "use `deltic.write(table, data)`",
@@ -166,7 +166,7 @@ TOP = {
     "convert_to_delta": "use `deltic.convert(uri, partition_schema={'day': 'date'})`",
     "CommitProperties": "give `user_metadata`, `app_id` and `app_version` to `deltic.write` or `Table.transaction`",
     "PostCommitHookProperties": "checkpoints follow the property `delta.checkpointInterval` (`Table.set_properties`)",
-    "WriterProperties": "give `compression`, `target_file_size`, `row_group_rows` and the like to `deltic.write`",
+    "WriterProperties": "give `compression`, `target_file_size`, `row_group_rows` and others to `deltic.write`",
     "ColumnProperties": "give `column_options` to `deltic.write`",
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
@@ -181,7 +181,7 @@ TOP = {
 
 
 def no_attribute(owner: str, hints: dict[str, str], name: str, of: object) -> NoReturn:
-    """Raise what Python raises for a name that is not there, with a sentence about those that people try."""
+    """Raise what Python raises for a name that is not there, with a hint for names of other clients."""
     told = f"{owner} has no attribute {name!r}"
     if name in hints:
         told = f"{told}: {hints[name]}"

@@ -1,4 +1,4 @@
-"""What looks at a table and changes nothing: how its files lie, what differs between two versions, a page of it."""
+"""What reads a table and changes nothing: the layout of its files, a comparison of versions, a page about it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import Time, flag, names, whole
+from deltic.arguments import Time, byte_size, epoch_ms, flag, names, whole
 from deltic.check import Check
 from deltic.difference import Diff
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.file_layout import SMALL_FILE, Layout
-from deltic.maintained import Maintained
 from deltic.maintenance import OptimizeResult
 from deltic.report_page import COMMITS, Facts, page
 from deltic.scan import reader
@@ -26,28 +25,30 @@ from deltic.vacuum_result import VacuumMode, VacuumResult
 __all__ = ["Inspected"]
 
 
-class Inspected(Maintained):
-    """The verbs of `Table` that look at what its log says."""
+class _Inspectable(Protocol):
+    """The methods of `Table` that these need; `Table` itself imports this module."""
 
-    def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot:
-        """Open a version: see `Table`."""
-        raise NotImplementedError
+    _core: _deltic.Table
 
-    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the commits: see `Table`."""
-        raise NotImplementedError
+    def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot: ...
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]: ...
+    def check(self, version: int | None = None) -> Check: ...
+    def optimize(self, *, dry_run: bool = False) -> OptimizeResult: ...
+    def vacuum(self, *, mode: VacuumMode = "full", dry_run: bool = False) -> VacuumResult: ...
 
-    def check(self, version: int | None = None, *, files: bool = False) -> Check:
-        """Compare what the table records twice: see `Table`."""
-        raise NotImplementedError
 
-    def layout(self, columns: Sequence[str] | None = None, *, small_file_size: int = SMALL_FILE) -> Layout:
-        """Find out how the files of the latest version lie: sizes, skipping, partitions, vectors. See `Layout`.
+class Inspected:
+    """The methods of `Table` that read its log and write nothing to it."""
+
+    def layout(
+        self: _Inspectable, columns: Sequence[str] | None = None, *, small_file_size: int | str = SMALL_FILE
+    ) -> Layout:
+        """Find out the layout of the files of the latest version: sizes, skipping, partitions, vectors. See `Layout`.
 
         Arguments:
             columns: Those to say the skipping of, fields of structs with dots as in `Snapshot.files`. By default all
                 partition columns and all columns with bounds.
-            small_file_size: Bytes below which a file counts as small.
+            small_file_size: Bytes below which a file counts as small, or a string such as `"16 MB"`.
 
         Only the log is read. Memory grows with the number of files and of columns that have bounds: 16 bytes or more
         for each of both.
@@ -66,33 +67,38 @@ class Inspected(Maintained):
         [{'column': 'day', 'files_read': 1.0, 'share_skipped': 0.75},
          {'column': 'value', 'files_read': 4.0, 'share_skipped': 0.0}]
         """
-        wanted, small = names(columns, "columns"), whole(small_file_size, "small_file_size", 1)
-        snapshot = self.snapshot()
-        gain: OptimizeResult | UnsupportedFeatureError
-        try:
-            gain = self.optimize(dry_run=True)
-        except UnsupportedFeatureError as error:
-            gain = error
+        wanted, small = names(columns, "columns"), byte_size(small_file_size, "small_file_size")
+        snapshot, gain = _with_gain(self)
         return Layout.of(snapshot, wanted, SMALL_FILE if small is None else small, gain)
 
-    def diff(self, from_version: int, to_version: int | None = None, rows: bool = False) -> Diff:
+    def diff(
+        self: _Inspectable,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        rows: bool = False,
+        *,
+        from_timestamp: Time | None = None,
+        to_timestamp: Time | None = None,
+    ) -> Diff:
         """Find out what differs between two versions: schema, properties, protocol, files, rows. See `Diff`.
 
         Arguments:
-            from_version: The version to compare with.
+            from_version: The version to compare with; give this or `from_timestamp`.
             to_version: The version that is compared, the latest if not given. It may be the older one.
             rows: True compares the rows too, without a change feed.
+            from_timestamp: Instead of a version, the last one at this time, as `Table.snapshot` takes it.
+            to_timestamp: The same for the version that is compared.
 
-        The files are compared by the log. A file is the same when its path is, and counts as changed when another
-        number of its rows is deleted. With `rows`, files are read that only one version has or that have another
+        The files are compared by the log. A file is the same when its path is, and counts as changed when it has
+        another deletion vector. With `rows`, files are read that only one version has or that have another
         deletion vector; after a change of the schema, all files. Where both versions track rows, a row that has its id
         in both is updated if its values differ. Otherwise an update is a delete and an insert, and rows that were
         merely written again cancel out, each as often as it is there. NaN equals NaN, -0.0 and 0.0 differ, entries of
         maps count in their order. Rows of the other version are read in the columns of `to_version`: a column that it
         lacks is null, one that was dropped is left out, a wider type is taken.
 
-        Memory: without `rows` the paths of all files; with them the rows of the files that are read, about three times,
-        and for every file of both versions about as many bytes as the schema has as JSON.
+        Memory: without `rows` the paths of all files; with them also the rows of the files that are read, more than
+        once, and for every file of both versions about as many bytes as the schema has as JSON.
 
         Raises what `snapshot` raises for either version; with `rows` `InvalidInputError` for a column whose type
         changed to one that does not hold all its values, and `CorruptTableError` for a data file that VACUUM has
@@ -110,22 +116,27 @@ class Inspected(Maintained):
         >>> diff.to_arrow().to_pylist()
         [{'_change_type': 'delete', 'item': 'nut', 'left': 0}, {'_change_type': 'insert', 'item': 'nut', 'left': 7}]
         """
-        first, compares_rows = whole(from_version, "from_version"), flag(rows, "rows")
-        if first is None:
-            raise InvalidInputError("from_version must be a version, not None")
-        before, after = self.snapshot(first), self.snapshot(whole(to_version, "to_version"))
+        compares_rows = flag(rows, "rows")
+        first, last = whole(from_version, "from_version"), whole(to_version, "to_version")
+        if (first is None) == (from_timestamp is None):
+            raise InvalidInputError("give from_version or from_timestamp: the version to compare with")
+        if last is not None and to_timestamp is not None:
+            raise InvalidInputError("give to_version or to_timestamp, not both")
+        epoch_ms(from_timestamp, "from_timestamp")
+        epoch_ms(to_timestamp, "to_timestamp")
+        before, after = self.snapshot(first, from_timestamp), self.snapshot(last, to_timestamp)
 
         def read(group: bytes) -> pa.RecordBatchReader:
             return reader(_deltic.read_task_group(self._core.uri, self._core.storage_options, group, None))
 
         return Diff.of(before, after, read if compares_rows else None)
 
-    def report(self, path: str | os.PathLike[str], *, vacuum: VacuumMode | None = "full") -> Path:
+    def report(self: _Inspectable, path: str | os.PathLike[str], *, vacuum: VacuumMode | None = "full") -> Path:
         """Write a page of HTML about the latest version, and return where it is.
 
         On it are what the table is and how healthy, its history, file sizes, what queries skip, partitions, deletion
-        vectors, and what OPTIMIZE and VACUUM would do. The page stands alone: no script, no network. It is light or
-        dark as the reader's browser is.
+        vectors, and what OPTIMIZE and VACUUM would do. All but VACUUM is of one version, also where others commit
+        meanwhile. The page needs nothing else: no script, no network. It is light or dark as the reader's browser is.
 
         Arguments:
             path: The file to write; one that is there is replaced.
@@ -145,14 +156,16 @@ class Inspected(Maintained):
             raise InvalidInputError(f'vacuum must be "full", "lite" or None, not {vacuum!r}')
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
             raise InvalidInputError(f"path must be a path, not {type(path).__name__}")
-        snapshot = self.snapshot()
+        # Others may commit meanwhile: all but what VACUUM would do is of this version.
+        snapshot, gain = _with_gain(self)
         facts = Facts(
             detail=snapshot.detail(),
             schema=snapshot.schema,
-            layout=self.layout(),
+            layout=Layout.of(snapshot, None, SMALL_FILE, gain),
             check=self.check(snapshot.version),
-            history=self.history(COMMITS),
-            vacuum=None if vacuum is None else self._vacuum_preview(vacuum),
+            history=[entry for entry in self.history(COMMITS) if entry["version"] <= snapshot.version],
+            vacuum_mode=vacuum,
+            vacuum=None if vacuum is None else _vacuum_preview(self, vacuum),
             made=datetime.now(timezone.utc),
         )
         where = Path(path)
@@ -162,9 +175,19 @@ class Inspected(Maintained):
             raise InvalidInputError(f"the report cannot be written: {error}") from error
         return where
 
-    def _vacuum_preview(self, mode: VacuumMode) -> VacuumResult | str:
-        try:
-            return self.vacuum(mode=mode, dry_run=True)
-        except (UnsupportedFeatureError, InvalidInputError) as error:
-            # A lite vacuum needs commits that log cleanup may have removed.
-            return str(error)
+
+def _with_gain(table: _Inspectable) -> tuple[Snapshot, OptimizeResult | UnsupportedFeatureError]:
+    """The latest version, and what OPTIMIZE would do to it, or why it would not."""
+    try:
+        gain = table.optimize(dry_run=True)
+    except UnsupportedFeatureError as error:
+        return table.snapshot(), error
+    return table.snapshot(gain.read_version), gain
+
+
+def _vacuum_preview(table: _Inspectable, mode: VacuumMode) -> VacuumResult | str:
+    try:
+        return table.vacuum(mode=mode, dry_run=True)
+    except (UnsupportedFeatureError, InvalidInputError) as error:
+        # A lite vacuum needs commits that log cleanup may have removed.
+        return str(error)

@@ -10,21 +10,24 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from deltic import _deltic
-from deltic.arguments import condition, flag, json_or_string, several, string, whole
+from deltic.arguments import byte_size, condition, duration_ms, flag, json_or_string, several, string, whole
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult
 from deltic.manifests_result import ManifestsResult
+from deltic.physical_name import physical_name
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
 from deltic.transaction import Commit
-from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of, milliseconds
+from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of
 
 __all__ = ["Maintained"]
 
 
 class Maintained:
-    """The verbs of `Table` that leave its rows as they are, but for those that it is to forget."""
+    """The methods of `Table` for maintenance: its rows stay as they are, but for those that `purge` deletes."""
 
     _core: _deltic.Table
 
@@ -43,7 +46,7 @@ class Maintained:
     def clean_log(self) -> int:
         """Delete log files older than `delta.logRetentionDuration` (30 days) and return how many.
 
-        Only what a checkpoint stands in for goes: versions before it can no longer be read, the others can. Commits of
+        Only what a checkpoint replaces is deleted: versions before it can no longer be read, the others can. Commits of
         deltic do this by themselves now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
         "Metadata Cleanup").
         """
@@ -65,7 +68,7 @@ class Maintained:
         where: str | None = None,
         *,
         zorder_by: Sequence[str] | str | None = None,
-        target_file_size: int | None = None,
+        target_file_size: int | str | None = None,
         full: bool = False,
         max_tasks: int | None = None,
         dry_run: bool = False,
@@ -80,7 +83,8 @@ class Maintained:
         deleted. The order of their rows stays.
 
         `where`: a condition on partition columns; only these partitions are looked at. `target_file_size`: bytes that
-        a file should have, `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
+        a file should have, or a string such as `"256 MB"`, whose units are powers of 1,024 as those of the property;
+        `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
         written at a time, one for each processor if not given. `dry_run`: find out what would be done, write nothing.
 
         Deletion vectors are applied, rows keep their ids where the table tracks rows, and the change data feed does
@@ -114,12 +118,15 @@ class Maintained:
         options = {
             "filter": condition(where, "where"),
             "zorder_by": columns or [],
-            "target_file_size": whole(target_file_size, "target_file_size", 1),
+            "target_file_size": byte_size(target_file_size, "target_file_size"),
             "full": flag(full, "full"),
             "max_tasks": whole(max_tasks, "max_tasks", 1),
         }
         only_plans = flag(dry_run, "dry_run")
-        return OptimizeResult.parse(_deltic.optimize(self._core, json.dumps(options), only_plans, None), only_plans)
+        # Before it, so that a failure of the store afterwards does not hide what was committed.
+        names = self._partition_columns()
+        found = _deltic.optimize(self._core, json.dumps(options), only_plans, None)
+        return OptimizeResult.parse(found, only_plans, names)
 
     def purge(
         self,
@@ -138,7 +145,7 @@ class Maintained:
         change data feed see nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). The history shows
         `REORG`, as delta-spark's `REORG TABLE … APPLY (PURGE)`.
 
-        With `where`, rows are forgotten: those that make it TRUE are deleted first, by a commit of their own, and their
+        With `where`, rows are purged: those that make it TRUE are deleted first, by a commit of their own, and their
         files are written again whatever `delta.enableDeletionVectors` says. No live file holds one afterwards. Older
         versions do, and so does the change data feed, which shows the delete: the result says in `held` which versions,
         which files, and what a vacuum would take of them. Files that may hold such rows are read to find out, before
@@ -179,14 +186,21 @@ class Maintained:
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        names = self._partition_columns()
         purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
-        return PurgeResult.parse(purged, only_plans)
+        return PurgeResult.parse(purged, only_plans, names)
+
+    def _partition_columns(self) -> dict[str, str]:
+        """The names of partition columns by their physical names."""
+        snapshot = self._core.snapshot()
+        fields = pa.schema(snapshot.schema())
+        return {physical_name(fields.field(name)): name for name in json.loads(snapshot.metadata())["partitionColumns"]}
 
     def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
         """Mend what `check(files=True)` finds in the newest version, or say what that would do.
 
         Nothing is written unless `dry_run` is False.
-        Each step says in words what is wrong and what is done:
+        Each step has a message about what is wrong and what is done:
 
         - A checkpoint that cannot be read, or that the commits before it and a checksum prove wrong: a new one is
           written of what else the log has, and the damaged one is deleted. Where nothing else leads to the newest
@@ -198,11 +212,12 @@ class Maintained:
           counts other files than the log stays, unless a checkpoint of that version says what the log says: the log may
           have lost some, so no checkpoint is written of it either.
         - Data files that are not there leave the table, by one commit with the operation `FSCK`. Their rows are lost.
-          So do data files whose file of deletion vectors is not there, since nobody knows which of their rows count.
-          Restoring the files is better, where they are anywhere. The change data feed of that version cannot be read.
+          So do data files whose file of deletion vectors is not there, since it is not known which of their rows are
+          deleted. Restoring the files is better, where they are anywhere. The change data feed of that version cannot
+          be read.
 
         A file with another size than the log says, or one by an absolute path outside the table that is not there, is
-        told of, and nothing is done about it; nor about anything where deltic cannot write to the table. Each live file
+        only reported; so is everything where deltic cannot write to the table. Each live file
         costs a request, 64 at once. A file counts as missing only where the store says so: any other answer, such as
         that it may not be looked at, ends the repair with `StorageError` and nothing is removed.
 
@@ -227,7 +242,7 @@ class Maintained:
 
     def vacuum(
         self,
-        retention: timedelta | float | None = None,
+        retention: timedelta | float | str | None = None,
         *,
         mode: VacuumMode = "full",
         dry_run: bool = False,
@@ -237,13 +252,14 @@ class Maintained:
         """Delete files that no version within the retention needs.
 
         Kept are the files of every version that was current within the retention, their deletion vectors and change
-        files, and whatever was written since: a writer may not have committed yet. Of the rest, what lies below the
+        files, and whatever was written since: a writer may not have committed yet. Of the rest, what is below the
         table goes, but for files and folders whose names begin with `_` or `.`. Versions before the retention can no
         longer be read. The history gets a commit when it begins and one when it ends; memory is bounded by the number
         of files that are kept (32 bytes each). What fails or is stopped leaves the table whole; call this again.
 
         Arguments:
-            retention: A `timedelta` or a number of hours; by default `delta.deletedFileRetentionDuration` (a week).
+            retention: A `timedelta`, a number of hours, or a string such as `"7 days"`, `"1 week"` or `"168 hours"`; by
+                default `delta.deletedFileRetentionDuration` (a week).
             mode: `"full"` lists the whole table. `"lite"` asks the log for what commits removed since the last vacuum:
                 faster, and blind to files of writers that never committed.
             dry_run: True finds the files, as `VacuumResult.files`, and deletes none.
@@ -266,7 +282,7 @@ class Maintained:
         """
         if mode not in ("full", "lite"):
             raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
-        length = (milliseconds(retention), flag(force, "force"))
+        length = (duration_ms(retention, "retention"), flag(force, "force"))
         dry = flag(dry_run, "dry_run")
         files = inventory_of(inventory)
         if files is not None and mode == "lite":
@@ -285,7 +301,7 @@ class Maintained:
         `dry_run`: True finds out what would be written and deleted, and writes nothing.
 
         Raises `UnsupportedFeatureError` for a table whose files have deletion vectors (`purge` takes them away), and
-        for one whose columns are mapped: who reads the files would not see it.
+        for one whose columns are mapped: readers of the files would not know.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa

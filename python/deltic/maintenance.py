@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
+from deltic.physical_name import by_name
 
 __all__ = ["OptimizeResult"]
 
@@ -48,9 +49,10 @@ class OptimizeResult:
     metrics: Mapping[str, int]
 
     @classmethod
-    def parse(cls, text: str, dry_run: bool) -> OptimizeResult:
-        """Parse a result as the core describes it."""
-        return cls(dry_run=dry_run, **json.loads(text))
+    def parse(cls, text: str, dry_run: bool, names: Mapping[str, str]) -> OptimizeResult:
+        """Parse a result as the core describes it; `names` are those of columns by their physical names."""
+        told = json.loads(text)
+        return cls(dry_run=dry_run, **{**told, "partitions": by_name(told["partitions"], names)})
 
     @property
     def partitions_optimized(self) -> int:
@@ -81,18 +83,21 @@ class OptimizeResult:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
         along = f" by {', '.join(self.columns)}" if self.columns else ""
-        before = f"{self.files_to_rewrite:,} files, {size(self.bytes_to_rewrite)}"
+        before = f"{counted(self.files_to_rewrite, 'file')}, {size(self.bytes_to_rewrite)}"
         partitions = f" in {self.partitions_optimized:,} partitions" if self.partitions_optimized > 1 else ""
         told = [
             ("layout", f"{self.layout}{along}, files of {size(self.target_file_size)}"),
-            ("looked at", f"version {self.read_version}, {self.files_considered:,} of {self.files_total:,} files"),
+            (
+                "looked at",
+                f"version {self.read_version}, {self.files_considered:,} of {counted(self.files_total, 'file')}",
+            ),
         ]
         if self.dry_run:
             told.append(("would rewrite", f"{before}{partitions}, as about {self.expected_files:,}"))
         elif self.versions:
             count = self.metrics.get
-            gone = f"{count('numRemovedFiles', 0):,} files, {size(count('numRemovedBytes', 0))}"
-            came = f"{count('numAddedFiles', 0):,} files, {size(count('numAddedBytes', 0))}"
+            gone = f"{counted(count('numRemovedFiles', 0), 'file')}, {size(count('numRemovedBytes', 0))}"
+            came = f"{counted(count('numAddedFiles', 0), 'file')}, {size(count('numAddedBytes', 0))}"
             told += [
                 ("rewrote", f"{gone}{partitions}, as {came}"),
                 ("committed", "version " + ", ".join(str(version) for version in self.versions)),
@@ -100,7 +105,7 @@ class OptimizeResult:
         else:
             told.append(("rewrote", "nothing"))
         if self.files_lost:
-            told.append(("left out", f"{self.files_lost:,} files that other writers got to"))
+            told.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
         return [(name, printable(value)) for name, value in told]
 
     def __repr__(self) -> str:

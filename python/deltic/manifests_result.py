@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from deltic.display import printable
+from deltic.display import counted, printable
 
 __all__ = ["ManifestsResult"]
 
@@ -37,5 +37,5 @@ class ManifestsResult:
     def __str__(self) -> str:
         verb = "would be written" if self.dry_run else "written"
         gone = f", {len(self.deleted):,} deleted" if self.deleted else ""
-        told = f"{len(self.written):,} manifests of version {self.version} {verb}{gone}, with {self.files:,} files"
-        return printable(told)
+        manifests, files = counted(len(self.written), "manifest"), counted(self.files, "file")
+        return printable(f"{manifests} of version {self.version} {verb}{gone}, with {files}")

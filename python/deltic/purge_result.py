@@ -1,4 +1,4 @@
-"""What `Table.purge` did or would do (`PurgeResult`), and what still holds rows that were to be forgotten (`HeldRows`).
+"""What `Table.purge` did or would do (`PurgeResult`), and what still holds purged rows (`HeldRows`).
 
 PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Add CDC File".
 """
@@ -8,31 +8,32 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
-from deltic.display import html_table, printable, size
+from deltic.display import counted, html_table, printable, size
+from deltic.instant import instant, shown_time
+from deltic.physical_name import by_name
 
 __all__ = ["HeldRows", "PurgeResult"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LATEST = datetime.max.replace(tzinfo=timezone.utc)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeldRows:
-    """What still holds rows that were to be forgotten: older versions, which a vacuum ends.
+    """What still holds purged rows: older versions, whose files a vacuum deletes.
 
     `versions`: those that can be read and have such a row, or whose changes have one. `files` with `bytes` bytes: data
     files that hold one, whether a deletion vector deletes it or not, those included that the oldest of these versions
-    has removed. `change_files` with `change_bytes` bytes: files of
-    the change data feed that do. `paths`: all these files, as the log names them.
+    has removed. `change_files` with `change_bytes` bytes: files of the change data feed that do. `paths`: all these
+    files, as the log names them.
 
     `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: from
     when on it deletes all of them, at most `datetime.max`, None if there is nothing to delete;
     `Table.vacuum(0, force=True)` does so at once.
     `files_unreadable`: those of all these files that cannot be read, or not as their version has them, such as where
-    the condition's columns had other types or partitioned the table, so that nobody knows whether they hold such rows.
+    the condition's columns had other types or partitioned the table, so it is unknown whether they hold such rows.
     `files_elsewhere`: files that are not below the table, such as those of a clone's source, which its vacuum leaves.
     """
 
@@ -52,7 +53,8 @@ class HeldRows:
     def parse(cls, told: dict[str, Any]) -> HeldRows:
         """Parse what the core describes."""
         since = told.pop("vacuum_from_ms")
-        return cls(vacuum_from=None if since is None else _time(since), **told)
+        # A time beyond what Python can tell is the latest that it can.
+        return cls(vacuum_from=None if since is None else instant(since) or _LATEST, **told)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names, as JSON would have it."""
@@ -63,39 +65,40 @@ class HeldRows:
         """Name and value of what there is to be shown."""
         if not self.paths:
             return [("still held by", "nothing that the log names"), _NOT_NAMED]
-        versions = f"{len(self.versions):,} versions, {_ranges(self.versions)}"
+        versions = f"{counted(len(self.versions), 'version')}, {_ranges(self.versions)}"
         told = [
             ("still held by", versions if self.versions else "no version that can be read"),
-            ("in", f"{self.files:,} files, {size(self.bytes)}"),
+            ("in", f"{counted(self.files, 'file')}, {size(self.bytes)}"),
         ]
         if self.change_files:
-            told.append(("and in", f"{self.change_files:,} change files, {size(self.change_bytes)}"))
+            told.append(("and in", f"{counted(self.change_files, 'change file')}, {size(self.change_bytes)}"))
         if self.files_unreadable:
             told.append(
-                ("of which", f"{self.files_unreadable:,} files cannot be read by the condition, and may hold them")
+                (
+                    "of which",
+                    f"{counted(self.files_unreadable, 'file')} cannot be read by the condition, and may hold them",
+                )
             )
-        told.append(("vacuum takes", f"{self.vacuum_files:,} files, {size(self.vacuum_bytes)} now"))
+        told.append(("vacuum takes", f"{counted(self.vacuum_files, 'file')}, {size(self.vacuum_bytes)} now"))
         if self.vacuum_from is not None:
             told.append(
                 (
                     "and all",
-                    f"from {self.vacuum_from:%Y-%m-%d %H:%M:%S} UTC on, or at once with a retention of 0 and force",
+                    f"from {shown_time(self.vacuum_from)} on, or at once with a retention of 0 and force",
                 )
             )
         if self.files_elsewhere:
-            told.append(("but not", f"{self.files_elsewhere:,} files that are not below the table"))
+            told.append(("but not", f"{counted(self.files_elsewhere, 'file')} that are not below the table"))
         return [*told, _NOT_NAMED]
+
+    def __repr__(self) -> str:
+        return "HeldRows" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("Rows that are still held", self.lines())
 
 
 _NOT_NAMED = ("perhaps in", "files that the log no longer names, which a full vacuum takes")
-
-
-def _time(ms: int) -> datetime:
-    """A time after 1970; one beyond what Python can tell is the latest that it can."""
-    try:
-        return _EPOCH + timedelta(milliseconds=ms)
-    except OverflowError:
-        return _LATEST
 
 
 def _ranges(versions: list[int]) -> str:
@@ -143,8 +146,8 @@ class PurgeResult:
     held: HeldRows | None
 
     @classmethod
-    def parse(cls, text: str, dry_run: bool) -> PurgeResult:
-        """Parse a result as the core describes it."""
+    def parse(cls, text: str, dry_run: bool, names: Mapping[str, str]) -> PurgeResult:
+        """Parse a result as the core describes it; `names` are those of columns by their physical names."""
         told = json.loads(text)
         deleted, held = told.pop("deleted") or {}, told.pop("held")
         return cls(
@@ -152,6 +155,7 @@ class PurgeResult:
             rows_deleted=deleted.get("rows"),
             files_deleted=deleted.get("files"),
             held=None if held is None else HeldRows.parse(held),
+            partitions=by_name(told.pop("partitions"), names),
             **told,
         )
 
@@ -161,19 +165,19 @@ class PurgeResult:
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
-        told = [("looked at", f"version {self.read_version}, {self.files_total:,} files")]
+        told = [("looked at", f"version {self.read_version}, {counted(self.files_total, 'file')}")]
         if self.files_deleted is not None:
-            rows = "an unknown number of" if self.rows_deleted is None else f"{self.rows_deleted:,}"
+            rows = "an unknown number of rows" if self.rows_deleted is None else counted(self.rows_deleted, "row")
             verb = "would delete" if self.dry_run else "deleted"
-            told.append((verb, f"{rows} rows in {self.files_deleted:,} files"))
+            told.append((verb, f"{rows} in {counted(self.files_deleted, 'file')}"))
         vectors, dropped = self.files_with_vectors, self.files_with_dropped_columns
         why = f"{vectors:,} with deletion vectors, {dropped:,} with dropped columns"
         verb = "would rewrite" if self.dry_run else "rewrote"
-        told.append((verb, f"{self.files_to_rewrite:,} files, {size(self.bytes_to_rewrite)}: {why}"))
+        told.append((verb, f"{counted(self.files_to_rewrite, 'file')}, {size(self.bytes_to_rewrite)}: {why}"))
         if self.versions:
             told.append(("committed", "version " + ", ".join(str(version) for version in self.versions)))
         if self.files_lost:
-            told.append(("left out", f"{self.files_lost:,} files that other writers got to"))
+            told.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
         if self.held is not None:
             told += self.held.lines()
         return [(name, printable(value)) for name, value in told]

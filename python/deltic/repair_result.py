@@ -18,8 +18,8 @@ __all__ = ["RepairResult", "RepairStep"]
 class RepairStep:
     """One thing that is wrong, and what is done about it.
 
-    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message` says in
-    words what is wrong and what is done. `paths`: the files, relative to the table or absolute. `mends`: whether it is
+    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message`: what is
+    wrong and what is done. `paths`: the files, relative to the table or absolute. `mends`: whether it is
     mended, or with a dry run would be; False where a person has to decide.
     """
 

@@ -1,4 +1,4 @@
-"""A table on one page of HTML: what it is, how healthy, its history, how its files lie, what maintenance would do.
+"""A table on one page of HTML: what it is, how healthy, its history, its files, what maintenance would do.
 
 The page stands alone: no script, no network, no font or picture from elsewhere, and a policy in its head that forbids
 them. Whatever comes from the table is escaped. Settings of the store are not on it.
@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -18,10 +18,12 @@ import pyarrow as pa
 
 from deltic.charts import bars, columns, legend
 from deltic.check import Check
+from deltic.commit_history import metrics_of
 from deltic.detail import Detail
-from deltic.display import printable, size
+from deltic.display import counted, printable, size
 from deltic.file_layout import Layout, partition_labels, skipped
-from deltic.vacuum_result import VacuumResult
+from deltic.instant import shown_instant, shown_time
+from deltic.vacuum_result import VacuumMode, VacuumResult
 
 __all__ = ["COMMITS", "Facts", "page"]
 
@@ -34,18 +36,18 @@ _MOST_COLUMNS = 200
 _SPANS = 40
 _SERIES = 5
 _LONGEST = 160
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is on the page. `vacuum` is what a vacuum would do, why it would not, or None where it was not asked."""
+    """What is on the page. `vacuum` is what a vacuum of `vacuum_mode` would do, or why it would not."""
 
     detail: Detail
     schema: pa.Schema
     layout: Layout
     check: Check
     history: list[dict[str, Any]]
+    vacuum_mode: VacuumMode | None
     vacuum: VacuumResult | str | None
     made: datetime
 
@@ -73,18 +75,19 @@ def page(facts: Facts) -> str:
         f'<header><h1>{_text(title)}</h1><p class="place">{_text(detail.location)}</p>'
         f"{described}{_cards(facts)}</header>"
         f"{''.join(sections)}"
-        f"<footer>Version {detail.version}, looked at {_time(facts.made)} by deltic. Only the log was read, and for "
-        f"VACUUM the listing.</footer></main></body></html>\n"
+        f"<footer>Version {detail.version}, looked at {shown_time(facts.made)} by deltic. "
+        f"{_looked_at(facts)}</footer></main></body></html>\n"
     )
+
+
+def _looked_at(facts: Facts) -> str:
+    listed = facts.vacuum_mode == "full"
+    return "The log was read, and the table's folder listed for VACUUM." if listed else "Only the log was read."
 
 
 def _text(value: object) -> str:
     shown = printable(value)
     return escape(shown if len(shown) <= _LONGEST * 4 else f"{shown[: _LONGEST * 4]}…")
-
-
-def _time(at: datetime | None) -> str:
-    return "unknown" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _section(title: str, body: str) -> str:
@@ -108,7 +111,7 @@ def _cards(facts: Facts) -> str:
         ("files", f"{detail.num_files:,}"),
         ("size", size(detail.size_in_bytes)),
         ("version", f"{detail.version:,}"),
-        ("changed", _time(detail.last_modified)),
+        ("changed", shown_time(detail.last_modified)),
     ]
     if layout.partitions is not None:
         figures.insert(3, ("partitions", f"{layout.partitions.num_rows:,}"))
@@ -137,14 +140,15 @@ def _of_the_files(layout: Layout) -> list[tuple[bool, str]]:
     found = []
     gain = layout.optimize
     fewer = 0 if gain is None else gain.files_to_rewrite - gain.expected_files
-    told = f"{layout.small_files:,} of {layout.num_files:,} files are below {size(layout.small_file_size)}."
+    is_below = "file is" if layout.num_files == 1 else "files are"
+    told = f"{layout.small_files:,} of {layout.num_files:,} {is_below} below {size(layout.small_file_size)}."
     if many := fewer >= 10 and fewer * 5 >= layout.num_files:
-        told += f" OPTIMIZE would leave {fewer:,} files fewer."
+        told += f" OPTIMIZE would leave {counted(fewer, 'file')} fewer."
     found.append((not many, told))
     rows = (layout.num_rows or 0) + layout.deleted_rows
     if layout.deleted_rows:
         share = layout.deleted_rows / rows if layout.num_rows is not None and rows else 1.0
-        told = f"Deletion vectors hold {layout.deleted_rows:,} rows, which readers read past."
+        told = f"Deletion vectors hold {counted(layout.deleted_rows, 'row')}, which readers read past."
         found.append((share <= 0.05, told))
     if layout.partition_skew is not None:
         told = f"The largest partition has {layout.partition_skew:.1f} times the bytes of the median one."
@@ -166,20 +170,26 @@ def _history(entries: list[dict[str, Any]]) -> str:
         spans[span][named.index(kind if kind in named else "other")] += 1
     width = (last - first) / max(len(spans) - 1, 1)
     drawn = columns(
-        [(f"{_at(first + at * width)}: {sum(counts):,} commits", counts) for at, counts in enumerate(spans)]
+        [
+            (f"{shown_instant(first + at * width)}: {counted(sum(counts), 'commit')}", counts)
+            for at, counts in enumerate(spans)
+        ]
     )
-    ends = f'<div class="ends"><span>{_text(_at(first))}</span><span>{_text(_at(last))}</span></div>'
+    ends = (
+        f'<div class="ends"><span>{_text(shown_instant(first))}</span><span>{_text(shown_instant(last))}</span></div>'
+    )
     rows = [
-        (entry["version"], _at(entry["timestamp"]), _operation(entry), _metrics(entry))
+        (entry["version"], shown_instant(entry["timestamp"]), _operation(entry), metrics_of(entry))
         for entry in entries[:_MOST_ROWS]
     ]
-    newest = f"The newest {len(entries):,} commits" if len(entries) >= COMMITS else f"{len(entries):,} commits"
+    newest = f"The newest {len(entries):,} commits" if len(entries) >= COMMITS else counted(len(entries), "commit")
     head = _note(f"{newest} by the time at which they were made.")
     names = ("version", "time", "operation", "metrics")
     newer, older = rows[:_FIRST_ROWS], rows[_FIRST_ROWS:]
     shown = _table(names, newer, "history")
     if older:
-        shown += f"<details><summary>{len(older)} commits before</summary>{_table(names, older, 'history')}</details>"
+        summary = f"<summary>{counted(len(older), 'commit')} before</summary>"
+        shown += f"<details>{summary}{_table(names, older, 'history')}</details>"
     return head + drawn + ends + legend(named) + shown
 
 
@@ -187,21 +197,6 @@ def _operation(entry: dict[str, Any]) -> str:
     # What writers put into a commit info is up to them.
     found = entry.get("operation")
     return found if isinstance(found, str) and found else "?"
-
-
-def _metrics(entry: dict[str, Any]) -> str:
-    metrics = entry.get("operationMetrics")
-    if not isinstance(metrics, dict):
-        return ""
-    told = ", ".join(f"{name} {value}" for name, value in metrics.items() if str(value) != "0" and name[-2:] != "Ms")
-    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}…"
-
-
-def _at(ms: float) -> str:
-    try:
-        return _time(_EPOCH + timedelta(milliseconds=ms))
-    except OverflowError:
-        return f"{ms:.0f} ms"
 
 
 def _file_sizes(layout: Layout) -> str:
@@ -230,7 +225,7 @@ def _skipping(layout: Layout) -> str:
     ]
     told = "The share of files that a query for one value of a column skips, over the bounds of all files."
     more = layout.columns.num_rows - _MOST_ROWS
-    rest = _note(f"… and {more:,} more columns") if more > 0 else ""
+    rest = _note(f"… and {counted(more, 'more column')}") if more > 0 else ""
     head = ("column", "by", "skipped", "files in range", "overlapping files")
     return _note(told) + drawn + _table(head, rows) + rest
 
@@ -242,7 +237,7 @@ def _partitions(layout: Layout) -> str:
     labels = partition_labels(first)
     counts = first.drop_columns(["partition"]).to_pylist()
     drawn = bars(
-        (label, row["bytes"], f"{size(row['bytes'])}, {row['files']:,} files")
+        (label, row["bytes"], f"{size(row['bytes'])}, {counted(row['files'], 'file')}")
         for label, row in zip(labels, counts, strict=True)
     )
     shown = f"The largest {len(counts):,} of {layout.partitions.num_rows:,} partitions, by bytes."
@@ -252,10 +247,11 @@ def _partitions(layout: Layout) -> str:
 def _vectors(layout: Layout) -> str:
     if not layout.files_with_vectors:
         return _note("No file has one.")
-    told = f"{layout.files_with_vectors:,} of {layout.num_files:,} files have one"
+    has = "has" if layout.files_with_vectors == 1 else "have"
+    told = f"{layout.files_with_vectors:,} of {counted(layout.num_files, 'file')} {has} one"
     rows = (layout.num_rows or 0) + layout.deleted_rows
     share = f", {100 * layout.deleted_rows / rows:.1f} % of all" if layout.num_rows is not None and rows else ""
-    return _note(f"{told}, with {layout.deleted_rows:,} deleted rows{share}.")
+    return _note(f"{told}, with {counted(layout.deleted_rows, 'deleted row')}{share}.")
 
 
 def _maintenance(facts: Facts) -> str:
@@ -266,8 +262,7 @@ def _maintenance(facts: Facts) -> str:
     else:
         rows += [(f"OPTIMIZE: {name}", value) for name, value in layout.optimize.lines()]
     if isinstance(vacuum, VacuumResult):
-        hours = vacuum.retention.total_seconds() / 3600
-        rows.append(("VACUUM", f"{vacuum}, with a retention of {hours:,.0f} hours"))
+        rows += [(f"VACUUM: {name}", value) for name, value in vacuum.lines()]
     elif vacuum is not None:
         rows.append(("VACUUM", f"refused: {vacuum}"))
     return _table(("dry run", "what it would do"), rows)
@@ -288,13 +283,13 @@ def _columns(facts: Facts) -> str:
         for field in list(facts.schema)[:_MOST_COLUMNS]
     ]
     more = len(facts.schema) - _MOST_COLUMNS
-    return _table(("column", "type", ""), rows) + (_note(f"… and {more:,} more columns") if more > 0 else "")
+    return _table(("column", "type", ""), rows) + (_note(f"… and {counted(more, 'more column')}") if more > 0 else "")
 
 
 def _properties(detail: Detail) -> str:
     rows: list[tuple[object, object]] = [
         ("id", detail.id),
-        ("created", _time(detail.created_at)),
+        ("created", shown_time(detail.created_at)),
         ("clustered by", ", ".join(detail.clustering_columns) or "nothing"),
         ("protocol", f"reader {detail.min_reader_version}, writer {detail.min_writer_version}"),
         ("features", ", ".join(detail.table_features)),

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic.errors import CorruptTableError, InvalidInputError
+from deltic.physical_name import physical_name
 from deltic.row_keys import flat_list, row_keys
 from deltic.snapshot import Snapshot
 
-__all__ = ["CHANGE_TYPE", "ROW_ID", "ReadGroup", "changed_rows", "identity"]
+__all__ = ["CHANGE_TYPE", "ROW_ID", "ReadGroup", "changed_rows", "widens"]
 
 CHANGE_TYPE = "_change_type"
 ROW_ID = "_metadata.row_id"
 _ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
-_PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 _FILES_AT_A_TIME = 8
 
 
@@ -36,10 +36,11 @@ def changed_rows(before: Snapshot, after: Snapshot, read: ReadGroup) -> pa.Table
         raise InvalidInputError(f"the table has a column `{CHANGE_TYPE}` itself: its rows cannot be told apart")
     tracked = _tracks_rows(before, after)
     old, new = (_tasks(snapshot, tracked) for snapshot in (before, after))
+    gone, came = _without(old, new), _without(new, old)
     wanted = pa.schema([_loose(field) for field in after.schema])
     sides = [
-        _rows(sorted(old - new), read, before.schema, after.schema, tracked),
-        _rows(sorted(new - old), read, after.schema, after.schema, tracked),
+        _rows(gone, read, before.schema, after.schema, tracked),
+        _rows(came, read, after.schema, after.schema, tracked),
     ]
     schema = wanted.append(pa.field(ROW_ID, pa.int64())) if tracked else wanted
     batches = [(side, keys, rows) for side, found in enumerate(sides) for keys, rows in found]
@@ -48,12 +49,6 @@ def changed_rows(before: Snapshot, after: Snapshot, read: ReadGroup) -> pa.Table
     side = pa.chunked_array([pa.repeat(pa.scalar(side, pa.int8()), len(keys)) for side, keys, _ in batches], pa.int8())
     chosen = _by_row_id(keys, side, rows[ROW_ID], after) if tracked else _by_values(keys, side)
     return rows.take(chosen["at"]).add_column(0, CHANGE_TYPE, chosen["kind"])
-
-
-def identity(field: pa.Field) -> str:
-    """What stays of a column when it is renamed: its physical name, or its name where columns are not mapped."""
-    found = (field.metadata or {}).get(_PHYSICAL_NAME)
-    return str(field.name) if found is None else str(found.decode())
 
 
 def _tracks_rows(before: Snapshot, after: Snapshot) -> bool:
@@ -66,12 +61,17 @@ def _tracks_rows(before: Snapshot, after: Snapshot) -> bool:
     return of(before) == of(after) and of(after)[0]
 
 
-def _tasks(snapshot: Snapshot, tracked: bool) -> set[bytes]:
+def _tasks(snapshot: Snapshot, tracked: bool) -> pa.Array:
     """What is needed to read each file: equal for two versions when file, vector and schema are."""
     columns = [*snapshot.schema.names, ROW_ID] if tracked else None
     plan = snapshot.plan(columns)
     # As many groups as files: each has one.
-    return set(plan.task_groups(plan.files_kept)) if plan.files_kept else set()
+    return pa.array(plan.task_groups(plan.files_kept) if plan.files_kept else [], pa.large_binary())
+
+
+def _without(tasks: pa.Array, others: pa.Array) -> list[bytes]:
+    found = tasks.filter(pc.invert(pc.is_in(tasks, value_set=others)))
+    return sorted(found.to_pylist())
 
 
 def _rows(
@@ -90,8 +90,8 @@ def _rows(
 def _in_columns(
     batch: pa.RecordBatch, old: pa.Schema, new: pa.Schema, tracked: bool
 ) -> tuple[pa.Array, pa.RecordBatch]:
-    known = {identity(field): (batch.column(at), field) for at, field in enumerate(old)}
-    columns = [_column(known.get(identity(field)), field, batch.num_rows, field.name) for field in new]
+    known = {physical_name(field): (batch.column(at), field) for at, field in enumerate(old)}
+    columns = [_column(known.get(physical_name(field)), field, batch.num_rows, field.name) for field in new]
     keys = row_keys(columns, batch.num_rows)
     fields = [_loose(field) for field in new]
     if tracked:
@@ -118,8 +118,8 @@ def _column(found: tuple[pa.Array, pa.Field] | None, wanted: pa.Field, rows: int
 def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> pa.Array:
     gone = pc.is_null(values)
     if pa.types.is_struct(old) and pa.types.is_struct(new):
-        known = {identity(field): (child, field) for field, child in zip(old, values.flatten(), strict=True)}
-        children = [_column(known.get(identity(to)), to, len(values), f"{path}.{to.name}") for to in new]
+        known = {physical_name(field): (child, field) for field, child in zip(old, values.flatten(), strict=True)}
+        children = [_column(known.get(physical_name(to)), to, len(values), f"{path}.{to.name}") for to in new]
         return pa.StructArray.from_arrays(children, fields=list(new), mask=gone)
     if pa.types.is_list(old) and pa.types.is_list(new):
         offsets, elements = flat_list(values)
@@ -130,17 +130,20 @@ def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> p
         keys, items = entries.flatten()
         keys = _value(keys, old.key_type, new.key_type, f"{path}.key")
         items = _value(items, old.item_type, new.item_type, f"{path}.value")
-        return pa.MapArray.from_arrays(pc.cast(offsets, pa.int32()), keys, items, new, mask=gone)
+        # A map is null where its offset is: `mask` needs pyarrow 17.
+        null = pa.concat_arrays([gone, pa.array([False])])
+        starts = pc.if_else(null, pa.scalar(None, pa.int32()), pc.cast(offsets, pa.int32()))
+        return pa.MapArray.from_arrays(starts, keys, items, new)
     if old == new:
         return values
-    if _widens(old, new):
+    if widens(old, new):
         return pc.cast(values, new)
     raise InvalidInputError(
         f"column `{path}` was {old} and is {new}: rows of the two versions cannot be compared; leave rows out"
     )
 
 
-def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
     """Whether the change of type loses nothing (PROTOCOL.md: "Type Widening")."""
     if pa.types.is_integer(old):
         if pa.types.is_integer(new):

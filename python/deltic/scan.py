@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from deltic import _deltic
 from deltic.arguments import flag, whole
-from deltic.display import html_table, size, some
+from deltic.display import counted, html_table, size, some
 from deltic.explanation import Explanation
 from deltic.hints import SCANS, no_attribute
 
@@ -244,7 +244,7 @@ def columns_of(schema: pa.Schema) -> list[tuple[str, str]]:
         short = kind if len(kind) <= _LONGEST else f"{kind[:_LONGEST]}…"
         rows.append((field.name, short if field.nullable else f"{short} not null"))
     left = len(schema) - _MOST_SHOWN
-    return rows if left <= 0 else [*rows, ("…", f"{left:,} more columns")]
+    return rows if left <= 0 else [*rows, ("…", f"{counted(left, 'more column')}")]
 
 
 _MOST_SHOWN = 50
@@ -390,7 +390,7 @@ class Scan(TableRows):
             no_attribute("Scan", SCANS, name, self)
 
     def _repr_html_(self) -> str:
-        title = f"Scan of {self._core.files_kept:,} files"
+        title = f"Scan of {counted(self._core.files_kept, 'file')}"
         limit = [] if self._limit is None else [("limit", f"{self._limit:,}")]
         return html_table(title, [("filter", self._query.filter or "none"), *limit, *columns_of(self.schema)])
 

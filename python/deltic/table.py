@@ -15,15 +15,13 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.alter import Alterable
 from deltic.arguments import (
-    LEAST,
     Isolation,
     Time,
     bound,
+    commit_options,
     condition,
     epoch_ms,
     flag,
-    json_object,
-    json_or_string,
     location,
     names,
     optional_string,
@@ -40,6 +38,7 @@ from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.inspected import Inspected
+from deltic.maintained import Maintained
 from deltic.merge_builder import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
@@ -48,7 +47,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Inspected, Copied):
+class Table(Alterable[Commit], Inspected, Maintained, Copied):
     """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the
@@ -229,11 +228,8 @@ class Table(Alterable[Commit], Inspected, Copied):
         options = {
             "operation": string(operation, "operation"),
             "isolation": optional_string(isolation, "isolation"),
-            "user_metadata": json_or_string(user_metadata, "user_metadata"),
-            "app_id": optional_string(app_id, "app_id"),
-            "app_version": whole(app_version, "app_version", LEAST),
             "commit_empty": flag(commit_empty, "commit_empty"),
-            "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
+            **commit_options(user_metadata, commit_info, app_id, app_version),
         }
         return Transaction(
             lambda told: _deltic.begin(self._core, told),
@@ -384,7 +380,7 @@ class Table(Alterable[Commit], Inspected, Copied):
 
         Equalities of the two sides are joined by a hash table of the source; without any, every row is held against
         every row. Files that the keys of the source, partition values and statistics rule out are not read, unless a
-        clause speaks of rows that no row of the source matches. Rows are then changed as by `update` and `delete`; the
+        clause is about rows that no row of the source matches. Rows are then changed as by `update` and `delete`; the
         rules of the table hold for every row that is changed or inserted.
 
         The commit's `metrics` have delta-spark's names, `numTargetRowsInserted`, `numTargetRowsUpdated` and

@@ -11,15 +11,15 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltic.display import html_table, size
+from deltic.display import counted, html_table, size
 from deltic.errors import InvalidInputError
 
-__all__ = ["VacuumMode", "VacuumResult", "inventory_of", "milliseconds"]
+__all__ = ["VacuumMode", "VacuumResult", "inventory_of"]
 
 VacuumMode: TypeAlias = Literal["full", "lite"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VacuumResult:
     """What a vacuum did, or would do.
 
@@ -34,7 +34,7 @@ class VacuumResult:
     files_seen: int
     files_deleted: int
     bytes_deleted: int
-    files: pa.Table | None = field(repr=False, compare=False)
+    files: pa.Table | None = field(compare=False)
 
     @classmethod
     def parse(cls, text: str, files: Any) -> VacuumResult:
@@ -51,26 +51,19 @@ class VacuumResult:
 
     def __str__(self) -> str:
         verb = "would be deleted" if self.dry_run else "deleted"
-        return f"{self.files_deleted:,} of {self.files_seen:,} files {verb} ({size(self.bytes_deleted)})"
+        return f"{self.files_deleted:,} of {counted(self.files_seen, 'file')} {verb} ({size(self.bytes_deleted)})"
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of what there is to be shown."""
+        hours = self.retention.total_seconds() / 3600
+        return [("files", str(self)), ("retention", "1 hour" if hours == 1 else f"{hours:,.10g} hours")]
+
+    def __repr__(self) -> str:
+        kind = "(dry run)" if self.dry_run else "()"
+        return f"VacuumResult{kind}" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
 
     def _repr_html_(self) -> str:
-        hours = f"{self.retention.total_seconds() / 3600:,.0f} hours"
-        return html_table("VACUUM" + (" (dry run)" if self.dry_run else ""), [("files", self), ("retention", hours)])
-
-
-def milliseconds(retention: timedelta | float | None) -> int | None:
-    """A retention, which is in hours where it is a number."""
-    if retention is None:
-        return None
-    if isinstance(retention, bool) or not isinstance(retention, timedelta | int | float):
-        raise InvalidInputError(f"retention must be a timedelta or a number of hours, not {retention!r}")
-    try:
-        length = retention if isinstance(retention, timedelta) else timedelta(hours=retention)
-    except (OverflowError, ValueError) as error:
-        raise InvalidInputError(f"retention {retention!r} is no length of time") from error
-    if length < timedelta(0):
-        raise InvalidInputError(f"retention {retention!r} is negative")
-    return length // timedelta(milliseconds=1)
+        return html_table("VACUUM" + (" (dry run)" if self.dry_run else ""), self.lines())
 
 
 def inventory_of(inventory: Any) -> pa.Table | None:

@@ -128,7 +128,7 @@ def write(
     schema_mode: SchemaMode | None = None,
     data_change: bool = True,
     sort_by: Sequence[str] | str | None = None,
-    target_file_size: int | None = None,
+    target_file_size: int | str | None = None,
     max_rows_per_file: int | None = None,
     row_group_rows: int | None = None,
     compression: Compression | None = None,
@@ -179,7 +179,8 @@ def write(
             pass over them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
         sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted; so is a file whose
             rows take less than 64 MiB in memory.
-        target_file_size: Bytes at which a new file is begun; by default `delta.targetFileSize` or 128 MiB.
+        target_file_size: Bytes at which a new file is begun, or a string such as `"256 MB"`, whose units are powers of
+            1,024 as those of the property; by default `delta.targetFileSize` or 128 MiB.
         max_rows_per_file: Rows that a file has at most.
         row_group_rows: Rows that a row group of a file has at most; 1,048,576 by default.
         compression: Codec of Parquet: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"`, `"brotli"` or `"uncompressed"`; by

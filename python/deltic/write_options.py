@@ -11,6 +11,7 @@ from typing import Any
 
 from deltic.arguments import (
     LEAST,
+    byte_size,
     condition,
     flag,
     json_object,
@@ -102,7 +103,7 @@ _COLUMN: dict[str, Check] = {
     "bloom_filter": _bloom_filter,
 }
 _FILES: dict[str, Check] = {
-    "target_file_size": _at_least(1),
+    "target_file_size": byte_size,
     "max_rows_per_file": _at_least(1),
     "row_group_rows": _at_least(1),
     "compression": string,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from changed_rows import MAPPED
 from delta_spark import check_checksum
 from sample import rows
 
@@ -31,7 +32,6 @@ ROWS = pa.table(
         "part": ["x", "y"],
     }
 )
-MAPPED = {"delta.columnMapping.mode": "name"}
 WIDENING = {"delta.enableTypeWidening": "true"}
 
 Change = Callable[[deltic.Table], object]

@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from symlink_manifests import FOLDER, manifests
 
 import deltic
-
-FOLDER = "_symlink_format_manifest"
-
-
-def manifests(uri: str) -> dict[str, list[str]]:
-    root = Path(uri, FOLDER)
-    found = {p.parent.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in root.rglob("manifest")}
-    return {folder: sorted(text.splitlines()) for folder, text in found.items()}
 
 
 def both(spark: SparkSession, uri: str) -> dict[str, list[str]]:

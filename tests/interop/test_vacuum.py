@@ -33,7 +33,7 @@ def rows(spark: SparkSession, uri: str) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def made(spark: SparkSession, uri: str) -> str:
-    """Partitions with awkward names, vectors, change files, files that were rewritten, and files of nobody."""
+    """Partitions with awkward names, vectors, change files, files that were rewritten, and files of no version."""
     spark.sql(
         f"CREATE TABLE delta.`{uri}` (id BIGINT, `_p é` STRING) USING delta PARTITIONED BY (`_p é`) "
         f"TBLPROPERTIES ({PROPERTIES})"

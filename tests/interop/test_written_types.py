@@ -1,4 +1,4 @@
-"""Variants and shapes that deltic writes, as delta-spark reads them."""
+"""Values of VARIANT, GEOMETRY and GEOGRAPHY that deltic writes, as delta-spark reads them."""
 
 from __future__ import annotations
 
@@ -76,8 +76,11 @@ def spatial(turns: Turns) -> Iterator[Turns]:
     turns.spark.conf.unset("spark.databricks.delta.geo.preview.enabled")
 
 
-@pytest.mark.skipif(pyspark.__version__.startswith(("4.0", "4.1")), reason="shapes came with Spark 4.2")
-def test_shapes(spatial: Turns) -> None:
+SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+
+@pytest.mark.skipif(SPARK < (4, 2), reason="GEOMETRY and GEOGRAPHY need Spark 4.2 or newer")
+def test_geometries(spatial: Turns) -> None:
     spatial.sql(
         "CREATE TABLE @ (id BIGINT, shape GEOMETRY(4326), place GEOGRAPHY(4326), l ARRAY<GEOMETRY(4326)>) USING delta"
     )
@@ -87,9 +90,9 @@ def test_shapes(spatial: Turns) -> None:
         f"array(ST_GeomFromWKB(X'{hexed}', 4326))"
     )
     (theirs,) = newest_adds(spatial.uri)
-    shapes = [point(3, 4), None]
+    points = [point(3, 4), None]
     deltic.write(
-        spatial.uri, pa.table({"id": [1, 2], "shape": shapes, "place": shapes, "l": [[shape] for shape in shapes]})
+        spatial.uri, pa.table({"id": [1, 2], "shape": points, "place": points, "l": [[value] for value in points]})
     )
     (ours,) = newest_adds(spatial.uri)
     for part in ("minValues", "maxValues", "nullCount"):

@@ -296,8 +296,8 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     ),
     "Table.layout": (lambda t, a: t.layout(**a), {"columns": ["a"], "small_file_size": 10}),
     "Table.diff": (
-        lambda t, a: t.diff(**{"from_version": 0, **a}),
-        {"from_version": 0, "to_version": 0, "rows": True},
+        lambda t, a: t.diff(**{"from_version": None if "from_timestamp" in a else 0, **a}),
+        {"from_version": 0, "to_version": 0, "rows": True, "from_timestamp": "written", "to_timestamp": "written"},
     ),
     "Table.report": (lambda t, a: t.report(**{"path": "report.html", **a}), {"path": Path("report.html")}),
     "convert": (
@@ -379,7 +379,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     "Table.write_manifests": (lambda t, a: t.write_manifests(**a), {"dry_run": True}),
     "Table.vacuum": (
         lambda t, a: t.vacuum(**{"retention": 0, "force": True, **a}),
-        {"force": True, "dry_run": True},
+        {"retention": "1 week", "force": True, "dry_run": True},
     ),
     "Table.restore": (
         lambda t, a: written_again(t).restore(

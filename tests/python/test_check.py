@@ -19,7 +19,7 @@ HINT = "_delta_log/_last_checkpoint"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    """Versions 0 to 5 with everything a checksum speaks of, and all of it right."""
+    """Versions 0 to 5 with everything that a checksum has, and all of it right."""
     log = Log(str(tmp_path / "table"), commits=5)
     vector = {
         "storageType": "i",
@@ -83,7 +83,7 @@ def test_findings_can_be_read(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "words"),
+    ("members", "messages"),
     [
         ({"numFiles": 5}, ["`numFiles`"]),
         ({"tableSizeBytes": 1}, ["`tableSizeBytes` is 1"]),
@@ -117,12 +117,12 @@ def test_findings_can_be_read(log: Log) -> None:
         ),
     ],
 )
-def test_checksums(log: Log, members: dict[str, Any], words: list[str]) -> None:
+def test_checksums(log: Log, members: dict[str, Any], messages: list[str]) -> None:
     log.checksum(5, **members)
     findings = found(log)
-    assert [kind for kind, *_ in findings] == ["checksum"] * len(words)
-    for (_, message, _), word in zip(findings, words, strict=True):
-        assert word in message
+    assert [kind for kind, *_ in findings] == ["checksum"] * len(messages)
+    for (_, message, _), part in zip(findings, messages, strict=True):
+        assert part in message
 
 
 def test_the_metadata_in_a_checksum(log: Log) -> None:

@@ -40,7 +40,21 @@ def test_history(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", table]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["history", table, "--limit", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["version"] == 1
+    entry = json.loads(capsys.readouterr().out)
+    assert (entry["version"], entry["operationMetrics"]["numOutputRows"]) == (1, "1")
+
+
+def test_history_has_what_operations_counted(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    deltic.Table(table).delete("km = 1")
+    assert main(["history", table, "--limit", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    metrics = deltic.Table(table).history(1)[0]["operationMetrics"]
+    assert {"numDeletedRows": "1", "numAddedFiles": "0"}.items() <= metrics.items()
+    assert "DELETE" in line
+    assert "numDeletedRows=1" in line
+    assert "numAddedFiles" not in line
+    assert "Ms=" not in line
+    assert "numDeletedRows=1" in deltic.Table(table).history()._repr_html_()  # type: ignore[attr-defined]
 
 
 def test_history_of_other_writers(
@@ -54,7 +68,7 @@ def test_history_of_other_writers(
     monkeypatch.setattr(deltic.Table, "history", lambda self, limit: entries)
     assert main(["history", table]) == 0
     five, four, three = capsys.readouterr().out.splitlines()
-    assert "1970-01-01 00:00:00Z  ?" in five
+    assert "1970-01-01 00:00:00 UTC  ?" in five
     assert str(1 << 60) in four
     assert "MERGE" in four
     assert "in words" in three
@@ -71,7 +85,7 @@ def test_plan(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", table, "month = 2"]) == 0
     printed = capsys.readouterr().out
     assert "2 of 3 files" in printed
-    assert "1 files by partition" in printed
+    assert "1 file by partition" in printed
     assert main(["plan", table, "month = 2", "--files"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("reads  ") == 3
@@ -195,6 +209,42 @@ def test_errors_are_one_line(uri: str, capsys: pytest.CaptureFixture[str]) -> No
     assert captured.out == ""
     assert captured.err.startswith("deltic: ")
     assert captured.err.count("\n") == 1
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*arguments]) == 1
+    return capsys.readouterr().err
+
+
+def test_messages_name_options_rather_than_arguments(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for told, arguments in {
+        "deltic: --full clusters all files": ["optimize", table, "--full"],
+        "--zorder-by names the column `km` twice": ["optimize", table, "--zorder-by", "km,km"],
+        "deltic: --max-tasks must be a whole number from 1": ["optimize", table, "--max-tasks", "0"],
+        "write --force": ["vacuum", table, "--retention", "1"],
+        "deltic: FROM 'soon' is not ISO 8601": ["diff", table, "soon"],
+        "deltic: TO 'soon' is not ISO 8601": ["diff", table, "0", "soon"],
+    }.items():
+        assert told in said(capsys, *arguments)
+    # A column that is called as an argument is none.
+    assert "`xmax_tasks`" in said(capsys, "files", table, "--filter", "xmax_tasks = 1")
+
+
+def test_of_a_damaged_table_it_is_said_how_to_mend_it(
+    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value in range(12):
+        deltic.write(uri, pa.table({"v": [value]}))
+    for path in Path(uri, "_delta_log").glob("*.checkpoint*"):
+        path.write_bytes(b"no checkpoint")
+    advice = f"`deltic repair --dry-run {uri}` says what of the newest version is damaged and what can be mended"
+    assert advice in said(capsys, "check", uri)
+    assert main(["repair", uri]) == 0
+    assert main(["check", uri]) == 0
+    for path in Path(uri).glob("*.parquet"):
+        path.unlink()
+    assert advice in said(capsys, "clone", uri, str(tmp_path / "copy"), "--deep")
+    assert "deltic repair" not in said(capsys, "show", str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["dance"], ["show"], ["show", "x", "--storage", "novalue"]])

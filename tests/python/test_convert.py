@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from log_files import Log
 
 import deltic
 from deltic.cli import main
@@ -27,8 +28,7 @@ def store(root: str, path: str, columns: dict[str, Any] | pa.Table, **options: A
 
 
 def adds(uri: str) -> dict[str, dict[str, Any]]:
-    lines = map(json.loads, Path(uri, "_delta_log", f"{0:020}.json").read_text().splitlines())
-    return {line["add"]["path"]: line["add"] for line in lines if "add" in line}
+    return {add["path"]: add for add in Log(uri).of(0, "add")}
 
 
 def stats(uri: str, path: str) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
     would = deltic.convert(uri, partition_schema={"p": "integer"}, dry_run=True)
     assert (would.version, would.num_files, would.num_rows) == (None, 1, 2)
     assert would.schema == pa.schema([("id", pa.int64()), ("p", pa.int32())])
-    assert str(would).startswith("1 files would be converted (2 rows")
+    assert str(would).startswith("1 file would be converted (2 rows")
     assert is_no_table(uri)
     with pytest.raises(deltic.InvalidInputError, match="partition_schema"):
         deltic.convert(uri, dry_run=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -95,21 +96,32 @@ def has_vectors(of: deltic.Table) -> bool:
     return "deletionVectors" in (of.snapshot().protocol.get("writerFeatures") or [])
 
 
-def crashes(store: ObjectStore, run: Callable[[], object]) -> Iterator[int]:
-    """Runs with the store going away, once for each request; between them the store is what it was before."""
-    before = dict(store.files)
-    store.go_away(None)
-    run()
-    total = store.requests
-    assert total > 0
-    for at in range(0, total, STRIDE):
-        store.files = dict(before)
-        store.go_away(at, does_last=at // STRIDE % 2 == 1)
-        with suppress(deltic.DelticError):
-            run()
+@dataclass(frozen=True)
+class Crashes:
+    """An operation that is done once, and then from where it began with the store going away at each request of it."""
+
+    store: ObjectStore
+    run: Callable[[], object]
+    before: dict[str, tuple[bytes, float]]
+    requests: int
+
+    @classmethod
+    def of(cls, store: ObjectStore, run: Callable[[], object]) -> Crashes:
+        """Do it, and count its requests."""
+        before = dict(store.files)
         store.go_away(None)
-        yield at
-    store.files = dict(before)
+        run()
+        assert store.requests > 0
+        return cls(store, run, before, store.requests)
+
+    def __iter__(self) -> Iterator[int]:
+        for at in range(0, self.requests, STRIDE):
+            self.store.files = dict(self.before)
+            self.store.go_away(at, does_last=at // STRIDE % 2 == 1)
+            with suppress(deltic.DelticError):
+                self.run()
+            self.store.go_away(None)
+            yield at
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -119,13 +131,10 @@ def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, nam
     store.files.clear()
     fill(store)
     operate = OPERATIONS[name]
-    before, start = rows(table(store)), dict(store.files)
-    operate(table(store))
+    before = rows(table(store))
+    crashes = Crashes.of(store, lambda: operate(table(store)))
     after = rows(table(store))
-    store.files = dict(start)
-    count = 0
-    for at in crashes(store, lambda: operate(table(store))):
-        count += 1
+    for at in crashes:
         found = rows(table(store))
         # A purge deletes rows in one commit and writes files again in the next.
         assert found in (before, after), at
@@ -133,7 +142,6 @@ def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, nam
         operate(table(store))
         assert rows(table(store)) == after, at
         assert is_whole(table(store)), at
-    print(f"{name}: {count} crashes")
 
 
 @pytest.mark.parametrize("shallow", [True, False], ids=["shallow", "deep"])
@@ -147,7 +155,7 @@ def test_a_clone_is_made_or_not_and_can_be_repeated(store: ObjectStore, shallow:
     def clone() -> object:
         return table(store).clone(table(store, "clone"), shallow=shallow)
 
-    for at in crashes(store, clone):
+    for at in Crashes.of(store, clone):
         target = table(store, "clone")
         if not target.exists():
             clone()
@@ -164,7 +172,7 @@ def test_a_conversion_is_made_or_not_and_can_be_repeated(store: ObjectStore) -> 
     def convert() -> object:
         return deltic.convert(table(store, "files"))
 
-    for at in crashes(store, convert):
+    for at in Crashes.of(store, convert):
         converted = table(store, "files")
         if not converted.exists():
             convert()

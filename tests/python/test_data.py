@@ -278,6 +278,19 @@ def test_lists_of_pairs_are_maps_with_all_of_them(uri: str) -> None:
     ]
 
 
+def test_what_is_no_map_is_refused_by_row(uri: str) -> None:
+    deltic.create(uri, pa.schema([("m", pa.map_(pa.string(), pa.int64()))]))
+    deltic.write(uri, [{"m": None}, {"m": {}}, {"m": {"a": 1}}, {"m": None}, {"m": None}])
+    table = deltic.Table(uri)
+    assert table.scan().to_arrow()["m"].to_pylist() == [None, [], [("a", 1)], None, None]
+    for value, told in ((5, "row 1 (the first is 0) of the data has an int for the map `m`"), ({None: 1}, "null key")):
+        with pytest.raises(deltic.InvalidInputError) as caught:
+            deltic.write(uri, [{"m": {}}, {"m": value}])
+        assert told in str(caught.value)
+    with pytest.raises(deltic.InvalidInputError, match="no type in common"):
+        deltic.write(uri, [{"m": {"a": 1, "b": "x"}}])
+
+
 def test_frames_in_a_list_are_judged_as_frames(uri: str) -> None:
     pandas = pytest.importorskip("pandas")
     polars = pytest.importorskip("polars")

@@ -2,22 +2,24 @@
 
 import json
 import random
+import re
 from collections import Counter
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
-from log_files import Log, field, metadata, protocol, struct
+from changed_rows import IDS, VECTORS
+from log_files import Log, field, metadata, protocol, remove, struct
 from test_display import Balanced
 
 import deltic
 from deltic.cli import main
 from deltic.row_keys import row_keys
 
-VECTORS = {"delta.enableDeletionVectors": "true"}
-TRACKED = {"delta.enableRowTracking": "true"}
 NAN = float("nan")
 
 
@@ -65,6 +67,66 @@ def test_files_and_rows_by_hand(uri: str) -> None:
     back = table.diff(3, 0)
     assert (back.files_added, back.files_removed, back.files_changed) == (1, 2, 1)
     assert (back.rows_added, back.rows_removed) == (2, 2)
+
+
+def labels(diff: deltic.Diff) -> dict[str, tuple[int, int]]:
+    """Files that came and went, by partition; a label that is there twice fails."""
+    rows = diff.partitions.to_pylist()
+    found = {row["partition"]: (row["files_added"], row["files_removed"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_partitions_are_told_apart(uri: str) -> None:
+    kinds = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
+    rows = [("NULL", "x"), (None, "x"), ("1/b=2", "3"), ("1", "2/b=3"), ("é %", "a b")]
+    data = pa.table([[a for a, _ in rows], [b for _, b in rows], range(len(rows))], schema=kinds)
+    deltic.create(uri, kinds, partition_by=["a", "b"])
+    deltic.write(uri, data)
+    assert labels(deltic.Table(uri).diff(0)) == {
+        "a=NULL/b=x": (1, 0),
+        "a=__HIVE_DEFAULT_PARTITION__/b=x": (1, 0),
+        "a=1%2Fb%3D2/b=3": (1, 0),
+        "a=1/b=2%2Fb%3D3": (1, 0),
+        "a=é %25/b=a b": (1, 0),
+    }
+
+
+def test_partitions_of_every_type_are_named_as_in_a_path(uri: str) -> None:
+    columns = {
+        "t": pa.array([1_500], pa.timestamp("us", "UTC")),
+        "n": pa.array([0], pa.timestamp("us")),
+        "d": pa.array([1], pa.date32()),
+        "x": pa.array([b"a/b"]),
+        "y": pa.array([True]),
+        "m": pa.array([Decimal("-1.50")]),
+    }
+    data = pa.table({**columns, "v": [1]})
+    deltic.create(uri, data.schema, partition_by=list(columns))
+    deltic.write(uri, data)
+    table = deltic.Table(uri)
+    (path,) = table.snapshot().files().read_all()["path"].to_pylist()
+    folders = unquote(path).rpartition("/")[0]
+    assert list(labels(table.diff(0))) == [folders]
+
+
+def test_a_partition_column_that_was_renamed_is_the_same(uri: str) -> None:
+    properties = {"delta.columnMapping.mode": "name"}
+    data = pa.table({"p": [1, 2], "v": [1, 2]})
+    deltic.write(uri, data, partition_by=["p"], properties=properties)
+    table = deltic.Table(uri)
+    table.rename_column("p", "q")
+    table.update({"v": "9"}, "q = 1")
+    assert labels(table.diff(0)) == {"q=1": (1, 1)}
+    assert labels(table.diff(table.snapshot().version, 0)) == {"p=1": (1, 1)}
+
+
+@pytest.mark.parametrize(("columns", "label"), [(["b"], "b=1"), (["a", "b"], "a=1/b=1"), ([], "")])
+def test_other_partition_columns_are_other_partitions(uri: str, columns: list[str], label: str) -> None:
+    data = pa.table({"a": [1], "b": [1], "v": [1]})
+    deltic.write(uri, data, partition_by=["a"])
+    deltic.write(uri, data, mode="overwrite", schema_mode="overwrite", partition_by=columns)
+    assert labels(deltic.Table(uri).diff(0)) == {"a=1": (0, 1), label: (1, 0)}
 
 
 def test_a_version_does_not_differ_from_itself(uri: str) -> None:
@@ -216,7 +278,7 @@ def test_no_two_rows_have_one_key() -> None:
     assert row_keys([maps.slice(1, 3)], 3).to_pylist() == row_keys([maps], 5).to_pylist()[1:4]
 
 
-@pytest.mark.parametrize("properties", [{}, VECTORS, TRACKED, {**VECTORS, **TRACKED}], ids=["", "v", "t", "vt"])
+@pytest.mark.parametrize("properties", [{}, VECTORS, IDS, {**VECTORS, **IDS}], ids=["", "v", "t", "vt"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories_beside_multisets(uri: str, seed: int, properties: dict[str, str]) -> None:
     chosen = random.Random(seed)
@@ -261,7 +323,7 @@ SCHEMA = pa.schema([("p", pa.int64()), ("n", pa.int64()), ("f", pa.float64()), (
 
 
 def test_updates_by_row_ids(uri: str) -> None:
-    deltic.write(uri, pa.table({"k": [1, 2, 3, 4], "v": [0, 0, 0, 0]}), properties=TRACKED)
+    deltic.write(uri, pa.table({"k": [1, 2, 3, 4], "v": [0, 0, 0, 0]}), properties=IDS)
     table = deltic.Table(uri)
     table.update({"v": "v + k"}, "k >= 3")
     table.update({"v": "0"}, "k = 4")
@@ -315,6 +377,20 @@ def test_wider_types_hold_the_same_rows(uri: str) -> None:
     assert found == [{"_change_type": "delete", "a": 1}, {"_change_type": "insert", "a": 3}]
 
 
+def test_maps_and_lists_of_a_wider_type_hold_the_same_rows(uri: str) -> None:
+    def rows(number: pa.DataType, last: int) -> pa.Table:
+        maps = pa.array([None, [], [("a", 1), ("b", None)], None, [("c", last)]], pa.map_(pa.string(), number))
+        return pa.table({"m": maps, "l": pa.array([None, [], [1, None], None, [2]], pa.list_(number))})
+
+    deltic.write(uri, rows(pa.int32(), 2))
+    deltic.write(uri, rows(pa.int64(), 3), mode="overwrite", schema_mode="overwrite")
+    found = deltic.Table(uri).diff(0, rows=True).to_arrow().to_pylist()
+    assert found == [
+        {"_change_type": "delete", "m": [("c", 2)], "l": [2]},
+        {"_change_type": "insert", "m": [("c", 3)], "l": [2]},
+    ]
+
+
 def test_only_files_that_differ_are_read(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     (old,) = Path(uri).rglob("*.parquet")
@@ -333,13 +409,10 @@ def test_vectors_of_one_size_that_hold_other_rows(uri: str) -> None:
     table = deltic.Table(uri)
     table.delete("v = 1")
     # As RESTORE does it: the file without its vector again.
-    log = Path(uri, "_delta_log")
-    (add,) = (line for line in log.joinpath(f"{0:020}.json").read_text().splitlines() if '"add"' in line)
-    (remove,) = (line for line in log.joinpath(f"{1:020}.json").read_text().splitlines() if '"add"' in line)
-    vector = json.loads(remove)["add"]["deletionVector"]
-    path = json.loads(add)["add"]["path"]
-    gone = {"path": path, "deletionTimestamp": 0, "dataChange": True, "deletionVector": vector}
-    log.joinpath(f"{2:020}.json").write_text(json.dumps({"remove": gone}) + "\n" + add + "\n")
+    log = Log(uri)
+    (add,), (marked,) = log.of(0, "add"), log.of(1, "add")
+    gone = {"deletionTimestamp": 0, "deletionVector": marked["deletionVector"]}
+    log.commit(2, [remove(add["path"], **gone), {"add": add}])
     table = deltic.Table(uri)
     table.delete("v = 3")
     found = table.diff(1, rows=True).to_arrow().to_pylist()
@@ -362,7 +435,7 @@ def test_wrong_arguments(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     table = deltic.Table(uri)
     for arguments, message in (
-        ((None,), "from_version must be a version"),
+        ((None,), "give from_version or from_timestamp"),
         ((-1,), "from_version"),
         ((0, "1"), "to_version"),
         ((0, None, 1), "rows must be True or False"),
@@ -393,6 +466,31 @@ def test_what_is_shown_is_escaped(uri: str) -> None:
     assert all(line.isprintable() for line in repr(diff).split("\n"))
 
 
+def test_versions_by_their_time(uri: str) -> None:
+    log = Log(uri, commits=3)
+    log.modified({0: 1_000_000, 1: 2_000_000, 2: 3_000_000})
+    table = deltic.Table(uri)
+    for arguments, versions in (
+        ({"from_timestamp": "1970-01-01T00:17:00Z"}, (0, 2)),
+        ({"from_timestamp": datetime(1970, 1, 1, 0, 34), "to_version": 0}, (1, 0)),
+        ({"from_version": 2, "to_timestamp": "1970-01-01T00:17:00Z"}, (2, 0)),
+        ({"from_timestamp": "1970-01-01T00:17:00Z", "to_timestamp": "1970-01-01T00:34:00Z"}, (0, 1)),
+    ):
+        diff = table.diff(**arguments)
+        assert (diff.from_version, diff.to_version) == versions
+    with pytest.raises(deltic.VersionNotFoundError):
+        table.diff(from_timestamp="1970-01-01")
+    for wrong, told in (
+        ({}, "give from_version or from_timestamp"),
+        ({"from_version": 0, "from_timestamp": "1971-01-01"}, "give from_version or from_timestamp"),
+        ({"from_version": 0, "to_version": 1, "to_timestamp": "1971-01-01"}, "give to_version or to_timestamp"),
+        ({"from_version": 0, "to_timestamp": 5}, "to_timestamp must be a datetime"),
+        ({"from_timestamp": "soon"}, "from_timestamp 'soon' is not ISO 8601"),
+    ):
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            table.diff(**wrong)
+
+
 def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     deltic.write(uri, pa.table({"v": [1, 2]}))
     deltic.write(uri, pa.table({"v": [2, 3]}), mode="overwrite")
@@ -405,5 +503,15 @@ def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     summary, *rows = map(json.loads, capsys.readouterr().out.splitlines())
     assert (summary["files_added"], summary["rows"]["insert"]) == (1, 1)
     assert rows == [{"_change_type": "delete", "v": 1}, {"_change_type": "insert", "v": 3}]
+    assert main(["diff", uri, "0", "--rows", "--limit", "1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == "- v=1"
+    assert captured.err == "deltic: 1 of 2 rows: --limit\n"
+    assert main(["diff", uri, "0", "--rows", "--json", "--limit", "0"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert main(["diff", uri, "0", "--rows", "--limit", "2"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["diff", uri, "2999-01-01", "0"]) == 0
+    assert re.search(r"files removed +1, ", capsys.readouterr().out)
     assert main(["diff", uri, "9"]) == 1
     assert "9" in capsys.readouterr().err

@@ -103,6 +103,40 @@ def test_a_history_is_a_list(table: deltic.Table) -> None:
     assert f"{1 << 60} ms" in page
 
 
+def test_results_of_maintenance_are_shown(table: deltic.Table) -> None:
+    deltic.write(table, pa.table({"m": [1], "v": [9]}), mode="overwrite")
+    dry = table.vacuum("1 hour", force=True, dry_run=True)
+    result = table.vacuum(0, force=True)
+    files = f"0 of {dry.files_seen} files would be deleted (0 B)"
+    assert repr(dry) == f"VacuumResult(dry run)\n  files: {files}\n  retention: 1 hour"
+    files = f"{result.files_deleted} of {result.files_seen} files deleted ({display.size(result.bytes_deleted)})"
+    assert repr(result) == f"VacuumResult()\n  files: {files}\n  retention: 0 hours"
+    assert files in Balanced(result._repr_html_()).text
+    held = table.purge("v = 9").held
+    assert held is not None
+    assert repr(held).startswith("HeldRows\n  still held by: 3 versions, 2-4\n  in: 1 file, ")
+    assert "3 versions, 2-4" in Balanced(held._repr_html_()).text
+
+
+def test_one_thing_is_no_several(uri: str) -> None:
+    deltic.write(uri, pa.table({"v": [1]}), properties={"delta.enableDeletionVectors": "true"})
+    table = deltic.Table(uri)
+    shown = [table.layout(), table.detail(), table.plan().explain(), table.optimize(dry_run=True), table.history()]
+    shown += [table.purge("v = 1", dry_run=True), table.vacuum(dry_run=True), table.scan(), table.write_manifests()]
+    deltic.write(table, pa.table({"v": [2]}))
+    shown += [table.diff(0), table.restore(0, dry_run=True), table.optimize(), table.purge("v = 2")]
+    several = re.compile(r"(?<![\d,.])1 (more |deleted )?(file|row|column|commit|version|manifest|hour)s\b")
+    for thing in shown:
+        pages = [repr(thing), str(thing)]
+        pages += [thing._repr_html_()] if hasattr(thing, "_repr_html_") else []
+        for page in pages:
+            assert not several.search(page), page
+
+
+def test_the_names_of_the_module_are_those_it_offers() -> None:
+    assert set(dir(deltic)) == {*deltic.__all__, "__version__"}
+
+
 def test_a_plan_is_explained(table: deltic.Table) -> None:
     deltic.write(table, pa.table({"m": [1], "v": [50]}))
     plan = table.plan(columns=["v"], filter="m = 1 AND v > 10")
@@ -114,7 +148,7 @@ def test_a_plan_is_explained(table: deltic.Table) -> None:
     assert (explained.bytes_kept, explained.bytes_total) == (plan.bytes_kept, plan.bytes_total)
     assert explained.columns == ["v"]
     told = repr(explained)
-    for part in ("m = 1 AND v > 10", "1 of 4 files (25.0 %)", "1 files by their statistics", "version 2"):
+    for part in ("m = 1 AND v > 10", "1 of 4 files (25.0 %)", "1 file by their statistics", "version 2"):
         assert part in told
     files = plan.explain(files=True).files
     assert files is not None
@@ -130,7 +164,7 @@ def test_an_explanation_counts_deleted_rows(uri: str) -> None:
     deltic.Table(uri).delete("v = 2")
     explained = deltic.Table(uri).plan().explain()
     assert explained.deleted_rows == 1
-    assert "1 rows that deletion vectors take out" in repr(explained)
+    assert "1 row that deletion vectors take out" in repr(explained)
 
 
 def test_showing_a_table_or_snapshot_asks_the_store_for_nothing(table: deltic.Table) -> None:

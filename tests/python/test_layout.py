@@ -141,6 +141,22 @@ def test_a_table_that_cannot_be_written_has_a_layout(uri: str, monkeypatch: pyte
     assert "refused: no writer for `magic`" in repr(layout)
 
 
+def test_the_gain_is_of_the_version_whose_files_are_told(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = appended(uri, {"v": [1]})
+    optimize = deltic.Table.optimize
+
+    def beside_a_writer(self: deltic.Table, **options: bool) -> deltic.OptimizeResult:
+        deltic.write(uri, pa.table({"v": [2]}))
+        found = optimize(self, **options)
+        deltic.write(uri, pa.table({"v": [3]}))
+        return found
+
+    monkeypatch.setattr(deltic.Table, "optimize", beside_a_writer)
+    layout = table.layout()
+    assert layout.optimize is not None
+    assert (layout.version, layout.num_files) == (layout.optimize.read_version, layout.optimize.files_total) == (1, 2)
+
+
 def test_no_table(uri: str) -> None:
     with pytest.raises(deltic.TableNotFoundError):
         deltic.Table(uri).layout()
@@ -173,7 +189,6 @@ def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_plot(uri: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     figure = appended(uri, {"p": ["$x$"], "v": [1]}, partition_by=["p"]).layout().plot()
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["files by size", "share of files skipped", "bytes by partition"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-import subprocess
-import sys
-import time
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,19 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from log_files import Log
+from object_store import object_store
+from symlink_manifests import FOLDER, manifests
 
 import deltic
 from deltic import InvalidInputError, Table, UnsupportedFeatureError, cli
 
-FOLDER = "_symlink_format_manifest"
 ENABLED = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
-
-
-def manifests(uri: str) -> dict[str, list[str]]:
-    """The lines of each manifest, by its folder below that of all."""
-    root = Path(uri, FOLDER)
-    found = {p.parent.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in root.rglob("manifest")}
-    return {folder: text.splitlines() for folder, text in found.items()}
 
 
 def live(table: Table) -> list[str]:
@@ -154,39 +146,34 @@ def test_values_too_long_for_a_folder_are_refused_before_any_is_written(uri: str
     assert manifests(uri) == {}
 
 
-SLOW_WRITER = """
-import sys, pyarrow as pa, deltic
-table = deltic.Table(sys.argv[1])
-table.snapshot()
-print("ready", flush=True)
-sys.stdin.readline()
-deltic.write(table, pa.table({"p": [0], "n": [-1]}))
-"""
+def test_a_slow_writer_does_not_leave_older_ones() -> None:
+    """One of its manifests reaches the store after another writer has committed and written all of them."""
+    with object_store() as store:
+        table = Table("s3://bucket/table", store.options)
+        data = pa.table({"p": [*range(8)] * 2, "n": range(16)})
+        deltic.write(table, data, partition_by=["p"], properties=ENABLED)
+        held, go_on = threading.Event(), threading.Event()
 
+        def hold_the_first(method: str, path: str) -> None:
+            if method == "PUT" and path.endswith("/manifest") and not held.is_set():
+                held.set()
+                assert go_on.wait(60)
 
-@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs a signal that stops a process")
-def test_a_slow_writer_does_not_leave_older_ones(uri: str) -> None:
-    parts = 800
-    data = pa.table({"p": [*range(parts)] * 2, "n": range(2 * parts)})
-    deltic.write(uri, data, partition_by=["p"], properties=ENABLED)
-    table = Table(uri)
-    for turn, wait in enumerate((0.02, 0.04, 0.06, 0.08, 0.12)):
-        version = table.snapshot().version
-        command = [sys.executable, "-c", SLOW_WRITER, uri]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as slow:
-            assert slow.stdin is not None
-            assert slow.stdout is not None
-            assert slow.stdout.readline() == "ready\n"
-            slow.stdin.write("go\n")
-            slow.stdin.flush()
-            while table.snapshot().version == version:
-                assert slow.poll() is None
-            time.sleep(wait)
-            slow.send_signal(signal.SIGSTOP)
-            table.delete(f"n >= {parts} AND p % 5 = {turn}")
-            slow.send_signal(signal.SIGCONT)
-            assert slow.wait() == 0
-        assert listed(uri) == live(table)
+        store.before = hold_the_first
+        with ThreadPoolExecutor(1) as pool:
+            other = Table("s3://bucket/table", store.options)
+            slow = pool.submit(deltic.write, other, pa.table({"p": [*range(8)], "n": [-1] * 8}))
+            try:
+                assert held.wait(60)
+                table.delete("n >= 0")
+            finally:
+                go_on.set()
+            assert slow.result(60).version == 1
+        files = table.files().read_all()["path"].to_pylist()
+        written = [body.decode() for path, (body, _) in store.files.items() if path.endswith("/manifest")]
+        lines = sorted(line for text in written for line in text.split("\n") if line)
+        assert lines == sorted(f"s3://bucket/table/{unquote(path)}" for path in files)
+        assert len(lines) == 8
 
 
 def test_what_would_be_read_wrongly_is_refused(uri: str) -> None:

@@ -39,10 +39,6 @@ def tracked(table: Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan(columns=columns).to_arrow().to_pylist())
 
 
-def actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
-    return [action[kind] for action in Log(uri).read(version) if kind in action]
-
-
 def test_small_files_become_one(uri: str) -> None:
     table = made(uri)
     result = table.optimize()
@@ -83,7 +79,7 @@ def test_the_history_says_what_was_done(uri: str) -> None:
         "p75FileSize",
     }
     for kind in ("add", "remove"):
-        assert {action["dataChange"] for action in actions(uri, 6, kind)} == {False}
+        assert {action["dataChange"] for action in Log(uri).of(6, kind)} == {False}
 
 
 def test_partitions_are_optimized_apart(uri: str) -> None:
@@ -189,12 +185,12 @@ def test_rows_and_ids_stay(uri: str, properties: dict[str, str], layout: str) ->
     result = table.optimize(zorder_by=["id"] if layout == "zorder" else None)
     assert (tracked(table) if with_ids else sorted(ids(table))) == before
     assert (result.metrics["numDeletionVectorsRemoved"] > 0) == (vectors > 0)
-    assert not any("deletionVector" in add for add in actions(uri, result.versions[0], "add"))
+    assert not any("deletionVector" in add for add in Log(uri).of(result.versions[0], "add"))
     assert table.check(files=True).ok
     if FEED.items() <= properties.items():
         version = result.versions[0]
         assert pa.table(table.changes(version, version).to_reader()).num_rows == 0
-        assert not actions(uri, version, "cdc")
+        assert not Log(uri).of(version, "cdc")
     # And the ids go on to be told apart.
     deltic.write(uri, pa.table({"id": [1000], "part": ["p0"]}))
     if with_ids:
@@ -314,7 +310,7 @@ def test_clustered_tables_are_clustered_and_only_when_rows_came(uri: str, proper
     before = Counter(map(repr, table.scan().to_arrow().to_pylist()))
     result = table.optimize()
     assert (result.layout, result.columns, result.metrics["numAddedFiles"]) == ("hilbert", ["a", "c"], 1)
-    (add,) = actions(uri, result.versions[0], "add")
+    (add,) = Log(uri).of(result.versions[0], "add")
     assert add["clusteringProvider"] == "liquid"
     assert json.loads(add["tags"]["ZCUBE_ZORDER_BY"]) == ["a", "c"]
     assert table.history(limit=1)[0]["operationParameters"]["clusterBy"] == '["a","c"]'
@@ -437,3 +433,17 @@ def test_the_command_line_optimizes(uri: str, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         cli.main(["optimize"])
     assert sorted(ids(table)) == list(range(60))
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_partitions_are_told_by_the_names_of_their_columns(uri: str, renamed: bool) -> None:
+    table = made(uri, files=4, partition_by=["part"], properties=MAPPED)
+    if renamed:
+        table.rename_column("part", "place")
+    name = "place" if renamed else "part"
+    expected = [{name: "p0"}, {name: "p1"}]
+    assert [partition["values"] for partition in table.optimize(dry_run=True).partitions] == expected
+    assert [partition["values"] for partition in table.optimize().partitions] == expected
+    table.set_properties(VECTORS)
+    table.delete("id % 2 = 0")
+    assert [partition["values"] for partition in table.purge().partitions] == expected

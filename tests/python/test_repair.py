@@ -1,4 +1,4 @@
-"""Repair: each kind of damage is found, told of in words, and mended; what cannot be mended is left and said."""
+"""Repair: each kind of damage is found, described and mended; what cannot be mended is left and described."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from changed_rows import VECTORS
 from log_files import Log
 
 import deltic
 from deltic import CorruptTableError, StorageError, Table, cli
 
 HINT = "_delta_log/_last_checkpoint"
-VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
 @pytest.fixture
@@ -218,8 +218,7 @@ def miscount(log: Log, version: int) -> None:
 
 
 def lost_add(log: Log, version: int) -> None:
-    lines = [line for line in log.path(version).read_text().splitlines() if '"add"' not in line]
-    log.path(version).write_text("\n".join(lines) + "\n")
+    log.commit(version, [action for action in log.read(version) if "add" not in action])
 
 
 def assert_left_alone(log: Log, kind: str, told: str) -> None:

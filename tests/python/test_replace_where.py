@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_rows import FEED, VECTORS
-from sample import log_actions
+from log_files import Log
 
 import deltic
 from deltic import _deltic
@@ -32,19 +32,15 @@ def replace(uri: str, data: Any, where: str, **options: Any) -> deltic.Commit:
     return deltic.write(uri, data, mode="overwrite", replace_where=where, **options)
 
 
-def actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
-    return [action[kind] for action in log_actions(uri, version) if kind in action]
-
-
 def test_whole_files_go_unread(uri: str) -> None:
     deltic.write(uri, table(0, 10))
     deltic.write(uri, table(10, 20))
-    covered = next(Path(uri) / add["path"] for add in actions(uri, 1, "add"))
+    covered = next(Path(uri) / add["path"] for add in Log(uri).of(1, "add"))
     covered.write_bytes(b"not to be read")
     replace(uri, table(12, 14), "n >= 10 AND n < 20")
     assert numbers(uri) == [*range(10), 12, 13]
-    assert [remove["path"] for remove in actions(uri, 2, "remove")] == [covered.name]
-    info = actions(uri, 2, "commitInfo")[0]
+    assert [remove["path"] for remove in Log(uri).of(2, "remove")] == [covered.name]
+    info = Log(uri).of(2, "commitInfo")[0]
     assert (info["operationParameters"]["mode"], info["operationParameters"]["predicate"]) == (
         "Overwrite",
         "n >= 10 AND n < 20",

@@ -2,10 +2,12 @@
 
 import html.parser
 import json
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -75,7 +77,7 @@ def test_what_is_on_the_page(flights: deltic.Table, tmp_path: Path) -> None:
     for told in ("flights", flights.uri, "Health", "History", "File sizes", "Skipping", "month=1", "month=2"):
         assert told in text, told
     assert "26 of 26 files are below 16.0 MB. OPTIMIZE would leave 24 files fewer." in text
-    assert "1 of 26 files have one, with 1 deleted rows, 3.7 % of all." in text
+    assert "1 of 26 files has one, with 1 deleted row, 3.7 % of all." in text
     assert "14 commits by the time" in text
     assert page.rows["13"][1] == "DELETE"
     assert page.rows["0"][1] == "CREATE TABLE AS SELECT"
@@ -83,8 +85,35 @@ def test_what_is_on_the_page(flights: deltic.Table, tmp_path: Path) -> None:
     assert page.rows["month"] == ["partition", "50.0 %, reads 13.0 of 26 files", "13.0, at most 13", "12.0"]
     assert layout.optimize is not None
     assert page.rows["OPTIMIZE: would rewrite"] == [dict(layout.optimize.lines())["would rewrite"]]
-    assert page.rows["VACUUM"] == [f"{flights.vacuum(dry_run=True)}, with a retention of 168 hours"]
+    assert page.rows["VACUUM: files"] == [str(flights.vacuum(dry_run=True))]
+    assert page.rows["VACUUM: retention"] == ["168 hours"]
     assert page.rows["delta.enableDeletionVectors"] == ["true"]
+
+
+def test_a_page_is_of_one_version(flights: deltic.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = flights.snapshot().version
+    check = deltic.Table.check
+
+    def beside_a_writer(self: deltic.Table, version: int) -> deltic.Check:
+        deltic.write(flights.uri, pa.table({"month": [3], "km": [60]}))
+        return check(self, version)
+
+    monkeypatch.setattr(deltic.Table, "check", beside_a_writer)
+    page = shown(flights.report(tmp_path / "report.html"))
+    text = " ".join(page.text)
+    assert flights.snapshot().version == version + 1
+    assert f"Version {version}, looked at" in text
+    assert str(version) in page.rows
+    assert str(version + 1) not in page.rows
+    assert "26 of 26 files are below" in text
+
+
+@pytest.mark.parametrize("vacuum", ["full", "lite", None])
+def test_what_was_looked_at_is_on_the_page(uri: str, tmp_path: Path, vacuum: Literal["full", "lite"] | None) -> None:
+    deltic.write(uri, pa.table({"v": [1]}))
+    text = deltic.Table(uri).report(tmp_path / "report.html", vacuum=vacuum).read_text(encoding="utf-8")
+    assert ("folder listed for VACUUM" in text) == (vacuum == "full")
+    assert ("Only the log was read." in text) == (vacuum != "full")
 
 
 def test_the_report_changes_nothing(flights: deltic.Table, tmp_path: Path) -> None:
@@ -145,7 +174,8 @@ def test_tables_with_little_in_them(uri: str, tmp_path: Path) -> None:
     deltic.write(uri + "2", pa.table({"l": [[1]]}))
     text = " ".join(shown(deltic.Table(uri + "2").report(tmp_path / "report.html", vacuum=None)).text)
     assert "No column has bounds or partition values." in text
-    assert "VACUUM would" not in text
+    # `test_what_is_on_the_page` has what this word stands before.
+    assert "VACUUM" not in text
 
 
 def test_what_is_wrong_with_a_table_is_on_its_page(
@@ -190,6 +220,7 @@ def test_the_command_line(flights: deltic.Table, tmp_path: Path, capsys: pytest.
 def test_in_a_browser(uri: str, tmp_path: Path, width: int) -> None:
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
+        assert not os.environ.get("DELTIC_CHROMIUM_REQUIRED"), "Chromium is not installed"
         pytest.skip("Chromium is not installed")
     long = "a_long_name_" * 12
     for at in range(3):
@@ -203,7 +234,7 @@ def test_in_a_browser(uri: str, tmp_path: Path, width: int) -> None:
         ".length, scripts: document.scripts.length})</script>"
     )
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", path.read_text())
-    # A window of the browser is at least 500 wide, a frame in it as wide as one likes.
+    # A window of the browser is at least 500 wide, a frame in it may have any width.
     (tmp_path / "measured.html").write_text(text.replace("</body>", f"{measure}</body>"))
     frame = (
         f'<iframe id="f" src="measured.html" style="width:{width}px;height:900px;border:0"></iframe>'

@@ -10,21 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from changed_rows import FEED, IDS, PROPERTIES, VECTORS, Changed, key, label, same
+from changed_rows import FEED, IDS, PROPERTIES, TIMES, VECTORS, Changed, ids, key, label, same
+from log_files import Log
 
 import deltic
 from deltic.cli import main
-
-TIMES = {"delta.enableInCommitTimestamps": "true"}
-
-
-def values(table: deltic.Table | deltic.Snapshot) -> list[Any]:
-    return sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
-
-
-def actions(table: deltic.Table, version: int) -> list[dict[str, Any]]:
-    log = Path(table.uri, "_delta_log", f"{version:020}.json")
-    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -41,8 +31,8 @@ def test_the_version_is_back_and_the_history_says_so(table: deltic.Table) -> Non
     assert (planned.dry_run, planned.version, table.snapshot().version) == (True, None, 2)
     result = table.restore(0, user_metadata="back", commit_info={"job_name": "night"})
     assert (result.version, result.restored_version, result.missing) == (3, 0, [])
-    assert values(table) == [0]
-    assert values(table.snapshot(2)) == [2]
+    assert ids(table) == [0]
+    assert ids(table.snapshot(2)) == [2]
     entry = table.history(1)[0]
     assert (entry["operation"], entry["userMetadata"], entry["job_name"]) == ("RESTORE", "back", "night")
     assert entry["operationParameters"] == {"version": 0, "timestamp": None}
@@ -56,8 +46,8 @@ def test_the_version_is_back_and_the_history_says_so(table: deltic.Table) -> Non
     }
     assert {name: int(count) for name, count in entry["operationMetrics"].items()} == expected
     assert planned.to_dict() == {**result.to_dict(), "dry_run": True, "version": None}
-    files = [action for action in actions(table, 3) if "add" in action or "remove" in action]
-    assert all(next(iter(action.values()))["dataChange"] for action in files)
+    files = [file for kind in ("add", "remove") for file in Log(table.uri).of(3, kind)]
+    assert all(file["dataChange"] for file in files)
     assert table.check(files=True).ok
 
 
@@ -68,7 +58,7 @@ def test_a_version_by_its_time(table: deltic.Table) -> None:
     with pytest.raises(deltic.InvalidInputError, match="version 2 is the newest"):
         table.restore(timestamp="2999-01-01")
     result = table.restore(timestamp=pa.scalar(times[1], pa.timestamp("ms", "UTC")).as_py())
-    assert (result.restored_version, values(table)) == (1, [1])
+    assert (result.restored_version, ids(table)) == (1, [1])
     shown = pa.scalar(times[1], pa.timestamp("ms")).as_py().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     assert table.history(1)[0]["operationParameters"] == {"version": None, "timestamp": shown}
 
@@ -112,7 +102,7 @@ def test_missing_files_are_listed_before_anything_happens(uri: str) -> None:
     assert (planned.num_restored_files, planned.num_of_files_after_restore) == (3, 3)
     result = table.restore(before - 1, ignore_missing_files=True)
     assert (result.num_restored_files, sorted(result.missing)) == (3, sorted(paths[:12]))
-    assert len(values(table)) == 3
+    assert len(ids(table)) == 3
     assert table.check(files=True).ok
 
 
@@ -136,7 +126,7 @@ def test_a_missing_deletion_vector_is_noticed(uri: str) -> None:
         table.restore(1)
     assert table.restore(1, dry_run=True).missing == [vector.name]
     assert table.restore(0).num_restored_files == 1
-    assert values(table) == list(range(10))
+    assert ids(table) == list(range(10))
 
 
 def test_one_path_with_two_vectors_is_two_files(uri: str) -> None:
@@ -146,7 +136,7 @@ def test_one_path_with_two_vectors_is_two_files(uri: str) -> None:
     table.delete("id = 4")
     result = table.restore(1)
     assert (result.num_restored_files, result.num_removed_files) == (1, 1)
-    assert values(table) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert ids(table) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     changes = table.changes(3, 3).to_arrow().to_pylist()
     assert [(row["id"], row["_change_type"]) for row in changes] == [(4, "insert")]
     assert table.check(files=True).ok
@@ -203,7 +193,7 @@ def test_the_protocol_is_lowered_only_if_that_is_allowed(uri: str) -> None:
     assert table.snapshot().protocol == old
     # What was dropped comes back with the rows that need it.
     table.restore(2)
-    assert (table.snapshot().protocol, values(table)) == (new, [1, 2])
+    assert (table.snapshot().protocol, ids(table)) == (new, [1, 2])
 
 
 def test_checkpoints_stay_protected_where_the_protocol_is_lowered(uri: str) -> None:
@@ -220,7 +210,7 @@ def test_checkpoints_stay_protected_where_the_protocol_is_lowered(uri: str) -> N
     after = table.snapshot()
     assert after.protocol["writerFeatures"] == ["appendOnly", "checkpointProtection", "invariants"]
     assert after.properties == {key: before}
-    assert values(table) == [1]
+    assert ids(table) == [1]
 
 
 def test_in_commit_timestamps_go_on(uri: str) -> None:
@@ -232,7 +222,7 @@ def test_in_commit_timestamps_go_on(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [2]}))
     table.restore(0)
     assert {k: v for k, v in table.snapshot().properties.items() if "ommitTimestamp" in k} == {**TIMES, **provenance}
-    times = [actions(table, v)[0]["commitInfo"]["inCommitTimestamp"] for v in range(1, 4)]
+    times = [Log(table.uri).of(v, "commitInfo")[0]["inCommitTimestamp"] for v in range(1, 4)]
     assert times == sorted(set(times))
     table.set_properties({"delta.enableInCommitTimestamps": "false"})
     table.restore(2)
@@ -251,7 +241,7 @@ def test_clustering_columns_are_those_of_the_version(uri: str) -> None:
     table.restore(1)
     assert table.detail().clustering_columns == ["id"]
     assert table.restore(0).version == 4
-    assert not any("domainMetadata" in action for action in actions(table, 4))
+    assert Log(table.uri).of(4, "domainMetadata") == []
     table.restore(2)
     assert table.detail().clustering_columns == ["v"]
 
@@ -364,7 +354,7 @@ def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str
     assert main(["restore", table.uri, "--version", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["version"], told["restored_version"], told["missing"]) == (3, 1, [])
-    assert values(table) == [1]
+    assert ids(table) == [1]
     assert main(["restore", table.uri]) == 1
     assert "give the version to restore" in capsys.readouterr().err
     assert main(["restore", table.uri, "--version", "9"]) == 1

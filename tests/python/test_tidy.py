@@ -71,7 +71,7 @@ BINDING: list[set[str]] = [
     {"convert", "copies", "maintenance", "vacuum", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "hints", "_deltic"},
+    {"errors", "display", "hints", "instant", "physical_name", "_deltic"},
     {"arguments", "charts", "collections", "commit_history", "explanation", "row_keys"},
     {
         "scan",

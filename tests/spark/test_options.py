@@ -254,7 +254,7 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("append", {"maxRecordsPerFile": "many"}, "option 'maxRecordsPerFile' must be a whole number"),
     ("append", {"max_rows_per_file": "0"}, "max_rows_per_file must be a whole number from 1"),
     ("append", {"row_group_rows": "0"}, "row_group_rows must be a whole number from 1"),
-    ("append", {"target_file_size": "big"}, "option 'target_file_size' must be a whole number"),
+    ("append", {"target_file_size": "big"}, "target_file_size'? must be a number of bytes or"),
     ("append", {"compression": "rar"}, "rar"),
     ("append", {"compression_level": "99"}, "99"),
     ("append", {"column_options": "n"}, "option 'column_options' must be a JSON object"),

@@ -220,7 +220,7 @@ def test_writing(spark: SparkSession, uri: str) -> None:
         ("properties", "{x", "option 'properties' must be a JSON object"),
         ("properties", "[1]", "properties must be a mapping of strings, not list"),
         ("properties", '{"a": 1}', "property 'a' must be a string"),
-        ("target_file_size", "0", "target_file_size must be a whole number from 1"),
+        ("target_file_size", "0", "target_file_size'? must be a number of bytes or"),
         ("app_version", "x", "option 'app_version' must be a whole number"),
     ],
 )

@@ -11,7 +11,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,6 +29,7 @@ from pyspark.sql.types import (
 from deltic.conversion import convert
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.instant import instant
 from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
@@ -458,4 +458,4 @@ def _plain(value: Any) -> str | None:
 
 
 def _instant(milliseconds: int | None) -> Any:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    return None if milliseconds is None else instant(milliseconds)

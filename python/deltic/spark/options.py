@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
-from deltic.arguments import epoch_ms, whole
+from deltic.arguments import byte_size, epoch_ms, whole
 from deltic.errors import InvalidInputError
 
 __all__ = [
@@ -245,7 +245,7 @@ _WRITE: Names = {
     "data_change": ("data_change", _flag),
     "dataChange": ("data_change", _flag),
     "sort_by": ("sort_by", _columns),
-    "target_file_size": ("target_file_size", _number),
+    "target_file_size": ("target_file_size", byte_size),
     "max_rows_per_file": ("max_rows_per_file", _number),
     "maxRecordsPerFile": ("max_rows_per_file", _most),
     "row_group_rows": ("row_group_rows", _number),

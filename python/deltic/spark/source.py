@@ -207,7 +207,7 @@ class _Reader(DataSourceReader):
         assert self.snapshot is not None
         plan = self.snapshot.plan(request.columns, request.filter)
         if _LOG.level == logging.NOTSET and logging.root.handlers:
-            # Spark collects the log of this process, in which nobody else can choose a level.
+            # Spark collects the log of this process, in which users cannot choose a level.
             _LOG.setLevel(logging.INFO)
         log_plan(self.snapshot, plan, request.filter)
         count = request.partitions or group_count(plan, os.cpu_count() or 1)

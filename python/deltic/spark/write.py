@@ -68,7 +68,7 @@ def write(
     schema_mode: SchemaMode | None = None,
     data_change: bool = True,
     sort_by: Sequence[str] | str | None = None,
-    target_file_size: int | None = None,
+    target_file_size: int | str | None = None,
     max_rows_per_file: int | None = None,
     row_group_rows: int | None = None,
     compression: Compression | None = None,
