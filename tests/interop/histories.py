@@ -1,0 +1,703 @@
+"""Random histories of a table: each step is one client's, and after it every client must read what the model says.
+
+A step is drawn by the seed, done by one of the writers, and done to the model. A failure names the seed and all steps.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from delta_spark import check_checksum
+from history_model import (
+    CHANGED,
+    IDENTITY,
+    PARTS,
+    WIDER,
+    Assignment,
+    Both,
+    Clause,
+    Column,
+    Condition,
+    Is,
+    ListOf,
+    Path,
+    Row,
+    State,
+    Type,
+    arrow_schema,
+    arrow_type,
+    counted,
+    difference,
+    feed,
+    first_columns,
+    holds,
+    net,
+    plain,
+    quoted,
+    some_assignments,
+    some_condition,
+    some_value,
+    sql,
+    sql_path,
+    sql_type,
+    walk,
+)
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import deltic
+
+IDS = ("n", "_metadata.row_id", "_metadata.row_commit_version")
+FEED = ("_commit_version", "_commit_timestamp")
+MAPPING = "delta.columnMapping.mode"
+FLAGS = ("enableDeletionVectors", "enableChangeDataFeed", "enableRowTracking", "enableTypeWidening")
+
+
+class Deltic:
+    """The steps of deltic."""
+
+    def __init__(self, uri: str, state: State, rng: random.Random) -> None:
+        self.uri, self.state, self.rng = uri, state, rng
+
+    @property
+    def table(self) -> deltic.Table:
+        return deltic.Table(self.uri)
+
+    def create(self, partitions: list[str], clusters: list[str]) -> None:
+        schema = arrow_schema(self.state.columns)
+        deltic.create(self.uri, schema, partitions, cluster_by=clusters or None, properties=self.state.properties)
+
+    def write(self, rows: pa.Table, mode: str = "append", **options: Any) -> None:
+        sizes = self.rng.choice([{}, {"max_rows_per_file": 5}, {"row_group_rows": 4}])
+        deltic.write(self.uri, rows, mode, **sizes, **options)  # type: ignore[arg-type]
+
+    def append(self, rows: pa.Table, evolves: bool = False) -> None:
+        self.write(rows, schema_mode="merge" if evolves else None)
+
+    def overwrite(self, rows: pa.Table) -> None:
+        self.write(rows, "overwrite")
+
+    def overwrite_partitions(self, rows: pa.Table) -> None:
+        self.write(rows, "overwrite", partition_overwrite="dynamic")
+
+    def replace_where(self, rows: pa.Table, condition: str) -> None:
+        self.write(rows, "overwrite", replace_where=condition)
+
+    def delete(self, condition: str) -> None:
+        self.table.delete(condition)
+
+    def update(self, changes: list[Assignment], condition: str) -> None:
+        columns = self.state.columns
+        paths = {sql_path(columns, one.path): one.text(sql_path(columns, one.path)) for one in changes}
+        self.table.update(paths, condition)
+
+    def merge(self, rows: pa.Table, on: str, clauses: tuple[Clause, ...]) -> None:
+        columns = self.state.columns
+        merge = self.table.merge(rows, on, source_alias="src", target_alias="tgt")
+        for one in clauses:
+            condition = one.condition and sql(one.condition, columns, "src" if one.of_source else "tgt")
+            paths = {
+                sql_path(columns, change.path): change.text(sql_path(columns, change.path, "tgt"))
+                for change in one.changes or ()
+            }
+            if one.when == "NOT MATCHED":
+                merge.when_not_matched_insert_all(condition)
+            elif one.when == "MATCHED" and one.changes is None:
+                merge.when_matched_update_all(condition)
+            elif one.when == "MATCHED":
+                merge.when_matched_update(paths, condition) if paths else merge.when_matched_delete(condition)
+            elif paths:
+                merge.when_not_matched_by_source_update(paths, condition)
+            else:
+                merge.when_not_matched_by_source_delete(condition)
+        merge.execute()
+
+    def optimize(self, by: list[str], full: bool) -> None:
+        names = [self.state.column(key).name for key in by]
+        self.table.optimize(zorder_by=names or None, full=full)
+
+    def purge(self) -> None:
+        self.table.purge()
+
+    def restore(self, version: int) -> None:
+        self.table.restore(version)
+
+    def vacuum(self, seconds: float, lite: bool) -> None:
+        self.table.vacuum(timedelta(seconds=seconds), mode="lite" if lite else "full", force=True)
+
+    def clone(self, target: str, shallow: bool) -> None:
+        self.table.clone(target, shallow=shallow)
+
+    def add_column(self, path: str, type: Type) -> None:
+        self.table.add_columns(pa.field(path, arrow_type(type)))
+
+    def rename(self, path: str, name: str) -> None:
+        self.table.rename_column(path, quoted(name))
+
+    def drop(self, path: str) -> None:
+        self.table.drop_columns(path)
+
+    def widen(self, path: str, type: str) -> None:
+        self.table.alter_column(path, type=arrow_type(type))
+
+    def properties(self, values: dict[str, str]) -> None:
+        if values.pop("delta.enableRowTracking", None):
+            self.table.enable_row_tracking()
+        if values:
+            self.table.set_properties(values)
+
+    def checkpoint(self) -> None:
+        self.table.checkpoint()
+
+
+class Spark:
+    """The steps of delta-spark."""
+
+    def __init__(self, spark: SparkSession, uri: str, state: State) -> None:
+        self.spark, self.uri, self.state = spark, uri, state
+
+    def sql(self, statement: str) -> None:
+        self.spark.sql(statement.replace("@", f"delta.`{self.uri}`")).collect()
+
+    def create(self, partitions: list[str], clusters: list[str]) -> None:
+        columns = ", ".join(f"{quoted(one.name)} {sql_type(one.type)}" for one in self.state.columns)
+        layout = f"PARTITIONED BY ({', '.join(partitions)})" if partitions else ""
+        layout = f"CLUSTER BY ({', '.join(clusters)})" if clusters else layout
+        self.sql(f"CREATE TABLE @ ({columns}) USING delta {layout} TBLPROPERTIES ({pairs(self.state.properties)})")
+
+    def write(self, rows: pa.Table, mode: str = "append", **options: str) -> None:
+        frame = self.spark.createDataFrame(rows).coalesce(1)
+        frame.write.format("delta").mode(mode).options(**options).save(self.uri)
+
+    def append(self, rows: pa.Table, evolves: bool = False) -> None:
+        self.write(rows, mergeSchema=str(evolves).lower())
+
+    def overwrite(self, rows: pa.Table) -> None:
+        self.write(rows, "overwrite")
+
+    def overwrite_partitions(self, rows: pa.Table) -> None:
+        self.write(rows, "overwrite", partitionOverwriteMode="dynamic")
+
+    def replace_where(self, rows: pa.Table, condition: str) -> None:
+        self.write(rows, "overwrite", replaceWhere=condition)
+
+    def delete(self, condition: str) -> None:
+        self.sql(f"DELETE FROM @ WHERE {condition}")
+
+    def set(self, changes: list[Assignment] | tuple[Assignment, ...], alias: str = "") -> str:
+        paths = [sql_path(self.state.columns, one.path, alias) for one in changes]
+        return ", ".join(f"{path} = {one.text(path)}" for path, one in zip(paths, changes, strict=True))
+
+    def update(self, changes: list[Assignment], condition: str) -> None:
+        self.sql(f"UPDATE @ SET {self.set(changes)} WHERE {condition}")
+
+    def merge(self, rows: pa.Table, on: str, clauses: tuple[Clause, ...]) -> None:
+        self.spark.createDataFrame(rows).createOrReplaceTempView("news")
+        text = f"MERGE INTO @ tgt USING news src ON {on}"
+        for one in clauses:
+            text += f" WHEN {one.when}"
+            if one.condition is not None:
+                text += f" AND {sql(one.condition, self.state.columns, 'src' if one.of_source else 'tgt')}"
+            if one.when == "NOT MATCHED":
+                text += " THEN INSERT *"
+            elif one.changes is None:
+                text += " THEN UPDATE SET *"
+            else:
+                text += f" THEN UPDATE SET {self.set(one.changes, 'tgt')}" if one.changes else " THEN DELETE"
+        self.sql(text)
+
+    def optimize(self, by: list[str], full: bool) -> None:
+        names = [sql_path(self.state.columns, (key,)) for key in by]
+        order = f"ZORDER BY ({', '.join(names)})" if by else ""
+        self.sql(f"OPTIMIZE @ {'FULL' if full else ''} {order}")
+
+    def purge(self) -> None:
+        self.sql("REORG TABLE @ APPLY (PURGE)")
+
+    def restore(self, version: int) -> None:
+        self.sql(f"RESTORE TABLE @ TO VERSION AS OF {version}")
+
+    def vacuum(self, seconds: float, lite: bool) -> None:
+        self.sql(f"VACUUM @ {'LITE ' if lite else ''}RETAIN {seconds / 3600:.6f} HOURS")
+
+    def clone(self, target: str, shallow: bool) -> None:
+        assert shallow, "deep clones are not of the open delta-spark"
+        self.spark.sql(f"CREATE TABLE delta.`{target}` SHALLOW CLONE delta.`{self.uri}`")
+
+    def add_column(self, path: str, type: Type) -> None:
+        self.sql(f"ALTER TABLE @ ADD COLUMNS ({path} {sql_type(type)})")
+
+    def rename(self, path: str, name: str) -> None:
+        self.sql(f"ALTER TABLE @ RENAME COLUMN {path} TO {quoted(name)}")
+
+    def drop(self, path: str) -> None:
+        self.sql(f"ALTER TABLE @ DROP COLUMNS ({path})")
+
+    def widen(self, path: str, type: str) -> None:
+        self.sql(f"ALTER TABLE @ ALTER COLUMN {path} TYPE {type}")
+
+    def properties(self, values: dict[str, str]) -> None:
+        self.sql(f"ALTER TABLE @ SET TBLPROPERTIES ({pairs(values)})")
+
+    def checkpoint(self) -> None:
+        jvm: Any = self.spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.uri)
+        none = jvm.scala.Option.empty()
+        log.checkpoint(log.update(False, none, none), none)
+
+    def read(self, **options: Any) -> DataFrame:
+        return self.spark.read.format("delta").options(**options).load(self.uri)
+
+
+def pairs(properties: dict[str, str]) -> str:
+    return ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+
+
+@dataclass
+class History:
+    """A table, its model, and what must be true after each step."""
+
+    spark: SparkSession | None
+    """None for a history of deltic's alone."""
+    folder: str
+    seed: int
+    others: dict[str, Callable[[str], pa.Table | None]]
+    """Other readers, which give None for a table that they do not support."""
+    steps: list[str] = field(default_factory=list)
+    past: dict[int, State] = field(default_factory=dict)
+    """The versions that must be readable."""
+    feeds: dict[int, Counter[Any]] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    compared: Counter[str] = field(default_factory=Counter)
+    fresh: int = 0
+    greatest: int = -1
+
+    def run(self, count: int) -> None:
+        """Make the table and take so many steps; a failure names the seed and the steps that led there."""
+        try:
+            self.create()
+            self.walk(count)
+        except Exception as error:
+            steps = "\n".join(f"  {number}. {step}" for number, step in enumerate(self.steps))
+            told = f"seed {self.seed}, the table at {self.uri}, {self.state.properties}, after\n{steps}"
+            raise AssertionError(f"{str(error)[:4000]}\n{told}") from error
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.uri = f"{self.folder}/table-{self.seed}"
+        self.state = State(first_columns())
+        self.partitions: list[str] = []
+        self.clusters: list[str] = []
+
+    def create(self) -> None:
+        """An empty table with features by chance."""
+        rng = self.rng
+        mapping = rng.choice(["none", "none", "name", "id"])
+        properties = {f"delta.{name}": rng.choice(["true", "false"]) for name in FLAGS}
+        properties |= {MAPPING: mapping, "delta.checkpointInterval": str(rng.randrange(2, 9))}
+        if rng.random() < 0.4:
+            properties["delta.enableInCommitTimestamps"] = "true"
+        if rng.random() < 0.4:
+            properties["delta.checkpointPolicy"] = "v2"
+        if rng.random() < 0.3:
+            properties["delta.dataSkippingNumIndexedCols"] = "12"
+        self.partitions = rng.choice([[], [], ["p"], ["p", "q"]])
+        self.clusters = rng.choice([["k"], ["n", "e"]]) if not self.partitions and rng.random() < 0.4 else []
+        self.state.properties = properties
+        self.done(self.writer("create").create, self.partitions, self.clusters)
+        self.settle(self.state.copy(), "schema")
+
+    def writer(self, verb: str) -> Any:
+        """One of the writers, by chance."""
+        spark = self.spark if self.rng.random() < 0.4 else None
+        self.steps.append(f"{'deltic' if spark is None else 'delta-spark'}: {verb}")
+        if spark is None:
+            return Deltic(self.uri, self.state, self.rng)
+        return Spark(spark, self.uri, self.state)
+
+    def done(self, step: Callable[..., None], *arguments: Any) -> None:
+        told = [f"{one.num_rows} rows" if isinstance(one, pa.Table) else repr(one) for one in arguments]
+        self.steps[-1] += f" {', '.join(told)}"
+        step(*arguments)
+
+    def walk(self, count: int) -> None:
+        """Take so many steps."""
+        verbs = {
+            self.append: 4,
+            self.overwrite: 1,
+            self.overwrite_partitions: 2 if self.partitions else 0,
+            self.replace_where: 2,
+            self.delete: 4,
+            self.update: 4,
+            self.merge: 5,
+            self.optimize: 3,
+            self.purge: 2,
+            self.restore: 3,
+            self.vacuum: 2,
+            self.clone: 1,
+            self.add_column: 1,
+            self.evolve: 1,
+            self.rename: 1,
+            self.drop: 1,
+            self.widen: 1,
+            self.set_properties: 2,
+            self.checkpoint: 1,
+        }
+        self.take(self.append)
+        for _ in range(count - 1):
+            self.take(*self.rng.choices(list(verbs), list(verbs.values())))
+        self.settle(self.state.copy(), "schema", last=True)
+
+    def take(self, verb: Callable[[], str | None]) -> None:
+        before = self.state.copy()
+        kind = verb()
+        if kind is not None:
+            self.settle(before, kind)
+
+    # The steps. Each says what the change data feed has of it: "rows", "net", "schema" for nothing to be read of it.
+
+    def rows(self, count: int, columns: list[Column] | None = None, **values: Callable[[], Any]) -> list[Row]:
+        made = []
+        for _ in range(count):
+            self.fresh += 1
+            row = {one.key: some_value(self.rng, one.type) for one in columns or self.state.columns}
+            row |= {IDENTITY: self.fresh, CHANGED: None, "n": self.fresh, "p": self.rng.choice([*PARTS, None])}
+            made.append({**row, **{name: value() for name, value in values.items()}})
+        return made
+
+    def append(self) -> str:
+        rows = self.rows(self.rng.randrange(1, 15))
+        self.done(self.writer("append").append, self.state.table(rows))
+        self.state.rows += rows
+        return "rows"
+
+    def overwrite(self) -> str:
+        rows = self.rows(self.rng.randrange(5, 15))
+        self.done(self.writer("overwrite").overwrite, self.state.table(rows))
+        self.state.rows = rows
+        return "rows"
+
+    def overwrite_partitions(self) -> str:
+        rows = self.rows(self.rng.randrange(1, 4))
+        keys = [self.key(row) for row in rows]
+        self.done(self.writer("dynamic").overwrite_partitions, self.state.table(rows))
+        self.state.keep(lambda row: self.key(row) not in keys)
+        self.state.rows += rows
+        return "rows"
+
+    def key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self.partitions)
+
+    def replace_where(self) -> str:
+        """The rows that come have numbers of those that may go, or the same partition."""
+        if self.rng.random() < 0.5:
+            start = self.rng.randrange(self.fresh + 1)
+            condition: Condition = Both("AND", Is(("n",), ">=", start), Is(("n",), "<", start + 8))
+            numbers = self.rng.sample(range(start, start + 8), 8)
+            rows = self.rows(self.rng.randrange(6), n=numbers.pop)
+            self.fresh = max(self.fresh, start + 8)
+        else:
+            part = self.rng.choice(PARTS)
+            condition = Is(("p",), "=", part)
+            rows = self.rows(self.rng.randrange(6), p=lambda: part)
+        text = sql(condition, self.state.columns)
+        self.done(self.writer("replace_where").replace_where, self.state.table(rows), text)
+        self.state.keep(lambda row: holds(condition, row) is not True)
+        self.state.rows += rows
+        return "rows"
+
+    def condition(self) -> Condition:
+        return some_condition(self.rng, self.state.rows, self.state.columns)
+
+    def delete(self) -> str:
+        condition = self.condition()
+        self.done(self.writer("delete").delete, sql(condition, self.state.columns))
+        self.state.keep(lambda row: holds(condition, row) is not True)
+        return "rows"
+
+    def update(self) -> str:
+        condition, changes = self.condition(), some_assignments(self.rng, self.state.columns)
+        self.done(self.writer("update").update, changes, sql(condition, self.state.columns))
+        self.state.update(condition, changes)
+        return "rows"
+
+    def merge(self) -> str:
+        """A row that matches only but for the extra condition is not inserted, so that numbers stay single."""
+        rng, columns = self.rng, self.state.columns
+        extra = self.condition() if rng.random() < 0.3 else None
+        inserts = extra is None or rng.random() < 0.5
+        choices = [row for row in self.state.rows if extra is None or not inserts or holds(extra, row) is True]
+        some = rng.sample(choices, min(len(choices), rng.randrange(8)))
+        numbers = [row["n"] for row in some]
+        rows = [*self.rows(len(some), n=lambda: numbers.pop()), *self.rows(rng.randrange(4))]
+        clauses: list[Clause] = []
+        for when in ("MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"):
+            if when == "NOT MATCHED" and not inserts:
+                continue
+            if rng.random() < 0.7 or not clauses:
+                conditions = [self.condition() for _ in range(rng.randrange(3))]
+                clauses += [self.clause(when, condition) for condition in conditions]
+                clauses += [self.clause(when, None)] if when != "NOT MATCHED BY SOURCE" or not conditions else []
+        left, right = (sql_path(columns, ("n",), alias) for alias in ("tgt", "src"))
+        on = f"{left} = {right}" + (f" AND {sql(extra, columns, 'tgt')}" if extra is not None else "")
+        self.done(self.writer("merge").merge, self.state.table(rows), on, tuple(clauses))
+        self.state.merge(rows, extra, clauses)
+        return "rows"
+
+    def clause(self, when: str, condition: Condition | None) -> Clause:
+        rng = self.rng
+        if when == "NOT MATCHED":
+            return Clause(when, condition, True)
+        all_columns: list[tuple[Assignment, ...] | None] = [None] if when == "MATCHED" else []
+        some = tuple(some_assignments(rng, self.state.columns))
+        changes = rng.choice([*all_columns, some, ()])
+        return Clause(when, condition, when == "MATCHED" and rng.random() < 0.5, changes)
+
+    def optimize(self) -> str:
+        full = bool(self.clusters) and self.rng.random() < 0.3
+        by = self.rng.choice([[], ["k"], ["n", "e"]])
+        self.done(self.writer("optimize").optimize, [] if self.clusters else by, full)
+        return "rows"
+
+    def purge(self) -> str:
+        self.done(self.writer("purge").purge)
+        return "rows"
+
+    def restore(self) -> str | None:
+        newest = max(self.past)
+        choices = [
+            version
+            for version, state in self.past.items()
+            if version < newest and state.properties[MAPPING] == self.state.properties[MAPPING]
+        ]
+        if not choices:
+            return None
+        version = self.rng.choice(choices)
+        self.done(self.writer("restore").restore, version)
+        self.state = self.past[version].copy()
+        return "net"
+
+    def vacuum(self) -> str | None:
+        kept = self.rng.choice(sorted(self.times))
+        # The margin is for the time until the writer looks at its clock.
+        seconds, lite = time.time() - self.times[kept] + 2, self.rng.random() < 0.3
+        self.done(self.writer(f"vacuum to {kept}").vacuum, seconds, lite)
+        for of_version in (self.past, self.times):
+            for version in [one for one in of_version if one < kept]:
+                of_version.pop(version)
+        for version in [one for one in self.feeds if one <= kept]:
+            self.feeds.pop(version)
+        return "schema"
+
+    def clone(self) -> str:
+        """The history goes on in the clone; the table that it came from stays."""
+        target, writer = f"{self.folder}/clone-{len(self.steps)}", self.writer("clone")
+        shallow = isinstance(writer, Spark) or self.rng.random() < 0.5
+        self.done(writer.clone, target, shallow)
+        self.uri = target
+        self.past, self.feeds, self.times = {}, {}, {}
+        return "schema"
+
+    def nested(self, path: Path) -> str:
+        return sql_path(self.state.columns, path)
+
+    def add_column(self) -> str:
+        rng, key = self.rng, f"c{len(self.steps)}"
+        type: Type = rng.choice(["int", "string", "double", "float", "date"])
+        above = rng.choice([(), (), ("s",)])
+        above = above if "s" in {one.key for one in self.state.columns} else ()
+        path = ".".join([*(quoted(one.name) for one in walk(self.state.columns, above)), quoted(key)])
+        self.done(self.writer("add column").add_column, path, type)
+        self.state.edit((*above, key), lambda columns: [*columns, Column(key, key, type)])
+        return "schema"
+
+    def evolve(self) -> str:
+        """An append of rows with a column that the table does not have."""
+        key = f"c{len(self.steps)}"
+        columns = [*self.state.columns, Column(key, key, self.rng.choice(["int", "string", "double"]))]
+        rows = self.rows(self.rng.randrange(1, 9), columns)
+        writer = self.writer("append with a new column")
+        self.state.columns = columns
+        self.done(writer.append, self.state.table(rows), True)
+        self.state.rows += rows
+        return "schema"
+
+    def paths(self) -> list[Path]:
+        found: list[Path] = [(one.key,) for one in self.state.columns]
+        for one in self.state.columns:
+            if isinstance(one.type, tuple):
+                found += [(one.key, inner.key) for inner in one.type]
+        return found
+
+    def rename(self) -> str | None:
+        if self.state.properties[MAPPING] == "none":
+            return None
+        path, name = self.rng.choice(self.paths()), f"ö {len(self.steps)}"
+        self.done(self.writer("rename").rename, self.nested(path), name)
+        self.state.edit(
+            path, lambda columns: [replace(one, name=name) if one.key == path[-1] else one for one in columns]
+        )
+        return "schema"
+
+    def drop(self) -> str | None:
+        kept = {"n", "p", "q", "k", "e", "s", *self.partitions, *self.clusters}
+        choices = [path for path in self.paths() if path[-1] not in kept and path != ("s", "x")]
+        if self.state.properties[MAPPING] == "none" or not choices:
+            return None
+        path = self.rng.choice(choices)
+        self.done(self.writer("drop").drop, self.nested(path))
+        self.state.edit(path, lambda columns: [one for one in columns if one.key != path[-1]])
+        return "schema"
+
+    def widen(self) -> str | None:
+        choices = [path for path in self.paths() if walk(self.state.columns, path)[-1].type in WIDER]
+        if not self.state.on("enableTypeWidening") or not choices:
+            return None
+        path = self.rng.choice(choices)
+        type = WIDER[str(walk(self.state.columns, path)[-1].type)]
+        self.done(self.writer("widen").widen, self.nested(path), type)
+        self.state.edit(
+            path, lambda columns: [replace(one, type=type) if one.key == path[-1] else one for one in columns]
+        )
+        return "schema"
+
+    def set_properties(self) -> str:
+        on = self.state.on
+        choices = [
+            {"delta.enableDeletionVectors": str(not on("enableDeletionVectors")).lower()},
+            {"delta.enableChangeDataFeed": str(not on("enableChangeDataFeed")).lower()},
+            {"delta.enableRowTracking": "true"},
+            {"delta.enableTypeWidening": "true"},
+            {"delta.enableInCommitTimestamps": "true"},
+            {"delta.checkpointPolicy": self.rng.choice(["v2", "classic"])},
+        ]
+        if self.state.properties[MAPPING] == "none":
+            choices.append({MAPPING: "name"})
+        chosen = self.rng.choice(choices)
+        if "delta.enableRowTracking" in chosen and not on("enableRowTracking"):
+            self.state.ids = {}
+        self.done(self.writer("set").properties, dict(chosen))
+        self.state.properties |= chosen
+        return "schema"
+
+    def checkpoint(self) -> str:
+        self.done(self.writer("checkpoint").checkpoint)
+        return "schema"
+
+    # What must be true after a step.
+
+    def settle(self, before: State, kind: str, last: bool = False) -> None:
+        """Look at the table after a step, and remember the version. delta-spark looks at two steps in three."""
+        state, table = self.state, deltic.Table(self.uri)
+        looks = last or self.rng.random() < 0.65
+        spark = Spark(self.spark, self.uri, state) if self.spark is not None and looks else None
+        changes = difference(before, state) if kind == "net" else feed(before, state)
+        snapshot = table.snapshot()
+        state.commit(snapshot.version)
+        self.same("deltic's rows", counted(snapshot.scan().to_arrow().to_pylist()), state.counted())
+        wanted = from_arrow_schema(arrow_schema(state.columns)).simpleString()
+        assert from_arrow_schema(snapshot.schema).simpleString() == wanted
+        found = table.check(files=True)
+        assert found.ok, found
+        condition = self.condition()
+        filtered = snapshot.scan(filter=sql(condition, state.columns)).to_arrow().to_pylist()
+        rows = counted(plain(row, state.columns) for row in state.rows if holds(condition, row) is True)
+        self.same(f"rows of {sql(condition, state.columns)}", counted(filtered), rows)
+        for name, read in self.others.items():
+            theirs = None if name in self.unable() else read(self.uri)
+            if theirs is not None:
+                self.same(f"{name}'s rows", counted(theirs.to_pylist()), state.counted())
+        if before.on("enableChangeDataFeed") and state.on("enableChangeDataFeed") and kind != "schema":
+            self.check_feed(spark, max(self.past, default=-1) + 1, snapshot.version, changes, kind)
+        if state.on("enableRowTracking"):
+            self.check_ids(table)
+        if spark is not None:
+            self.check_spark(spark, wanted)
+        self.look_back(table, spark)
+        self.past[snapshot.version], self.times[snapshot.version] = state.copy(), time.time()
+
+    def unable(self) -> set[str]:
+        """Readers that are known to be wrong: of mapped columns DuckDB 1.5.5 reads partition values as nulls."""
+        return {"DuckDB"} if self.partitions and self.state.properties[MAPPING] != "none" else set()
+
+    def same(self, what: str, found: Counter[Any], wanted: Counter[Any]) -> None:
+        self.compared[what.split("'")[0] if "'s " in what else "filters"] += 1
+        more, less = list((found - wanted).items()), list((wanted - found).items())
+        assert found == wanted, f"{what}: too many {more[:4]}\nmissing {less[:4]}"
+
+    def check_spark(self, spark: Spark, schema: str) -> None:
+        """delta-spark has the same columns, rows, row ids and checksum."""
+        state, frame = self.state, spark.read()
+        assert frame.schema.simpleString() == schema
+        tracks = state.on("enableRowTracking")
+        ids = [f"{name} AS `{name}`" for name in IDS[1:]] if tracks else []
+        found = frame.selectExpr("*", *ids).toArrow().to_pylist()
+        wanted = [plain(row, state.columns) for row in state.rows]
+        if tracks:
+            wanted = [
+                {**one, IDS[1]: state.ids[row[IDENTITY]], IDS[2]: row[CHANGED]}
+                for one, row in zip(wanted, state.rows, strict=True)
+            ]
+        self.same("delta-spark's rows", counted(found), counted(wanted))
+        check_checksum(spark.spark, self.uri, needed=False)
+
+    def check_feed(self, spark: Spark | None, start: int, end: int, changes: Counter[Any], kind: str) -> None:
+        if start > end:
+            assert not changes
+            return
+        options = {"readChangeFeed": "true", "startingVersion": start, "endingVersion": end}
+        read = {"deltic": deltic.Table(self.uri).changes(start, end).to_arrow()}
+        if spark is not None:
+            read["delta-spark"] = spark.read(**options).toArrow()
+        for name, table in read.items():
+            found = counted(table.drop_columns(list(FEED)).to_pylist())
+            if kind == "net":
+                self.same(f"{name}'s changes", net(found), changes)
+            else:
+                self.same(f"{name}'s changes", found, changes)
+            if start == end:
+                self.feeds[end] = found
+
+    def check_ids(self, table: deltic.Table) -> None:
+        """Rows keep their ids, new rows have ids that none had, and versions say when a row changed last."""
+        state = self.state
+        name = state.column("n").name
+        rows = table.scan([name, *IDS[1:]]).to_arrow().to_pylist()
+        found = {row[name]: (row[IDS[1]], row[IDS[2]]) for row in rows}
+        assert len({row_id for row_id, _ in found.values()}) == len(found) == len(state.rows), found
+        learns = not state.ids
+        for at, row in enumerate(state.rows):
+            row_id, changed = found[row["n"]]
+            known = state.ids.get(row[IDENTITY])
+            if learns:
+                state.rows[at] = {**row, CHANGED: changed}
+            elif known is None:
+                assert row_id > self.greatest, f"new row {row['n']} has the id {row_id}, which was given out"
+            else:
+                assert row_id == known, f"row {row['n']} had the id {known} and has {row_id}"
+            assert learns or changed == row[CHANGED], f"row {row['n']} changed in {row[CHANGED]}, not {changed}"
+        state.ids |= {row[IDENTITY]: found[row["n"]][0] for row in state.rows}
+        self.greatest = max([self.greatest, *state.ids.values()])
+
+    def look_back(self, table: deltic.Table, spark: Spark | None) -> None:
+        """An older version is what it was, and so is its change data feed."""
+        if not self.past:
+            return
+        version = self.rng.choice(sorted(self.past))
+        wanted = self.past[version].counted()
+        rows = table.snapshot(version).scan().to_arrow().to_pylist()
+        self.same(f"deltic's version {version}", counted(rows), wanted)
+        if spark is not None and self.rng.random() < 0.5:
+            rows = spark.read(versionAsOf=version).toArrow().to_pylist()
+            self.same(f"delta-spark's version {version}", counted(rows), wanted)
+        if self.feeds:
+            version = self.rng.choice(sorted(self.feeds))
+            rows = table.changes(version, version).to_arrow().drop_columns(list(FEED)).to_pylist()
+            self.same(f"deltic's changes of {version}", counted(rows), self.feeds[version])
