@@ -45,7 +45,7 @@ from history_model import (
     sql_path,
     walk,
 )
-from history_writers import Deltic, Spark
+from history_writers import DeltaRs, Deltic, Spark
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -105,6 +105,9 @@ class History:
             properties["delta.enableInCommitTimestamps"] = "true"
         if rng.random() < 0.4:
             properties["delta.checkpointPolicy"] = "v2"
+        if rng.random() < 0.2:
+            # What delta-rs writes, too.
+            properties = {MAPPING: "none", "delta.checkpointInterval": "3"}
         if rng.random() < 0.3:
             properties["delta.dataSkippingNumIndexedCols"] = "12"
         self.partitions = rng.choice([[], [], ["p"], ["p", "q"], ["day"]])
@@ -117,6 +120,10 @@ class History:
 
     def writer(self, verb: str) -> Any:
         """One of the writers, by chance."""
+        takes = verb in DeltaRs.VERBS and not self.is_shallow and self.rng.random() < 0.25
+        if takes and DeltaRs.writes(self.uri):
+            self.steps.append(f"delta-rs: {verb}")
+            return DeltaRs(self.uri)
         spark = self.spark if self.rng.random() < 0.4 else None
         self.steps.append(f"{'deltic' if spark is None else 'delta-spark'}: {verb}")
         if spark is None:
@@ -218,8 +225,11 @@ class History:
         return some_condition(self.rng, self.state.rows, self.state.columns)
 
     def delete(self) -> str:
-        condition = self.condition()
-        self.done(self.writer("delete").delete, sql(condition, self.state.columns))
+        writer, condition = self.writer("delete"), self.condition()
+        if isinstance(writer, DeltaRs):
+            # Elsewhere it means something else by NaN and -0.0.
+            condition = Is(("n",), "IN", tuple(row["n"] for row in self.state.rows[::4]) or (0,))
+        self.done(writer.delete, sql(condition, self.state.columns))
         self.state.keep(lambda row: holds(condition, row) is not True)
         return "rows"
 

@@ -1,4 +1,4 @@
-"""What writes to the table of a history: the same steps by deltic and by delta-spark."""
+"""What writes to the table of a history: the same steps by deltic and by delta-spark, and a few by delta-rs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from datetime import timedelta
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 from history_model import Assignment, Clause, State, Type, arrow_schema, arrow_type, quoted, sql, sql_path, sql_type
 from pyspark.sql import DataFrame, SparkSession
@@ -209,6 +210,37 @@ class Spark:
 
     def read(self, **options: Any) -> DataFrame:
         return self.spark.read.format("delta").options(**options).load(self.uri)
+
+
+class DeltaRs:
+    """The steps of delta-rs, on tables that it can write."""
+
+    VERBS = ("append", "overwrite", "delete", "optimize", "checkpoint")
+    FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", "vacuumProtocolCheck"})
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    @classmethod
+    def writes(cls, uri: str) -> bool:
+        detail = deltic.Table(uri).detail()
+        return set(detail.table_features) <= cls.FEATURES and not detail.clustering_columns
+
+    def append(self, rows: pa.Table) -> None:
+        deltalake.write_deltalake(self.uri, rows, mode="append")
+
+    def overwrite(self, rows: pa.Table) -> None:
+        deltalake.write_deltalake(self.uri, rows, mode="overwrite")
+
+    def delete(self, condition: str) -> None:
+        deltalake.DeltaTable(self.uri).delete(condition.replace("`", '"'))
+
+    def optimize(self, by: list[str], full: bool) -> None:
+        optimizer = deltalake.DeltaTable(self.uri).optimize
+        optimizer.z_order(by) if by else optimizer.compact()
+
+    def checkpoint(self) -> None:
+        deltalake.DeltaTable(self.uri).create_checkpoint()
 
 
 def pairs(properties: dict[str, str]) -> str:
