@@ -75,6 +75,8 @@ class History:
     compared: Counter[str] = field(default_factory=Counter)
     fresh: int = 0
     greatest: int = -1
+    within: Deltic | None = None
+    """Whose transaction is open."""
     is_shallow: bool = False
     """Whether the table may have files of another table."""
 
@@ -118,17 +120,23 @@ class History:
         self.done(self.writer("create").create, self.partitions, self.clusters)
         self.settle(self.state.copy(), "schema")
 
+    def deltic(self, verb: str) -> Deltic:
+        self.steps.append(f"deltic: {verb}")
+        return Deltic(self.uri, self.state, self.rng)
+
     def writer(self, verb: str) -> Any:
         """One of the writers, by chance."""
+        if self.within is not None:
+            self.steps.append(f"  {verb}")
+            return self.within
         takes = verb in DeltaRs.VERBS and not self.is_shallow and self.rng.random() < 0.25
         if takes and DeltaRs.writes(self.uri):
             self.steps.append(f"delta-rs: {verb}")
             return DeltaRs(self.uri)
-        spark = self.spark if self.rng.random() < 0.4 else None
-        self.steps.append(f"{'deltic' if spark is None else 'delta-spark'}: {verb}")
-        if spark is None:
-            return Deltic(self.uri, self.state, self.rng)
-        return Spark(spark, self.uri, self.state)
+        if self.spark is None or self.rng.random() < 0.6:
+            return self.deltic(verb)
+        self.steps.append(f"delta-spark: {verb}")
+        return Spark(self.spark, self.uri, self.state)
 
     def done(self, step: Callable[..., None], *arguments: Any) -> None:
         told = [f"{one.num_rows} rows" if isinstance(one, pa.Table) else repr(one) for one in arguments]
@@ -146,7 +154,10 @@ class History:
             self.update: 4,
             self.merge: 5,
             self.optimize: 3,
-            self.purge: 2,
+            self.purge: 1,
+            self.forget: 1,
+            self.transaction: 2,
+            self.compact_log: 1,
             self.restore: 3,
             self.vacuum: 2,
             self.clone: 1,
@@ -275,8 +286,38 @@ class History:
         full = bool(self.clusters) and self.rng.random() < 0.3
         keys = {one.key for one in self.state.columns}
         by = [key for key in self.rng.choice([[], ["k"], ["n", "e"], ["d", "text"]]) if key in keys]
-        self.done(self.writer("optimize").optimize, [] if self.clusters else by, full)
+        where = None
+        if "p" in self.partitions and self.rng.random() < 0.4:
+            where = sql(Is(("p",), "=", self.rng.choice(PARTS)), self.state.columns)
+        self.done(self.writer("optimize").optimize, [] if self.clusters else by, full, where)
         return "rows"
+
+    def transaction(self) -> str:
+        """Steps in one commit of deltic's, in which each sees what the ones before it did."""
+        self.within = self.deltic("transaction")
+        try:
+            with deltic.Table(self.uri).transaction() as tx:
+                self.within.open = tx
+                for _ in range(self.rng.randrange(1, 4)):
+                    self.rng.choice([self.append, self.delete, self.update, self.merge])()
+                    self.same("deltic's transaction", counted(tx.scan().to_arrow().to_pylist()), self.state.counted())
+        finally:
+            self.within = None
+        return "net"
+
+    def forget(self) -> str:
+        condition = self.condition()
+        self.done(self.deltic("purge with a condition").forget, sql(condition, self.state.columns))
+        self.state.keep(lambda row: holds(condition, row) is not True)
+        return "rows"
+
+    def compact_log(self) -> str | None:
+        newest = max(self.past)
+        if newest < 2:
+            return None
+        start = self.rng.randrange(max(newest - 5, 0), newest)
+        self.done(self.deltic("compact the log").compact_log, start, self.rng.randrange(start + 1, newest + 1))
+        return "schema"
 
     def purge(self) -> str:
         self.done(self.writer("purge").purge)
@@ -497,7 +538,7 @@ class History:
         rows = table.scan([name, *IDS[1:]]).to_arrow().to_pylist()
         found = {row[name]: (row[IDS[1]], row[IDS[2]]) for row in rows}
         assert len({row_id for row_id, _ in found.values()}) == len(found) == len(state.rows), found
-        learns = not state.ids
+        learns, cloned = not state.ids, not self.past
         for at, row in enumerate(state.rows):
             row_id, changed = found[row["n"]]
             known = state.ids.get(row[IDENTITY])
@@ -507,6 +548,9 @@ class History:
                 assert row_id > self.greatest, f"new row {row['n']} has the id {row_id}, which was given out"
             else:
                 assert row_id == known, f"row {row['n']} had the id {known} and has {row_id}"
+            if cloned and changed == 0:
+                # Unless the row's own version is in its file, it is of the clone's first.
+                state.rows[at] = row = {**row, CHANGED: 0}
             assert learns or changed == row[CHANGED], f"row {row['n']} changed in {row[CHANGED]}, not {changed}"
         state.ids |= {row[IDENTITY]: found[row["n"]][0] for row in state.rows}
         self.greatest = max([self.greatest, *state.ids.values()])

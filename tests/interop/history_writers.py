@@ -19,10 +19,12 @@ class Deltic:
 
     def __init__(self, uri: str, state: State, rng: random.Random) -> None:
         self.uri, self.state, self.rng = uri, state, rng
+        self.open: deltic.Transaction | None = None
+        """A transaction of which the steps are part."""
 
     @property
-    def table(self) -> deltic.Table:
-        return deltic.Table(self.uri)
+    def table(self) -> Any:
+        return self.open or deltic.Table(self.uri)
 
     def create(self, partitions: list[str], clusters: list[str]) -> None:
         schema = arrow_schema(self.state.columns)
@@ -33,7 +35,10 @@ class Deltic:
         deltic.write(self.uri, rows, mode, **sizes, **options)  # type: ignore[arg-type]
 
     def append(self, rows: pa.Table, evolves: bool = False) -> None:
-        self.write(rows, schema_mode="merge" if evolves else None)
+        if self.open is not None:
+            self.open.append(rows)
+        else:
+            self.write(rows, schema_mode="merge" if evolves else None)
 
     def overwrite(self, rows: pa.Table) -> None:
         self.write(rows, "overwrite")
@@ -73,12 +78,19 @@ class Deltic:
                 merge.when_not_matched_by_source_delete(condition)
         merge.execute()
 
-    def optimize(self, by: list[str], full: bool) -> None:
+    def optimize(self, by: list[str], full: bool, where: str | None) -> None:
         names = [self.state.column(key).name for key in by]
-        self.table.optimize(zorder_by=names or None, full=full)
+        size = self.rng.choice([None, 3000])
+        self.table.optimize(where, zorder_by=names or None, full=full, target_file_size=size)
 
     def purge(self) -> None:
         self.table.purge()
+
+    def forget(self, condition: str) -> None:
+        self.table.purge(condition)
+
+    def compact_log(self, start: int, end: int) -> None:
+        self.table.compact_log(start, end)
 
     def restore(self, version: int) -> None:
         self.table.restore(version)
@@ -167,10 +179,10 @@ class Spark:
                 text += f" THEN UPDATE SET {self.set(one.changes, 'tgt')}" if one.changes else " THEN DELETE"
         self.sql(text)
 
-    def optimize(self, by: list[str], full: bool) -> None:
+    def optimize(self, by: list[str], full: bool, where: str | None) -> None:
         names = [sql_path(self.state.columns, (key,)) for key in by]
         order = f"ZORDER BY ({', '.join(names)})" if by else ""
-        self.sql(f"OPTIMIZE @ {'FULL' if full else ''} {order}")
+        self.sql(f"OPTIMIZE @ {'FULL' if full else ''} {f'WHERE {where}' if where else ''} {order}")
 
     def purge(self) -> None:
         self.sql("REORG TABLE @ APPLY (PURGE)")
@@ -235,7 +247,7 @@ class DeltaRs:
     def delete(self, condition: str) -> None:
         deltalake.DeltaTable(self.uri).delete(condition.replace("`", '"'))
 
-    def optimize(self, by: list[str], full: bool) -> None:
+    def optimize(self, by: list[str], full: bool, where: str | None) -> None:
         optimizer = deltalake.DeltaTable(self.uri).optimize
         optimizer.z_order(by) if by else optimizer.compact()
 
