@@ -53,6 +53,8 @@ import deltic
 
 IDS = ("n", "_metadata.row_id", "_metadata.row_commit_version")
 FEED = ("_commit_version", "_commit_timestamp")
+TURNS, LOOKS = 0.4, 0.5
+"""How often delta-spark takes a step, and how often it looks at one."""
 MAPPING = "delta.columnMapping.mode"
 FLAGS = ("enableDeletionVectors", "enableChangeDataFeed", "enableRowTracking", "enableTypeWidening")
 
@@ -137,7 +139,7 @@ class History:
         if takes and DeltaRs.writes(self.uri):
             self.steps.append(f"delta-rs: {verb}")
             return DeltaRs(self.uri)
-        if self.spark is None or self.rng.random() < 0.6:
+        if self.spark is None or self.rng.random() >= TURNS:
             return self.deltic(verb)
         self.steps.append(f"delta-spark: {verb}")
         return Spark(self.spark, self.uri, self.state)
@@ -348,15 +350,15 @@ class History:
         return "schema" if {path for path, _ in widened} & self.types().keys() else "net"
 
     def vacuum(self) -> str | None:
-        kept = self.rng.choice(sorted(self.times))
-        # The margin is for the time until the writer looks at its clock.
+        kept, newest = self.rng.choice(sorted(self.times)), max(self.past)
         seconds, lite = time.time() - self.times[kept] + 2, self.rng.random() < 0.3
         self.done(self.writer(f"vacuum to {kept}").vacuum, seconds, lite)
-        for of_version in (self.past, self.times):
-            for version in [one for one in of_version if one < kept]:
-                of_version.pop(version)
-        for version in [one for one in self.feeds if one <= kept]:
-            self.feeds.pop(version)
+        # The writer looked at its clock some time ago.
+        cutoff = time.time() - seconds
+        for version in [one for one, at in self.times.items() if at < cutoff and one != newest]:
+            del self.past[version], self.times[version]
+        for version in [one for one in self.feeds if one <= min(self.past)]:
+            del self.feeds[version]
         return "schema"
 
     def clone(self) -> str:
@@ -466,7 +468,7 @@ class History:
     def settle(self, before: State, kind: str, last: bool = False) -> None:
         """Look at the table after a step, and remember the version. delta-spark looks at every other step."""
         state, table = self.state, deltic.Table(self.uri)
-        looks = last or self.rng.random() < 0.5
+        looks = last or self.rng.random() < LOOKS
         spark = Spark(self.spark, self.uri, state) if self.spark is not None and looks else None
         changes = difference(before, state) if kind == "net" else feed(before, state)
         snapshot = table.snapshot()
