@@ -425,7 +425,7 @@ class History:
             return None
         path = self.rng.choice(choices)
         self.done(self.writer("drop").drop, self.nested(path))
-        self.state.edit(path, lambda columns: [one for one in columns if one.key != path[-1]])
+        self.state.drop(path)
         return "schema"
 
     def widen(self) -> str | None:

@@ -443,6 +443,19 @@ class State:
 
         self.columns = inside(self.columns, path[:-1])
 
+    def drop(self, path: Path) -> None:
+        """A column goes, and its values: they do not come back with a column of its key."""
+        self.edit(path, lambda columns: [one for one in columns if one.key != path[-1]])
+
+        def without(value: Any, keys: Path) -> Any:
+            if value is None or keys[0] not in value:
+                return value
+            if len(keys) == 1:
+                return {key: one for key, one in value.items() if key != keys[0]}
+            return {**value, keys[0]: without(value[keys[0]], keys[1:])}
+
+        self.rows = [without(row, path) for row in self.rows]
+
     def commit(self, version: int) -> None:
         """What was changed is of this version."""
         self.rows = [row if row[CHANGED] is not None else {**row, CHANGED: version} for row in self.rows]
