@@ -344,10 +344,13 @@ class History:
             return None
         version = self.rng.choice(choices)
         self.done(self.writer("restore").restore, version)
-        widened = self.types().items() - self.types(self.past[version]).items()
-        self.state = self.past[version].copy()
-        # Rows that leave may be in files of wider types, which no client reads as what the columns are now.
-        return "schema" if {path for path, _ in widened} & self.types().keys() else "net"
+        then = self.past[version]
+        widened = {path for path, _ in self.types().items() - self.types(then).items()} & self.types(then).keys()
+        # Rows that leave may be in files of wider types, which no client reads as what the columns are now; and of a
+        # column that comes back the feed has what their files hold.
+        comes_back = set(self.paths(then.columns)) - set(self.paths())
+        self.state = then.copy()
+        return "schema" if widened or comes_back else "net"
 
     def vacuum(self) -> str | None:
         kept, newest = self.rng.choice(sorted(self.times)), max(self.past)
