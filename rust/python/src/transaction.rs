@@ -284,7 +284,7 @@ impl Transaction {
         wants_lines: bool,
     ) -> Result<Option<Landed<'py>>> {
         let clock = Clock::with_attempts(max_attempts);
-        let commit = self.table.commit(self.take()?, &clock);
+        let commit = self.table.commit(self.take()?, (&clock, Clock::now), &clock);
         let ended = run_to_end(py, commit, &clock, version_of)?;
         let lines = match &ended {
             Ended::Committed(outcome) if wants_lines => Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)),
@@ -327,7 +327,7 @@ fn summary(outcome: &Outcome) -> String {
     let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
     metrics.extend(failed);
     let summary = json!({"version": committed.version, "attempts": committed.attempts,
-        "num_added_files": committed.num_added, "metrics": metrics});
+        "num_added_files": committed.num_added, "metrics": metrics, "compaction": outcome.after.compaction});
     summary.to_string()
 }
 

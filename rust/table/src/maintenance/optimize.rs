@@ -38,7 +38,7 @@ const TARGET_FILE_SIZE: u64 = 1 << 30;
 const NOTICE: Duration = Duration::from_millis(50);
 
 /// The operation by which other writers know it.
-const OPERATION: &str = "OPTIMIZE";
+pub(super) const OPERATION: &str = "OPTIMIZE";
 
 /// What is to be done, and how.
 pub(super) struct Plan {
@@ -85,7 +85,7 @@ async fn run(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
     let plan = plan(from, options, (ids, clock)).await?;
-    let parameters = parameters(&plan.rewriting.layout, options);
+    let parameters = parameters(&plan.rewriting.layout, options, false);
     let told = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() };
     plan.carry_out(told, ids, (committer, retry)).await
 }
@@ -251,8 +251,8 @@ fn partitions(bins: &[Bin], layout: &Layout, target: u64) -> Vec<PartitionToOpti
     partitions.into_values().collect()
 }
 
-/// The parameters by which the history shows it, with delta-spark's names.
-fn parameters(layout: &Layout, options: &OptimizeOptions) -> Map<String, Value> {
+/// The parameters by which the history shows it, with delta-spark's names. `auto`: whether nobody has called it.
+pub(super) fn parameters(layout: &Layout, options: &OptimizeOptions, auto: bool) -> Map<String, Value> {
     let predicate: Vec<&str> = options.filter.as_deref().into_iter().collect();
     let (z_order, cluster) = match layout {
         Layout::Compact => (Vec::new(), Vec::new()),
@@ -263,7 +263,7 @@ fn parameters(layout: &Layout, options: &OptimizeOptions) -> Map<String, Value> 
         ("predicate".to_owned(), json!(json!(predicate).to_string())),
         ("zOrderBy".to_owned(), json!(json!(z_order).to_string())),
         ("clusterBy".to_owned(), json!(json!(cluster).to_string())),
-        ("auto".to_owned(), json!(false)),
+        ("auto".to_owned(), json!(auto)),
     ]);
     if options.full {
         parameters.insert("isFull".to_owned(), json!(true));
