@@ -2,7 +2,8 @@
 `optimize`, `vacuum` and `restore` change it, `clone` makes another of it, and `convert` makes one of Parquet files.
 
 Errors are on stderr and exit code 1, which differences that `check` found have too; wrong arguments are exit code 2, as
-argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters.
+argparse has it; Ctrl-C is 130. Names and texts of a table are printed without control characters. On a terminal long
+work shows how far it is, on stderr and not with `--json`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from deltic.conversion import convert
 from deltic.display import printable, size
 from deltic.errors import DelticError, InvalidInputError
 from deltic.file_layout import SMALL_FILE
+from deltic.progress_bars import progress
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 
@@ -535,7 +537,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"deltic {_deltic.__version__}")
         return 0
     try:
-        code = int(arguments.run(arguments))
+        with progress(sys.stderr.isatty() and not arguments.json):
+            code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code
     except DelticError as error:

@@ -1,4 +1,4 @@
-"""Compaction after a write beside delta-spark: it reads what was packed, goes on, and its own property is understood."""
+"""Compaction after a write beside delta-spark: its small files count, and it reads what was packed and goes on."""
 
 from __future__ import annotations
 

@@ -228,6 +228,21 @@ def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptur
     assert ids(table) == list(range(62))
 
 
+def test_a_table_that_optimize_refuses_can_be_written(uri: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("_metadata.row_id", pa.int64())])
+    deltic.create(uri, schema, properties=COMPACT | IDS)
+    table = Table(uri)
+    data = pa.table({"id": [1], "_metadata.row_id": [1]})
+    for _ in range(49):
+        deltic.write(table, data)
+    with pytest.warns(RuntimeWarning, match="rename the column"):
+        deltic.write(table, data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        deltic.write(table, data)
+    assert table.snapshot().num_files == 51
+
+
 def test_a_property_that_others_wrote_and_nobody_understands_stops_no_write(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     path = Path(uri, "_delta_log", f"{0:020}.json")

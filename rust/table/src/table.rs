@@ -283,6 +283,9 @@ impl Table {
             return Ok(());
         }
         let snapshot = self.snapshot(At::Newest).await?;
+        if !Properties::of(snapshot.metadata()).auto_compact()? {
+            return Ok(());
+        }
         let committer = for_table(&self.storage);
         let compacted = maintenance::auto_compact(&snapshot, (ids, clock), (committer.as_ref(), retry)).await?;
         let Some(done) = compacted.done else {

@@ -23,6 +23,7 @@ use crate::after_commit::HandleState;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::progress::{Progress, Unit};
 use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
@@ -127,8 +128,9 @@ impl Plan {
     ) -> Result<Optimized> {
         let Self { snapshot, base, rewriting, bins, told: mut done } = self;
         let committing = Committing { snapshot, base, options, committer, ids, retry };
+        let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         for bins in of_commits(bins, rewriting.limits.commit_bytes) {
-            let written = unless_cancelled(write_all(&rewriting, bins, ids), retry, &done).await?;
+            let written = unless_cancelled(write_all(&rewriting, bins, (ids, &progress)), retry, &done).await?;
             committing.commit(written, &mut done).await?;
         }
         Ok(done)
@@ -136,8 +138,17 @@ impl Plan {
 }
 
 /// Writes bins again, several at once.
-async fn write_all(rewriting: &Rewriting, bins: Vec<Bin>, ids: &dyn Ids) -> Result<Vec<Rewritten>> {
-    let write = |bin| in_parallel(rewriting.clone().write(bin, ids.unique()));
+async fn write_all(
+    rewriting: &Rewriting,
+    bins: Vec<Bin>,
+    (ids, progress): (&dyn Ids, &Progress),
+) -> Result<Vec<Rewritten>> {
+    let write = |bin: Bin| {
+        // Along a curve rows are read twice.
+        let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
+        let part = progress.part(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
+        in_parallel(rewriting.clone().write(bin, ids.unique(), part))
+    };
     all_of(bins.into_iter().map(write), rewriting.tasks).await
 }
 
