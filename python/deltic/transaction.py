@@ -48,7 +48,8 @@ class Commit:
     attempts: int
     num_added_files: int
     metrics: dict[str, int] = field(default_factory=dict)
-    compaction: int | None = None
+    # Not a default that would be an attribute of the class, without documentation.
+    compaction: int | None = field(default_factory=lambda: None)
 
     @classmethod
     def parse(cls, text: str) -> Commit:
