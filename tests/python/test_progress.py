@@ -111,17 +111,19 @@ def test_who_listens_changes_and_is_restored(uri: str) -> None:
     deltic.progress(outer.append)
     with deltic.progress(inner.append):
         table.checkpoint()
-    assert (len(outer), len(inner)) == (0, 1)
+    before = len(inner)
+    assert {report.operation for report in inner} == {"CHECKPOINT"}
     with deltic.progress(False):
         table.optimize()
-    assert (len(outer), len(inner)) == (0, 1)
+    assert (len(outer), len(inner)) == (0, before)
     thread = threading.Thread(target=table.vacuum)
     thread.start()
     thread.join()
-    assert [report.operation for report in outer] == ["VACUUM"], "all threads report"
+    assert {report.operation for report in outer} == {"VACUUM"}, "all threads report"
+    before = len(outer)
     deltic.progress(False)
     table.vacuum()
-    assert len(outer) == 1
+    assert len(outer) == before
 
 
 def test_reports_are_made_by_the_thread_that_called(uri: str) -> None:
@@ -211,7 +213,7 @@ def test_a_forked_child_reports_its_own(uri: str) -> None:
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
     )
     *lines, child = done.stdout.splitlines()
-    assert [line for line in lines if line.startswith(child)] == [f"{child} OPTIMIZE True"]
+    assert [line for line in lines if line.startswith(child)][-1:] == [f"{child} OPTIMIZE True"]
 
 
 class Bars:
@@ -300,15 +302,15 @@ def test_the_command_line_shows_it_on_a_terminal(uri: str, monkeypatch: pytest.M
     made(uri)
     monkeypatch.setattr(progress_bars, "_BAR_AFTER", 0.0)
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    shown = []
-    monkeypatch.setattr(progress_bars._Bars, "__call__", lambda _, report: shown.append(report.operation))
+    shown: set[str] = set()
+    monkeypatch.setattr(progress_bars._Bars, "__call__", lambda _, report: shown.add(report.operation))
     assert cli.main(["optimize", uri, "--dry-run"]) == 0
     assert cli.main(["vacuum", uri]) == 0
-    assert shown == [], "stderr is no terminal here"
+    assert shown == set(), "stderr is no terminal here"
     reader, writer = os.openpty()
     with os.fdopen(reader), os.fdopen(writer, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         assert cli.main(["vacuum", uri, "--json"]) == 0
-        assert shown == []
+        assert shown == set()
         assert cli.main(["vacuum", uri]) == 0
-    assert shown == ["CHECKPOINT", "VACUUM"], "VACUUM START is version 10"
+    assert shown == {"CHECKPOINT", "VACUUM"}, "VACUUM START is version 10"
