@@ -51,6 +51,7 @@ from deltic.hints import no_attribute as _no_attribute
 from deltic.maintenance import OptimizeResult
 from deltic.manifests_result import ManifestsResult
 from deltic.merge_builder import Merge
+from deltic.progress_bars import Progress, progress
 from deltic.purge_result import HeldRows, PurgeResult
 from deltic.repair_result import RepairResult, RepairStep
 from deltic.scan import Changes, Plan, Scan
@@ -104,6 +105,7 @@ __all__ = [
     "OptimizeResult",
     "Plan",
     "Preview",
+    "Progress",
     "ProtocolChangedError",
     "PurgeResult",
     "RepairResult",
@@ -124,6 +126,7 @@ __all__ = [
     "create",
     "field",
     "lit",
+    "progress",
     "read_task_group",
     "write",
 ]

@@ -3,6 +3,7 @@
 Text that `deltic` parses is JSON; bytes are versioned serialised plans that only this module reads.
 """
 
+from collections.abc import Callable
 from typing import Any, final
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "drop_feature",
     "enable_row_tracking",
     "evaluate",
+    "listen_to_progress",
     "optimize",
     "plan_write",
     "purge",
@@ -165,6 +167,9 @@ class TransactionScan:
     def count(self) -> int: ...
     def read(self, batch_size: int | None = None, limit: int | None = None) -> ArrowStream: ...
 
+def listen_to_progress(
+    callback: Callable[[int, str, str, int, int | None, bool], object] | None,
+) -> Callable[[int, str, str, int, int | None, bool], object] | None: ...
 def begin(table: Table, options_json: str) -> Transaction: ...
 def plan_write(table: Table, schema: Any, options_json: str) -> Transaction: ...
 def resume(header: bytes, storage_options: dict[str, str] | None) -> Transaction: ...

@@ -310,6 +310,26 @@ class Alterable(Generic[Done]):
         """Take table properties away. Raises `InvalidInputError` for one that is not set, or that only writers set."""
         return self._alter("unset_properties", names=several(names, "names"))
 
+    def compact_automatically(self, enabled: bool = True) -> Done:
+        """Have small files packed after writes that leave many of them, or no more (`delta.autoOptimize.autoCompact`).
+
+        Whoever writes with deltic, in Python or as Spark's driver, packs them from then on, old files included, in a
+        commit of its own after the write: see `Commit.compaction` and `docs/maintenance.md`. A write never fails by it.
+        False also sets `delta.autoOptimize`, the old name of the property, to false.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/events")
+        >>> _ = deltic.create(table, pa.schema([("id", pa.int64())]))
+        >>> _ = table.compact_automatically()
+        >>> commits = [deltic.write(table, pa.table({"id": [id]})) for id in range(50)]
+        >>> commits[-1].version, commits[-1].compaction, table.snapshot().num_files
+        (51, 52, 1)
+        """
+        chosen = flag(enabled, "enabled")
+        properties = {"delta.autoOptimize.autoCompact": json.dumps(chosen)}
+        return self.set_properties(properties if chosen else {**properties, "delta.autoOptimize": "false"})
+
     def set_name(self, name: str | None) -> Done:
         """Set the table's name, for people; None takes it away."""
         return self._alter("set_name", name=optional_string(name, "name"))

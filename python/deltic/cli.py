@@ -4,7 +4,8 @@ another table of it, and `convert` makes a table of Parquet files.
 
 Errors are on stderr and exit code 1. That is also the exit code of a `check` that found differences, of a `repair` that
 leaves something damaged, and of a `restore --dry-run` that would be refused. Wrong arguments are exit code 2, as
-argparse has it; Ctrl-C is 130. Names and other strings of a table are printed without control characters.
+argparse has it; Ctrl-C is 130. Names and other strings of a table are printed without control characters. On a terminal
+long work shows how far it is, on stderr and not with `--json`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from deltic.display import counted, printable, size
 from deltic.errors import CorruptTableError, DelticError, InvalidInputError
 from deltic.file_layout import SMALL_FILE
 from deltic.instant import shown_instant
+from deltic.progress_bars import progress
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 
@@ -570,7 +572,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"deltic {_deltic.__version__}")
         return 0
     try:
-        code = int(arguments.run(arguments))
+        with progress(sys.stderr.isatty() and not arguments.json):
+            code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code
     except DelticError as error:

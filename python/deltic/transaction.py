@@ -40,27 +40,32 @@ class Commit:
     `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when
     nothing was committed: the application's transaction was in the table already (`version` is then one that has it),
     a table was there that `mode="ignore"` leaves alone, or no row was to be changed. `num_added_files`: data files
-    added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and `numOutputBytes`.
+    added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and `numOutputBytes`. `compaction`: the
+    version that packed small files after it (`Table.compact_automatically`), None if that was not due.
     """
 
     version: int
     attempts: int
     num_added_files: int
     metrics: dict[str, int] = field(default_factory=dict)
+    # Not a default that would be an attribute of the class, without documentation.
+    compaction: int | None = field(default_factory=lambda: None)
 
     @classmethod
     def parse(cls, text: str) -> Commit:
         """Parse a commit as the core describes it; what failed after the commit becomes a warning."""
         told = json.loads(text)
         metrics = dict(told["metrics"])
-        for name in ("checksumError", "checkpointError", "cleanupError", "manifestError"):
+        for name in ("checksumError", "checkpointError", "cleanupError", "manifestError", "compactionError"):
             if (failure := metrics.pop(name, None)) is not None:
                 warnings.warn(f"after the commit of version {told['version']}: {failure}", RuntimeWarning, stacklevel=4)
         counts = {name: int(value) for name, value in metrics.items()}
-        return cls(told["version"], told["attempts"], told["num_added_files"], counts)
+        return cls(told["version"], told["attempts"], told["num_added_files"], counts, told.get("compaction"))
 
     def _repr_html_(self) -> str:
         told = [("attempts", f"{self.attempts:,}"), ("files added", f"{self.num_added_files:,}")]
+        if self.compaction is not None:
+            told.append(("small files packed", f"version {self.compaction}"))
         return html_table(
             f"Commit of version {self.version}" if self.attempts else f"Nothing committed: version {self.version}",
             [*told, *((name, f"{value:,}") for name, value in self.metrics.items())],

@@ -33,7 +33,7 @@ PAGES: list[set[str]] = [
 ]
 TABLE: list[set[str]] = [
     {"error"},
-    {"footer", "events", "envelope", "once", "variant_extent", "vector_file"},
+    {"footer", "events", "envelope", "once", "progress", "variant_extent", "vector_file"},
     {"log", "checkpoint", "shredded"},
     {"file_index"},
     {"snapshot"},
@@ -63,6 +63,7 @@ STORE: list[set[str]] = [
 BINDING: list[set[str]] = [
     {"errors"},
     {"events"},
+    {"progress"},
     {"runtime", "clock"},
     {"arrow", "check"},
     {"alter", "changes", "expression", "row_changes"},
@@ -72,7 +73,7 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "instant", "physical_name", "_deltic"},
-    {"arguments", "charts", "collections", "commit_history", "explanation", "row_keys"},
+    {"arguments", "charts", "collections", "commit_history", "explanation", "progress_bars", "row_keys"},
     {
         "scan",
         "check",

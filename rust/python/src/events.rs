@@ -124,7 +124,7 @@ pub(crate) fn hand_on(py: Python<'_>) -> PyResult<()> {
 
 /// What a call gave, or nothing if it raised an `Exception`, which is reported. Others, such as `KeyboardInterrupt`, are
 /// meant for the caller.
-fn undisturbed<T>(py: Python<'_>, called: PyResult<T>) -> PyResult<Option<T>> {
+pub(crate) fn undisturbed<T>(py: Python<'_>, called: PyResult<T>) -> PyResult<Option<T>> {
     match called {
         Err(error) if error.is_instance_of::<PyException>(py) => {
             error.write_unraisable(py, None);

@@ -13,6 +13,7 @@ mod errors;
 mod events;
 mod expression;
 mod maintenance;
+mod progress;
 mod row_changes;
 mod runtime;
 mod table;
@@ -43,6 +44,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<changes::Changes>()?;
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<transaction::TransactionScan>()?;
+    module.add_function(wrap_pyfunction!(progress::listen_to_progress, module)?)?;
     module.add_function(wrap_pyfunction!(expression::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::begin, module)?)?;

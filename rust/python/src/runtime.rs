@@ -19,6 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use deltic_protocol::error::Error;
+use deltic_table::progress::Watch;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, EnterGuard};
 use tokio::task::JoinHandle;
@@ -26,6 +27,7 @@ use tokio::time::timeout;
 
 use crate::errors::{Failure, Result};
 use crate::events;
+use crate::progress::Reporting;
 
 /// Threads beyond the processors for reading local files. Each one more keeps memory of its own.
 const THREADS_FOR_FILES: usize = 6;
@@ -105,16 +107,23 @@ impl Runtime {
     {
         // Declared before the future, so that the future is dropped inside the runtime.
         let _entered = self.enter();
-        let mut future = pin!(future);
+        let mut reporting = Reporting::begin(py);
+        let mut future = pin!(Watch::scope(reporting.watch(), future));
         events::look(py)?;
-        loop {
+        let output = loop {
             let output = py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
-            events::hand_on(py)?;
-            match output {
-                Ok(output) => return Ok(output),
-                Err(_elapsed) => py.check_signals()?,
+            let told = events::hand_on(py).and_then(|()| reporting.report(py));
+            match (output, told) {
+                (Ok(output), told) => break told.map(|()| output),
+                (Err(_elapsed), told) => {
+                    if let Err(signal) = told.and_then(|()| py.check_signals()) {
+                        break Err(signal);
+                    }
+                }
             }
-        }
+        };
+        let ended = reporting.end(py);
+        output.and_then(|output| ended.map(|()| output))
     }
 
     /// Begins `future` on the threads of the runtime.
@@ -141,14 +150,18 @@ impl Runtime {
         F::Output: Send,
     {
         let _entered = self.enter();
-        let mut future = pin!(future);
+        let mut reporting = Reporting::begin(py);
+        let mut future = pin!(Watch::scope(reporting.watch(), future));
         let mut interrupted = None;
         events::look(py)?;
         loop {
             let output = py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
-            let handed_on = events::hand_on(py);
+            let handed_on = events::hand_on(py).and_then(|()| reporting.report(py));
             match output {
-                Ok(output) => return Ok((output, interrupted.or(handed_on.err()))),
+                Ok(output) => {
+                    let ended = handed_on.and(reporting.end(py));
+                    return Ok((output, interrupted.or(ended.err())));
+                }
                 Err(_elapsed) => match (handed_on.and_then(|()| py.check_signals()), &interrupted) {
                     (Ok(()), _) => {}
                     (Err(signal), None) => {

@@ -142,8 +142,9 @@ impl Transaction {
             let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
             let gone = writer.gone();
-            let write =
-                |rows: Batches| async move { writer.write_all_soon(rows).await.map_err(|e| e.in_table(plan.location)) };
+            let write = |rows: Batches| async move {
+                writer.reporting().write_all_soon(rows).await.map_err(|e| e.in_table(plan.location))
+            };
             let written = run_fed(py, (rows, in_memory), write, gone)?;
             let rows = written.0.iter().map(|file| file.rows).sum();
             builder.append_soon(written);
@@ -284,7 +285,7 @@ impl Transaction {
         wants_lines: bool,
     ) -> Result<Option<Landed<'py>>> {
         let clock = Clock::with_attempts(max_attempts);
-        let commit = self.table.commit(self.take()?, &clock);
+        let commit = self.table.commit(self.take()?, (&clock, Clock::now), &clock);
         let ended = run_to_end(py, commit, &clock, version_of)?;
         let lines = match &ended {
             Ended::Committed(outcome) if wants_lines => Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)),
@@ -327,7 +328,7 @@ fn summary(outcome: &Outcome) -> String {
     let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
     metrics.extend(failed);
     let summary = json!({"version": committed.version, "attempts": committed.attempts,
-        "num_added_files": committed.num_added, "metrics": metrics});
+        "num_added_files": committed.num_added, "metrics": metrics, "compaction": outcome.after.compaction});
     summary.to_string()
 }
 

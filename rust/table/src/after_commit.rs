@@ -82,6 +82,8 @@ impl HandleState {
 pub struct AfterCommit {
     /// What the next commit may build on.
     pub base: HandleState,
+    /// The version that packed small files after it, if one did.
+    pub compaction: Option<u64>,
     /// What went wrong, by what was tried.
     pub failed: Vec<(&'static str, Error)>,
 }
@@ -160,7 +162,8 @@ impl AfterCommit {
         let written_ms = committed.actions.commit_info.as_ref().and_then(CommitInfo::timestamp);
         let commit_file = Some(CommitFile::written(length, written_ms));
         let state = committed.state.clone();
-        Self { base: HandleState { state, checksum, tail, commit_file, is_remembered: true }, failed }
+        let base = HandleState { state, checksum, tail, commit_file, is_remembered: true };
+        Self { base, compaction: None, failed }
     }
 }
 

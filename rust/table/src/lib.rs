@@ -3,7 +3,7 @@
 //! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `variant_extent`, `vector_file`, then
+//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `progress`, `variant_extent`, `vector_file`, then
 //! `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
 //! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `manifests`, `after_commit`,
 //! `transaction::builder`, `dml`, `maintenance`, `convert`, `copies`, `purge`, `repair`, `backfill`, `table`. A test reads the imports.
@@ -33,6 +33,7 @@ pub mod log;
 pub mod maintenance;
 pub mod manifests;
 mod once;
+pub mod progress;
 pub mod purge;
 pub mod repair;
 mod rewrite;

@@ -18,6 +18,7 @@ mod nested;
 mod optimize;
 mod pages;
 mod plan;
+mod progress;
 mod read;
 mod restore;
 mod sample;

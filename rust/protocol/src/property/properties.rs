@@ -280,6 +280,13 @@ impl<'a> Properties<'a> {
         self.read("delta.targetFileSize", byte_size)
     }
 
+    /// `delta.autoOptimize.autoCompact` (false), or its old name `delta.autoOptimize`: whether small files are packed after
+    /// a write.
+    pub fn auto_compact(self) -> Result<bool> {
+        Ok(self.flag("delta.autoOptimize", false)?
+            || self.read("delta.autoOptimize.autoCompact", auto_compact)?.unwrap_or(false))
+    }
+
     /// `delta.parquet.compression.codec` (zstd).
     pub fn compression(self) -> Result<Compression> {
         self.read("delta.parquet.compression.codec", compression).map(Option::unwrap_or_default)
@@ -384,6 +391,15 @@ pub(super) fn byte_size(text: &str) -> Result<u64, String> {
     };
     let size = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).filter(|size| *size > 0);
     size.ok_or_else(|| "it must be a number of bytes, like 104857600 or 100mb".to_owned())
+}
+
+pub(super) fn auto_compact(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        // The last two are Databricks': how large files should be is found out, or is as it was once.
+        "true" | "auto" | "legacy" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("it may be true, auto or false".to_owned()),
+    }
 }
 
 pub(super) fn checkpoint_policy(text: &str) -> Result<CheckpointPolicy, String> {

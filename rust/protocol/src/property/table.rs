@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::interval::parse_interval;
 use super::properties::{
-    Properties, byte_size, checkpoint_policy, column_mapping, compression, excerpt, flag, indexed_columns,
-    isolation_level, page_version, positive, prefix_length,
+    Properties, auto_compact, byte_size, checkpoint_policy, column_mapping, compression, excerpt, flag,
+    indexed_columns, isolation_level, page_version, positive, prefix_length,
 };
 use crate::error::{Error, Result};
 use crate::schema::mapping::ColumnMapping;
@@ -24,6 +24,7 @@ enum Takes {
     Interval,
     Bytes,
     ColumnList,
+    AutoCompact,
     CheckpointPolicy,
     IsolationLevel,
     ColumnMapping,
@@ -54,9 +55,9 @@ const fn row(name: &'static str, takes: Takes, default: &'static str, about: &'s
 #[rustfmt::skip]
 pub const PROPERTIES: &[Property] = &[
     row("delta.appendOnly", Takes::Flag, "false", "rows may only be added"),
-    row("delta.autoOptimize", Takes::Flag, "unset", "hint for other engines"),
-    row("delta.autoOptimize.autoCompact", Takes::Text, "unset", "hint for other engines"),
-    row("delta.autoOptimize.optimizeWrite", Takes::Flag, "unset", "hint for other engines"),
+    row("delta.autoOptimize", Takes::Flag, "unset", "old name of the next two; true sets both"),
+    row("delta.autoOptimize.autoCompact", Takes::AutoCompact, "false", "`true` or `auto`: after a write small files are packed when they are many"),
+    row("delta.autoOptimize.optimizeWrite", Takes::Flag, "unset", "hint for other engines: deltic writes few files anyway, and in Spark when `optimize_write` asks for it"),
     row("delta.castIcebergTimeType", Takes::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
     row("delta.checkpoint.writeStatsAsJson", Takes::Flag, "true", "checkpoints hold statistics as JSON"),
     row("delta.checkpoint.writeStatsAsStruct", Takes::Flag, "true", "checkpoints hold statistics in columns; the protocol's own default is false"),
@@ -200,6 +201,7 @@ fn check_one(key: &str, value: &str) -> Result<()> {
         Takes::Interval => parse_interval(value).map(drop),
         Takes::Bytes => byte_size(value).map(drop),
         Takes::ColumnList => path::parse_list(value).map(drop),
+        Takes::AutoCompact => auto_compact(value).map(drop),
         Takes::CheckpointPolicy => checkpoint_policy(value).map(drop),
         Takes::IsolationLevel => isolation_level(value).map(drop),
         Takes::ColumnMapping => column_mapping(value).map(drop),

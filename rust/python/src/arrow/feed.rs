@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::RecordBatch;
 use deltic_protocol::error::Error;
+use deltic_table::progress::Watch;
 use futures::stream::{self, BoxStream, StreamExt};
 use pyo3::prelude::*;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
@@ -20,6 +21,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use super::import::{ImportedStream, Source};
 use super::loans::{Pull, wait_for_the_end};
 use crate::errors::{Failure, Result, panic_text};
+use crate::progress::Reporting;
 use crate::runtime::{Runtime, block_on, run_or_undo, wait_undone};
 
 /// Batches in memory that are pulled before others have their turn.
@@ -101,8 +103,9 @@ where
 {
     let runtime = Runtime::of_process(py)?;
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-    let mut consumer = runtime.spawn(consume(sent(receiver)));
-    let fed = feed(py, &runtime, &mut rows, &sender);
+    let mut reporting = Reporting::begin(py);
+    let mut consumer = runtime.spawn(Watch::scope(reporting.watch(), consume(sent(receiver))));
+    let fed = feed(py, &runtime, (&mut rows, &sender), &mut reporting);
     // What the producer holds goes before anything is waited for.
     drop(rows);
     // Without its end the consumer sees that the data ended early, and cleans up.
@@ -145,8 +148,8 @@ where
 fn feed(
     py: Python<'_>,
     runtime: &Runtime,
-    rows: &mut ImportedStream,
-    sender: &Sender<Option<RecordBatch>>,
+    (rows, sender): (&mut ImportedStream, &Sender<Option<RecordBatch>>),
+    reporting: &mut Reporting,
 ) -> Result<Fed> {
     loop {
         // Room is made first, so that a producer is not asked for what would only wait.
@@ -158,6 +161,7 @@ fn feed(
         // Whoever does not take them says why.
         let Some(room) = room else { return Ok(Fed::All) };
         py.check_signals()?;
+        reporting.report(py)?;
         let pull = match Pull::begin() {
             Ok(pull) => pull,
             Err(pull) => return Ok(Fed::Interrupted(pull)),

@@ -17,6 +17,7 @@ use super::encode::{Group, grouped};
 use super::sort::Order;
 use super::sort::Reader;
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::snapshot::Snapshot;
 
 /// What goes into one checkpoint.
@@ -27,6 +28,8 @@ pub(super) struct Work {
     pub(super) now_ms: i64,
     /// Tombstones must be younger.
     pub(super) horizon: i64,
+    /// How many live files were read.
+    pub(super) progress: Progress,
 }
 
 impl Work {
@@ -39,7 +42,9 @@ impl Work {
         schema: &SchemaRef,
     ) -> Result<BoxStream<'static, Result<Group>>> {
         let reader = Reader::new(&self.snapshot, &self.layout, self.order.as_ref(), which, outputs).await?;
-        Ok(reader.groups(schema).boxed())
+        let progress = self.progress.clone();
+        let groups = reader.groups(schema).inspect_ok(move |group| progress.advance(group.rows as u64));
+        Ok(groups.boxed())
     }
 
     /// Tombstones that are young enough, as row groups of a checkpoint with `schema`.

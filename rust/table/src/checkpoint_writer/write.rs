@@ -30,6 +30,7 @@ use super::sort::Order;
 use super::work::{Work, check_count};
 use crate::error::{Error, Failed, Result};
 use crate::log::{LogSource, log_path};
+use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
@@ -100,12 +101,14 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpo
         None => HashSet::new(),
     };
     typed.extend(order.iter().flat_map(Order::clustering).cloned());
+    let files = snapshot.checksum().and_then(|checksum| u64::try_from(checksum.num_files).ok());
     let work = Work {
         snapshot: snapshot.clone(),
         layout: Arc::new(Layout::of(snapshot.shape(), properties, &typed, follows_v2)?),
         order,
         now_ms,
         horizon: now_ms.saturating_sub(properties.deleted_file_retention()?),
+        progress: Progress::begin("CHECKPOINT", Unit::Files, files),
     };
     let sidecars = match follows_v2 && wants_sidecars(snapshot)? {
         true => Some(sidecars::write(&work).await?),

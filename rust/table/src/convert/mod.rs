@@ -23,6 +23,7 @@ use serde_json::{Map, json};
 
 use crate::committers::Committer;
 use crate::error::{Error, Result};
+use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage};
 use crate::transaction::RetryPolicy;
@@ -147,9 +148,11 @@ async fn find(storage: &Storage, options: &ConvertOptions) -> Result<(Converted,
     });
     let mut read = std::pin::pin!(read.try_buffered(CONCURRENT_FOOTERS));
     let (mut found, mut adds) = (Converted::default(), Actions::new());
+    let progress = Progress::begin("CONVERT", Unit::Files, None);
     while let Some((file, partition_values, footer)) = read.try_next().await? {
         take(&mut found, &footer).map_err(|e| e.in_file(file.path.clone()))?;
         found.bytes = found.bytes.saturating_add(file.size);
+        progress.advance(1);
         adds.push(Action::Add(Add {
             path: log_path(&file.path),
             partition_values,

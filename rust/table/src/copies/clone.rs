@@ -308,7 +308,7 @@ impl<'a> Plan<'a> {
                 }
             }
         }
-        for path in missing(self.source, unseen).await? {
+        for path in missing(self.source, unseen, "CLONE").await? {
             self.num_missing += 1;
             if self.missing.len() < NAMED {
                 self.missing.push(path);

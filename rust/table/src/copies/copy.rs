@@ -4,6 +4,7 @@
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
+use crate::progress::{Progress, Unit};
 use crate::storage::Storage;
 
 /// Files that are copied at once; each holds a piece of 8 MiB.
@@ -20,7 +21,9 @@ pub(super) struct Copying {
 
 /// Copies the files; how many there are now that were not there, and their bytes.
 pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copying>) -> Result<(u64, u64)> {
+    let progress = Progress::begin("CLONE", Unit::Files, Some(files.len() as u64));
     let copies = stream::iter(files).map(|file| copy(source, target, file)).buffer_unordered(CONCURRENT_COPIES);
+    let copies = copies.inspect_ok(|_| progress.advance(1));
     let add = |(files, bytes): (u64, u64), size: Option<u64>| async move {
         Ok(size.map_or((files, bytes), |size| (files + 1, bytes.saturating_add(size))))
     };

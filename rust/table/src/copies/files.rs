@@ -11,6 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
+use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::vector_file::VectorFile;
@@ -129,8 +130,8 @@ pub(super) fn told_missing(count: usize, some: &[String]) -> String {
     )
 }
 
-/// Those of some files, as the store takes their paths, that it does not have.
-pub(super) async fn missing(storage: &Storage, paths: Vec<String>) -> Result<Vec<String>> {
+/// Those of some files, as the store takes their paths, that it does not have. `operation`: who looks.
+pub(super) async fn missing(storage: &Storage, paths: Vec<String>, operation: &str) -> Result<Vec<String>> {
     let look = |path: String| async move {
         match storage.head(&path).await {
             Ok(_) => Ok(None),
@@ -138,6 +139,7 @@ pub(super) async fn missing(storage: &Storage, paths: Vec<String>) -> Result<Vec
             Err(e) => Err(e),
         }
     };
-    let looks = stream::iter(paths).map(look).buffered(CONCURRENT_LOOKS);
+    let progress = Progress::begin(operation, Unit::Files, Some(paths.len() as u64));
+    let looks = stream::iter(paths).map(look).buffered(CONCURRENT_LOOKS).inspect_ok(|_| progress.advance(1));
     looks.try_filter_map(|missing| std::future::ready(Ok(missing))).try_collect().await
 }

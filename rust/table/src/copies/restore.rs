@@ -216,6 +216,6 @@ async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Re
             coming.push(add);
         }
     }
-    done.missing = missing(old.storage(), unseen).await?;
+    done.missing = missing(old.storage(), unseen, "RESTORE").await?;
     Ok(coming)
 }

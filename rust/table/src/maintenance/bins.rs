@@ -13,6 +13,7 @@ use super::pack::{Bin, CUBE_COLUMNS, CUBE_ID, PROVIDER};
 use super::ranges::Sampler;
 use super::sort::in_order;
 use crate::error::{Error, Result};
+use crate::progress::Part;
 use crate::rewrite::{Copying, Written};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{FileTask, ReadSpec};
@@ -44,14 +45,14 @@ pub(super) struct Rewritten {
 }
 
 impl Rewriting {
-    /// Writes the rows of a bin again. `cube`: the id of what is clustered together.
+    /// Writes the rows of a bin again, and says how far it is. `cube`: the id of what is clustered together.
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
-    pub(super) async fn write(self, bin: Bin, cube: String) -> Result<Rewritten> {
+    pub(super) async fn write(self, bin: Bin, cube: String, mut part: Part) -> Result<Rewritten> {
         let (mut files, syncing) = match &self.layout {
-            Layout::Compact => self.compact(&bin).await?,
-            Layout::Along(layout) => self.arrange(&bin, layout).await?,
+            Layout::Compact => self.compact(&bin, &mut part).await?,
+            Layout::Along(layout) => self.arrange(&bin, layout, &mut part).await?,
         };
         let mut unclaimed = Unclaimed::new(self.storage.clone());
         unclaimed.hold(&files)?;
@@ -59,20 +60,22 @@ impl Rewriting {
             files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
         }
         syncing.wait().await?;
+        part.end();
         Ok(Rewritten { bin, files, unclaimed })
     }
 
     /// One file, rows as they come.
-    async fn compact(&self, bin: &Bin) -> Result<Written> {
+    async fn compact(&self, bin: &Bin, part: &mut Part) -> Result<Written> {
         // A little more than was meant is better than a small file beside a large one.
         let target_file_size = self.target.saturating_mul(2);
         let copying = self.copying(|spec| WriteSpec { target_file_size, ..spec });
         let rows = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
+        let rows = rows.inspect_ok(|batch| part.advance(batch.num_rows() as u64));
         copying.write(&self.storage, rows, self.clock).await
     }
 
     /// Files of as many rows each, in the order of a curve.
-    async fn arrange(&self, bin: &Bin, layout: &CurveLayout) -> Result<Written> {
+    async fn arrange(&self, bin: &Bin, layout: &CurveLayout, part: &mut Part) -> Result<Written> {
         let mut columns: Vec<String> = layout.columns.iter().filter_map(|path| path.first().cloned()).collect();
         columns.sort();
         columns.dedup();
@@ -81,6 +84,7 @@ impl Rewriting {
         let mut sampler = Sampler::new(layout.clone());
         while let Some(batch) = keys.try_next().await? {
             sampler.update(&batch)?;
+            part.advance(batch.num_rows() as u64);
         }
         let (rows, expected) = (sampler.rows(), bin.expected(self.target));
         let Some(ranges) = sampler.finish()? else { return Ok(Written::default()) };
@@ -88,6 +92,7 @@ impl Rewriting {
         let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
         let all = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
         let bytes = self.limits.sort_bytes / self.tasks;
+        let all = all.inspect_ok(|batch| part.advance(batch.num_rows() as u64));
         let ordered = in_order(all, Arc::new(ranges), (rows, bytes)).await?;
         let written = copying.write(&self.storage, ordered, self.clock).await?;
         let stored: u64 = written.0.iter().map(|file| file.rows).sum();

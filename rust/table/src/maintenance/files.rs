@@ -75,7 +75,7 @@ pub(super) fn partition_filter(text: Option<&str>, shape: &TableShape) -> Result
 pub(super) async fn list(
     snapshot: &Snapshot,
     filter: Option<&BoundPredicate>,
-    may_be_rewritten: impl Fn(&Candidate) -> bool,
+    mut may_be_rewritten: impl FnMut(&Candidate) -> bool,
 ) -> Result<Listed> {
     let members = vec![
         "path",

@@ -23,6 +23,7 @@ use crate::after_commit::HandleState;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::progress::{Progress, Unit};
 use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
@@ -38,7 +39,7 @@ const TARGET_FILE_SIZE: u64 = 1 << 30;
 const NOTICE: Duration = Duration::from_millis(50);
 
 /// The operation by which other writers know it.
-const OPERATION: &str = "OPTIMIZE";
+pub(super) const OPERATION: &str = "OPTIMIZE";
 
 /// What is to be done, and how.
 pub(super) struct Plan {
@@ -85,7 +86,7 @@ async fn run(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
     let plan = plan(from, options, (ids, clock)).await?;
-    let parameters = parameters(&plan.rewriting.layout, options);
+    let parameters = parameters(&plan.rewriting.layout, options, false);
     let told = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() };
     plan.carry_out(told, ids, (committer, retry)).await
 }
@@ -127,8 +128,9 @@ impl Plan {
     ) -> Result<Optimized> {
         let Self { snapshot, base, rewriting, bins, told: mut done } = self;
         let committing = Committing { snapshot, base, options, committer, ids, retry };
+        let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         for bins in of_commits(bins, rewriting.limits.commit_bytes) {
-            let written = unless_cancelled(write_all(&rewriting, bins, ids), retry, &done).await?;
+            let written = unless_cancelled(write_all(&rewriting, bins, (ids, &progress)), retry, &done).await?;
             committing.commit(written, &mut done).await?;
         }
         Ok(done)
@@ -136,8 +138,17 @@ impl Plan {
 }
 
 /// Writes bins again, several at once.
-async fn write_all(rewriting: &Rewriting, bins: Vec<Bin>, ids: &dyn Ids) -> Result<Vec<Rewritten>> {
-    let write = |bin| in_parallel(rewriting.clone().write(bin, ids.unique()));
+async fn write_all(
+    rewriting: &Rewriting,
+    bins: Vec<Bin>,
+    (ids, progress): (&dyn Ids, &Progress),
+) -> Result<Vec<Rewritten>> {
+    let write = |bin: Bin| {
+        // Along a curve rows are read twice.
+        let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
+        let part = progress.part(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
+        in_parallel(rewriting.clone().write(bin, ids.unique(), part))
+    };
     all_of(bins.into_iter().map(write), rewriting.tasks).await
 }
 
@@ -251,8 +262,8 @@ fn partitions(bins: &[Bin], layout: &Layout, target: u64) -> Vec<PartitionToOpti
     partitions.into_values().collect()
 }
 
-/// The parameters by which the history shows it, with delta-spark's names.
-fn parameters(layout: &Layout, options: &OptimizeOptions) -> Map<String, Value> {
+/// The parameters by which the history shows it, with delta-spark's names. `auto`: whether nobody has called it.
+pub(super) fn parameters(layout: &Layout, options: &OptimizeOptions, auto: bool) -> Map<String, Value> {
     let predicate: Vec<&str> = options.filter.as_deref().into_iter().collect();
     let (z_order, cluster) = match layout {
         Layout::Compact => (Vec::new(), Vec::new()),
@@ -263,7 +274,7 @@ fn parameters(layout: &Layout, options: &OptimizeOptions) -> Map<String, Value> 
         ("predicate".to_owned(), json!(json!(predicate).to_string())),
         ("zOrderBy".to_owned(), json!(json!(z_order).to_string())),
         ("clusterBy".to_owned(), json!(json!(cluster).to_string())),
-        ("auto".to_owned(), json!(false)),
+        ("auto".to_owned(), json!(auto)),
     ]);
     if options.full {
         parameters.insert("isFull".to_owned(), json!(true));

@@ -37,6 +37,12 @@ impl Bin {
         self.files.iter().map(Candidate::bytes).fold(0, u64::saturating_add)
     }
 
+    /// Rows in its files that count, if the log says how many.
+    pub(super) fn rows(&self) -> Option<u64> {
+        let count = |file: &Candidate| file.stored.map(|stored| stored.saturating_sub(file.deleted()));
+        self.files.iter().map(count).try_fold(0_u64, |rows, more| rows.checked_add(more?))
+    }
+
     /// Files that take its place, if they are to have this size.
     pub(super) fn expected(&self, target: u64) -> u64 {
         (self.bytes() / target.max(1)).max(1)

@@ -28,6 +28,7 @@ use crate::events::TARGET;
 use crate::log::LogSource;
 use crate::maintenance::dispensable;
 use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::progress::{Progress, Unit};
 use crate::scan::limit::read_first;
 use crate::scan::plan::{ScanPlan, task};
 use crate::scan::read::{ReadOptions, Reader, may_have_dropped_columns};
@@ -148,12 +149,19 @@ impl Holders {
     ) -> Result<Vec<(Holder, Holds)>> {
         let reader = Reader::new(storage.clone(), plan.spec().clone())?;
         let unknown = files.iter().filter(|(path, _)| !self.known.contains_key(path.as_str()));
+        let unknown: Vec<_> = unknown.collect();
+        let progress = Progress::begin("PURGE", Unit::Files, Some(unknown.len() as u64));
         let look = |(path, holder): (&String, &Holder)| {
             let (path, holder, reader) = (path.clone(), holder.clone(), reader.clone());
-            let storage = storage.clone();
-            in_parallel(async move { Ok((path, holds(&storage, reader, holder).await?)) })
+            let (storage, progress) = (storage.clone(), progress.clone());
+            in_parallel(async move {
+                let holds = holds(&storage, reader, holder).await?;
+                progress.advance(1);
+                Ok((path, holds))
+            })
         };
-        let looked: Vec<(String, Holds)> = all_of(unknown.map(look).collect::<Vec<_>>(), worker_count()).await?;
+        let looks: Vec<_> = unknown.into_iter().map(look).collect();
+        let looked: Vec<(String, Holds)> = all_of(looks, worker_count()).await?;
         self.known.extend(looked);
         let told = files.into_iter().filter_map(|(path, holder)| Some((holder, self.known.get(&path).copied()?)));
         Ok(told.filter(|(_, holds)| *holds != Holds::None).collect())

@@ -13,6 +13,7 @@ use super::steps::{RepairStep, Repaired};
 use crate::check::{FindingKind, identity};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
+use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::storage::{Storage, decode_path};
 use crate::transaction::RetryPolicy;
@@ -46,6 +47,8 @@ impl Missing {
         let mut missing = Self::default();
         // What is needed of a file of deletion vectors, and by which data files.
         let mut vectors: BTreeMap<String, (u64, Vec<String>)> = BTreeMap::new();
+        let files = snapshot.checksum().and_then(|checksum| u64::try_from(checksum.num_files).ok());
+        let progress = Progress::begin(OPERATION, Unit::Files, files);
         let mut live = std::pin::pin!(snapshot.live_files(&identity()).await?);
         while let Some(adds) = live.try_next().await? {
             let mut asked = Vec::with_capacity(adds.len());
@@ -65,6 +68,7 @@ impl Missing {
             };
             let mut answers = stream::iter(asked).map(ask).buffered(CONCURRENT_HEADS);
             while let Some((path, size, found)) = answers.try_next().await? {
+                progress.advance(1);
                 match (found, size) {
                     (None, _) if storage.below_root(&decode_path(&path)?).is_none() => missing.elsewhere.push(path),
                     (None, _) => missing.data.push(path),

@@ -35,6 +35,7 @@ use super::setup::Setup;
 pub use super::setup::{Clock, check};
 use super::unclaimed::Unclaimed;
 use crate::parallel::worker_count;
+use crate::progress::{Progress, Unit};
 use crate::storage::{FileWriter, Storage, Syncing};
 
 /// What a writer may hold at a time, however many partitions there are.
@@ -81,6 +82,7 @@ pub struct DataWriter {
     identities: Identities,
     /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
     broken: bool,
+    progress: Progress,
 }
 
 /// Rows of one partition on their way.
@@ -122,6 +124,7 @@ impl DataWriter {
             rows: 0,
             identities: Identities::new(spec.identities.clone()),
             broken: false,
+            progress: Progress::default(),
         })
     }
 
@@ -129,6 +132,13 @@ impl DataWriter {
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Tells who waits for it how many rows it has taken in.
+    #[must_use]
+    pub fn reporting(mut self) -> Self {
+        self.progress = Progress::begin("WRITE", Unit::Rows, None);
         self
     }
 
@@ -145,6 +155,7 @@ impl DataWriter {
             self.write_piece(piece).await?;
         }
         self.broken = false;
+        self.progress.advance(batch.num_rows() as u64);
         Ok(())
     }
 

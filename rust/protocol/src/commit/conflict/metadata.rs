@@ -31,6 +31,9 @@ pub const COMPATIBLE: &[(&str, &str, &str)] = &[
 
 /// Properties that may be set and unset at will: no row and no data file depends on them.
 pub const MAINTENANCE: &[&str] = &[
+    "delta.autoOptimize",
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
     "delta.checkpoint.writeStatsAsJson",
     "delta.checkpoint.writeStatsAsStruct",
     "delta.checkpointInterval",

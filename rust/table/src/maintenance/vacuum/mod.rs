@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
+use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::storage::{FileMeta, Storage};
 use crate::transaction::RetryPolicy;
@@ -223,9 +224,11 @@ impl<'a> Plan<'a> {
     async fn find(&self, search: Search) -> Result<Vacuumed> {
         let folders = Folders::of(self.snapshot);
         let mut found = Vacuumed { retention_ms: self.retention_ms, ..Vacuumed::default() };
+        let progress = Progress::begin("VACUUM", Unit::Files, None);
         let mut listing = self.listing(search).await?;
         while let Some(file) = listing.try_next().await? {
             found.files_seen += 1;
+            progress.advance(1);
             if self.is_dispensable(&file, &folders) {
                 found.files_deleted += 1;
                 found.bytes_deleted = found.bytes_deleted.saturating_add(file.size);
@@ -245,6 +248,7 @@ impl<'a> Plan<'a> {
 
     async fn delete_pages(&self, search: Search, done: &mut Done, failed: &mut Failures) -> Result<()> {
         let storage = self.snapshot.storage();
+        let progress = Progress::begin("VACUUM", Unit::Files, None);
         let mut folders = Folders::of(self.snapshot);
         let mut pages = self.listing(search).await?.chunks(TOGETHER);
         while let Some(page) = pages.next().await {
@@ -252,6 +256,7 @@ impl<'a> Plan<'a> {
             for file in page {
                 let file = file?;
                 done.vacuumed.files_seen += 1;
+                progress.advance(1);
                 if let Some(folder) = folders.enter(&file.path) {
                     done.folders += 1;
                     if folder.is_empty() || storage.below_root(&folder).is_some_and(|place| place == folder) {

@@ -5,6 +5,8 @@
 //!
 //! PROTOCOL.md: "Delta Table Specification".
 
+mod compaction;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,6 +62,8 @@ struct Handle {
     latest: Option<Snapshot>,
     /// What the last commit left, and since when.
     state: Option<(HandleState, i64)>,
+    /// A version, and how many files may be added to it before small files are counted again.
+    spare_files: Option<(u64, usize)>,
 }
 
 /// Which version of a table.
@@ -193,7 +197,7 @@ impl Table {
             let (known, table) = (self.known(now_ms), (definition.clone(), mode));
             let transaction = Transaction::create(&self.storage, known, table, (ids, now_ms)).await?;
             let creates = transaction.creates();
-            match (self.commit(transaction, retry).await, mode) {
+            match (self.commit_alone(transaction, retry).await, mode) {
                 (Ok(ended), _) => return Ok(ended),
                 (Err(error), _) if !creates || !is_created_meanwhile(&error) => return Err(error),
                 // There is one now.
@@ -223,11 +227,25 @@ impl Table {
         })
     }
 
-    /// Commits a transaction on this table. What the commit leaves is known from then on, and nothing is if it fails.
+    /// Commits a transaction on this table, and packs small files then, where the table asks for that. What the commit
+    /// leaves is known from then on, and nothing is if it fails.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub async fn commit(&self, mut transaction: Transaction, retry: &dyn RetryPolicy) -> Result<Ended> {
+    pub async fn commit(
+        &self,
+        transaction: Transaction,
+        (ids, clock): (&dyn Ids, Clock),
+        retry: &dyn RetryPolicy,
+    ) -> Result<Ended> {
+        let mut ended = self.commit_alone(transaction, retry).await?;
+        if let Ended::Committed(outcome) = &mut ended {
+            Box::pin(self.compact_after(outcome, (ids, clock), retry)).await;
+        }
+        Ok(ended)
+    }
+
+    async fn commit_alone(&self, mut transaction: Transaction, retry: &dyn RetryPolicy) -> Result<Ended> {
         let committer = for_table_after(&self.storage, transaction.take_syncing());
         let ended = transaction.commit(committer.as_ref(), retry).await;
         match &ended {

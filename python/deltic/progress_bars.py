@@ -1,0 +1,203 @@
+"""How far long work has come: `progress`, and bars on a terminal or in a notebook.
+
+The core counts; the thread that called deltic reports while it waits. Nothing is counted unless somebody wants to know.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from deltic import _deltic
+from deltic.display import printable, size
+from deltic.errors import InvalidInputError
+
+__all__ = ["Progress", "progress"]
+
+_BAR_AFTER = 0.5
+"""Seconds that work takes before there is a bar or a line of it: most is over by then."""
+
+_BETWEEN_LINES = 5.0
+"""Seconds between two lines where there is no terminal."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a piece of work has come.
+
+    `operation`: its name, as the history of a table has it: `OPTIMIZE`, `REORG` (of `purge`), `VACUUM`, `CLONE`,
+    `RESTORE`, `CONVERT`, `FSCK` (of `repair`), `WRITE`; `CHECKPOINT`, and `PURGE` for files that are searched for rows.
+    `unit`: what is counted, `"files"`, `"bytes"` or `"rows"`. `done`: how many of them are done. `total`: how many
+    there are, None if nobody knows before the end. `ended`: whether this is the last report of it, whatever came of it.
+    `id`: a number that tells pieces of work apart that go on at once.
+    """
+
+    operation: str
+    unit: str
+    done: int
+    total: int | None
+    ended: bool
+    id: int
+
+    def __str__(self) -> str:
+        count = size if self.unit == "bytes" else "{:,}".format
+        unit = "" if self.unit == "bytes" else f" {self.unit}"
+        of = "" if self.total is None else f" of {count(self.total)}"
+        share = f" ({100 * self.done // self.total} %)" if self.total else ""
+        return printable(f"{self.operation}: {count(self.done)}{of}{unit}{share}")
+
+
+Callback: TypeAlias = Callable[[Progress], object]
+
+
+class _Restored:
+    """Puts back who listened before, at the end of a `with` block."""
+
+    def __init__(self, before: Any, bars: _Bars | None) -> None:
+        self._before = before
+        self._bars = bars
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _deltic.listen_to_progress(self._before)
+        if self._bars is not None:
+            self._bars.close()
+
+
+def progress(to: bool | Callback = True) -> _Restored:
+    """Show how far long work has come, or have a function told of it.
+
+    Arguments:
+        to: True shows bars on a terminal and in a notebook, by `tqdm` if it is there (`pip install deltic[progress]`),
+            and writes a line to stderr now and then elsewhere. A function is called with a `Progress`. False ends
+            either.
+
+    It holds for the process, in all threads, until it is called again; in a `with` statement until the end of the
+    block. `optimize`, `purge`, `vacuum`, `restore`, `clone`, `convert`, `repair`, `checkpoint`, and writing rows
+    report. Nothing is slower while nobody listens.
+
+    A function is called by the thread that called deltic, while that waits: at most ten times a second for each piece
+    of work, and once when it ends, so that short work is reported too. It may use deltic, which reports nothing of
+    that. An `Exception` that it raises goes to `sys.unraisablehook`; the work goes on, and the function hears no more
+    of it. To stop the work let it raise `KeyboardInterrupt`, which does what Ctrl-C does.
+
+    Raises `InvalidInputError` for anything else.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> uri = tempfile.mkdtemp() + "/log"
+    >>> for day in range(5):
+    ...     _ = deltic.write(uri, pa.table({"day": [day] * 3}))
+    >>> reports = []
+    >>> with deltic.progress(reports.append):
+    ...     result = deltic.Table(uri).optimize()
+    >>> last = reports[-1]
+    >>> last.operation, last.unit, last.done == last.total == result.bytes_to_rewrite, last.ended
+    ('OPTIMIZE', 'bytes', True, True)
+    """
+    bars = _Bars() if to is True else None
+    call = bars if bars is not None else to
+    if call is not False and not callable(call):
+        kind = to.__class__.__name__
+        raise InvalidInputError(f"progress takes True, False or a function of a deltic.Progress, not {kind}")
+    return _Restored(_deltic.listen_to_progress(_told(call) if callable(call) else None), bars)
+
+
+def _told(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:
+    def tell(id: int, operation: str, unit: str, done: int, total: int | None, ended: bool) -> object:
+        return call(Progress(operation, unit, done, total, ended, id))
+
+    return tell
+
+
+def _is_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
+def _tqdm() -> Any:
+    """The class of bars, or None where there is none to be had, or nowhere to show one."""
+    # With a kernel that has no widgets, `auto` writes text.
+    name = "tqdm.auto" if _is_notebook() else "tqdm" if sys.stderr.isatty() else None
+    try:
+        return None if name is None else importlib.import_module(name).tqdm
+    except ImportError:
+        return None
+
+
+class _Bars:
+    """Shows reports on stderr: as bars of tqdm, as one line that is written over, or as line after line."""
+
+    def __init__(self) -> None:
+        self._tqdm = _tqdm()
+        self._shown: dict[int, _Bar | _Line] = {}
+
+    def __call__(self, report: Progress) -> None:
+        shown = self._shown.get(report.id)
+        if shown is None:
+            if report.ended:
+                return
+            shown = self._shown[report.id] = _Line() if self._tqdm is None else _Bar(self._tqdm, report)
+        shown.update(report)
+        if report.ended:
+            self._shown.pop(report.id).close()
+
+    def close(self) -> None:
+        """Leave nothing open."""
+        for shown in self._shown.values():
+            shown.close()
+        self._shown.clear()
+
+
+class _Bar:
+    def __init__(self, tqdm: Any, report: Progress) -> None:
+        unit, is_bytes = report.unit, report.unit == "bytes"
+        self._bar = tqdm(
+            desc=report.operation,
+            total=report.total,
+            unit="B" if is_bytes else f" {unit}",
+            unit_scale=is_bytes,
+            delay=_BAR_AFTER,
+            dynamic_ncols=True,
+        )
+
+    def update(self, report: Progress) -> None:
+        self._bar.update(report.done - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+class _Line:
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._next = time.monotonic() + _BAR_AFTER
+        self._width = 0
+        self._has_any = False
+
+    def update(self, report: Progress) -> None:
+        now = time.monotonic()
+        if now < self._next and not (report.ended and self._has_any):
+            return
+        self._has_any = True
+        text = str(report)
+        if self._is_terminal:
+            # What the line before had more is written over.
+            print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
+            self._width = len(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+            self._next = now + _BETWEEN_LINES
+
+    def close(self) -> None:
+        if self._is_terminal and self._has_any:
+            print(file=sys.stderr)

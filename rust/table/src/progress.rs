@@ -1,0 +1,181 @@
+//! How far long work has come, for who waits for it.
+//!
+//! A caller makes a [`Watch`] and runs a future in its scope; what the future does begins a [`Progress`] and advances it.
+//! Outside of a scope a `Progress` counts nothing, so that work need not know whether anybody looks. Workers only add to
+//! numbers; nobody is called.
+//!
+//! Proved by `tests/rust/table/progress.rs` and `tests/python/test_progress.py`.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+tokio::task_local! {
+    static CURRENT: Option<Watch>;
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Files.
+    Files,
+    /// Bytes.
+    Bytes,
+    /// Rows.
+    Rows,
+}
+
+impl Unit {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Bytes => "bytes",
+            Self::Rows => "rows",
+        }
+    }
+}
+
+/// How far a piece of work has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Which one it is, of all in this process.
+    pub id: u64,
+    /// The operation, as the history of a table has it.
+    pub operation: String,
+    /// What is counted.
+    pub unit: Unit,
+    /// How many of them are done.
+    pub done: u64,
+    /// How many there are, if that is known.
+    pub total: Option<u64>,
+    /// Whether it has ended, whatever came of it.
+    pub ended: bool,
+}
+
+/// The pieces of work of one call.
+#[derive(Debug, Clone, Default)]
+pub struct Watch(Arc<Mutex<Vec<Watched>>>);
+
+#[derive(Debug)]
+struct Watched {
+    counter: Arc<Counter>,
+    /// What was reported last.
+    told: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Counter {
+    id: u64,
+    operation: String,
+    unit: Unit,
+    total: Option<u64>,
+    done: AtomicU64,
+}
+
+impl Watch {
+    /// Runs a future whose work is counted here, or nowhere without a watch.
+    pub fn scope<F: Future>(watch: Option<Self>, future: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(watch, future)
+    }
+
+    /// What has changed since it was asked last. Work that has ended is told once more, and forgotten.
+    pub fn changes(&self) -> Vec<Report> {
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reports = watched.iter_mut().filter_map(Watched::change).collect();
+        watched.retain(|watched| !watched.has_ended());
+        reports
+    }
+
+    /// Ends what is left: whoever waited for it waits no more.
+    pub fn end(&self) -> Vec<Report> {
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.drain(..).map(|watched| Report { ended: true, ..watched.counter.report() }).collect()
+    }
+
+    fn begin(&self, counter: Arc<Counter>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { counter, told: None });
+    }
+}
+
+impl Watched {
+    /// Nobody is left who could advance it.
+    fn has_ended(&self) -> bool {
+        Arc::strong_count(&self.counter) == 1
+    }
+
+    fn change(&mut self) -> Option<Report> {
+        // In this order: what is done before the end is counted with it.
+        let ended = self.has_ended();
+        let report = Report { ended, ..self.counter.report() };
+        let is_news = ended || self.told.replace(report.done) != Some(report.done);
+        is_news.then_some(report)
+    }
+}
+
+impl Counter {
+    fn report(&self) -> Report {
+        let Self { id, operation, unit, total, done } = self;
+        let done = done.load(Ordering::Acquire);
+        Report { id: *id, operation: operation.clone(), unit: *unit, done, total: *total, ended: false }
+    }
+}
+
+/// Work that is counted. It ends when all its clones are dropped.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Option<Arc<Counter>>);
+
+impl Progress {
+    /// Begins a piece of work of the current scope, if there is one.
+    pub fn begin(operation: &str, unit: Unit, total: Option<u64>) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let Ok(Some(watch)) = CURRENT.try_with(Option::clone) else { return Self(None) };
+        let (id, operation) = (IDS.fetch_add(1, Ordering::Relaxed), operation.to_owned());
+        let counter = Arc::new(Counter { id, operation, unit, total, done: AtomicU64::new(0) });
+        watch.begin(Arc::clone(&counter));
+        Self(Some(counter))
+    }
+
+    /// So many more are done.
+    pub fn advance(&self, more: u64) {
+        if let Some(counter) = &self.0 {
+            counter.done.fetch_add(more, Ordering::AcqRel);
+        }
+    }
+
+    /// A part of the work that is done by `steps` of another size, such as the rows of a file whose bytes are counted.
+    pub fn part(&self, amount: u64, steps: Option<u64>) -> Part {
+        Part { progress: self.clone(), amount, steps: steps.unwrap_or_default(), taken: 0, told: 0 }
+    }
+}
+
+/// A part of a piece of work.
+#[derive(Debug)]
+pub struct Part {
+    progress: Progress,
+    amount: u64,
+    /// How many steps it takes; 0 if nobody knows.
+    steps: u64,
+    taken: u64,
+    told: u64,
+}
+
+impl Part {
+    /// So many more steps are done. Before its end a part is never told as a whole.
+    pub fn advance(&mut self, more: u64) {
+        self.taken = self.taken.saturating_add(more);
+        let share = u128::from(self.amount) * u128::from(self.taken.min(self.steps));
+        let now = share.checked_div(u128::from(self.steps)).and_then(|now| u64::try_from(now).ok()).unwrap_or_default();
+        self.tell(now);
+    }
+
+    /// All of it is done.
+    pub fn end(mut self) {
+        self.tell(self.amount);
+    }
+
+    fn tell(&mut self, now: u64) {
+        self.progress.advance(now.saturating_sub(self.told));
+        self.told = self.told.max(now);
+    }
+}
