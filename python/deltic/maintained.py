@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 from deltic import _deltic
-from deltic.arguments import condition, flag, json_or_string, several, string, whole
+from deltic.arguments import condition, flag, json_or_string, string, whole
 from deltic.errors import InvalidInputError
-from deltic.maintenance import OptimizeResult
+from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.manifests_result import ManifestsResult
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
@@ -108,18 +108,9 @@ class Maintained:
         >>> table.optimize(zorder_by=["day", "value"]).layout
         'zorder'
         """
-        columns = None if zorder_by is None else several(zorder_by, "zorder_by")
-        if columns is not None and not columns:
-            raise InvalidInputError("zorder_by names no column; leave it out, or name some")
-        options = {
-            "filter": condition(where, "where"),
-            "zorder_by": columns or [],
-            "target_file_size": whole(target_file_size, "target_file_size", 1),
-            "full": flag(full, "full"),
-            "max_tasks": whole(max_tasks, "max_tasks", 1),
-        }
+        options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
         only_plans = flag(dry_run, "dry_run")
-        return OptimizeResult.parse(_deltic.optimize(self._core, json.dumps(options), only_plans, None), only_plans)
+        return OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans)
 
     def purge(
         self,

@@ -67,7 +67,7 @@ BINDING: list[set[str]] = [
     {"alter", "changes", "expression", "row_changes"},
     {"table"},
     {"transaction"},
-    {"convert", "copies", "maintenance", "vacuum", "write"},
+    {"convert", "copies", "distributed", "maintenance", "vacuum", "write"},
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},
@@ -94,9 +94,9 @@ PYTHON: list[set[str]] = [
     {"table"},
     {"conversion", "write", "tasks"},
     {"cli"},
-    {"spark/types", "spark/location", "spark/options"},
+    {"spark/types", "spark/location", "spark/options", "spark/tasks"},
     {"spark/schema"},
-    {"spark/read", "spark/write", "spark/rows"},
+    {"spark/maintenance", "spark/read", "spark/write", "spark/rows"},
     {"spark/delta_table"},
     {"spark/source"},
     {"spark/install"},

@@ -7,6 +7,7 @@ deltic that imports pyspark.
 
 from deltic.spark.delta_table import DeltaMergeBuilder, DeltaTable
 from deltic.spark.install import install, uninstall
+from deltic.spark.maintenance import optimize
 from deltic.spark.read import read
 from deltic.spark.rows import delete, merge, update
 from deltic.spark.source import DelticDataSource, register
@@ -19,6 +20,7 @@ __all__ = [
     "delete",
     "install",
     "merge",
+    "optimize",
     "read",
     "register",
     "uninstall",

@@ -33,6 +33,7 @@ from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
+from deltic.spark.maintenance import optimize
 from deltic.spark.read import read
 from deltic.spark.rows import source_rows
 from deltic.spark.types import to_arrow
@@ -224,7 +225,7 @@ class DeltaTable:
         return self._spark.createDataFrame([], StructType([]))
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Begin to write files again in a better layout: see `deltic.Table.optimize`."""
+        """Begin to write files again in a better layout, by the executors: see `deltic.spark.optimize`."""
         return DeltaOptimizeBuilder(self)
 
     def generate(self, mode: str) -> None:
@@ -339,13 +340,13 @@ class DeltaOptimizeBuilder:
 
     def executeCompaction(self) -> DataFrame:
         """Put small files together; the result counts files and bytes."""
-        return self._counted(self._of._table.optimize(self._where))
+        return self._counted(optimize(self._of._spark, self._of._table, self._where))
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
         """Order rows by several columns at once; the result counts files and bytes."""
         first = cols[0] if len(cols) == 1 else cols
         names = [first] if isinstance(first, str) else [_text(name, "a column") for name in first]
-        return self._counted(self._of._table.optimize(self._where, zorder_by=names))
+        return self._counted(optimize(self._of._spark, self._of._table, self._where, zorder_by=names))
 
     def _counted(self, result: OptimizeResult) -> DataFrame:
         names = ("numAddedFiles", "numRemovedFiles", "numAddedBytes", "numRemovedBytes", "numDeletionVectorsRemoved")

@@ -22,13 +22,31 @@ pub(crate) fn convert(
     options_json: &str,
     dry_run: bool,
 ) -> Result<(String, ArrowSchema)> {
+    let options = options_of(partition_schema, options_json, dry_run)?;
+    let clock = Clock::default();
+    Ok(told(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
+}
+
+/// What a conversion is to do, as Python says it.
+pub(crate) fn options_of(
+    partition_schema: &Bound<'_, PyAny>,
+    options_json: &str,
+    dry_run: bool,
+) -> Result<ConvertOptions> {
     let mut options: ConvertOptions = parse_options(options_json)?;
     options.partition_schema = from_arrow_schema(&schema_from_py(partition_schema)?)?;
     options.dry_run = dry_run;
-    let clock = Clock::default();
-    let version = |converted: &Converted| converted.outcome.as_ref().map(|outcome| outcome.committed.version);
-    let converted = run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?;
-    let told = json!({"version": version(&converted), "files": converted.files, "rows": converted.rows,
+    Ok(options)
+}
+
+/// The version that was committed.
+pub(crate) fn version(converted: &Converted) -> Option<u64> {
+    converted.outcome.as_ref().map(|outcome| outcome.committed.version)
+}
+
+/// What was done, as `convert` says it.
+pub(crate) fn told(converted: &Converted) -> (String, ArrowSchema) {
+    let told = json!({"version": version(converted), "files": converted.files, "rows": converted.rows,
         "bytes": converted.bytes});
-    Ok((told.to_string(), ArrowSchema::new(to_arrow_schema(&converted.schema))))
+    (told.to_string(), ArrowSchema::new(to_arrow_schema(&converted.schema)))
 }

@@ -94,7 +94,7 @@ pub(crate) fn write_files(
 pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {
     let (plan, storage) = open(plan, storage_options)?;
     let delete = async {
-        delete_written(&storage, &plan).await;
+        delete_written(&storage, plan.spec.id_prefix).await;
         Ok(())
     };
     run(py, delete)

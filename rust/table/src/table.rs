@@ -15,13 +15,13 @@ use deltic_protocol::commit::Conflict;
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
 use crate::committers::{for_table, for_table_after};
-use crate::convert::{self, ConvertOptions, Converted};
+use crate::convert::{self, ConvertOptions, Converted, DistributedConvert};
 use crate::copies::{self, CloneOptions, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
-use crate::maintenance::{self, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
+use crate::maintenance::{self, DistributedOptimize, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
 use crate::purge::{self, PurgeOptions, Purged};
 use crate::repair::{self, Repaired};
 use crate::snapshot::Snapshot;
@@ -217,10 +217,38 @@ impl Table {
         self.forget();
         let committer = for_table(&self.storage);
         let converted = convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await;
-        converted.map_err(|error| match is_created_meanwhile(&error) {
+        converted.map_err(|error| self.is_there_now(error))
+    }
+
+    /// Of a commit that was to create the table and found one, that there is one.
+    fn is_there_now(&self, error: Error) -> Error {
+        match is_created_meanwhile(&error) {
             true => Error::table_exists().in_table(self.storage.location()).caused_by(error),
             false => error,
-        })
+        }
+    }
+
+    /// Begins a conversion whose footers other processes read.
+    ///
+    /// # Errors
+    /// As [`DistributedConvert::begin`].
+    pub async fn convert_distributed(&self, options: ConvertOptions) -> Result<DistributedConvert> {
+        DistributedConvert::begin(&self.storage, options).await
+    }
+
+    /// Commits one.
+    ///
+    /// # Errors
+    /// As [`convert::convert`].
+    pub async fn commit_convert(
+        &self,
+        convert: DistributedConvert,
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Converted> {
+        self.forget();
+        let committer = for_table(&self.storage);
+        let converted = convert.commit(ids, (committer.as_ref(), retry)).await;
+        converted.map_err(|error| self.is_there_now(error))
     }
 
     /// Commits a transaction on this table. What the commit leaves is known from then on, and nothing is if it fails.
@@ -270,6 +298,32 @@ impl Table {
         let latest = self.with(|known| known.latest.clone());
         let committer = for_table(&self.storage);
         maintenance::optimize((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+    }
+
+    /// Begins an optimize whose groups of files other processes write again.
+    ///
+    /// # Errors
+    /// As [`maintenance::plan_optimize`].
+    pub async fn optimize_distributed(
+        &self,
+        options: &OptimizeOptions,
+        (ids, clock): (&dyn Ids, Clock),
+    ) -> Result<DistributedOptimize> {
+        let latest = self.with(|known| known.latest.clone());
+        DistributedOptimize::plan((&self.storage, latest), options, (ids, clock)).await
+    }
+
+    /// Commits what other processes wrote for one.
+    ///
+    /// # Errors
+    /// As [`DistributedOptimize::commit`].
+    pub async fn commit_optimize(
+        &self,
+        (optimize, written): (&mut DistributedOptimize, &[impl AsRef<[u8]>]),
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<()> {
+        self.forget();
+        optimize.commit(written, ids, (for_table(&self.storage).as_ref(), retry)).await
     }
 
     /// What [`Table::optimize`] would do.

@@ -4,7 +4,10 @@
 //! A column has one type in all files, or it is refused: no reader is asked to convert. Statistics are those of the footers.
 //! Floating-point columns have no bounds, since those of Parquet leave NaN out.
 //!
-//! Proved by `tests/python/test_convert.py`, and by `tests/interop/test_convert.py` beside delta-spark.
+//! A table of another format, such as Iceberg, becomes one too: its metadata names the files and the columns, which are found
+//! by their field ids (`existing`, `mapped`). Other processes may read the footers (`distributed`).
+//!
+//! Proved by `tests/python/test_convert.py` and `tests/python/test_convert_iceberg.py`, and by `tests/interop/test_convert.py` beside delta-spark.
 //!
 //! PROTOCOL.md: "Delta Table Specification", "Add File and Remove File", "Partition Value Serialization".
 
@@ -12,30 +15,35 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
-use deltic_protocol::log::name::LOG_DIR;
 use deltic_protocol::property::Properties;
-use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::assign::{Names, assign};
+use deltic_protocol::schema::{StructType, TableSchema};
 use deltic_protocol::schema::evolve::merge;
 use deltic_protocol::stats::collect::IndexedColumns;
-use futures::{TryStreamExt, future};
+use deltic_protocol::validation::MAX_COLUMN_ID;
+use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::storage::{FileMeta, Storage};
+use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction};
-use crate::write::layout::log_path;
 
 mod columns;
+mod distributed;
+mod existing;
 mod folders;
 mod footers;
+mod mapped;
 
 use columns::check_same_types;
-use folders::Folders;
-use footers::{Footer, Footers};
+pub use distributed::{DistributedConvert, FootersTask};
+use existing::{Existing, ExistingFiles, of_folder, of_foreign};
+pub use existing::{ForeignFile, ForeignTable};
+use footers::{Footer, Footers, Settings};
 
 /// Footers that are read at the same time.
 const CONCURRENT_FOOTERS: usize = 64;
@@ -55,6 +63,8 @@ pub struct ConvertOptions {
     pub name: Option<String>,
     /// Description of the table.
     pub description: Option<String>,
+    /// What another format says of the files, which are then not looked for.
+    pub foreign: Option<ForeignTable>,
     /// Whether nothing is written.
     pub dry_run: bool,
 }
@@ -78,30 +88,123 @@ pub struct Converted {
 ///
 /// # Errors
 /// `TableExists` if there is a table already; `Invalid` for files that are no Parquet, that are not in folders of the
-/// partition columns, or whose columns no table can have, or not with those of other files; `NotFound` if there is no file.
+/// partition columns, or whose columns no table can have, or not with those of other files; `NotFound` if there is no file;
+/// `Unsupported` for files of another format's table whose columns are not those of the table.
 pub async fn convert(
     storage: &Storage,
     options: ConvertOptions,
     ids: &dyn Ids,
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Converted> {
-    let in_table = |e: Error| e.in_table(storage.location());
-    check_properties(&options.properties).map_err(in_table)?;
-    if Snapshot::find(storage).await?.is_some() {
-        return Err(in_table(Error::table_exists()));
+    let mut conversion = Conversion::begin(storage, options).await?;
+    conversion.read_footers().await?;
+    conversion.commit(ids, (committer, retry)).await
+}
+
+/// A conversion under way.
+struct Conversion {
+    storage: Storage,
+    options: ConvertOptions,
+    files: ExistingFiles,
+    footers: Footers,
+    found: Converted,
+    adds: Actions,
+}
+
+impl Conversion {
+    async fn begin(storage: &Storage, mut options: ConvertOptions) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(storage.location());
+        check_properties(&options.properties).map_err(in_table)?;
+        if Snapshot::find(storage).await?.is_some() {
+            return Err(in_table(Error::table_exists()));
+        }
+        let begun = async {
+            let indexed = IndexedColumns::of(Properties::new(&options.properties))?;
+            let indexed = options.collect_statistics.then_some(indexed);
+            let mut found = Converted::default();
+            let Some(foreign) = &mut options.foreign else {
+                let settings = Settings::of_folders(&options.partition_schema, indexed);
+                let files = of_folder(storage, &options.partition_schema)?;
+                return Ok((files, settings, found));
+            };
+            // Whoever goes by names finds what was never renamed.
+            let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Logical)?;
+            foreign.schema = TableSchema::from(schema.clone());
+            let mapped = [("delta.columnMapping.mode", "id".to_owned()), (MAX_COLUMN_ID, largest.to_string())];
+            options.properties.extend(mapped.map(|(key, value)| (key.to_owned(), value)));
+            let settings = Settings::of_foreign(&schema, &foreign.partition_by, indexed);
+            found.schema = schema;
+            Ok((of_foreign(storage, foreign).await?, settings, found))
+        };
+        let (files, settings, found) = begun.await.map_err(in_table)?;
+        let (footers, adds) = (Footers::with(storage, settings), Actions::new());
+        Ok(Self { storage: storage.clone(), options, files, footers, found, adds })
     }
-    let (mut converted, files) = find(storage, &options).await.map_err(in_table)?;
-    let mut transaction = begin(storage, &options, &converted, (ids, retry.now_ms())).await?;
-    if options.dry_run {
-        return Ok(converted);
+
+    /// Looks at every file.
+    async fn read_footers(&mut self) -> Result<()> {
+        let files = std::mem::replace(&mut self.files, Box::pin(futures::stream::empty()));
+        let (footers, location) = (self.footers.clone(), self.storage.location().to_owned());
+        let read = files.map_ok(|file| async {
+            let footer = footers.read(&file).await?;
+            Ok((file, footer))
+        });
+        let mut read = std::pin::pin!(read.try_buffered(CONCURRENT_FOOTERS));
+        while let Some((file, footer)) = read.try_next().await.map_err(|e| e.in_table(&location))? {
+            self.take(file, footer)?;
+        }
+        Ok(())
     }
-    let converted_files = ("numConvertedFiles".to_owned(), json!(converted.files.to_string()));
-    transaction.add_existing(files, Map::from_iter([converted_files]));
-    match transaction.commit(committer, retry).await? {
-        Ended::Committed(outcome) => converted.outcome = Some(outcome),
-        Ended::Replayed(_) | Ended::Nothing => return Err(Error::internal("a conversion committed nothing")),
+
+    /// Takes in a file.
+    fn take(&mut self, file: Existing, footer: Footer) -> Result<()> {
+        let Footer { rows, schema, stats } = footer;
+        if let Some(schema) = schema {
+            let placed = |e: Error| e.in_file(file.path.clone()).in_table(self.storage.location());
+            if let Some(merged) = take_columns(&self.found.schema, &schema).map_err(placed)? {
+                self.found.schema = merged;
+            }
+        }
+        self.found.files += 1;
+        self.found.rows = self.found.rows.saturating_add(rows);
+        self.found.bytes = self.found.bytes.saturating_add(file.size);
+        self.adds.push(Action::Add(Add {
+            path: file.log_path,
+            partition_values: file.partition_values,
+            size: i64::try_from(file.size).unwrap_or(i64::MAX),
+            modification_time: file.modified_ms,
+            data_change: true,
+            stats: Some(stats),
+            tags: None,
+            deletion_vector: None,
+            base_row_id: None,
+            default_row_commit_version: None,
+            clustering_provider: None,
+        }))
     }
-    Ok(converted)
+
+    /// Creates the table, unless nothing is to be written.
+    async fn commit(self, ids: &dyn Ids, (committer, retry): (&dyn Committer, &dyn RetryPolicy)) -> Result<Converted> {
+        let Self { storage, options, mut found, adds, .. } = self;
+        if options.foreign.is_none() {
+            if found.files == 0 {
+                let message = "there is no Parquet file in the folder, so that there is nothing to convert";
+                return Err(Error::not_found(message).in_table(storage.location()));
+            }
+            found.schema.fields.extend(options.partition_schema.fields.iter().cloned());
+        }
+        let mut transaction = begin(&storage, &options, &found, (ids, retry.now_ms())).await?;
+        if options.dry_run {
+            return Ok(found);
+        }
+        let converted_files = ("numConvertedFiles".to_owned(), json!(found.files.to_string()));
+        transaction.add_existing(adds, Map::from_iter([converted_files]));
+        match transaction.commit(committer, retry).await? {
+            Ended::Committed(outcome) => found.outcome = Some(outcome),
+            Ended::Replayed(_) | Ended::Nothing => return Err(Error::internal("a conversion committed nothing")),
+        }
+        Ok(found)
+    }
 }
 
 /// Properties that ask of files what these may not have.
@@ -127,88 +230,14 @@ fn check_properties(properties: &BTreeMap<String, String>) -> Result<()> {
     }
 }
 
-/// Looks at every file; what they have in common, and the lines that add them.
-async fn find(storage: &Storage, options: &ConvertOptions) -> Result<(Converted, Actions)> {
-    let folders = Folders::of(&options.partition_schema)?;
-    let indexed = IndexedColumns::of(Properties::new(&options.properties))?;
-    let footers = Footers::new(storage, &options.partition_schema, options.collect_statistics.then_some(indexed));
-    let wanted = |file: FileMeta| {
-        let judged = check_foreign(&file.path).map(|()| folders.may_hold_data(&file.path).then_some(file));
-        future::ready(judged)
-    };
-    let files = storage.list_everything("").try_filter_map(wanted);
-    let read = files.map_ok(|file| async {
-        let described = async {
-            let values = folders.values(&file.path)?;
-            Ok((values, footers.read(&file).await?))
-        };
-        let (values, footer) = described.await.map_err(|e: Error| e.in_file(file.path.clone()))?;
-        Ok((file, values, footer))
-    });
-    let mut read = std::pin::pin!(read.try_buffered(CONCURRENT_FOOTERS));
-    let (mut found, mut adds) = (Converted::default(), Actions::new());
-    while let Some((file, partition_values, footer)) = read.try_next().await? {
-        take(&mut found, &footer).map_err(|e| e.in_file(file.path.clone()))?;
-        found.bytes = found.bytes.saturating_add(file.size);
-        adds.push(Action::Add(Add {
-            path: log_path(&file.path),
-            partition_values,
-            size: i64::try_from(file.size).unwrap_or(i64::MAX),
-            modification_time: file.modified_ms,
-            data_change: true,
-            stats: Some(footer.stats),
-            tags: None,
-            deletion_vector: None,
-            base_row_id: None,
-            default_row_commit_version: None,
-            clustering_provider: None,
-        }))?;
+/// The columns of the files so far with those that no file before had; none if there are none.
+fn take_columns(known: &StructType, file: &StructType) -> Result<Option<StructType>> {
+    if known == file {
+        return Ok(None);
     }
-    if found.files == 0 {
-        return Err(Error::not_found("there is no Parquet file in the folder, so that there is nothing to convert"));
-    }
-    found.schema.fields.extend(options.partition_schema.fields.iter().cloned());
-    Ok((found, adds))
-}
-
-/// Counts a file, and takes in the columns that no file before it had.
-fn take(found: &mut Converted, footer: &Footer) -> Result<()> {
-    found.files += 1;
-    found.rows = found.rows.saturating_add(footer.rows);
-    if found.schema != footer.schema {
-        let merged = merge(&found.schema, &footer.schema, false);
-        check_same_types(&merged, &footer.schema)?;
-        found.schema = merged;
-    }
-    Ok(())
-}
-
-/// Refuses files of which something else says which are live, and names that a log cannot have.
-fn check_foreign(path: &str) -> Result<()> {
-    let below = path.split_once(&format!("/{LOG_DIR}/")).map(|(folder, _)| folder);
-    if let Some(folder) = below {
-        return Err(Error::invalid(format!(
-            "the folder `{folder}` is a Delta table of its own; convert folders beside it"
-        )));
-    }
-    let is_iceberg = path.starts_with("metadata/") && path.ends_with(".metadata.json");
-    let kind = match path.split('/').next() {
-        _ if is_iceberg => "an Iceberg table",
-        Some(".hoodie") => "a Hudi table",
-        Some("_spark_metadata") => "what a stream of Spark wrote",
-        Some(first) if first.contains(':') => {
-            let message = format!("`{first}` has a colon, so that in a log it would be a place elsewhere; rename it");
-            return Err(Error::invalid(message));
-        }
-        _ => return Ok(()),
-    };
-    Err(Error::unsupported(
-        format!("conversion of {kind}"),
-        format!(
-            "the folder is {kind}, whose own metadata says which files are live; read it with what wrote it, and write \
-             the rows with `deltic.write`"
-        ),
-    ))
+    let merged = merge(known, file, false);
+    check_same_types(&merged, file)?;
+    Ok(Some(merged))
 }
 
 /// The transaction that creates the table.
@@ -218,7 +247,10 @@ async fn begin(
     found: &Converted,
     (ids, now_ms): (&dyn Ids, i64),
 ) -> Result<Transaction> {
-    let partition_by: Vec<String> = options.partition_schema.fields.iter().map(|field| field.name.clone()).collect();
+    let (format, partition_by) = match &options.foreign {
+        Some(foreign) => (foreign.format.as_str(), foreign.partition_by.clone()),
+        None => ("parquet", options.partition_schema.fields.iter().map(|field| field.name.clone()).collect()),
+    };
     let definition = TableDefinition {
         schema: found.schema.clone(),
         partition_by: partition_by.clone(),
@@ -231,7 +263,7 @@ async fn begin(
         ("numFiles", json!(found.files.to_string())),
         ("partitionedBy", json!(json!(partition_by).to_string())),
         ("collectStats", json!(options.collect_statistics.to_string())),
-        ("sourceFormat", json!("parquet")),
+        ("sourceFormat", json!(format)),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))

@@ -42,10 +42,10 @@ const OPERATION: &str = "OPTIMIZE";
 
 /// What is to be done, and how.
 pub(super) struct Plan {
-    snapshot: Snapshot,
-    base: HandleState,
-    rewriting: Rewriting,
-    bins: Vec<Bin>,
+    pub(super) snapshot: Snapshot,
+    pub(super) base: HandleState,
+    pub(super) rewriting: Rewriting,
+    pub(super) bins: Vec<Bin>,
     pub(super) told: Optimized,
 }
 
@@ -85,9 +85,14 @@ async fn run(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
     let plan = plan(from, options, (ids, clock)).await?;
-    let parameters = parameters(&plan.rewriting.layout, options);
-    let told = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() };
+    let told = told(&plan.rewriting.layout, options);
     plan.carry_out(told, ids, (committer, retry)).await
+}
+
+/// What the history is told of it.
+pub(super) fn told(layout: &Layout, options: &OptimizeOptions) -> TransactionOptions {
+    let parameters = parameters(layout, options);
+    TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() }
 }
 
 impl Plan {
@@ -165,7 +170,7 @@ async fn unless_cancelled<T>(
 }
 
 /// Bins in groups that are committed together.
-fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
+pub(super) fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
     let mut groups: Vec<Vec<Bin>> = Vec::new();
     let mut held = u64::MAX;
     for bin in bins {
@@ -182,7 +187,11 @@ fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
     groups
 }
 
-async fn plan(
+/// What is to be done to the newest version.
+///
+/// # Errors
+/// As [`plan_optimize`].
+pub(super) async fn plan(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &OptimizeOptions,
     (ids, clock): (&dyn Ids, Clock),
