@@ -1,4 +1,4 @@
-"""`deltic.spark.optimize`: files written again by tasks, commits by the driver, retries and failures included."""
+"""`deltic.spark.optimize`, `convert`, `vacuum`: what tasks write and read, what the driver commits, failures included."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from changed_rows import IDS, MAPPED, VECTORS
 from py4j.protocol import Py4JJavaError
@@ -18,7 +19,7 @@ from sample import adds, log_actions
 
 import deltic
 import deltic.spark
-from deltic import Table
+from deltic import Table, _deltic
 from deltic.spark import DeltaTable, maintenance
 
 
@@ -208,3 +209,112 @@ def test_the_builder_of_delta_spark_uses_the_executors(
     assert (row["numRemovedFiles"], row["numAddedFiles"]) == (3, 1)
     table.optimize().executeZOrderBy("id")
     assert ran == [1, 2]
+
+
+def folder(place: Path, files: int) -> str:
+    for number in range(files):
+        (place / f"p={number % 2}").mkdir(parents=True, exist_ok=True)
+        columns: dict[str, Any] = {"id": [number, number + 100], "s": [{"x": number}, None]}
+        if number == files - 1:
+            columns["more"] = ["a", None]
+        pq.write_table(pa.table(columns), place / f"p={number % 2}" / f"{number:03}.parquet")
+    return str(place)
+
+
+def test_a_conversion_is_the_one_of_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "FILES_PER_TASK", 3)
+    ran: list[int] = []
+    plain = maintenance.run_tasks
+
+    def counted(*arguments: Any) -> list[bytes]:
+        ran.append(len(arguments[1]))
+        return plain(*arguments)
+
+    monkeypatch.setattr(maintenance, "run_tasks", counted)
+    here, there = folder(tmp_path / "here", 7), folder(tmp_path / "there", 7)
+    options: dict[str, Any] = {"partition_schema": {"p": "integer"}, "name": "converted"}
+    told = deltic.convert(here, **options)
+    assert deltic.spark.convert(spark, there, dry_run=True, **options).version is None
+    assert not Path(there, "_delta_log").exists()
+    assert ran == [7], "as many tasks as there may be"
+    done = deltic.spark.convert(spark, there, max_tasks=2, **options)
+    assert ran == [7, 2, 1]
+    assert (done, done.num_files, done.num_rows) == (told, 7, 14)
+    for kind in ("add", "metaData", "protocol", "commitInfo"):
+        varying = {"modificationTime", "id", "createdTime", "txnId", "timestamp"}
+        one, other = (
+            [{k: v for k, v in action[kind].items() if k not in varying} for action in log_actions(uri, 0) if kind in action]
+            for uri in (here, there)
+        )
+        assert sorted(map(repr, one)) == sorted(map(repr, other))
+    assert deltic.spark.read(spark, there).count() == 14
+    with pytest.raises(deltic.TableExistsError):
+        deltic.spark.convert(spark, there)
+
+
+def test_bad_files_and_calls_convert_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    uri = folder(tmp_path / "folder", 2)
+    with pytest.raises(deltic.InvalidInputError, match="no partition columns"):
+        deltic.spark.convert(spark, uri)
+    with pytest.raises(deltic.TableNotFoundError):
+        deltic.spark.convert(spark, tmp_path / "nothing")
+    with pytest.raises(deltic.InvalidInputError, match="SparkSession"):
+        deltic.spark.convert("spark", uri)  # type: ignore[arg-type]
+    (tmp_path / "folder" / "p=0" / "bad.parquet").write_text("no Parquet")
+    with pytest.raises(PySparkException, match=r"InvalidInputError.*cannot be read as Parquet[\s\S]*bad\.parquet"):
+        deltic.spark.convert(spark, uri, partition_schema={"p": "integer"})
+    (tmp_path / "folder" / "p=0" / "bad.parquet").unlink()
+    pq.write_table(pa.table({"id": ["text"]}), tmp_path / "folder" / "p=0" / "other.parquet")
+    with pytest.raises(deltic.InvalidInputError, match=r"`id` has the type"):
+        deltic.spark.convert(spark, uri, partition_schema={"p": "integer"})
+    assert not Path(uri, "_delta_log").exists()
+
+
+def test_results_of_other_tasks_are_refused(tmp_path: Path) -> None:
+    uri = folder(tmp_path / "folder", 2)
+    schema = pa.schema([("p", pa.int32())])
+    work = _deltic.convert_distributed(Table(uri)._core, schema, "{}", False)
+    first, second = work.next_tasks(2, 1)
+    read = _deltic.read_footers(first, None)
+    for wrong in ([read], [read, read], [first, second]):
+        again = _deltic.convert_distributed(Table(uri)._core, schema, "{}", False)
+        again.next_tasks(2, 1)
+        with pytest.raises(deltic.InvalidInputError):
+            again.take(wrong)
+    work.take([_deltic.read_footers(second, None), read])
+    assert work.next_tasks(2, 1) == []
+    work.commit()
+    with pytest.raises(deltic.InvalidInputError, match="has ended"):
+        work.commit()
+    assert Table(uri).scan().to_arrow().num_rows == 4
+
+
+def test_an_iceberg_table_is_converted(spark: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("tests", uri="sqlite:///:memory:", warehouse=f"file://{tmp_path}/warehouse")
+    catalog.create_namespace("n")
+    iceberg = catalog.create_table("n.t", pa.schema([("id", pa.int64()), ("v", pa.string())]))
+    for number in range(3):
+        iceberg.append(pa.table({"id": [number], "v": ["x"]}))
+    with iceberg.update_schema() as update:
+        update.rename_column("v", "value")
+    place = iceberg.location().removeprefix("file://")
+    table = DeltaTable.convertToDelta(spark, f"iceberg.`{place}`")
+    assert sorted(tuple(row) for row in table.toDF().select("id", "value").collect()) == [(n, "x") for n in range(3)]
+
+
+def test_vacuum(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    deltic.spark.optimize(spark, table)
+    with pytest.raises(deltic.InvalidInputError, match="force=True"):
+        deltic.spark.vacuum(spark, uri, 0)
+    assert deltic.spark.vacuum(spark, uri, 0, force=True, dry_run=True).files_deleted == 3
+    files = [(str(path), path.stat().st_size, False, 0) for path in data_files(uri)]
+    inventory = spark.createDataFrame(files, "path string, length long, isDir boolean, modificationTime long")
+    assert deltic.spark.vacuum(spark, uri, 0, force=True, inventory=inventory).files_deleted == 3
+    assert deltic.spark.vacuum(spark, uri, 0, force=True).files_deleted == 0
+    assert deltic.spark.read(spark, uri).count() == 60

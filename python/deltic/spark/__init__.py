@@ -7,7 +7,7 @@ deltic that imports pyspark.
 
 from deltic.spark.delta_table import DeltaMergeBuilder, DeltaTable
 from deltic.spark.install import install, uninstall
-from deltic.spark.maintenance import optimize
+from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
 from deltic.spark.rows import delete, merge, update
 from deltic.spark.source import DelticDataSource, register
@@ -17,6 +17,7 @@ __all__ = [
     "DeltaMergeBuilder",
     "DeltaTable",
     "DelticDataSource",
+    "convert",
     "delete",
     "install",
     "merge",
@@ -25,5 +26,6 @@ __all__ = [
     "register",
     "uninstall",
     "update",
+    "vacuum",
     "write",
 ]

@@ -27,13 +27,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from deltic.conversion import convert
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
-from deltic.spark.maintenance import optimize
+from deltic.spark.maintenance import convert, optimize
 from deltic.spark.read import read
 from deltic.spark.rows import source_rows
 from deltic.spark.types import to_arrow
@@ -146,18 +145,21 @@ class DeltaTable:
     def convertToDelta(
         cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | StructType | None = None
     ) -> DeltaTable:
-        """Make a table of Parquet files (`deltic.convert`). `identifier`: their folder, as ``parquet.`/a/path` ``.
+        """Make a table of files that are there (`deltic.spark.convert`).
+
+        `identifier`: the folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, ``iceberg.`/a/path` ``.
 
         `partitionSchema`: the columns of folders such as `day=2013-01-01`, as DDL or a schema.
         """
-        found = re.fullmatch(r"(?i)parquet\.`(.+)`", _text(identifier, "identifier"))
+        found = re.fullmatch(r"(?i)(?:parquet|iceberg)\.`(.+)`", _text(identifier, "identifier"))
         if found is None:
-            raise InvalidInputError(f"identifier must be parquet.`path`, not {identifier!r}: {_NO_CATALOG}")
+            told = f"identifier must be parquet.`path` or iceberg.`path`, not {identifier!r}: {_NO_CATALOG}"
+            raise InvalidInputError(told)
         columns = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
         if not isinstance(columns, StructType | None):
             raise InvalidInputError(f"partitionSchema must be columns and their types, not {partitionSchema!r}")
         table = shared(found.group(1), None)
-        convert(table, partition_schema=None if columns is None else to_arrow(columns))
+        convert(sparkSession, table, partition_schema=None if columns is None else to_arrow(columns))
         return cls(sparkSession, table)
 
     def toDF(self) -> DataFrame:

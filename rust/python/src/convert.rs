@@ -2,13 +2,15 @@
 
 use deltic_entry::entry;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
-use deltic_table::convert::{ConvertOptions, Converted};
+use deltic_table::convert::{ConvertOptions, Converted, newest_metadata, read_named};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use serde_json::json;
 
 use crate::arrow::{ArrowSchema, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
+use crate::runtime::run;
 use crate::table::Table;
 use crate::transaction::{parse_options, run_to_end};
 
@@ -25,6 +27,20 @@ pub(crate) fn convert(
     let options = options_of(partition_schema, options_json, dry_run)?;
     let clock = Clock::default();
     Ok(told(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
+}
+
+/// The newest metadata file of the Iceberg table that is there, below its root.
+#[entry]
+#[pyfunction]
+pub(crate) fn iceberg_metadata(py: Python<'_>, table: &Table) -> Result<Option<String>> {
+    run(py, newest_metadata(table.0.storage()))
+}
+
+/// Bytes of a file that such metadata names.
+#[entry]
+#[pyfunction]
+pub(crate) fn read_named_file<'py>(py: Python<'py>, table: &Table, path: &str) -> Result<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &run(py, read_named(table.0.storage(), path))?))
 }
 
 /// What a conversion is to do, as Python says it.

@@ -63,6 +63,8 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(maintenance::write_manifests, module)?)?;
     module.add_function(wrap_pyfunction!(vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(convert::convert, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::iceberg_metadata, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::read_named_file, module)?)?;
     module.add_function(wrap_pyfunction!(copies::restore, module)?)?;
     module.add_function(wrap_pyfunction!(copies::clone, module)?)?;
     module.add_function(wrap_pyfunction!(write::create, module)?)?;

@@ -39,6 +39,7 @@ pub(crate) fn create(
         constraints: definition.constraints,
         name: definition.name,
         description: definition.description,
+        largest_column_id: None,
     };
     let clock = Clock::default();
     let create = table.0.create((table_definition, definition.mode), (&clock, &clock));

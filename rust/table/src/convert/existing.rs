@@ -13,6 +13,7 @@ use futures::{StreamExt, TryStreamExt, future};
 use serde::{Deserialize, Serialize};
 
 use super::folders::Folders;
+use super::iceberg::literal;
 use crate::storage::{FileMeta, Storage};
 use crate::write::layout::log_path;
 
@@ -115,7 +116,7 @@ impl Places<'_> {
     /// How the store and the log of the table name a file. One below the root has a relative path, by symbolic links too:
     /// a vacuum would take it for nobody's else.
     async fn of(&mut self, path: &str) -> Result<(String, String)> {
-        let literal = path.strip_prefix("file://").map_or_else(|| path.to_owned(), |rest| format!("file:{rest}"));
+        let literal = literal(path);
         if let Some(below) = self.below_root(&literal).await? {
             if below.split('/').next().is_some_and(|first| first.contains(':') || first == LOG_DIR) {
                 return Err(Error::invalid("a log cannot name this file where it is; move it elsewhere"));
@@ -152,7 +153,8 @@ fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
             Error::invalid(format!("the file has no value of the partition column `{name}`, or several"))
         })?;
         let Some(primitive) = column.data_type.as_primitive() else {
-            let message = format!("the partition column `{name}` is a {}, of which a log has no values", column.data_type);
+            let message =
+                format!("the partition column `{name}` is a {}, of which a log has no values", column.data_type);
             return Err(Error::invalid(message));
         };
         if text.as_deref() == Some("") {
@@ -162,7 +164,8 @@ fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
             );
             return Err(Error::unsupported("empty partition values", message));
         }
-        let parsed = Scalar::parse_partition(text.as_deref(), primitive).map_err(|e| Error::invalid(e.message().to_owned()))?;
+        let parsed =
+            Scalar::parse_partition(text.as_deref(), primitive).map_err(|e| Error::invalid(e.message().to_owned()))?;
         values.insert(ColumnMapping::Id.physical_name(column)?.to_owned(), parsed.print_partition()?);
     }
     Ok(values)

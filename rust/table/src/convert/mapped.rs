@@ -34,7 +34,9 @@ pub(super) fn check_mapped(table: &StructType, file: &Fields, above: &str) -> Re
 fn check(table: &DataType, field: &Field, path: &str) -> Result<()> {
     match (table, field.data_type()) {
         (DataType::Struct(inner), ArrowType::Struct(children)) => check_mapped(inner, children, path),
-        (DataType::Array(array), ArrowType::List(element)) => check(&array.element, element, &format!("{path}.element")),
+        (DataType::Array(array), ArrowType::List(element)) => {
+            check(&array.element, element, &format!("{path}.element"))
+        }
         (DataType::Map(map), ArrowType::Map(entries, _)) => match entries.data_type() {
             ArrowType::Struct(parts) => {
                 let types = [("key", &map.key), ("value", &map.value)];

@@ -17,10 +17,9 @@ use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::assign::{Names, assign};
-use deltic_protocol::schema::{StructType, TableSchema};
 use deltic_protocol::schema::evolve::merge;
+use deltic_protocol::schema::{StructType, TableSchema};
 use deltic_protocol::stats::collect::IndexedColumns;
-use deltic_protocol::validation::MAX_COLUMN_ID;
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -37,6 +36,7 @@ mod distributed;
 mod existing;
 mod folders;
 mod footers;
+mod iceberg;
 mod mapped;
 
 use columns::check_same_types;
@@ -44,6 +44,7 @@ pub use distributed::{DistributedConvert, FootersTask};
 use existing::{Existing, ExistingFiles, of_folder, of_foreign};
 pub use existing::{ForeignFile, ForeignTable};
 use footers::{Footer, Footers, Settings};
+pub use iceberg::{newest_metadata, read_named};
 
 /// Footers that are read at the same time.
 const CONCURRENT_FOOTERS: usize = 64;
@@ -130,8 +131,8 @@ impl Conversion {
             // Whoever goes by names finds what was never renamed.
             let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Logical)?;
             foreign.schema = TableSchema::from(schema.clone());
-            let mapped = [("delta.columnMapping.mode", "id".to_owned()), (MAX_COLUMN_ID, largest.to_string())];
-            options.properties.extend(mapped.map(|(key, value)| (key.to_owned(), value)));
+            foreign.largest_id = largest;
+            options.properties.insert("delta.columnMapping.mode".to_owned(), "id".to_owned());
             let settings = Settings::of_foreign(&schema, &foreign.partition_by, indexed);
             found.schema = schema;
             Ok((of_foreign(storage, foreign).await?, settings, found))
@@ -257,6 +258,7 @@ async fn begin(
         properties: options.properties.clone(),
         name: options.name.clone(),
         description: options.description.clone(),
+        largest_column_id: options.foreign.as_ref().map(|foreign| foreign.largest_id),
         ..TableDefinition::default()
     };
     let parameters: Map<_, _> = [

@@ -118,7 +118,8 @@ impl DistributedOptimize {
         (ids, clock): (&dyn Ids, Clock),
     ) -> Result<Self> {
         let planned = plan((storage, latest), options, (ids, clock)).await;
-        let Plan { snapshot, base, rewriting, bins, told: done } = planned.map_err(|e| e.in_table(storage.location()))?;
+        let Plan { snapshot, base, rewriting, bins, told: done } =
+            planned.map_err(|e| e.in_table(storage.location()))?;
         let left = of_commits(bins, rewriting.limits.commit_bytes).into_iter();
         let options = told(&rewriting.layout, options);
         Ok(Self { snapshot, base, options, rewriting, left, current: Vec::new(), id_prefix: None, done })
