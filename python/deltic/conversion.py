@@ -90,11 +90,11 @@ def convert(
 
     Raises `TableExistsError` where there is a table already, `TableNotFoundError` where there is no file,
     `InvalidInputError`, naming the file, for one that is no Parquet, is not in folders of the partition columns, or has
-    a column of another type than other files. For an Iceberg table `UnsupportedFeatureError`, naming it, for what no
-    Delta table has: delete files and deletion vectors (compact it first), files that are not Parquet, that are encrypted
-    or have no field ids, columns of the types time, uuid, fixed, timestamp_ns and unknown, columns whose type was widened
-    since some file was written or that have an initial default, files of an older partitioning, the empty string as a
-    partition value; `InvalidInputError` for metadata that cannot be read.
+    a column of another type than other files. For an Iceberg table `UnsupportedFeatureError`, naming column or file,
+    for what no Delta table has: delete files and deletion vectors (compact it first), files that are not Parquet, that
+    are encrypted or have no field ids, columns of the types time, uuid, fixed, timestamp_ns and unknown, columns whose
+    type was widened since some file was written or that have an initial default, files of an older partitioning, the
+    empty string as a partition value; `InvalidInputError` for metadata that cannot be read.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa, pyarrow.parquet as pq
@@ -137,7 +137,7 @@ class Conversion:
             metadata = _deltic.iceberg_metadata(table._core)
         if metadata is not None:
             if partition_schema is not None:
-                told = f"{table.uri} is an Iceberg table, which says itself how it is partitioned: leave partition_schema out"
+                told = f"{table.uri} is an Iceberg table, whose partition columns are known: leave partition_schema out"
                 raise InvalidInputError(told, table=table.uri)
             options["foreign"] = foreign_table(table, metadata)
         return cls(table, partitions, json.dumps(options))

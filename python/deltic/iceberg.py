@@ -121,15 +121,16 @@ class _Iceberg:
         found = _PRIMITIVES.get(str(type))
         if found is None:
             told = (
-                f"the column `{path}` has the Iceberg type {type}, which no Delta table has: drop it, or write it again "
-                "as another type"
+                f"the column `{path}` has the Iceberg type {type}, which no Delta table has: drop it, or write it "
+                "again as another type"
             )
             raise self.refusal(f"Iceberg type {type}", told)
         return found
 
     def partition_columns(self) -> dict[int, str]:
         """The columns that partition the Delta table, by their ids: top-level ones that the table's spec takes as they
-        are. Delta has no partitioning by a transform, and none by bytes."""
+        are. Delta has no partitioning by a transform, and none by bytes.
+        """
         columns = {field.field_id: field for field in self.schema.fields}
         found = {}
         for part in self.metadata.spec().fields:
@@ -147,9 +148,9 @@ class _Iceberg:
             entries = manifest.fetch_manifest_entry(self.io)
             if entries and manifest.content == ManifestContent.DELETES:
                 told = (
-                    "rows of the Iceberg table are deleted by delete files or deletion vectors, which a Delta table does "
-                    "not read: compact the Iceberg table first (rewrite_data_files), so that its data files hold live "
-                    "rows only"
+                    "rows of the Iceberg table are deleted by delete files or deletion vectors, which a Delta table "
+                    "does not read: compact the Iceberg table first (rewrite_data_files), so that its data files "
+                    "hold live rows only"
                 )
                 raise self.refusal("Iceberg delete files", told)
             for entry in entries:
@@ -161,9 +162,7 @@ class _Iceberg:
                 if file.key_metadata is not None:
                     raise self.refusal("encrypted files", f"{file.file_path} is encrypted, which no Delta table reads")
                 values = self.values(specs[file.spec_id], file, partition_by)
-                files.append(
-                    {"path": file.file_path, "size": file.file_size_in_bytes, "partition_values": values}
-                )
+                files.append({"path": file.file_path, "size": file.file_size_in_bytes, "partition_values": values})
         return files
 
     def values(self, spec: Any, file: Any, partition_by: dict[int, str]) -> dict[str, str | None]:
@@ -173,9 +172,9 @@ class _Iceberg:
         for column, name in partition_by.items():
             if column not in places:
                 told = (
-                    f"the Iceberg table is partitioned by `{name}` now, and {file.file_path} was written when it was not "
-                    "(partition evolution), so that it may hold several values: rewrite the data files of the Iceberg "
-                    "table first (rewrite_data_files)"
+                    f"the Iceberg table is partitioned by `{name}` now, and {file.file_path} was written when it was "
+                    "not (partition evolution), so that it may hold several values: rewrite the data files of the "
+                    "Iceberg table first (rewrite_data_files)"
                 )
                 raise self.refusal("partition evolution", told)
             values[name] = _text(file.partition[places[column]], str(self.schema.find_type(column)))

@@ -1,4 +1,4 @@
-"""`deltic.spark.optimize`, `convert`, `vacuum`: what tasks write and read, what the driver commits, failures included."""
+"""`deltic.spark.optimize`, `convert` and `vacuum`: what tasks do, what the driver commits, failures included."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_file_that_is_gone_is_told_of_by_the_task(spark: SparkSession, uri: st
     made(uri)
     min(data_files(uri)).unlink()
     files = data_files(uri)
-    with pytest.raises(PySparkException, match="deltic.errors"):
+    with pytest.raises(PySparkException, match=r"deltic\.errors"):
         deltic.spark.optimize(spark, uri)
     assert (Table(uri).snapshot().version, data_files(uri)) == (2, files)
 
@@ -245,7 +245,11 @@ def test_a_conversion_is_the_one_of_the_driver(
     for kind in ("add", "metaData", "protocol", "commitInfo"):
         varying = {"modificationTime", "id", "createdTime", "txnId", "timestamp"}
         one, other = (
-            [{k: v for k, v in action[kind].items() if k not in varying} for action in log_actions(uri, 0) if kind in action]
+            [
+                {k: v for k, v in action[kind].items() if k not in varying}
+                for action in log_actions(uri, 0)
+                if kind in action
+            ]
             for uri in (here, there)
         )
         assert sorted(map(repr, one)) == sorted(map(repr, other))

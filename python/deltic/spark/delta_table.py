@@ -147,7 +147,8 @@ class DeltaTable:
     ) -> DeltaTable:
         """Make a table of files that are there (`deltic.spark.convert`).
 
-        `identifier`: the folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, ``iceberg.`/a/path` ``.
+        `identifier`: the folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, as
+        ``iceberg.`/a/path` ``; what is there decides.
 
         `partitionSchema`: the columns of folders such as `day=2013-01-01`, as DDL or a schema.
         """

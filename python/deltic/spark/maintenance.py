@@ -127,8 +127,8 @@ def convert(
     metadata of an Iceberg table, and commits; what it holds grows with the commit. The other arguments are those of
     `deltic.convert`, and mean the same.
 
-    Raises what `deltic.convert` raises, and `InvalidInputError` for `memory://`. What is wrong with the footer of a file
-    reaches the caller as Spark's `PythonException`, the deltic error in its text. Nothing is written then.
+    Raises what `deltic.convert` raises, and `InvalidInputError` for `memory://`. What is wrong with the footer of a
+    file reaches the caller as Spark's `PythonException`, the deltic error in its text. Nothing is written then.
 
     >>> spark.range(4).write.parquet(uri + "_folder")
     >>> deltic.spark.convert(spark, uri + "_folder").num_rows
@@ -159,10 +159,10 @@ def vacuum(
 ) -> VacuumResult:
     """Delete files that no version within the retention needs: see `deltic.Table.vacuum`.
 
-    `uri`: a location, or a `deltic.Table`. The driver alone does the work, with its own threads: it lists many folders at
-    once and deletes a thousand files with a request where the store has one for that; the executors do nothing. `spark`
-    is taken as by `optimize`. The other arguments are those of `deltic.Table.vacuum`, and mean the same; `inventory` may
-    be a Spark DataFrame with its columns, whose rows are collected to the driver.
+    `uri`: a location, or a `deltic.Table`. The driver alone does the work, with its own threads: it lists many folders
+    at once and deletes a thousand files with a request where the store has one for that; the executors do nothing.
+    `spark` is taken as by `optimize`. The other arguments are those of `deltic.Table.vacuum`, and mean the same;
+    `inventory` may be a Spark DataFrame with its columns, whose rows are collected to the driver.
 
     Raises what `deltic.Table.vacuum` raises, and `InvalidInputError` for `memory://`.
 
