@@ -67,7 +67,8 @@ BINDING: list[set[str]] = [
     {"alter", "changes", "expression", "row_changes"},
     {"table"},
     {"transaction"},
-    {"convert", "copies", "distributed", "maintenance", "vacuum", "write"},
+    {"convert", "copies", "maintenance", "vacuum", "write"},
+    {"distributed"},
 ]
 PYTHON: list[set[str]] = [
     {"errors", "display", "hints", "_deltic"},

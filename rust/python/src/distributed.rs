@@ -54,7 +54,7 @@ pub(crate) struct DistributedOptimize {
 pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: &str) -> Result<DistributedOptimize> {
     let options: OptimizeOptions = parse_options(options_json)?;
     let clock = Clock::default();
-    let planned = run(py, table.0.optimize_distributed(&options, (&clock, Clock::now)))?;
+    let planned = run(py, CoreOptimize::plan((table.0.storage(), None), &options, (&clock, Clock::now)))?;
     Ok(DistributedOptimize { work: Work::new(planned), table: table.0.clone() })
 }
 
@@ -76,7 +76,7 @@ impl DistributedOptimize {
         let clock = Clock::default();
         self.work.with(|optimize| {
             let committed = async {
-                self.table.commit_optimize((optimize, &written), (&clock, &clock)).await?;
+                optimize.commit(&written, &clock, (self.table.committer().as_ref(), &clock)).await?;
                 Ok(optimize.told().versions.last().copied())
             };
             run_to_end(py, committed, &clock, |version| *version).map(|_| ())
@@ -127,7 +127,7 @@ pub(crate) fn convert_distributed(
     dry_run: bool,
 ) -> Result<DistributedConvert> {
     let options = options_of(partition_schema, options_json, dry_run)?;
-    let begun = run(py, table.0.convert_distributed(options))?;
+    let begun = run(py, CoreConvert::begin(table.0.storage(), options))?;
     Ok(DistributedConvert { work: Work::new(begun), table: table.0.clone() })
 }
 
@@ -147,7 +147,8 @@ impl DistributedConvert {
     /// Commits, and ends; what was done, as `convert` says it.
     fn commit(&self, py: Python<'_>) -> Result<(String, ArrowSchema)> {
         let clock = Clock::default();
-        let commit = self.table.commit_convert(self.work.take()?, (&clock, &clock));
+        let committer = self.table.committer();
+        let commit = self.work.take()?.commit(&clock, (committer.as_ref(), &clock));
         Ok(told(&run_to_end(py, commit, &clock, version)?))
     }
 }

@@ -14,14 +14,14 @@ use deltic_protocol::commit::Conflict;
 
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
-use crate::committers::{for_table, for_table_after};
-use crate::convert::{self, ConvertOptions, Converted, DistributedConvert};
+use crate::committers::{Committer, for_table, for_table_after};
+use crate::convert::{self, ConvertOptions, Converted};
 use crate::copies::{self, CloneOptions, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
-use crate::maintenance::{self, DistributedOptimize, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
+use crate::maintenance::{self, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
 use crate::purge::{self, PurgeOptions, Purged};
 use crate::repair::{self, Repaired};
 use crate::snapshot::Snapshot;
@@ -216,39 +216,7 @@ impl Table {
     ) -> Result<Converted> {
         self.forget();
         let committer = for_table(&self.storage);
-        let converted = convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await;
-        converted.map_err(|error| self.is_there_now(error))
-    }
-
-    /// Of a commit that was to create the table and found one, that there is one.
-    fn is_there_now(&self, error: Error) -> Error {
-        match is_created_meanwhile(&error) {
-            true => Error::table_exists().in_table(self.storage.location()).caused_by(error),
-            false => error,
-        }
-    }
-
-    /// Begins a conversion whose footers other processes read.
-    ///
-    /// # Errors
-    /// As [`DistributedConvert::begin`].
-    pub async fn convert_distributed(&self, options: ConvertOptions) -> Result<DistributedConvert> {
-        DistributedConvert::begin(&self.storage, options).await
-    }
-
-    /// Commits one.
-    ///
-    /// # Errors
-    /// As [`convert::convert`].
-    pub async fn commit_convert(
-        &self,
-        convert: DistributedConvert,
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<Converted> {
-        self.forget();
-        let committer = for_table(&self.storage);
-        let converted = convert.commit(ids, (committer.as_ref(), retry)).await;
-        converted.map_err(|error| self.is_there_now(error))
+        convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await
     }
 
     /// Commits a transaction on this table. What the commit leaves is known from then on, and nothing is if it fails.
@@ -300,30 +268,10 @@ impl Table {
         maintenance::optimize((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
     }
 
-    /// Begins an optimize whose groups of files other processes write again.
-    ///
-    /// # Errors
-    /// As [`maintenance::plan_optimize`].
-    pub async fn optimize_distributed(
-        &self,
-        options: &OptimizeOptions,
-        (ids, clock): (&dyn Ids, Clock),
-    ) -> Result<DistributedOptimize> {
-        let latest = self.with(|known| known.latest.clone());
-        DistributedOptimize::plan((&self.storage, latest), options, (ids, clock)).await
-    }
-
-    /// Commits what other processes wrote for one.
-    ///
-    /// # Errors
-    /// As [`DistributedOptimize::commit`].
-    pub async fn commit_optimize(
-        &self,
-        (optimize, written): (&mut DistributedOptimize, &[impl AsRef<[u8]>]),
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<()> {
+    /// The committer of an operation that others drive, after which nothing is known any more.
+    pub fn committer(&self) -> Arc<dyn Committer> {
         self.forget();
-        optimize.commit(written, ids, (for_table(&self.storage).as_ref(), retry)).await
+        for_table(&self.storage)
     }
 
     /// What [`Table::optimize`] would do.

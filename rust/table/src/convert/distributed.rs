@@ -10,9 +10,9 @@ use deltic_protocol::schema::{StructType, TableSchema};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
+use super::conversion::{CONCURRENT_FOOTERS, Conversion, ConvertOptions, Converted};
 use super::existing::Existing;
 use super::footers::{Footer, Footers, Settings};
-use super::{CONCURRENT_FOOTERS, Conversion, ConvertOptions, Converted};
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
 use crate::storage::Storage;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int64Array};
-use arrow_schema::{DataType as ArrowType, Field, TimeUnit};
 use arrow_select::concat::concat;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::Column;
@@ -15,7 +14,7 @@ use deltic_protocol::stats::collect::{IndexedColumns, KnownColumn, StatsCollecto
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use serde::{Deserialize, Serialize};
 
-use super::columns::nullable;
+use super::columns::{check_arrow_type, nullable};
 use super::existing::Existing;
 use super::mapped::check_mapped;
 use crate::footer::calendar::Calendars;
@@ -113,28 +112,11 @@ impl Settings {
 
     fn columns_of(&self, metadata: &ArrowReaderMetadata) -> Result<StructType> {
         let fields = metadata.schema().fields();
-        fields.iter().try_for_each(|field| check_type(field, field.name()))?;
+        fields.iter().try_for_each(|field| check_arrow_type(field, field.name()))?;
         let mut schema = nullable(&from_arrow_schema(metadata.schema())?);
         let is_in_folders = |name: &str| self.partition_columns.iter().any(|column| column.eq_ignore_ascii_case(name));
         schema.fields.retain(|field| !is_in_folders(&field.name));
         Ok(schema)
-    }
-}
-
-/// Refuses types that Spark does not read as what they are.
-pub(super) fn check_type(field: &Field, path: &str) -> Result<()> {
-    let inner = |child: &Field| check_type(child, &format!("{path}.{}", child.name()));
-    let refuse = |what: &str, instead: &str| {
-        Err(Error::invalid(format!(
-            "the column `{path}` has {what}, which other clients do not read; write the file again with {instead}"
-        )))
-    };
-    match field.data_type() {
-        ArrowType::Timestamp(TimeUnit::Nanosecond, _) => refuse("timestamps in nanoseconds", "microseconds"),
-        ArrowType::Float16 => refuse("half-precision numbers", "floats"),
-        ArrowType::Struct(fields) => fields.iter().try_for_each(|child| inner(child)),
-        ArrowType::List(child) | ArrowType::Map(child, _) => inner(child),
-        _ => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::mapping::field_id;
 use deltic_protocol::schema::{DataType, StructType};
 
-use super::footers::check_type;
+use super::columns::check_arrow_type;
 use crate::scan::read::parquet_id;
 
 /// Refuses a file with a column that has no id, or another type than the table's column of that id. What the table does
@@ -50,7 +50,7 @@ fn check(table: &DataType, field: &Field, path: &str) -> Result<()> {
 }
 
 fn check_leaf(table: &DataType, field: &Field, path: &str) -> Result<()> {
-    check_type(field, path)?;
+    check_arrow_type(field, path)?;
     let plain = Schema::new(vec![Field::new(field.name(), field.data_type().clone(), true)]);
     let file = from_arrow_schema(&plain)?;
     match file.fields.first() {
