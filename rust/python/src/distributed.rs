@@ -127,7 +127,7 @@ pub(crate) fn convert_distributed(
     dry_run: bool,
 ) -> Result<DistributedConvert> {
     let options = options_of(partition_schema, options_json, dry_run)?;
-    let begun = run(py, CoreConvert::begin(table.0.storage(), options))?;
+    let begun = run(py, CoreConvert::begin(table.0.storage(), options, &Clock::default()))?;
     Ok(DistributedConvert { work: Work::new(begun), table: table.0.clone() })
 }
 

@@ -74,7 +74,7 @@ pub async fn convert(
     ids: &dyn Ids,
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Converted> {
-    let mut conversion = Conversion::begin(storage, options).await?;
+    let mut conversion = Conversion::begin(storage, options, ids).await?;
     conversion.read_footers().await?;
     conversion.commit(ids, (committer, retry)).await
 }
@@ -90,7 +90,7 @@ pub(super) struct Conversion {
 }
 
 impl Conversion {
-    pub(super) async fn begin(storage: &Storage, mut options: ConvertOptions) -> Result<Self> {
+    pub(super) async fn begin(storage: &Storage, mut options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
         check_properties(&options.properties).map_err(in_table)?;
         if Snapshot::find(storage).await?.is_some() {
@@ -105,8 +105,9 @@ impl Conversion {
                 let files = of_folder(storage, &options.partition_schema)?;
                 return Ok((files, settings, found));
             };
-            // Whoever goes by names finds what was never renamed.
-            let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Logical)?;
+            // Names that no file has: Spark goes by them where a file lacks the id, and would find a column that was dropped.
+            let mut unique = || ids.unique();
+            let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Unique(&mut unique))?;
             foreign.schema = TableSchema::from(schema.clone());
             foreign.largest_id = largest;
             options.properties.insert("delta.columnMapping.mode".to_owned(), "id".to_owned());

@@ -83,8 +83,8 @@ impl DistributedConvert {
     ///
     /// # Errors
     /// As [`convert`](super::convert).
-    pub async fn begin(storage: &Storage, options: ConvertOptions) -> Result<Self> {
-        Ok(Self { conversion: Conversion::begin(storage, options).await?, current: Vec::new() })
+    pub async fn begin(storage: &Storage, options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
+        Ok(Self { conversion: Conversion::begin(storage, options, ids).await?, current: Vec::new() })
     }
 
     /// At most so many tasks of so many files each, in the byte form of [`FootersTask`]; none when there are no more files.
