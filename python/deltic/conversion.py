@@ -1,4 +1,4 @@
-"""A folder of Parquet files becomes a table. PROTOCOL.md: "Delta Table Specification"."""
+"""A folder of Parquet files, or an Iceberg table, becomes a table. PROTOCOL.md: "Delta Table Specification"."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from deltic.alter import field as column
 from deltic.arguments import flag
 from deltic.display import counted, size
 from deltic.errors import InvalidInputError
+from deltic.iceberg import METADATA, foreign_table
 from deltic.table import Table, opened
 from deltic.write_options import checked
 
-__all__ = ["ConvertResult", "convert"]
+__all__ = ["Conversion", "ConvertResult", "convert"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,12 @@ class ConvertResult:
     num_rows: int
     num_bytes: int
     schema: pa.Schema = field(repr=False)
+
+    @classmethod
+    def of(cls, told: tuple[str, Any]) -> ConvertResult:
+        """What the core says of a conversion."""
+        counts = json.loads(told[0])
+        return cls(counts["version"], counts["files"], counts["rows"], counts["bytes"], pa.schema(told[1]))
 
     def __str__(self) -> str:
         verb = "would be converted" if self.version is None else "converted"
@@ -59,11 +66,19 @@ def convert(
     are read, 64 at a time, one request each where it is small; memory grows with the commit, some 500 bytes for each
     file. The columns are those of all files together, and may be null.
 
+    Where the folder is an Iceberg table, one with `metadata/*.metadata.json` in it, its newest snapshot is converted
+    (needs pyiceberg: `deltic[iceberg]`): its metadata and manifests say which files are live and what the columns are,
+    and memory is for all files. Columns are found by their field ids (`delta.columnMapping.mode` is `id`), so that
+    those that were added, renamed or dropped are read right. Identity partition columns partition the table; by the
+    other transforms (bucket, truncate, year to hour) it is not partitioned. Files outside of the folder are named
+    absolutely. The Iceberg table must not be written any more, and VACUUM takes its metadata and older files in time.
+
     Arguments:
-        uri: A path or URL, or a `Table`, whose settings and connections are used.
+        uri: A path or URL, or a `Table`, whose settings and connections are used. Of an Iceberg table its folder, or
+            one of its metadata files, such as the one that its catalog names.
         partition_schema: The columns of folders such as `day=2013-01-01/hour=3`, in their order: types by name,
             `{"day": "date", "hour": "integer"}`, as `deltic.field` has them, or a `pyarrow.Schema`. None where there
-            are no such folders.
+            are no such folders, and for an Iceberg table, which says itself.
         collect_statistics: Whether minimum, maximum and null count of each column, as the footers have them, become
             statistics, by which scans leave files out. Floating-point columns get no minimum and maximum: those of
             Parquet leave NaN out. Without it each file has its number of rows only.
@@ -76,7 +91,11 @@ def convert(
 
     Raises `TableExistsError` where there is a table already, `TableNotFoundError` where there is no file,
     `InvalidInputError`, naming the file, for one that is no Parquet, is not in folders of the partition columns, or has
-    a column of another type than other files, and `UnsupportedFeatureError` for an Iceberg table.
+    a column of another type than other files. For an Iceberg table `UnsupportedFeatureError`, naming column or file,
+    for what no Delta table has: delete files and deletion vectors (compact it first), files that are not Parquet, that
+    are encrypted or have no field ids, columns of the types time, uuid, fixed, timestamp_ns and unknown, columns whose
+    type was widened since some file was written or that have an initial default, files of an older partitioning, the
+    empty string as a partition value; `InvalidInputError` for metadata that cannot be read.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa, pyarrow.parquet as pq
@@ -87,15 +106,42 @@ def convert(
     >>> deltic.Table(folder).scan(filter="day = 'b'").to_arrow()["visits"].to_pylist()
     [4]
     """
-    options = {
-        "collect_statistics": flag(collect_statistics, "collect_statistics"),
-        **checked({"properties": properties, "name": name, "description": description}),
-    }
-    table = opened(uri, storage_options)
-    partitions = _partition_schema(partition_schema)
-    text, schema = _deltic.convert(table._core, partitions, json.dumps(options), flag(dry_run, "dry_run"))
-    told = json.loads(text)
-    return ConvertResult(told["version"], told["files"], told["rows"], told["bytes"], pa.schema(schema))
+    given = {"properties": properties, "name": name, "description": description}
+    conversion = Conversion.of(opened(uri, storage_options), partition_schema, collect_statistics, given)
+    only_plans = flag(dry_run, "dry_run")
+    done = _deltic.convert(conversion.table._core, conversion.partitions, conversion.options, only_plans)
+    return ConvertResult.of(done)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is converted, and how: the arguments of `convert`, as the core takes them."""
+
+    table: Table
+    partitions: Any
+    options: str
+
+    @classmethod
+    def of(cls, table: Table, partition_schema: Any, statistics: bool, given: Mapping[str, Any]) -> Conversion:
+        """Check the arguments, and read an Iceberg table's metadata."""
+        options = {"collect_statistics": flag(statistics, "collect_statistics"), **checked(given)}
+        partitions = _partition_schema(partition_schema)
+        if table.uri.endswith(METADATA):
+            folder, _, file = table.uri.rpartition("/")
+            root, _, name = folder.rpartition("/")
+            if name != "metadata":
+                told = f"{table.uri} is not in the folder `metadata` of an Iceberg table; pass the folder of the table"
+                raise InvalidInputError(told, table=table.uri)
+            table = Table(root, table.storage_options)
+            metadata: str | None = f"metadata/{file}"
+        else:
+            metadata = _deltic.iceberg_metadata(table._core)
+        if metadata is not None:
+            if partition_schema is not None:
+                told = f"{table.uri} is an Iceberg table, whose partition columns are known: leave partition_schema out"
+                raise InvalidInputError(told, table=table.uri)
+            options["foreign"] = foreign_table(table, metadata)
+        return cls(table, partitions, json.dumps(options))
 
 
 def _partition_schema(given: Any) -> Any:

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import pyarrow as pa
-
 from deltic import _deltic
-from deltic.arguments import byte_size, condition, duration_ms, flag, json_or_string, several, string, whole
+from deltic.arguments import condition, duration_ms, flag, json_or_string, string, whole
 from deltic.errors import InvalidInputError
-from deltic.maintenance import OptimizeResult
+from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.manifests_result import ManifestsResult
-from deltic.physical_name import physical_name
+from deltic.physical_name import partition_columns
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
 from deltic.transaction import Commit
@@ -112,21 +110,11 @@ class Maintained:
         >>> table.optimize(zorder_by=["day", "value"]).layout
         'zorder'
         """
-        columns = None if zorder_by is None else several(zorder_by, "zorder_by")
-        if columns is not None and not columns:
-            raise InvalidInputError("zorder_by names no column; leave it out, or name some")
-        options = {
-            "filter": condition(where, "where"),
-            "zorder_by": columns or [],
-            "target_file_size": byte_size(target_file_size, "target_file_size"),
-            "full": flag(full, "full"),
-            "max_tasks": whole(max_tasks, "max_tasks", 1),
-        }
+        options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
         only_plans = flag(dry_run, "dry_run")
         # Before it, so that a failure of the store afterwards does not hide what was committed.
-        names = self._partition_columns()
-        found = _deltic.optimize(self._core, json.dumps(options), only_plans, None)
-        return OptimizeResult.parse(found, only_plans, names)
+        names = partition_columns(self._core)
+        return OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans, names)
 
     def purge(
         self,
@@ -186,15 +174,9 @@ class Maintained:
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
-        names = self._partition_columns()
+        names = partition_columns(self._core)
         purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
         return PurgeResult.parse(purged, only_plans, names)
-
-    def _partition_columns(self) -> dict[str, str]:
-        """The names of partition columns by their physical names."""
-        snapshot = self._core.snapshot()
-        fields = pa.schema(snapshot.schema())
-        return {physical_name(fields.field(name)): name for name in json.loads(snapshot.metadata())["partitionColumns"]}
 
     def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
         """Mend what `check(files=True)` finds in the newest version, or say what that would do.

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deltic.arguments import byte_size, condition, flag, several, whole
 from deltic.display import counted, html_table, printable, size
+from deltic.errors import InvalidInputError
 from deltic.physical_name import by_name
 
-__all__ = ["OptimizeResult"]
+__all__ = ["OptimizeResult", "optimize_options"]
+
+
+def optimize_options(
+    where: str | None,
+    zorder_by: Sequence[str] | str | None,
+    target_file_size: int | str | None,
+    full: bool,
+    max_tasks: int | None,
+) -> str:
+    """The arguments of `Table.optimize`, checked, as the core takes them."""
+    columns = None if zorder_by is None else several(zorder_by, "zorder_by")
+    if columns is not None and not columns:
+        raise InvalidInputError("zorder_by names no column; leave it out, or name some")
+    options = {
+        "filter": condition(where, "where"),
+        "zorder_by": columns or [],
+        "target_file_size": byte_size(target_file_size, "target_file_size"),
+        "full": flag(full, "full"),
+        "max_tasks": whole(max_tasks, "max_tasks", 1),
+    }
+    return json.dumps(options)
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["by_name", "physical_name"]
+from deltic import _deltic
+
+__all__ = ["by_name", "partition_columns", "physical_name"]
 
 _KEY = b"delta.columnMapping.physicalName"
 
@@ -16,6 +19,13 @@ def physical_name(field: pa.Field) -> str:
     """The physical name of a column, which is its name where columns are not mapped."""
     found = (field.metadata or {}).get(_KEY)
     return str(field.name) if found is None else str(found.decode())
+
+
+def partition_columns(table: _deltic.Table) -> dict[str, str]:
+    """The names of the partition columns of the latest version by their physical names."""
+    snapshot = table.snapshot()
+    fields = pa.schema(snapshot.schema())
+    return {physical_name(fields.field(name)): name for name in json.loads(snapshot.metadata())["partitionColumns"]}
 
 
 def by_name(partitions: list[dict[str, Any]], names: Mapping[str, str]) -> list[dict[str, Any]]:

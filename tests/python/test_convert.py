@@ -287,14 +287,6 @@ def test_tables_are_not_converted(uri: str) -> None:
         deltic.convert(outer)
 
 
-def test_iceberg_tables_are_refused(uri: str) -> None:
-    store(uri, "data/1.parquet", {"id": [1]})
-    Path(uri, "metadata").mkdir()
-    Path(uri, "metadata", "v1.metadata.json").write_text("{}")
-    with pytest.raises(deltic.UnsupportedFeatureError, match="an Iceberg table"):
-        deltic.convert(uri)
-
-
 @pytest.mark.parametrize("path", ["_spark_metadata/0", ".hoodie/hoodie.properties"])
 def test_files_that_something_else_counts_are_refused(uri: str, path: str) -> None:
     store(uri, "1.parquet", {"id": [1]})

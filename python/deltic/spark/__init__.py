@@ -7,6 +7,7 @@ deltic that imports pyspark.
 
 from deltic.spark.delta_table import DeltaMergeBuilder, DeltaTable
 from deltic.spark.install import install, uninstall
+from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
 from deltic.spark.rows import delete, merge, update
 from deltic.spark.source import DelticDataSource, register
@@ -16,12 +17,15 @@ __all__ = [
     "DeltaMergeBuilder",
     "DeltaTable",
     "DelticDataSource",
+    "convert",
     "delete",
     "install",
     "merge",
+    "optimize",
     "read",
     "register",
     "uninstall",
     "update",
+    "vacuum",
     "write",
 ]

@@ -26,13 +26,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from deltic.conversion import convert
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.instant import instant
 from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
+from deltic.spark.maintenance import convert, optimize
 from deltic.spark.read import read
 from deltic.spark.rows import source_rows
 from deltic.spark.types import to_arrow
@@ -145,18 +145,22 @@ class DeltaTable:
     def convertToDelta(
         cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | StructType | None = None
     ) -> DeltaTable:
-        """Make a table of Parquet files (`deltic.convert`). `identifier`: their folder, as ``parquet.`/a/path` ``.
+        """Make a table of files that are there (`deltic.spark.convert`).
+
+        `identifier`: the folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, as
+        ``iceberg.`/a/path` ``; what is there decides.
 
         `partitionSchema`: the columns of folders such as `day=2013-01-01`, as DDL or a schema.
         """
-        found = re.fullmatch(r"(?i)parquet\.`(.+)`", _text(identifier, "identifier"))
+        found = re.fullmatch(r"(?i)(?:parquet|iceberg)\.`(.+)`", _text(identifier, "identifier"))
         if found is None:
-            raise InvalidInputError(f"identifier must be parquet.`path`, not {identifier!r}: {_NO_CATALOG}")
+            told = f"identifier must be parquet.`path` or iceberg.`path`, not {identifier!r}: {_NO_CATALOG}"
+            raise InvalidInputError(told)
         columns = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
         if not isinstance(columns, StructType | None):
             raise InvalidInputError(f"partitionSchema must be columns and their types, not {partitionSchema!r}")
         table = shared(found.group(1), None)
-        convert(table, partition_schema=None if columns is None else to_arrow(columns))
+        convert(sparkSession, table, partition_schema=None if columns is None else to_arrow(columns))
         return cls(sparkSession, table)
 
     def toDF(self) -> DataFrame:
@@ -224,7 +228,7 @@ class DeltaTable:
         return self._spark.createDataFrame([], StructType([]))
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Begin to write files again in a better layout: see `deltic.Table.optimize`."""
+        """Begin to write files again in a better layout, by the executors: see `deltic.spark.optimize`."""
         return DeltaOptimizeBuilder(self)
 
     def generate(self, mode: str) -> None:
@@ -339,13 +343,13 @@ class DeltaOptimizeBuilder:
 
     def executeCompaction(self) -> DataFrame:
         """Put small files together; the result counts files and bytes."""
-        return self._counted(self._of._table.optimize(self._where))
+        return self._counted(optimize(self._of._spark, self._of._table, self._where))
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
         """Order rows by several columns at once; the result counts files and bytes."""
         first = cols[0] if len(cols) == 1 else cols
         names = [first] if isinstance(first, str) else [_text(name, "a column") for name in first]
-        return self._counted(self._of._table.optimize(self._where, zorder_by=names))
+        return self._counted(optimize(self._of._spark, self._of._table, self._where, zorder_by=names))
 
     def _counted(self, result: OptimizeResult) -> DataFrame:
         names = ("numAddedFiles", "numRemovedFiles", "numAddedBytes", "numRemovedBytes", "numDeletionVectorsRemoved")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from deltic.errors import InvalidInputError
 from deltic.table import Table, opened
 
-__all__ = ["shared"]
+__all__ = ["checked_session", "shared"]
 
 
 def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:
@@ -23,3 +24,9 @@ def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, st
             "that the driver and every executor can open"
         )
     return table
+
+
+def checked_session(spark: Any) -> None:
+    """`InvalidInputError` for what is no SparkSession."""
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidInputError(f"spark must be a SparkSession, not {type(spark).__name__}")

@@ -20,6 +20,7 @@ from deltic.arguments import whole
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
+from deltic.spark.tasks import spread
 from deltic.spark.types import to_spark, without_chars
 from deltic.table import Table
 
@@ -102,14 +103,6 @@ def read(
     log_plan(snapshot, plan, filter)
     if plan.files_kept == 0:
         return spark.createDataFrame([], schema)
-    if is_remote():
-        count = partitions or group_count(plan, 32)
-        groups = plan.task_groups(count)
-        # A client has no partitions to choose: spread the rows, one group in most.
-        spread = spark.createDataFrame([(group,) for group in groups], "files binary").repartition(len(groups))
-    else:
-        count = partitions or group_count(plan, spark.sparkContext.defaultParallelism)
-        groups = plan.task_groups(count)
-        rows = spark.sparkContext.parallelize([(group,) for group in groups], len(groups))
-        spread = spark.createDataFrame(rows, "files binary", verifySchema=False)
-    return spread.mapInArrow(_reader(table.uri, table.storage_options), schema)
+    parallelism = 32 if is_remote() else spark.sparkContext.defaultParallelism
+    groups = plan.task_groups(partitions or group_count(plan, parallelism))
+    return spread(spark, groups, len(groups)).mapInArrow(_reader(table.uri, table.storage_options), schema)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from deltic.dml import Assigned
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
-from deltic.spark.location import shared
+from deltic.spark.location import checked_session, shared
 from deltic.spark.schema import nullable
 from deltic.spark.types import CHAR_VARCHAR, has_char, to_arrow
 from deltic.table import Table
@@ -41,7 +41,7 @@ def delete(
     >>> deltic.spark.delete(spark, uri + "_rows", "id = 1").metrics["numDeletedRows"]
     1
     """
-    _check(spark)
+    checked_session(spark)
     return shared(uri, storage_options).delete(where, **commit_options)
 
 
@@ -62,7 +62,7 @@ def update(
     >>> deltic.spark.update(spark, uri + "_set", {"v": "upper(v)"}, "id = 2").metrics["numUpdatedRows"]
     1
     """
-    _check(spark)
+    checked_session(spark)
     return shared(uri, storage_options).update(set, where, **commit_options)
 
 
@@ -89,7 +89,7 @@ def merge(
     >>> metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]
     (1, 1)
     """
-    _check(spark)
+    checked_session(spark)
     table = shared(uri, storage_options)
     return table.merge(source_rows(source), on, source_alias, target_alias, **commit_options)
 
@@ -122,8 +122,3 @@ def source_rows(source: DataFrame) -> Any:
             hint = f"take them away, as by source.withColumn({column.name!r}, F.rtrim({column.name!r}))"
             raise UnsupportedFeatureError(f"{told}, and deltic compares and stores strings as they are: {hint}")
     return _Collected(source, schema)
-
-
-def _check(spark: Any) -> None:
-    if not hasattr(spark, "createDataFrame"):
-        raise InvalidInputError(f"spark must be a SparkSession, not {type(spark).__name__}")

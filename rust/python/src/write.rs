@@ -39,6 +39,7 @@ pub(crate) fn create(
         constraints: definition.constraints,
         name: definition.name,
         description: definition.description,
+        largest_column_id: None,
     };
     let clock = Clock::default();
     let create = table.0.create((table_definition, definition.mode), (&clock, &clock));
@@ -94,7 +95,7 @@ pub(crate) fn write_files(
 pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {
     let (plan, storage) = open(plan, storage_options)?;
     let delete = async {
-        delete_written(&storage, &plan).await;
+        delete_written(&storage, plan.spec.id_prefix).await;
         Ok(())
     };
     run(py, delete)

@@ -65,8 +65,15 @@ impl Copying {
             }
             read.row_tracking = Some(tracking);
         }
-        let write = WriteSpec { hidden_columns: hidden, ..write };
-        let schema = Reader::new(snapshot.storage().clone(), read.clone())?.schema();
+        Self::of_specs(snapshot.storage(), read, WriteSpec { hidden_columns: hidden, ..write })
+    }
+
+    /// As one that [`Copying::new`] made of these, in another process perhaps.
+    ///
+    /// # Errors
+    /// As [`Reader::new`].
+    pub(crate) fn of_specs(storage: &Storage, read: ReadSpec, write: WriteSpec) -> Result<Self> {
+        let schema = Reader::new(storage.clone(), read.clone())?.schema();
         let visible = schema.fields().len() - write.hidden_columns.len();
         let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
         for (field, hidden) in fields.iter_mut().skip(visible).zip(&write.hidden_columns) {

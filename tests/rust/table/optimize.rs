@@ -11,10 +11,13 @@ use deltic_protocol::action::lines::Lines;
 use deltic_protocol::alter::Alteration;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_table::committers::{Committer, LogCommitter};
-use deltic_table::maintenance::{Limits, OptimizeOptions, Optimized, optimize, plan_optimize};
+use deltic_table::maintenance::{
+    DistributedOptimize, Limits, OptimizeOptions, Optimized, RewriteTask, optimize, plan_optimize,
+};
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::storage::Put;
 use deltic_table::transaction::RetryPolicy;
+use deltic_table::transaction::builder::Ids;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 
@@ -361,4 +364,78 @@ proptest! {
         ids.dedup();
         prop_assert_eq!(ids.len(), before.len() + 1);
     }
+}
+
+/// Ids that are UUIDs, by whose first halves files are found.
+struct Numbered;
+
+impl Ids for Numbered {
+    fn unique(&self) -> String {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        format!("{:08x}-0000-4000-8000-000000000000", NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+fn carried_out(table: &Table, task: &[u8]) -> Vec<u8> {
+    let task = RewriteTask::from_bytes(task).unwrap();
+    assert_eq!(task.location(), table.sample.storage.location());
+    block_on(task.carry_out(table.sample.storage.clone(), now)).unwrap()
+}
+
+#[test]
+fn bins_are_written_by_others() {
+    for properties in [&[][..], &[IDS, VECTORS]] {
+        let table = two_partitions(properties);
+        table.delete("x = 3");
+        let (rows, before) = (tracked(&table, properties), data_files(&table));
+        let storage = &table.sample.storage;
+        let committer = LogCommitter::new(storage.clone());
+        let plan = || block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
+        // What is given up leaves nothing.
+        let mut run = plan();
+        let tasks = run.next_tasks(&Numbered).unwrap();
+        assert_eq!(tasks.len(), 2);
+        let written = carried_out(&table, &tasks[0]);
+        assert!(data_files(&table).len() > before.len());
+        for (wrong, told) in [
+            (vec![written.clone()], "handed back no files"),
+            (vec![written.clone(), written.clone()], "twice"),
+            (vec![tasks[0].clone()], "no rewritten group of files"),
+        ] {
+            let refused = block_on(run.commit(&wrong, &World, (&committer, &World))).unwrap_err();
+            assert!(refused.to_string().contains(told), "{refused}");
+        }
+        block_on(run.discard());
+        assert_eq!(data_files(&table), before);
+        // A task that is carried out twice leaves a file that no version names, and which no other run takes away.
+        let mut run = plan();
+        let tasks = run.next_tasks(&Numbered).unwrap();
+        carried_out(&table, &tasks[1]);
+        let written: Vec<_> = tasks.iter().rev().map(|task| carried_out(&table, task)).collect();
+        block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
+        block_on(run.discard());
+        assert!(run.next_tasks(&Numbered).unwrap().is_empty());
+        assert_eq!((run.told().versions.len(), run.told().metrics["numAddedFiles"]), (1, 2));
+        assert_eq!(data_files(&table).len(), before.len() + 3);
+        assert_eq!((table.files().len(), tracked(&table, properties)), (2, rows));
+    }
+}
+
+fn tracked(table: &Table, properties: &[(&str, &str)]) -> BTreeSet<String> {
+    let columns = if properties.contains(&IDS) { &["x", ROW_ID, ROW_COMMIT_VERSION][..] } else { &["p", "x"] };
+    table.sorted(columns, None).into_iter().collect()
+}
+
+#[test]
+fn what_others_wrote_and_lost_is_left_out() {
+    let table = two_partitions(&[]);
+    let storage = &table.sample.storage;
+    let mut run = block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
+    let written: Vec<_> = run.next_tasks(&Numbered).unwrap().iter().map(|task| carried_out(&table, task)).collect();
+    table.delete("p = 'a' AND x = 3");
+    let before = data_files(&table).len();
+    block_on(run.commit(&written, &World, (&LogCommitter::new(storage.clone()), &World))).unwrap();
+    assert_eq!((run.told().files_lost, run.told().versions.len()), (3, 1));
+    assert_eq!(data_files(&table).len(), before - 1);
+    assert_eq!(table.sorted(&["p", "x"], None).len(), 59);
 }

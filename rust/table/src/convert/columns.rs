@@ -1,5 +1,6 @@
 //! The columns of one file beside those of the others.
 
+use arrow_schema::{DataType as ArrowType, Field, TimeUnit};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::{ArrayType, DataType, MapType, StructField, StructType};
 use std::sync::Arc;
@@ -41,6 +42,23 @@ fn check_type(table: &DataType, file: &DataType, path: &str) -> Result<()> {
         (table, file) => Err(Error::invalid(format!(
             "the column `{path}` has the type {file} here and {table} in files before; write the files again with one type"
         ))),
+    }
+}
+
+/// Refuses types that Spark does not read as what they are.
+pub(super) fn check_arrow_type(field: &Field, path: &str) -> Result<()> {
+    let inner = |child: &Field| check_arrow_type(child, &format!("{path}.{}", child.name()));
+    let refuse = |what: &str, instead: &str| {
+        Err(Error::invalid(format!(
+            "the column `{path}` has {what}, which other clients do not read; write the file again with {instead}"
+        )))
+    };
+    match field.data_type() {
+        ArrowType::Timestamp(TimeUnit::Nanosecond, _) => refuse("timestamps in nanoseconds", "microseconds"),
+        ArrowType::Float16 => refuse("half-precision numbers", "floats"),
+        ArrowType::Struct(fields) => fields.iter().try_for_each(|child| inner(child)),
+        ArrowType::List(child) | ArrowType::Map(child, _) => inner(child),
+        _ => Ok(()),
     }
 }
 

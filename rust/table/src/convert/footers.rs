@@ -3,61 +3,71 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, Int64Array};
-use arrow_schema::{DataType as ArrowType, Field, TimeUnit};
 use arrow_select::concat::concat;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::Column;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructType, TableSchema};
 use deltic_protocol::stats::collect::{IndexedColumns, KnownColumn, StatsCollector};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use serde::{Deserialize, Serialize};
 
-use super::columns::nullable;
+use super::columns::{check_arrow_type, nullable};
+use super::existing::Existing;
+use super::mapped::check_mapped;
 use crate::footer::calendar::Calendars;
 use crate::scan::read::{Constants, FileSchema, RowGroupBounds, look_at_footer};
-use crate::storage::{FileMeta, Storage};
+use crate::storage::Storage;
+use crate::write::plan::physical_indexed;
 
 /// What is known of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Footer {
     pub(super) rows: u64,
-    /// Its columns without those of the folders; anything may be null.
-    pub(super) schema: StructType,
+    /// Its columns without those of the folders; anything may be null. None where the table's columns are known.
+    pub(super) schema: Option<StructType>,
     /// The text of `add.stats`.
     pub(super) stats: String,
 }
 
 /// Reads footers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Footers {
     storage: Storage,
     settings: Arc<Settings>,
 }
 
-#[derive(Debug)]
-struct Settings {
+/// What is looked for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Settings {
     /// Columns whose values the folders say, whatever files have.
     partition_columns: Vec<String>,
+    /// The columns of the table but those, if they are known: files have them by their ids.
+    columns: Option<TableSchema>,
     /// The columns with statistics, if there are to be any.
     indexed: Option<IndexedColumns>,
 }
 
 impl Footers {
-    pub(super) fn new(storage: &Storage, partitions: &StructType, indexed: Option<IndexedColumns>) -> Self {
-        let partition_columns = partitions.fields.iter().map(|field| field.name.clone()).collect();
-        Self { storage: storage.clone(), settings: Arc::new(Settings { partition_columns, indexed }) }
+    pub(super) fn with(storage: &Storage, settings: Settings) -> Self {
+        Self { storage: storage.clone(), settings: Arc::new(settings) }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Reads the footer of a file.
     ///
     /// # Errors
-    /// `Invalid` for a file that is no Parquet, and for columns that no table has.
-    pub(super) async fn read(&self, file: &FileMeta) -> Result<Footer> {
+    /// `Invalid` for a file that is no Parquet, and for columns that no table has; `Unsupported` for those that the table
+    /// cannot find or read in it. They name the file.
+    pub(super) async fn read(&self, file: &Existing) -> Result<Footer> {
         let settings = Arc::clone(&self.settings);
         let described = look_at_footer(&self.storage, (&file.path, file.size), move |file| settings.describe(file));
-        described.await.map_err(|e| if e.is_corrupt() { no_parquet(&e) } else { e })
+        described.await.map_err(|e| if e.is_corrupt() { no_parquet(&e) } else { e }.in_file(file.path.clone()))
     }
 }
 
@@ -70,66 +80,91 @@ fn no_parquet(error: &Error) -> Error {
 }
 
 impl Settings {
+    /// Of files in folders of partition columns.
+    pub(super) fn of_folders(partitions: &StructType, indexed: Option<IndexedColumns>) -> Self {
+        let partition_columns = partitions.fields.iter().map(|field| field.name.clone()).collect();
+        Self { partition_columns, columns: None, indexed }
+    }
+
+    /// Of files of a table that has these columns.
+    pub(super) fn of_foreign(schema: &StructType, partition_by: &[String], indexed: Option<IndexedColumns>) -> Self {
+        let columns = schema.fields.iter().filter(|field| !partition_by.contains(&field.name)).cloned().collect();
+        let columns = Some(TableSchema::from(StructType::new(columns)));
+        Self { partition_columns: partition_by.to_vec(), columns, indexed }
+    }
+
     fn describe(&self, metadata: &ArrowReaderMetadata) -> Result<Footer> {
-        let fields = metadata.schema().fields();
-        fields.iter().try_for_each(|field| check_type(field, field.name()))?;
-        let mut schema = nullable(&from_arrow_schema(metadata.schema())?);
-        let is_in_folders = |name: &str| self.partition_columns.iter().any(|column| column.eq_ignore_ascii_case(name));
-        schema.fields.retain(|field| !is_in_folders(&field.name));
         let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or_default();
-        let stats = match &self.indexed {
-            Some(indexed) => statistics(metadata, &schema, indexed)?,
-            None => format!(r#"{{"numRecords":{rows}}}"#),
+        let schema = if self.columns.is_none() { Some(self.columns_of(metadata)?) } else { None };
+        let columns = match (&self.columns, &schema) {
+            (Some(columns), _) => {
+                check_mapped(columns, metadata.schema().fields(), "")?;
+                Some((&**columns, ColumnMapping::Id))
+            }
+            (None, schema) => schema.as_ref().map(|schema| (schema, ColumnMapping::None)),
+        };
+        let stats = match (columns, &self.indexed) {
+            (Some(columns), Some(indexed)) => statistics(metadata, columns, indexed)?,
+            _ => format!(r#"{{"numRecords":{rows}}}"#),
         };
         Ok(Footer { rows, schema, stats })
     }
-}
 
-/// Refuses types that Spark does not read as what they are.
-fn check_type(field: &Field, path: &str) -> Result<()> {
-    let inner = |child: &Field| check_type(child, &format!("{path}.{}", child.name()));
-    let refuse = |what: &str, instead: &str| {
-        Err(Error::invalid(format!(
-            "the column `{path}` has {what}, which other clients do not read; write the file again with {instead}"
-        )))
-    };
-    match field.data_type() {
-        ArrowType::Timestamp(TimeUnit::Nanosecond, _) => refuse("timestamps in nanoseconds", "microseconds"),
-        ArrowType::Float16 => refuse("half-precision numbers", "floats"),
-        ArrowType::Struct(fields) => fields.iter().try_for_each(|child| inner(child)),
-        ArrowType::List(child) | ArrowType::Map(child, _) => inner(child),
-        _ => Ok(()),
+    fn columns_of(&self, metadata: &ArrowReaderMetadata) -> Result<StructType> {
+        let fields = metadata.schema().fields();
+        fields.iter().try_for_each(|field| check_arrow_type(field, field.name()))?;
+        let mut schema = nullable(&from_arrow_schema(metadata.schema())?);
+        let is_in_folders = |name: &str| self.partition_columns.iter().any(|column| column.eq_ignore_ascii_case(name));
+        schema.fields.retain(|field| !is_in_folders(&field.name));
+        Ok(schema)
     }
 }
 
 /// The text of `add.stats`, by the bounds of the row groups.
-fn statistics(metadata: &ArrowReaderMetadata, schema: &StructType, indexed: &IndexedColumns) -> Result<String> {
+fn statistics(
+    metadata: &ArrowReaderMetadata,
+    (schema, mapping): (&StructType, ColumnMapping),
+    indexed: &IndexedColumns,
+) -> Result<String> {
     let calendars = Calendars::of(metadata.metadata().file_metadata());
     let columns = FileSchema { fields: metadata.schema().fields().clone(), calendars };
     let constants = Constants::new();
-    let bounds = RowGroupBounds::new(metadata, &columns, schema, ColumnMapping::None, &constants);
-    let known = |path: &[&str]| match column_at(schema, path) {
+    let bounds = RowGroupBounds::new(metadata, &columns, schema, mapping, &constants);
+    let known = |path: &[&str]| match column_at((schema, mapping), path)? {
         Some(column) => known_column(&bounds, &column),
         None => Ok(KnownColumn::default()),
     };
     let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or_default();
-    let mut collector = StatsCollector::new(schema, indexed);
+    let indexed = physical_indexed(indexed, schema, mapping)?;
+    let mut collector = StatsCollector::new(&mapping.physical_schema(schema)?, &indexed);
     collector.update_known(rows, &known)?;
     Ok(collector.finish())
 }
 
-/// The column at a path of names; none of one that is no primitive.
-fn column_at(schema: &StructType, path: &[&str]) -> Option<Column> {
-    let (first, rest) = path.split_first()?;
-    let index = schema.fields.iter().position(|field| field.name == *first)?;
-    let mut data_type = &schema.fields.get(index)?.data_type;
-    for name in rest {
-        let DataType::Struct(inner) = data_type else { return None };
-        data_type = &inner.fields.iter().find(|field| field.name == *name)?.data_type;
+/// The column at a path of physical names; none of one that is no primitive.
+fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> Result<Option<Column>> {
+    let (mut inside, mut logical, mut place) = (schema, Vec::with_capacity(path.len()), None);
+    for (depth, name) in path.iter().enumerate() {
+        let mut found = None;
+        for (index, field) in inside.fields.iter().enumerate() {
+            if mapping.physical_name(field)? == *name {
+                found = Some((index, field));
+            }
+        }
+        let Some((index, field)) = found else { return Ok(None) };
+        logical.push(field.name.clone());
+        let first = place.map_or(index, |(first, _)| first);
+        place = Some((first, &field.data_type));
+        match &field.data_type {
+            DataType::Struct(inner) if depth + 1 < path.len() => inside = inner,
+            _ if depth + 1 < path.len() => return Ok(None),
+            _ => {}
+        }
     }
-    data_type.as_primitive()?;
-    let path = path.iter().map(|name| (*name).to_owned()).collect();
-    Some(Column { path, index, data_type: data_type.clone() })
+    let Some((index, data_type)) = place.filter(|(_, data_type)| data_type.as_primitive().is_some()) else {
+        return Ok(None);
+    };
+    Ok(Some(Column { path: logical, index, data_type: data_type.clone() }))
 }
 
 /// What the row groups say of a column.

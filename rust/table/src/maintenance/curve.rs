@@ -3,6 +3,8 @@
 //! Invariants: different points have different places, and two neighbours on the Hilbert curve differ by one in one
 //! dimension (`curve::tests`).
 
+use serde::{Deserialize, Serialize};
+
 /// Bits of a place on a curve.
 const BITS: u32 = u64::BITS;
 
@@ -13,7 +15,7 @@ const BITS_OF_MANY: u32 = 12;
 const BITS_OF_ONE: u32 = 16;
 
 /// A curve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Curve {
     /// The bits of all coordinates in turn.
     ZOrder,

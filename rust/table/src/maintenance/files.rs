@@ -6,13 +6,14 @@ use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::prune;
 use futures::TryStreamExt;
+use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 
 /// A live file.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Candidate {
     /// What the log says of it, without statistics.
     pub(super) add: Add,

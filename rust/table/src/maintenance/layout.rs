@@ -7,13 +7,14 @@
 
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructType, path};
+use serde::{Deserialize, Serialize};
 
 use super::curve::{Curve, MOST_DIMENSIONS};
 use super::options::OptimizeOptions;
 use crate::error::{Error, Result};
 
 /// The arrangement of rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Layout {
     /// As they come.
     Compact,
@@ -22,7 +23,7 @@ pub(super) enum Layout {
 }
 
 /// Rows along a curve through columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CurveLayout {
     pub(super) curve: Curve,
     /// Logical paths.

@@ -3,7 +3,8 @@
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
 //! sampled values (`ranges`, `curve`), within bounded memory (`sort`). REORG does the same for other files (`reorg`), and
-//! compaction after a write for small ones (`auto_compact`). Nothing here commits but by a [`Transaction`](crate::transaction::builder::Transaction).
+//! compaction after a write for small ones (`auto_compact`). Other processes may write the bins (`distributed`). Nothing here
+//! commits but by a [`Transaction`](crate::transaction::builder::Transaction).
 //!
 //! Invariant: before and after it the table has the same rows, with the same ids where it tracks rows
 //! (`optimize::rows_and_ids_stay`).
@@ -16,6 +17,7 @@ mod auto_compact;
 mod bins;
 mod commit;
 mod curve;
+mod distributed;
 mod files;
 mod layout;
 mod optimize;
@@ -27,6 +29,7 @@ mod sort;
 mod vacuum;
 
 pub use auto_compact::{AutoCompacted, MIN_FILES, auto_compact};
+pub use distributed::{DistributedOptimize, RewriteTask};
 pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
 pub(crate) use reorg::{ReorgOptions, Reorganized, plan_reorganize, reorganize};

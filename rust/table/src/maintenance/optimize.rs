@@ -43,10 +43,10 @@ pub(super) const OPERATION: &str = "OPTIMIZE";
 
 /// What is to be done, and how.
 pub(super) struct Plan {
-    snapshot: Snapshot,
-    base: HandleState,
-    rewriting: Rewriting,
-    bins: Vec<Bin>,
+    pub(super) snapshot: Snapshot,
+    pub(super) base: HandleState,
+    pub(super) rewriting: Rewriting,
+    pub(super) bins: Vec<Bin>,
     pub(super) told: Optimized,
 }
 
@@ -86,9 +86,14 @@ async fn run(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
     let plan = plan(from, options, (ids, clock)).await?;
-    let parameters = parameters(&plan.rewriting.layout, options, false);
-    let told = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() };
+    let told = told(&plan.rewriting.layout, options, false);
     plan.carry_out(told, ids, (committer, retry)).await
+}
+
+/// What the history says of it; `auto`: it came after a write.
+pub(super) fn told(layout: &Layout, options: &OptimizeOptions, auto: bool) -> TransactionOptions {
+    let parameters = parameters(layout, options, auto);
+    TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() }
 }
 
 impl Plan {
@@ -176,7 +181,7 @@ async fn unless_cancelled<T>(
 }
 
 /// Bins in groups that are committed together.
-fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
+pub(super) fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
     let mut groups: Vec<Vec<Bin>> = Vec::new();
     let mut held = u64::MAX;
     for bin in bins {
@@ -193,7 +198,11 @@ fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
     groups
 }
 
-async fn plan(
+/// What is to be done to the newest version.
+///
+/// # Errors
+/// As [`plan_optimize`].
+pub(super) async fn plan(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &OptimizeOptions,
     (ids, clock): (&dyn Ids, Clock),
@@ -263,7 +272,7 @@ fn partitions(bins: &[Bin], layout: &Layout, target: u64) -> Vec<PartitionToOpti
 }
 
 /// The parameters by which the history shows it, with delta-spark's names. `auto`: whether nobody has called it.
-pub(super) fn parameters(layout: &Layout, options: &OptimizeOptions, auto: bool) -> Map<String, Value> {
+fn parameters(layout: &Layout, options: &OptimizeOptions, auto: bool) -> Map<String, Value> {
     let predicate: Vec<&str> = options.filter.as_deref().into_iter().collect();
     let (z_order, cluster) = match layout {
         Layout::Compact => (Vec::new(), Vec::new()),

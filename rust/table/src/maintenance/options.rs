@@ -25,7 +25,7 @@ pub struct OptimizeOptions {
 }
 
 /// How much is done at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of files that one commit replaces, about.
     pub commit_bytes: u64,

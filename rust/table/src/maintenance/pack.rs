@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use deltic_protocol::action::PartitionValues;
+use serde::{Deserialize, Serialize};
 
 use super::files::Candidate;
 use super::options::Limits;
@@ -25,7 +26,7 @@ pub(super) const CUBE_ID: &str = "ZCUBE_ID";
 pub(super) const CUBE_COLUMNS: &str = "ZCUBE_ZORDER_BY";
 
 /// Files of one partition that are written again together.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bin {
     pub(super) partition: PartitionValues,
     pub(super) files: Vec<Candidate>,

@@ -16,7 +16,7 @@ use deltic_protocol::commit::Conflict;
 
 use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
-use crate::committers::{for_table, for_table_after};
+use crate::committers::{Committer, for_table, for_table_after};
 use crate::convert::{self, ConvertOptions, Converted};
 use crate::copies::{self, CloneOptions, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
@@ -220,11 +220,7 @@ impl Table {
     ) -> Result<Converted> {
         self.forget();
         let committer = for_table(&self.storage);
-        let converted = convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await;
-        converted.map_err(|error| match is_created_meanwhile(&error) {
-            true => Error::table_exists().in_table(self.storage.location()).caused_by(error),
-            false => error,
-        })
+        convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await
     }
 
     /// Commits a transaction on this table, and packs small files then, where the table asks for that. What the commit
@@ -288,6 +284,12 @@ impl Table {
         let latest = self.with(|known| known.latest.clone());
         let committer = for_table(&self.storage);
         maintenance::optimize((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+    }
+
+    /// The committer of an operation that others drive, after which nothing is known any more.
+    pub fn committer(&self) -> Arc<dyn Committer> {
+        self.forget();
+        for_table(&self.storage)
     }
 
     /// What [`Table::optimize`] would do.

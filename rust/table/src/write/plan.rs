@@ -290,7 +290,7 @@ fn add_leaves(schema: &StructType, path: &[String], leaves: &mut Vec<Vec<String>
 
 /// The same columns under physical names. Names that the schema does not have are left out: columns come and go, and
 /// the property that names them may lag behind.
-pub(super) fn physical_indexed(
+pub(crate) fn physical_indexed(
     indexed: &IndexedColumns,
     schema: &StructType,
     mapping: ColumnMapping,

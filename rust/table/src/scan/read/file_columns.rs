@@ -84,7 +84,7 @@ impl<'a> FileColumns<'a> {
 }
 
 /// The field id of a column of a file.
-pub(super) fn parquet_id(field: &Field) -> Option<i32> {
+pub(crate) fn parquet_id(field: &Field) -> Option<i32> {
     field.metadata().get(PARQUET_FIELD_ID_META_KEY).and_then(|id| id.parse().ok())
 }
 

@@ -40,6 +40,7 @@ use crate::storage::Storage;
 pub(crate) use adapt::{Constants, FileSchema, check_types};
 use decode::decode;
 pub(crate) use dropped::{KnownColumns, may_have_dropped_columns};
+pub(crate) use file_columns::parquet_id;
 pub(crate) use footers::look_at_footer;
 use open::{Condition, Scan, open};
 pub(crate) use row_groups::RowGroupBounds;

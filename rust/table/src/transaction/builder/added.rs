@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::scan::task::FileTask;
 use crate::storage::{Storage, decode_path};
 use crate::write::layout::has_id_prefix;
-use crate::write::plan::{DataFile, WritePlan};
+use crate::write::plan::DataFile;
 
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
@@ -222,10 +222,10 @@ pub(super) async fn delete_files(storage: &Storage, paths: Vec<String>) {
     }
 }
 
-/// Deletes what was written as a plan says, whoever wrote it and whether or not anybody heard of it, when no commit will name
-/// it: the files are found by their names, as far as the store lists them and lets them go.
-pub async fn delete_written(storage: &Storage, plan: &WritePlan) {
-    let Some(id_prefix) = plan.spec.id_prefix else { return };
+/// Deletes what was written with this first half of the ids in the names of files, whoever wrote it and whether or not anybody
+/// heard of it, when no commit will name it: as far as the store lists the files and lets them go.
+pub async fn delete_written(storage: &Storage, id_prefix: Option<u64>) {
+    let Some(id_prefix) = id_prefix else { return };
     let mut files = storage.list_recursive("");
     let mut paths = Vec::new();
     while let Some(Ok(file)) = files.next().await {

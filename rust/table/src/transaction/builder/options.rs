@@ -232,6 +232,8 @@ pub struct TableDefinition {
     pub name: Option<String>,
     /// Description for people.
     pub description: Option<String>,
+    /// The largest id that files have of any column, where they were there before the table and have columns by ids.
+    pub largest_column_id: Option<i32>,
 }
 
 /// What identifies a new table and a new transaction; passed in, since neither may come from hidden randomness.

@@ -95,6 +95,9 @@ impl Transaction {
             created_time: Some(now_ms),
             configuration: stored(&table.properties),
         };
+        if let Some(largest) = table.largest_column_id {
+            metadata.configuration.insert(MAX_COLUMN_ID.to_owned(), largest.to_string());
+        }
         if let Some(old) = replaced {
             keep_history(&old.metadata, &mut metadata)?;
         }

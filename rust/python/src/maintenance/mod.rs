@@ -1,5 +1,10 @@
 //! Maintenance of a table: OPTIMIZE, PURGE, repair and manifests. Options and results are JSON text.
 
+pub(crate) mod convert;
+pub(crate) mod copies;
+pub(crate) mod distributed;
+pub(crate) mod vacuum;
+
 use deltic_entry::entry;
 use deltic_table::maintenance::{OptimizeOptions, Optimized};
 use deltic_table::manifests;

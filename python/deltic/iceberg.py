@@ -1,0 +1,228 @@
+"""What an Iceberg table's metadata says of its files and columns, for a conversion; read with pyiceberg.
+
+Every byte comes from the table's own store. PROTOCOL.md: "Column Mapping". Iceberg's specification: "Schemas and Data
+Types", "Partitioning", "Manifests".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from io import BytesIO
+from typing import Any
+
+from deltic import _deltic
+from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
+from deltic.table import Table
+
+__all__ = ["METADATA", "foreign_table"]
+
+METADATA = ".metadata.json"
+"""What the names of metadata files end with."""
+
+_PRIMITIVES = {
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def foreign_table(table: Table, metadata: str) -> dict[str, Any]:
+    """Describe the Iceberg table of a metadata file, whose path or URI is given, as the core takes it.
+
+    Raises `UnsupportedFeatureError` for what no Delta table can have, `InvalidInputError` for metadata that pyiceberg
+    cannot read, and `ModuleNotFoundError` without pyiceberg.
+    """
+    try:
+        import pyiceberg.serializers  # noqa: F401
+    except ModuleNotFoundError as missing:
+        told = "converting an Iceberg table needs pyiceberg: pip install 'deltic[iceberg]'"
+        raise ModuleNotFoundError(told, name=missing.name) from missing
+    try:
+        return _Iceberg(table, metadata).described()
+    except DelticError:
+        raise
+    except Exception as error:
+        # pyiceberg has no class of its own for what it does not understand.
+        told = f"{table.uri}: the Iceberg metadata {metadata} cannot be read: {error or type(error).__name__}"
+        raise InvalidInputError(told, table=table.uri) from error
+
+
+class _Iceberg:
+    """An Iceberg table at its newest snapshot."""
+
+    def __init__(self, table: Table, metadata: str) -> None:
+        from pyiceberg.serializers import FromInputFile
+
+        self.table = table
+        self.io = _file_io(lambda path: _deltic.read_named_file(table._core, path))
+        self.metadata = FromInputFile.table_metadata(self.io.new_input(metadata))
+        self.schema = self.metadata.schema()
+
+    def described(self) -> dict[str, Any]:
+        columns = [self.column(field, field.name, top=True) for field in self.schema.fields]
+        partition_by = self.partition_columns()
+        snapshot = self.metadata.current_snapshot()
+        modified = self.metadata.last_updated_ms if snapshot is None else snapshot.timestamp_ms
+        return {
+            "format": "iceberg",
+            "schema": json.dumps({"type": "struct", "fields": columns}),
+            "partition_by": list(partition_by.values()),
+            "largest_id": self.metadata.last_column_id,
+            "modified_ms": modified,
+            "files": [] if snapshot is None else self.files(snapshot, partition_by),
+        }
+
+    def refusal(self, what: str, told: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(f"{self.table.uri}: {told}", features=(what,), table=self.table.uri)
+
+    def column(self, field: Any, path: str, top: bool = False) -> dict[str, Any]:
+        """A column as a field of a Delta schema."""
+        if field.initial_default is not None:
+            told = (
+                f"the column `{path}` has the value {field.initial_default!r} in files that were written before it was "
+                "added, and a Delta table reads null there: rewrite the data files of the Iceberg table first, into a "
+                "table whose column has no initial default"
+            )
+            raise self.refusal("initial defaults", told)
+        metadata = {"delta.columnMapping.id": field.field_id}
+        return {
+            "name": field.name,
+            "type": self.type(field.field_type, path),
+            # What is inside of something that is null may be missing.
+            "nullable": not (top and field.required),
+            "metadata": metadata if field.doc is None else {**metadata, "comment": field.doc},
+        }
+
+    def type(self, type: Any, path: str) -> Any:
+        from pyiceberg.types import DecimalType, ListType, MapType, StructType
+
+        if isinstance(type, StructType):
+            fields = [self.column(field, f"{path}.{field.name}") for field in type.fields]
+            return {"type": "struct", "fields": fields}
+        if isinstance(type, ListType):
+            element = self.type(type.element_type, f"{path}.element")
+            return {"type": "array", "elementType": element, "containsNull": True}
+        if isinstance(type, MapType):
+            key, value = self.type(type.key_type, f"{path}.key"), self.type(type.value_type, f"{path}.value")
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+        if isinstance(type, DecimalType):
+            return f"decimal({type.precision},{type.scale})"
+        found = _PRIMITIVES.get(str(type))
+        if found is None:
+            told = (
+                f"the column `{path}` has the Iceberg type {type}, which no Delta table has: drop it, or write it "
+                "again as another type"
+            )
+            raise self.refusal(f"Iceberg type {type}", told)
+        return found
+
+    def partition_columns(self) -> dict[int, str]:
+        """The columns that partition the Delta table, by their ids: top-level ones that the table's spec takes as they
+        are. Delta has no partitioning by a transform, and none by bytes.
+        """
+        columns = {field.field_id: field for field in self.schema.fields}
+        found = {}
+        for part in self.metadata.spec().fields:
+            source = columns.get(part.source_id)
+            if source is not None and str(part.transform) == "identity" and str(source.field_type) != "binary":
+                found[source.field_id] = source.name
+        return found
+
+    def files(self, snapshot: Any, partition_by: dict[int, str]) -> list[dict[str, Any]]:
+        from pyiceberg.manifest import FileFormat, ManifestContent
+
+        specs = self.metadata.specs()
+        files = []
+        for manifest in snapshot.manifests(self.io):
+            entries = manifest.fetch_manifest_entry(self.io)
+            if entries and manifest.content == ManifestContent.DELETES:
+                told = (
+                    "rows of the Iceberg table are deleted by delete files or deletion vectors, which a Delta table "
+                    "does not read: compact the Iceberg table first (rewrite_data_files), so that its data files "
+                    "hold live rows only"
+                )
+                raise self.refusal("Iceberg delete files", told)
+            for entry in entries:
+                file = entry.data_file
+                if file.file_format != FileFormat.PARQUET:
+                    name = getattr(file.file_format, "value", file.file_format)
+                    told = f"{file.file_path} is a file of the format {name}, and a Delta table has Parquet files only"
+                    raise self.refusal(f"{name} files", told)
+                if file.key_metadata is not None:
+                    raise self.refusal("encrypted files", f"{file.file_path} is encrypted, which no Delta table reads")
+                values = self.values(specs[file.spec_id], file, partition_by)
+                files.append({"path": file.file_path, "size": file.file_size_in_bytes, "partition_values": values})
+        return files
+
+    def values(self, spec: Any, file: Any, partition_by: dict[int, str]) -> dict[str, str | None]:
+        """The partition values of a file, which may have been written when the table was partitioned otherwise."""
+        places = {part.source_id: at for at, part in enumerate(spec.fields) if str(part.transform) == "identity"}
+        values = {}
+        for column, name in partition_by.items():
+            if column not in places:
+                told = (
+                    f"the Iceberg table is partitioned by `{name}` now, and {file.file_path} was written when it was "
+                    "not (partition evolution), so that it may hold several values: rewrite the data files of the "
+                    "Iceberg table first (rewrite_data_files)"
+                )
+                raise self.refusal("partition evolution", told)
+            values[name] = _text(file.partition[places[column]], str(self.schema.find_type(column)))
+        return values
+
+
+def _text(value: Any, type: str) -> str | None:
+    """A partition value as text."""
+    if value is None:
+        return None
+    if type == "boolean":
+        return "true" if value else "false"
+    if type == "date" and not isinstance(value, date):
+        return (_EPOCH + timedelta(days=value)).date().isoformat()
+    if type in ("timestamp", "timestamptz") and not isinstance(value, datetime):
+        moment = (_EPOCH + timedelta(microseconds=value)).isoformat(sep=" ", timespec="microseconds")
+        return f"{moment}Z" if type == "timestamptz" else moment
+    if type.startswith("decimal"):
+        return f"{value:f}"
+    return str(value)
+
+
+def _file_io(read: Callable[[str], bytes]) -> Any:
+    """A `pyiceberg.io.FileIO` that reads whole files, and writes none."""
+    from pyiceberg.io import FileIO, InputFile
+
+    class Stored(InputFile):
+        def __len__(self) -> int:
+            return len(read(self.location))
+
+        def exists(self) -> bool:
+            try:
+                read(self.location)
+            except FileNotFoundError:
+                return False
+            return True
+
+        def open(self, seekable: bool = True) -> Any:
+            return BytesIO(read(self.location))
+
+    class Store(FileIO):
+        def new_input(self, location: str) -> InputFile:
+            return Stored(location)
+
+        def new_output(self, location: str) -> Any:
+            raise NotImplementedError(f"a conversion writes no Iceberg file: {location}")
+
+        def delete(self, location: Any) -> None:
+            raise NotImplementedError(f"a conversion deletes no Iceberg file: {location}")
+
+    return Store()

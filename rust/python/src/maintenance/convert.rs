@@ -1,0 +1,68 @@
+//! A folder of Parquet files becomes a table.
+
+use deltic_entry::entry;
+use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
+use deltic_table::convert::{ConvertOptions, Converted, newest_metadata, read_named};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde_json::json;
+
+use crate::arrow::{ArrowSchema, schema_from_py};
+use crate::clock::Clock;
+use crate::errors::Result;
+use crate::runtime::run;
+use crate::table::Table;
+use crate::transaction::{parse_options, run_to_end};
+
+/// `{"version", "files", "rows", "bytes"}` as JSON text, without a version where nothing was written, and the columns.
+#[entry]
+#[pyfunction]
+pub(crate) fn convert(
+    py: Python<'_>,
+    table: &Table,
+    partition_schema: &Bound<'_, PyAny>,
+    options_json: &str,
+    dry_run: bool,
+) -> Result<(String, ArrowSchema)> {
+    let options = options_of(partition_schema, options_json, dry_run)?;
+    let clock = Clock::default();
+    Ok(told(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
+}
+
+/// The newest metadata file of the Iceberg table that is there, below its root.
+#[entry]
+#[pyfunction]
+pub(crate) fn iceberg_metadata(py: Python<'_>, table: &Table) -> Result<Option<String>> {
+    run(py, newest_metadata(table.0.storage()))
+}
+
+/// Bytes of a file that such metadata names.
+#[entry]
+#[pyfunction]
+pub(crate) fn read_named_file<'py>(py: Python<'py>, table: &Table, path: &str) -> Result<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &run(py, read_named(table.0.storage(), path))?))
+}
+
+/// What a conversion is to do, as Python says it.
+pub(crate) fn options_of(
+    partition_schema: &Bound<'_, PyAny>,
+    options_json: &str,
+    dry_run: bool,
+) -> Result<ConvertOptions> {
+    let mut options: ConvertOptions = parse_options(options_json)?;
+    options.partition_schema = from_arrow_schema(&schema_from_py(partition_schema)?)?;
+    options.dry_run = dry_run;
+    Ok(options)
+}
+
+/// The version that was committed.
+pub(crate) fn version(converted: &Converted) -> Option<u64> {
+    converted.outcome.as_ref().map(|outcome| outcome.committed.version)
+}
+
+/// What was done, as `convert` says it.
+pub(crate) fn told(converted: &Converted) -> (String, ArrowSchema) {
+    let told = json!({"version": version(converted), "files": converted.files, "rows": converted.rows,
+        "bytes": converted.bytes});
+    (told.to_string(), ArrowSchema::new(to_arrow_schema(&converted.schema)))
+}

@@ -1,0 +1,167 @@
+//! Maintenance by several processes: one plans and commits, others write files or read footers.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use deltic_entry::entry;
+use deltic_protocol::error::Error;
+use deltic_table::convert::{DistributedConvert as CoreConvert, FootersTask};
+use deltic_table::maintenance::{DistributedOptimize as CoreOptimize, OptimizeOptions, RewriteTask};
+use deltic_table::table::Table as CoreTable;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+use crate::arrow::ArrowSchema;
+use crate::clock::Clock;
+use crate::errors::{Result, barrier};
+use crate::maintenance::convert::{options_of, told, version};
+use crate::runtime::run;
+use crate::table::{Table, json_text, storage};
+use crate::transaction::{parse_options, run_to_end};
+
+/// Work of several steps, taken away while one runs, and when it ends.
+struct Work<T>(Mutex<Option<T>>);
+
+impl<T> Work<T> {
+    fn new(work: T) -> Self {
+        Self(Mutex::new(Some(work)))
+    }
+
+    fn take(&self) -> Result<T> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(taken.ok_or_else(|| Error::invalid("this has ended, or another thread is using it; begin another"))?)
+    }
+
+    /// Runs a step, after which it is what the step left, whether or not that failed.
+    fn with<D>(&self, step: impl FnOnce(&mut T) -> Result<D>) -> Result<D> {
+        let mut work = self.take()?;
+        let done = barrier(|| step(&mut work));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+        done
+    }
+}
+
+/// An OPTIMIZE whose groups of files other processes write again.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct DistributedOptimize {
+    work: Work<CoreOptimize>,
+    table: CoreTable,
+}
+
+/// Plans an OPTIMIZE, and writes nothing.
+#[entry]
+#[pyfunction]
+pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: &str) -> Result<DistributedOptimize> {
+    let options: OptimizeOptions = parse_options(options_json)?;
+    let clock = Clock::default();
+    let planned = run(py, CoreOptimize::plan((table.0.storage(), None), &options, (&clock, Clock::now)))?;
+    Ok(DistributedOptimize { work: Work::new(planned), table: table.0.clone() })
+}
+
+#[entry]
+#[pymethods]
+impl DistributedOptimize {
+    /// What is to be done and what was done so far, as JSON text.
+    fn told(&self) -> Result<String> {
+        self.work.with(|optimize| json_text(optimize.told()))
+    }
+
+    /// The tasks of the next commit, for `rewrite_files`; none when all is done.
+    fn next_tasks(&self) -> Result<Vec<Vec<u8>>> {
+        self.work.with(|optimize| Ok(optimize.next_tasks(&Clock::default())?))
+    }
+
+    /// Commits what each of these tasks gave.
+    fn commit(&self, py: Python<'_>, written: Vec<PyBackedBytes>) -> Result<()> {
+        let clock = Clock::default();
+        self.work.with(|optimize| {
+            let committed = async {
+                optimize.commit(&written, &clock, (self.table.committer().as_ref(), &clock)).await?;
+                Ok(optimize.told().versions.last().copied())
+            };
+            run_to_end(py, committed, &clock, |version| *version).map(|_| ())
+        })
+    }
+
+    /// Deletes what the tasks wrote, when it is not to be committed.
+    fn discard(&self, py: Python<'_>) -> Result<()> {
+        self.work.with(|optimize| {
+            let discard = async {
+                optimize.discard().await;
+                Ok(())
+            };
+            run(py, discard)
+        })
+    }
+}
+
+/// Writes a group of files again, wherever this process runs; gives what `DistributedOptimize.commit` takes. After an error
+/// or Ctrl-C no file is left.
+#[entry]
+#[pyfunction]
+pub(crate) fn rewrite_files(
+    py: Python<'_>,
+    task: &[u8],
+    storage_options: Option<HashMap<String, String>>,
+) -> Result<Vec<u8>> {
+    let task = RewriteTask::from_bytes(task)?;
+    let storage = storage(task.location(), storage_options)?;
+    run(py, task.carry_out(storage, Clock::now))
+}
+
+/// A CONVERT whose footers other processes read.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct DistributedConvert {
+    work: Work<CoreConvert>,
+    table: CoreTable,
+}
+
+/// Begins to list files.
+#[entry]
+#[pyfunction]
+pub(crate) fn convert_distributed(
+    py: Python<'_>,
+    table: &Table,
+    partition_schema: &Bound<'_, PyAny>,
+    options_json: &str,
+    dry_run: bool,
+) -> Result<DistributedConvert> {
+    let options = options_of(partition_schema, options_json, dry_run)?;
+    let begun = run(py, CoreConvert::begin(table.0.storage(), options, &Clock::default()))?;
+    Ok(DistributedConvert { work: Work::new(begun), table: table.0.clone() })
+}
+
+#[entry]
+#[pymethods]
+impl DistributedConvert {
+    /// At most so many tasks of so many files each, for `read_footers`; none when there are no more files.
+    fn next_tasks(&self, py: Python<'_>, tasks: usize, files_per_task: usize) -> Result<Vec<Vec<u8>>> {
+        self.work.with(|convert| run(py, convert.next_tasks(tasks, files_per_task)))
+    }
+
+    /// Takes in what each of these tasks gave.
+    fn take(&self, py: Python<'_>, read: Vec<PyBackedBytes>) -> Result<()> {
+        self.work.with(|convert| run(py, async { convert.take(&read) }))
+    }
+
+    /// Commits, and ends; what was done, as `convert` says it.
+    fn commit(&self, py: Python<'_>) -> Result<(String, ArrowSchema)> {
+        let clock = Clock::default();
+        let committer = self.table.committer();
+        let commit = self.work.take()?.commit(&clock, (committer.as_ref(), &clock));
+        Ok(told(&run_to_end(py, commit, &clock, version)?))
+    }
+}
+
+/// Reads footers, wherever this process runs; gives what `DistributedConvert.take` takes.
+#[entry]
+#[pyfunction]
+pub(crate) fn read_footers(
+    py: Python<'_>,
+    task: &[u8],
+    storage_options: Option<HashMap<String, String>>,
+) -> Result<Vec<u8>> {
+    let task = FootersTask::from_bytes(task)?;
+    let storage = storage(task.location(), storage_options)?;
+    run(py, task.carry_out(storage))
+}

@@ -1,0 +1,268 @@
+//! A conversion from the first file to the commit.
+
+use std::collections::BTreeMap;
+
+use deltic_protocol::action::{Action, Add};
+use deltic_protocol::commit::{Actions, Conflict};
+use deltic_protocol::property::Properties;
+use deltic_protocol::schema::assign::{Names, assign};
+use deltic_protocol::schema::evolve::merge;
+use deltic_protocol::schema::{StructType, TableSchema};
+use deltic_protocol::stats::collect::IndexedColumns;
+use futures::TryStreamExt;
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+use super::columns::check_same_types;
+use super::existing::{Existing, ExistingFiles, ForeignTable, of_folder, of_foreign};
+use super::footers::{Footer, Footers, Settings};
+use crate::committers::Committer;
+use crate::error::{Error, Kind, Result};
+use crate::progress::{Progress, Unit};
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction};
+
+/// Footers that are read at the same time.
+pub(super) const CONCURRENT_FOOTERS: usize = 64;
+
+/// What a conversion is to do.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConvertOptions {
+    /// The columns that folders such as `day=2013-01-01` have the values of, in the order of the folders.
+    #[serde(skip)]
+    pub partition_schema: StructType,
+    /// Whether the bounds and null counts of the footers become statistics; the number of rows does anyway.
+    pub collect_statistics: bool,
+    /// Properties of the table.
+    pub properties: BTreeMap<String, String>,
+    /// Name of the table.
+    pub name: Option<String>,
+    /// Description of the table.
+    pub description: Option<String>,
+    /// What another format says of the files, which are then not looked for.
+    pub foreign: Option<ForeignTable>,
+    /// Whether nothing is written.
+    pub dry_run: bool,
+}
+
+/// What a conversion did, or would do.
+#[derive(Debug, Default)]
+pub struct Converted {
+    /// The commit; none of a dry run.
+    pub outcome: Option<Box<Outcome>>,
+    /// Files that are part of the table.
+    pub files: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// The table's columns: those of the files, and then those of the folders.
+    pub schema: StructType,
+}
+
+/// Makes a table of the Parquet files at `storage`.
+///
+/// # Errors
+/// `TableExists` if there is a table already; `Invalid` for files that are no Parquet, that are not in folders of the
+/// partition columns, or whose columns no table can have, or not with those of other files; `NotFound` if there is no file;
+/// `Unsupported` for files of another format's table whose columns are not those of the table.
+pub async fn convert(
+    storage: &Storage,
+    options: ConvertOptions,
+    ids: &dyn Ids,
+    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+) -> Result<Converted> {
+    let mut conversion = Conversion::begin(storage, options, ids).await?;
+    conversion.read_footers().await?;
+    conversion.commit(ids, (committer, retry)).await
+}
+
+/// A conversion under way.
+pub(super) struct Conversion {
+    pub(super) storage: Storage,
+    options: ConvertOptions,
+    pub(super) files: ExistingFiles,
+    pub(super) footers: Footers,
+    found: Converted,
+    adds: Actions,
+}
+
+impl Conversion {
+    pub(super) async fn begin(storage: &Storage, mut options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(storage.location());
+        check_properties(&options.properties).map_err(in_table)?;
+        if Snapshot::find(storage).await?.is_some() {
+            return Err(in_table(Error::table_exists()));
+        }
+        let begun = async {
+            let indexed = IndexedColumns::of(Properties::new(&options.properties))?;
+            let indexed = options.collect_statistics.then_some(indexed);
+            let mut found = Converted::default();
+            let Some(foreign) = &mut options.foreign else {
+                let settings = Settings::of_folders(&options.partition_schema, indexed);
+                let files = of_folder(storage, &options.partition_schema)?;
+                return Ok((files, settings, found));
+            };
+            // Names that no file has: Spark goes by them where a file lacks the id, and would find a column that was dropped.
+            let mut unique = || ids.unique();
+            let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Unique(&mut unique))?;
+            foreign.schema = TableSchema::from(schema.clone());
+            foreign.largest_id = largest;
+            options.properties.insert("delta.columnMapping.mode".to_owned(), "id".to_owned());
+            let settings = Settings::of_foreign(&schema, &foreign.partition_by, indexed);
+            found.schema = schema;
+            Ok((of_foreign(storage, foreign).await?, settings, found))
+        };
+        let (files, settings, found) = begun.await.map_err(in_table)?;
+        let (footers, adds) = (Footers::with(storage, settings), Actions::new());
+        Ok(Self { storage: storage.clone(), options, files, footers, found, adds })
+    }
+
+    /// Looks at every file.
+    async fn read_footers(&mut self) -> Result<()> {
+        let files = std::mem::replace(&mut self.files, Box::pin(futures::stream::empty()));
+        let (footers, location) = (self.footers.clone(), self.storage.location().to_owned());
+        let read = files.map_ok(|file| async {
+            let footer = footers.read(&file).await?;
+            Ok((file, footer))
+        });
+        let mut read = std::pin::pin!(read.try_buffered(CONCURRENT_FOOTERS));
+        let progress = Progress::begin("CONVERT", Unit::Files, None);
+        while let Some((file, footer)) = read.try_next().await.map_err(|e| e.in_table(&location))? {
+            self.take(file, footer)?;
+            progress.advance(1);
+        }
+        Ok(())
+    }
+
+    /// Takes in a file.
+    pub(super) fn take(&mut self, file: Existing, footer: Footer) -> Result<()> {
+        let Footer { rows, schema, stats } = footer;
+        if let Some(schema) = schema {
+            let placed = |e: Error| e.in_file(file.path.clone()).in_table(self.storage.location());
+            if let Some(merged) = take_columns(&self.found.schema, &schema).map_err(placed)? {
+                self.found.schema = merged;
+            }
+        }
+        self.found.files += 1;
+        self.found.rows = self.found.rows.saturating_add(rows);
+        self.found.bytes = self.found.bytes.saturating_add(file.size);
+        self.adds.push(Action::Add(Add {
+            path: file.log_path,
+            partition_values: file.partition_values,
+            size: i64::try_from(file.size).unwrap_or(i64::MAX),
+            modification_time: file.modified_ms,
+            data_change: true,
+            stats: Some(stats),
+            tags: None,
+            deletion_vector: None,
+            base_row_id: None,
+            default_row_commit_version: None,
+            clustering_provider: None,
+        }))
+    }
+
+    /// Creates the table, unless nothing is to be written.
+    pub(super) async fn commit(
+        self,
+        ids: &dyn Ids,
+        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    ) -> Result<Converted> {
+        let Self { storage, options, mut found, adds, .. } = self;
+        if options.foreign.is_none() {
+            if found.files == 0 {
+                let message = "there is no Parquet file in the folder, so that there is nothing to convert";
+                return Err(Error::not_found(message).in_table(storage.location()));
+            }
+            found.schema.fields.extend(options.partition_schema.fields.iter().cloned());
+        }
+        let mut transaction = begin(&storage, &options, &found, (ids, retry.now_ms())).await?;
+        if options.dry_run {
+            return Ok(found);
+        }
+        let converted_files = ("numConvertedFiles".to_owned(), json!(found.files.to_string()));
+        transaction.add_existing(adds, Map::from_iter([converted_files]));
+        let is_there_now = |error: Error| match error.kind() {
+            Kind::Conflict(Conflict::ProtocolChanged) => {
+                Error::table_exists().in_table(storage.location()).caused_by(error)
+            }
+            _ => error,
+        };
+        match transaction.commit(committer, retry).await.map_err(is_there_now)? {
+            Ended::Committed(outcome) => found.outcome = Some(outcome),
+            Ended::Replayed(_) | Ended::Nothing => return Err(Error::internal("a conversion committed nothing")),
+        }
+        Ok(found)
+    }
+}
+
+/// Properties that ask of files what these may not have.
+const ASKS_OF_FILES: [&str; 4] = [
+    "delta.columnMapping.mode",
+    "delta.constraints.",
+    "delta.enableIceberg",
+    "delta.enableMaterializePartitionColumns",
+];
+
+fn check_properties(properties: &BTreeMap<String, String>) -> Result<()> {
+    let asks = |(key, value): &(&String, &String)| {
+        let is_off = ["none", "false"].iter().any(|off| value.trim().eq_ignore_ascii_case(off));
+        let key = key.to_ascii_lowercase();
+        !is_off && ASKS_OF_FILES.iter().any(|asks| key.starts_with(&asks.to_ascii_lowercase()))
+    };
+    match properties.iter().find(asks) {
+        Some((key, _)) => Err(Error::invalid(format!(
+            "the property `{key}` asks something of data files, which those that are there may not fulfil; convert \
+             first, and set it then"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The columns of the files so far with those that no file before had; none if there are none.
+fn take_columns(known: &StructType, file: &StructType) -> Result<Option<StructType>> {
+    if known == file {
+        return Ok(None);
+    }
+    let merged = merge(known, file, false);
+    check_same_types(&merged, file)?;
+    Ok(Some(merged))
+}
+
+/// The transaction that creates the table.
+async fn begin(
+    storage: &Storage,
+    options: &ConvertOptions,
+    found: &Converted,
+    (ids, now_ms): (&dyn Ids, i64),
+) -> Result<Transaction> {
+    let (format, partition_by) = match &options.foreign {
+        Some(foreign) => (foreign.format.as_str(), foreign.partition_by.clone()),
+        None => ("parquet", options.partition_schema.fields.iter().map(|field| field.name.clone()).collect()),
+    };
+    let definition = TableDefinition {
+        schema: found.schema.clone(),
+        partition_by: partition_by.clone(),
+        properties: options.properties.clone(),
+        name: options.name.clone(),
+        description: options.description.clone(),
+        largest_column_id: options.foreign.as_ref().map(|foreign| foreign.largest_id),
+        ..TableDefinition::default()
+    };
+    let parameters: Map<_, _> = [
+        ("numFiles", json!(found.files.to_string())),
+        ("partitionedBy", json!(json!(partition_by).to_string())),
+        ("collectStats", json!(options.collect_statistics.to_string())),
+        ("sourceFormat", json!(format)),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect();
+    let created = (definition, CreateMode::Error);
+    let mut transaction = Transaction::create(storage, Known::default(), created, (ids, now_ms)).await?;
+    transaction.set_operation("CONVERT", parameters);
+    Ok(transaction)
+}

@@ -1,0 +1,205 @@
+//! The files that become a table's: those of a folder, or those that another format's metadata names.
+
+use std::collections::HashMap;
+
+use deltic_protocol::action::PartitionValues;
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::log::name::LOG_DIR;
+use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
+use deltic_protocol::schema::{StructField, StructType, TableSchema};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt, future};
+use serde::{Deserialize, Serialize};
+
+use super::folders::Folders;
+use super::iceberg::literal;
+use crate::storage::{FileMeta, Storage};
+use crate::write::layout::log_path;
+
+/// A file that is to be part of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Existing {
+    /// As the store takes it.
+    pub(super) path: String,
+    /// As the log has it.
+    pub(super) log_path: String,
+    pub(super) size: u64,
+    pub(super) modified_ms: i64,
+    /// By physical names.
+    pub(super) partition_values: PartitionValues,
+}
+
+/// Files, and what is wrong with one.
+pub(super) type ExistingFiles = BoxStream<'static, Result<Existing>>;
+
+/// A table of another format, as its own metadata has it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignTable {
+    /// The format, as the history shows it.
+    pub format: String,
+    /// Its columns, each with the id by which files have it (`delta.columnMapping.id`).
+    pub schema: TableSchema,
+    /// Those that have one value in each file.
+    pub partition_by: Vec<String>,
+    /// The largest id that was ever given to a column.
+    pub largest_id: i32,
+    /// When its newest version was written, in milliseconds since the epoch.
+    pub modified_ms: i64,
+    /// Its live files.
+    pub files: Vec<ForeignFile>,
+}
+
+/// A live file of one.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignFile {
+    /// A path or URI, not encoded.
+    pub path: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Text forms by column name; none is null.
+    pub partition_values: PartitionValues,
+}
+
+/// The files below a folder that are not hidden.
+///
+/// # Errors
+/// `Invalid` for a column whose values no folder can name.
+pub(super) fn of_folder(storage: &Storage, partition_schema: &StructType) -> Result<ExistingFiles> {
+    let folders = Folders::of(partition_schema)?;
+    let wanted = move |file: FileMeta| {
+        let judged = check_foreign(&file.path).and_then(|()| {
+            if !folders.may_hold_data(&file.path) {
+                return Ok(None);
+            }
+            let partition_values = folders.values(&file.path).map_err(|e| e.in_file(file.path.clone()))?;
+            let FileMeta { path, size, modified_ms } = file;
+            Ok(Some(Existing { log_path: log_path(&path), path, size, modified_ms, partition_values }))
+        });
+        future::ready(judged)
+    };
+    Ok(storage.list_everything("").try_filter_map(wanted).boxed())
+}
+
+/// The files that another format's metadata names.
+///
+/// # Errors
+/// `Unsupported` for a file in a store that the table may not name, and for a partition value that no log can hold;
+/// `Invalid` for one that is not of the column's type.
+pub(super) async fn of_foreign(storage: &Storage, table: &ForeignTable) -> Result<ExistingFiles> {
+    let mut places = Places { storage, real_root: storage.real_path("").await?, folders: HashMap::new() };
+    let mut files = Vec::with_capacity(table.files.len());
+    for file in &table.files {
+        let existing = async {
+            let (path, log_path) = places.of(&file.path).await?;
+            let partition_values = values(table, file)?;
+            let modified_ms = table.modified_ms;
+            Ok(Existing { path, log_path, size: file.size, modified_ms, partition_values })
+        };
+        files.push(existing.await.map_err(|e: Error| e.in_file(file.path.clone())));
+    }
+    Ok(stream::iter(files).boxed())
+}
+
+/// Where files are, seen from a table.
+struct Places<'a> {
+    storage: &'a Storage,
+    /// The root on a disk, with symbolic links followed.
+    real_root: Option<String>,
+    /// The same of folders.
+    folders: HashMap<String, Option<String>>,
+}
+
+impl Places<'_> {
+    /// How the store and the log of the table name a file. One below the root has a relative path, by symbolic links too:
+    /// a vacuum would take it for nobody's else.
+    async fn of(&mut self, path: &str) -> Result<(String, String)> {
+        let literal = literal(path);
+        if let Some(below) = self.below_root(&literal).await? {
+            if below.split('/').next().is_some_and(|first| first.contains(':') || first == LOG_DIR) {
+                return Err(Error::invalid("a log cannot name this file where it is; move it elsewhere"));
+            }
+            return Ok((below.clone(), log_path(&below)));
+        }
+        self.storage.check_reachable(&literal)?;
+        let uri = self.storage.absolute_uri(&literal)?;
+        Ok((literal, uri))
+    }
+
+    async fn below_root(&mut self, literal: &str) -> Result<Option<String>> {
+        if let Some(below) = self.storage.below_root(literal) {
+            return Ok(Some(below));
+        }
+        let (Some(root), Some((folder, name))) = (&self.real_root, literal.rsplit_once('/')) else { return Ok(None) };
+        if !self.folders.contains_key(folder) {
+            let real = self.storage.real_path(&format!("{folder}/")).await?;
+            self.folders.insert(folder.to_owned(), real);
+        }
+        let real = self.folders.get(folder).and_then(Option::as_ref);
+        let below = real.and_then(|real| real.strip_prefix(root.as_str()));
+        let is_below = |below: &&str| below.is_empty() || below.starts_with('/') || root.ends_with('/');
+        Ok(below.filter(is_below).map(|below| format!("{below}/{name}").trim_start_matches('/').to_owned()))
+    }
+}
+
+/// A file's partition values by physical names.
+fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
+    let mut values = PartitionValues::new();
+    for name in &table.partition_by {
+        let column = partition_column(&table.schema, name)?;
+        let text = file.partition_values.get(name).ok_or_else(|| {
+            Error::invalid(format!("the file has no value of the partition column `{name}`, or several"))
+        })?;
+        let Some(primitive) = column.data_type.as_primitive() else {
+            let message =
+                format!("the partition column `{name}` is a {}, of which a log has no values", column.data_type);
+            return Err(Error::invalid(message));
+        };
+        if text.as_deref() == Some("") {
+            let message = format!(
+                "the file's value of the partition column `{name}` is the empty string, which a Delta table reads as null; \
+                 write these rows again with another value"
+            );
+            return Err(Error::unsupported("empty partition values", message));
+        }
+        let parsed =
+            Scalar::parse_partition(text.as_deref(), primitive).map_err(|e| Error::invalid(e.message().to_owned()))?;
+        values.insert(ColumnMapping::Id.physical_name(column)?.to_owned(), parsed.print_partition()?);
+    }
+    Ok(values)
+}
+
+fn partition_column<'a>(schema: &'a StructType, name: &str) -> Result<&'a StructField> {
+    let column = schema.fields.iter().find(|field| field.name == name && field.metadata.contains_key(PHYSICAL_NAME));
+    column.ok_or_else(|| Error::invalid(format!("the table has no column `{name}` to be partitioned by")))
+}
+
+/// Refuses files of which something else says which are live, and names that a log cannot have.
+fn check_foreign(path: &str) -> Result<()> {
+    let below = path.split_once(&format!("/{LOG_DIR}/")).map(|(folder, _)| folder);
+    if let Some(folder) = below {
+        return Err(Error::invalid(format!(
+            "the folder `{folder}` is a Delta table of its own; convert folders beside it"
+        )));
+    }
+    let is_iceberg = path.starts_with("metadata/") && path.ends_with(".metadata.json");
+    let kind = match path.split('/').next() {
+        _ if is_iceberg => "an Iceberg table",
+        Some(".hoodie") => "a Hudi table",
+        Some("_spark_metadata") => "what a stream of Spark wrote",
+        Some(first) if first.contains(':') => {
+            let message = format!("`{first}` has a colon, so that in a log it would be a place elsewhere; rename it");
+            return Err(Error::invalid(message));
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::unsupported(
+        format!("conversion of {kind}"),
+        format!(
+            "the folder is {kind}, whose own metadata says which files are live; read it with what wrote it, and write \
+             the rows with `deltic.write`"
+        ),
+    ))
+}

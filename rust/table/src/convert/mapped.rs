@@ -1,0 +1,68 @@
+//! The columns of one file beside those of a table that finds them by their Parquet field ids.
+
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema};
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::schema::arrow::from_arrow_schema;
+use deltic_protocol::schema::mapping::field_id;
+use deltic_protocol::schema::{DataType, StructType};
+
+use super::columns::check_arrow_type;
+use crate::scan::read::parquet_id;
+
+/// Refuses a file with a column that has no id, or another type than the table's column of that id. What the table does
+/// not have any more it may have.
+///
+/// # Errors
+/// `Invalid` and `Unsupported`, naming the column.
+pub(super) fn check_mapped(table: &StructType, file: &Fields, above: &str) -> Result<()> {
+    for field in file {
+        let path = if above.is_empty() { field.name().clone() } else { format!("{above}.{}", field.name()) };
+        let Some(id) = parquet_id(field) else {
+            let message = format!(
+                "the column `{path}` of the file has no field id, by which the columns of the table are found; have the \
+                 files written again by the table's own writer"
+            );
+            return Err(Error::unsupported("files without field ids", message));
+        };
+        if let Some(column) = table.fields.iter().find(|column| field_id(column) == Some(id)) {
+            check(&column.data_type, field, &path)?;
+        }
+    }
+    Ok(())
+}
+
+fn check(table: &DataType, field: &Field, path: &str) -> Result<()> {
+    match (table, field.data_type()) {
+        (DataType::Struct(inner), ArrowType::Struct(children)) => check_mapped(inner, children, path),
+        (DataType::Array(array), ArrowType::List(element)) => {
+            check(&array.element, element, &format!("{path}.element"))
+        }
+        (DataType::Map(map), ArrowType::Map(entries, _)) => match entries.data_type() {
+            ArrowType::Struct(parts) => {
+                let types = [("key", &map.key), ("value", &map.value)];
+                let mut both = types.into_iter().zip(parts);
+                both.try_for_each(|((name, part), field)| check(part, field, &format!("{path}.{name}")))
+            }
+            _ => Err(Error::invalid(format!("the column `{path}` is a map without keys and values"))),
+        },
+        (table, _) => check_leaf(table, field, path),
+    }
+}
+
+fn check_leaf(table: &DataType, field: &Field, path: &str) -> Result<()> {
+    check_arrow_type(field, path)?;
+    let plain = Schema::new(vec![Field::new(field.name(), field.data_type().clone(), true)]);
+    let file = from_arrow_schema(&plain)?;
+    match file.fields.first() {
+        Some(file) if file.data_type == *table => Ok(()),
+        Some(file) => {
+            let message = format!(
+                "the column `{path}` has the type {} in the file and {table} in the table, which took it for wider later; \
+                 have the files written again by the table's own writer",
+                file.data_type
+            );
+            Err(Error::unsupported("files with narrower types", message))
+        }
+        None => Err(Error::internal("a column came to nothing")),
+    }
+}

@@ -1,0 +1,207 @@
+//! OPTIMIZE by several processes: one plans and commits, others write the bins again.
+//!
+//! Plain bytes travel: a [`RewriteTask`], which has all that writing one bin again needs except access to the store, and what
+//! it wrote. A task that is carried out twice, or whose process ends, leaves files that no commit names.
+//!
+//! Invariant: what tasks wrote in vain is found by the names of the files, in which each commit's tasks have an id of their own,
+//! so that no file of a commit is ever among them (`optimize::bins_are_written_by_others`).
+//!
+//! Proved by `tests/rust/table/optimize.rs` and `tests/spark/test_maintenance.py`.
+
+use serde::{Deserialize, Serialize};
+
+use super::bins::{Rewriting, Rewritten};
+use super::commit::Committing;
+use super::layout::Layout;
+use super::optimize::{Plan, of_commits, plan, told};
+use super::options::{Limits, OptimizeOptions, Optimized};
+use super::pack::Bin;
+use crate::after_commit::HandleState;
+use crate::committers::Committer;
+use crate::envelope::{pack, unpack};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::rewrite::Copying;
+use crate::scan::task::ReadSpec;
+use crate::snapshot::Snapshot;
+use crate::storage::Storage;
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::{Ids, TransactionOptions, delete_written};
+use crate::write::layout::id_prefix;
+use crate::write::plan::{DataFile, WriteSpec};
+use crate::write::unclaimed::Unclaimed;
+use crate::write::writer::Clock;
+
+/// The kinds of what travels.
+const TASK: &str = "rewrite task";
+const REWRITTEN: &str = "rewritten group of files";
+
+/// A group of files to be written again, and all that is needed for it except access to the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RewriteTask {
+    location: String,
+    /// Which one of its commit.
+    number: usize,
+    /// The id of what is clustered together.
+    cube: String,
+    bin: Bin,
+    read: ReadSpec,
+    write: WriteSpec,
+    layout: Layout,
+    target: u64,
+    limits: Limits,
+}
+
+/// What a task wrote.
+#[derive(Debug, Serialize, Deserialize)]
+struct RewrittenBin {
+    number: usize,
+    files: Vec<DataFile>,
+}
+
+impl RewriteTask {
+    /// Reads what [`DistributedOptimize::next_tasks`] gave.
+    ///
+    /// # Errors
+    /// `Invalid` if the bytes are something else, or of another release of deltic.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        unpack(TASK, bytes)
+    }
+
+    /// Where the table is.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// Writes the files again; what [`DistributedOptimize::commit`] takes. They are durable then, and after an error none
+    /// is left.
+    ///
+    /// # Errors
+    /// Those of reading and writing.
+    pub async fn carry_out(self, storage: Storage, clock: Clock) -> Result<Vec<u8>> {
+        let Self { location, number, cube, bin, read, write, layout, target, limits } = self;
+        let rewritten = async {
+            let copying = Copying::of_specs(&storage, read, write)?;
+            let rewriting = Rewriting { storage, copying, layout, target, limits, tasks: 1, clock };
+            let uncounted = Progress::default().part(0, None);
+            let Rewritten { files, unclaimed, .. } = rewriting.write(bin, cube, uncounted).await?;
+            let bytes = pack(REWRITTEN, &RewrittenBin { number, files })?;
+            unclaimed.claim();
+            Ok(bytes)
+        };
+        rewritten.await.map_err(|e: Error| e.in_table(&location))
+    }
+}
+
+/// An OPTIMIZE whose groups of files other processes write again.
+pub struct DistributedOptimize {
+    snapshot: Snapshot,
+    base: HandleState,
+    options: TransactionOptions,
+    rewriting: Rewriting,
+    /// The bins of commits to come.
+    left: std::vec::IntoIter<Vec<Bin>>,
+    /// Those of the one under way.
+    current: Vec<Bin>,
+    /// By which its files are known.
+    id_prefix: Option<u64>,
+    done: Optimized,
+}
+
+impl DistributedOptimize {
+    /// Finds out what is to be done to the newest version.
+    ///
+    /// # Errors
+    /// As [`plan_optimize`](super::plan_optimize).
+    pub async fn plan(
+        (storage, latest): (&Storage, Option<Snapshot>),
+        options: &OptimizeOptions,
+        (ids, clock): (&dyn Ids, Clock),
+    ) -> Result<Self> {
+        let planned = plan((storage, latest), options, (ids, clock)).await;
+        let Plan { snapshot, base, rewriting, bins, told: done } =
+            planned.map_err(|e| e.in_table(storage.location()))?;
+        let left = of_commits(bins, rewriting.limits.commit_bytes).into_iter();
+        let options = told(&rewriting.layout, options, false);
+        Ok(Self { snapshot, base, options, rewriting, left, current: Vec::new(), id_prefix: None, done })
+    }
+
+    /// What is to be done, and what was done so far.
+    pub fn told(&self) -> &Optimized {
+        &self.done
+    }
+
+    /// The tasks of the next commit, in the byte form of [`RewriteTask`]; none when all is done.
+    ///
+    /// # Errors
+    /// `Internal` if one has no byte form, which the types rule out.
+    pub fn next_tasks(&mut self, ids: &dyn Ids) -> Result<Vec<Vec<u8>>> {
+        self.current = self.left.next().unwrap_or_default();
+        self.id_prefix = id_prefix(&ids.unique());
+        let Rewriting { storage, copying, layout, target, limits, .. } = &self.rewriting;
+        let task = |(number, bin): (usize, &Bin)| {
+            let task = RewriteTask {
+                location: storage.location().to_owned(),
+                number,
+                cube: ids.unique(),
+                bin: bin.clone(),
+                read: copying.read.clone(),
+                write: WriteSpec { id_prefix: self.id_prefix, ..copying.write.clone() },
+                layout: layout.clone(),
+                target: *target,
+                limits: *limits,
+            };
+            pack(TASK, &task)
+        };
+        self.current.iter().enumerate().map(task).collect()
+    }
+
+    /// Commits what the tasks of [`DistributedOptimize::next_tasks`] wrote, but for groups that other writers got to.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not what each of these tasks wrote, once; else as [`optimize`](super::optimize).
+    pub async fn commit(
+        &mut self,
+        written: &[impl AsRef<[u8]>],
+        ids: &dyn Ids,
+        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    ) -> Result<()> {
+        let storage = self.rewriting.storage.clone();
+        let in_table = |e: Error| e.in_table(storage.location());
+        let files = self.files_of_tasks(written).map_err(in_table)?;
+        let mut bins = Vec::with_capacity(files.len());
+        for (bin, files) in std::mem::take(&mut self.current).into_iter().zip(files) {
+            let mut unclaimed = Unclaimed::new(storage.clone());
+            unclaimed.hold(&files).map_err(in_table)?;
+            bins.push(Rewritten { bin, files, unclaimed });
+        }
+        // From here on the files may be a commit's, and the commit alone deletes those that are not.
+        self.id_prefix = None;
+        let (snapshot, base, options) = (self.snapshot.clone(), self.base.clone(), self.options.clone());
+        let committing = Committing { snapshot, base, options, committer, ids, retry };
+        committing.commit(bins, &mut self.done).await.map_err(in_table)
+    }
+
+    /// Deletes what the tasks of [`DistributedOptimize::next_tasks`] wrote, as far as the store lets it, when it is not to be
+    /// committed.
+    pub async fn discard(&mut self) {
+        self.current.clear();
+        delete_written(&self.rewriting.storage, self.id_prefix.take()).await;
+    }
+
+    /// The files of each task, in the order of the tasks.
+    fn files_of_tasks(&self, written: &[impl AsRef<[u8]>]) -> Result<Vec<Vec<DataFile>>> {
+        let mut files: Vec<Option<Vec<DataFile>>> = vec![None; self.current.len()];
+        for bytes in written {
+            let of_task: RewrittenBin = unpack(REWRITTEN, bytes.as_ref())?;
+            match files.get_mut(of_task.number) {
+                Some(place @ None) => *place = Some(of_task.files),
+                Some(Some(_)) => return Err(Error::invalid("a task handed back its files twice; pass them once")),
+                None => return Err(Error::invalid("files were handed back of a task that there is not")),
+            }
+        }
+        let all = files.into_iter().collect::<Option<Vec<_>>>();
+        all.ok_or_else(|| Error::invalid("a task handed back no files; pass what each of them gave"))
+    }
+}
