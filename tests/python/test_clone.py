@@ -278,7 +278,9 @@ def test_a_clone_back_of_a_vector_of_another_name(table: deltic.Table, target: s
 @pytest.mark.parametrize("shallow", [True, False])
 def test_rows_get_the_ids_that_the_source_gave_them_since(table: deltic.Table, target: str, shallow: bool) -> None:
     def rows(table: deltic.Table) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = table.scan(columns=["id", "_metadata.row_id"]).to_arrow().sort_by("id").to_pylist()
+        found: list[dict[str, Any]] = (
+            table.scan(columns=["id", "_metadata.row_id"]).to_arrow().sort_by("id").to_pylist()
+        )
         return found
 
     table.clone(target, shallow=shallow)
