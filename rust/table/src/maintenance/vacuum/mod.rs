@@ -162,7 +162,7 @@ impl Retention {
         if chosen_ms < default_ms && !options.force {
             let hours = |ms: i64| ms / HOUR_MS;
             return Err(Error::invalid(format!(
-                "a retention of {} hours is shorter than the {} hours of the table (`delta.deletedFileRetentionDuration`): \
+                "a retention of {} h is shorter than the {} h of the table (`delta.deletedFileRetentionDuration`): \
                  readers of older versions and writers that have not committed yet may need the files. If there are none, \
                  write force=True",
                 hours(chosen_ms),
@@ -297,7 +297,7 @@ impl Failures {
 
     fn into_result(self) -> Result<()> {
         let Some(first) = self.first else { return Ok(()) };
-        let message = format!("{} files could not be deleted; the others are gone. Run it again", self.files);
+        let message = format!("files that could not be deleted: {}; the others are gone. Run it again", self.files);
         Err(Error::new(first.kind().clone(), message).caused_by(first))
     }
 }

@@ -138,8 +138,8 @@ fn missing(error: Error) -> Error {
     }
     // The cause would name the file again.
     let mut missing = Error::corrupt(
-        "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise restore \
-         it or remove it from the table",
+        "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise put the \
+         file back, or have `repair` remove it from the table",
     );
     if let Some(path) = error.path() {
         missing = missing.in_file(path);
