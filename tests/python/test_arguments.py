@@ -283,6 +283,12 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         lambda t, a: committed(t, lambda tx: tx.add_constraint(**{"name": "c", "expression": "a > 0", **a})),
         {"name": "c", "expression": "a = 1"},
     ),
+    "Table.compact_automatically": (lambda t, a: t.compact_automatically(**a), {"enabled": True}),
+    "Transaction.compact_automatically": (
+        lambda t, a: committed(t, lambda tx: tx.compact_automatically(**a)),
+        {"enabled": True},
+    ),
+    "progress": (lambda t, a: deltic.progress(**a).__exit__(None, None, None), {"to": False}),
     "Table.optimize": (
         lambda t, a: in_parts(t).optimize(**a),
         {
