@@ -210,7 +210,7 @@ def test_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert (told["files"], told["written"], told["dry_run"]) == (1, [f"{FOLDER}/manifest"], False)
     assert cli.main(["manifests", uri]) == 0
-    assert "1 manifests of version 0 written" in capsys.readouterr().out
+    assert "1 manifest of version 0 written" in capsys.readouterr().out
     Table(uri).set_properties({"delta.columnMapping.mode": "name"})
     assert cli.main(["manifests", uri]) == 1
     assert "columns are mapped" in capsys.readouterr().err

@@ -231,8 +231,8 @@ def test_the_environment_is_as_it_was(given: str | None) -> None:
     setting = {} if given is None else {"MIMALLOC_PURGE_DELAY": given}
     environment = {key: value for key, value in os.environ.items() if key != "MIMALLOC_PURGE_DELAY"} | setting
     show = (
-        "import os, deltic; print(sorted(k + '=' + v for k, v in os.environ.items() if 'MIMALLOC' in k), "
-        "'_deltic' in dir(deltic))"
+        "import os, sys, deltic; print(sorted(k + '=' + v for k, v in os.environ.items() if 'MIMALLOC' in k), "
+        "'deltic._deltic' in sys.modules)"
     )
     seen = subprocess.run(
         [sys.executable, "-c", show], env=environment, capture_output=True, text=True, timeout=60, check=True
