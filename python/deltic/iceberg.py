@@ -96,8 +96,8 @@ class _Iceberg:
             is_same = self.read(before).table_uuid == self.metadata.table_uuid
         except Exception as error:
             told = (
-                f"{self.table.uri}: {before} cannot be read ({error or type(error).__name__}), so that it cannot be told "
-                f"whether {self.place} is of the same table; pass the metadata file that the catalog names"
+                f"{self.table.uri}: {before} cannot be read ({error or type(error).__name__}), so that it cannot be "
+                f"told whether {self.place} is of the same table; pass the metadata file that the catalog names"
             )
             raise InvalidInputError(told, table=self.table.uri) from error
         if not is_same:
