@@ -314,6 +314,12 @@ def test_steps_out_of_turn_convert_nothing(tmp_path: Path) -> None:
     assert work.next_tasks(2, 1) == []
     work.commit()
     assert Table(uri).scan().to_arrow().num_rows == 6
+    again = _deltic.convert_distributed(Table(folder(tmp_path / "again", 2))._core, schema, "{}", False)
+    before = [_deltic.read_footers(task, None) for task in again.next_tasks(1, 1)]
+    again.take(before)
+    again.next_tasks(1, 1)
+    with pytest.raises(deltic.InvalidInputError, match="not the footers that were asked for"):
+        again.take(before)
     failed = _deltic.convert_distributed(Table(folder(tmp_path / "other", 2))._core, schema, "{}", False)
     failed.next_tasks(1, 1)
     for step in (lambda: failed.take([]), lambda: failed.next_tasks(1, 1), failed.commit):

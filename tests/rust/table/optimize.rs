@@ -437,7 +437,8 @@ fn what_others_wrote_is_looked_at() {
         change(&mut result["body"]["files"]);
         vec![serde_json::to_vec(&result).unwrap(), written[1].clone()]
     };
-    let path = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap()["body"]["files"][0]["add"]["path"].clone();
+    let path =
+        |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap()["body"]["files"][0]["add"]["path"].clone();
     for (wrong, told) in [
         (theirs.clone(), "of another commit"),
         (changed(&|files| files[0]["add"]["path"] = path(&theirs[0])), "no task of this commit wrote"),

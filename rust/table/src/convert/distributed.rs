@@ -30,7 +30,9 @@ const FILES_OF_A_ROUND: usize = 50_000;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FootersTask {
     location: String,
-    /// Which one of its round.
+    /// The id of its round.
+    round: String,
+    /// Which one of that.
     number: usize,
     settings: Settings,
     files: Vec<Existing>,
@@ -39,6 +41,7 @@ pub struct FootersTask {
 /// What the footers say, in the order of the files.
 #[derive(Debug, Serialize, Deserialize)]
 struct FootersRead {
+    round: String,
     number: usize,
     /// The columns that its files have, each once.
     schemas: Vec<TableSchema>,
@@ -65,7 +68,7 @@ impl FootersTask {
     /// # Errors
     /// As [`convert`](super::convert), for a file.
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
-        let Self { location, number, settings, files } = self;
+        let Self { location, round, number, settings, files } = self;
         let footers = &Footers::with(&storage, settings);
         let read = |file: Existing| async move { footers.read(&file).await };
         let read = stream::iter(files).map(read).buffered(CONCURRENT_FOOTERS).try_collect();
@@ -81,13 +84,17 @@ impl FootersTask {
             footers.push((rows, place, stats));
         }
         let schemas = schemas.into_iter().map(TableSchema::from).collect();
-        pack(READ, &FootersRead { number, schemas, footers })
+        pack(READ, &FootersRead { round, number, schemas, footers })
     }
 }
 
 /// A CONVERT whose footers other processes read.
 pub struct DistributedConvert {
     conversion: Conversion,
+    /// The id of its rounds.
+    id: String,
+    /// Rounds so far.
+    rounds: u64,
     step: Step,
 }
 
@@ -109,7 +116,8 @@ impl DistributedConvert {
     /// # Errors
     /// As [`convert`](super::convert).
     pub async fn begin(storage: &Storage, options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
-        Ok(Self { conversion: Conversion::begin(storage, options, ids).await?, step: Step::Between })
+        let conversion = Conversion::begin(storage, options, ids).await?;
+        Ok(Self { conversion, id: ids.unique(), rounds: 0, step: Step::Between })
     }
 
     /// At most so many tasks of so many files each, in the byte form of [`FootersTask`]; none when there are no more files.
@@ -133,12 +141,13 @@ impl DistributedConvert {
             self.step = Step::AllRead;
             return Ok(Vec::new());
         }
+        self.rounds += 1;
         // As many tasks for few files as for many.
         let groups: Vec<_> = files.chunks(files.len().div_ceil(tasks)).map(<[Existing]>::to_vec).collect();
         let task = |(number, files): (usize, &Vec<Existing>)| {
             let settings = self.conversion.footers.settings().clone();
             let location = self.conversion.storage.location().to_owned();
-            pack(TASK, &FootersTask { location, number, settings, files: files.clone() })
+            pack(TASK, &FootersTask { location, round: self.round(), number, settings, files: files.clone() })
         };
         let packed = groups.iter().enumerate().map(task).collect::<Result<_>>()?;
         self.step = Step::Reading(groups);
@@ -159,11 +168,12 @@ impl DistributedConvert {
             }
         };
         let mut footers: Vec<Option<FootersRead>> = std::iter::repeat_with(|| None).take(files.len()).collect();
+        let round = self.round();
         let wrong = || Error::invalid("these are not the footers that were asked for; pass what each task gave, once");
         for bytes in read {
             let of_task: FootersRead = unpack(READ, bytes.as_ref())?;
-            let place = footers.get_mut(of_task.number).filter(|place| place.is_none()).ok_or_else(wrong)?;
-            *place = Some(of_task);
+            let place = footers.get_mut(of_task.number).filter(|place| place.is_none() && of_task.round == round);
+            *place.ok_or_else(wrong)? = Some(of_task);
         }
         for (files, read) in files.into_iter().zip(footers) {
             let FootersRead { schemas, footers, .. } =
@@ -192,6 +202,11 @@ impl DistributedConvert {
                 Err(self.refused("there may be more files; commit when there are no more tasks"))
             }
         }
+    }
+
+    /// The id of the round under way.
+    fn round(&self) -> String {
+        format!("{}-{}", self.id, self.rounds)
     }
 
     fn refused(&self, instead: &str) -> Error {
