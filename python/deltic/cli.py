@@ -1,6 +1,6 @@
 """A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` look at it;
 `optimize`, `purge`, `repair`, `vacuum` and `restore` change it; `manifests` writes lists of its files, `clone` makes
-another table of it, and `convert` makes a table of Parquet files.
+another table of it, and `convert` makes a table of Parquet files or of an Iceberg table.
 
 Errors are on stderr and exit code 1. That is also the exit code of a `check` that found differences, of a `repair` that
 leaves something damaged, and of a `restore --dry-run` that would be refused. Wrong arguments are exit code 2, as
@@ -388,7 +388,7 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, keep it healthy, copy it, or make one of Parquet files.",
+        description="Look at a Delta table, keep it healthy, copy it, or make one of Parquet files or of Iceberg.",
         epilog="deltic COMMAND --help has the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
@@ -484,7 +484,9 @@ def _parser() -> argparse.ArgumentParser:
     vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
     vacuum.add_argument("--force", action="store_true", help="allow a retention shorter than the table's")
     vacuum.add_argument("--dry-run", action="store_true", help="list the files, and delete none")
-    converting = command("convert", _convert, "make a table of the Parquet files in a folder", of_version=False)
+    converting = command(
+        "convert", _convert, "make a table of a folder of Parquet files, or of an Iceberg table", of_version=False
+    )
     converting.add_argument(
         "--partition",
         metavar="COLUMN=TYPE",

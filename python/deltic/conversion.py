@@ -16,11 +16,11 @@ from deltic.alter import field as column
 from deltic.arguments import flag
 from deltic.display import counted, size
 from deltic.errors import InvalidInputError
-from deltic.iceberg import METADATA, foreign_table
+from deltic.iceberg import foreign_table, is_metadata
 from deltic.table import Table, opened
 from deltic.write_options import checked
 
-__all__ = ["Conversion", "ConvertResult", "convert"]
+__all__ = ["Conversion", "ConvertResult", "convert", "root_of"]
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,16 @@ def convert(
     Where the folder is an Iceberg table, one with `metadata/*.metadata.json` in it, its newest snapshot is converted
     (needs pyiceberg: `deltic[iceberg]`): its metadata and manifests say which files are live and what the columns are,
     and memory is for all files. Columns are found by their field ids (`delta.columnMapping.mode` is `id`), so that
-    those that were added, renamed or dropped are read right. Identity partition columns partition the table; by the
-    other transforms (bucket, truncate, year to hour) it is not partitioned. Files outside of the folder are named
-    absolutely. The Iceberg table must not be written any more, and VACUUM takes its metadata and older files in time.
+    those that were added, renamed or dropped are read right; any may be null. Identity partition columns partition the
+    table; by the other transforms (bucket, truncate, year to hour) it is not partitioned. Files outside of the folder
+    are named absolutely. The Iceberg table must not be written or maintained any more, and VACUUM takes its metadata
+    and older files in time.
 
     Arguments:
-        uri: A path or URL, or a `Table`, whose settings and connections are used. Of an Iceberg table its folder, or
-            one of its metadata files, such as the one that its catalog names.
+        uri: A path or URL, or a `Table`, whose settings and connections are used. Of an Iceberg table one of its
+            metadata files, or its folder. With a catalog always pass the metadata file that the catalog names: no file
+            in the folder says which snapshot is the table's. Credentials for it are in `storage_options`, not in the
+            query of the URL.
         partition_schema: The columns of folders such as `day=2013-01-01/hour=3`, in their order: types by name,
             `{"day": "date", "hour": "integer"}`, as `deltic.field` has them, or a `pyarrow.Schema`. None where there
             are no such folders, and for an Iceberg table, which says itself.
@@ -83,7 +86,7 @@ def convert(
             statistics, by which scans leave files out. Floating-point columns get no minimum and maximum: those of
             Parquet leave NaN out. Without it each file has its number of rows only.
         properties: As for `deltic.create`; not those that ask something of data files, such as
-            `delta.columnMapping.mode`: set these afterwards.
+            `delta.columnMapping.mode`: set these afterwards. For an Iceberg table that one is `id`.
         name: The table's name, for people.
         description: What it holds, for people.
         dry_run: Whether only to read the footers, and to say what would be done.
@@ -94,8 +97,10 @@ def convert(
     a column of another type than other files. For an Iceberg table `UnsupportedFeatureError`, naming column or file,
     for what no Delta table has: delete files and deletion vectors (compact it first), files that are not Parquet, that
     are encrypted or have no field ids, columns of the types time, uuid, fixed, timestamp_ns and unknown, columns whose
-    type was widened since some file was written or that have an initial default, files of an older partitioning, the
-    empty string as a partition value; `InvalidInputError` for metadata that cannot be read.
+    type was widened since some file was written or that have an initial default, files of an older partitioning, files
+    that lack a column by which they were partitioned, the empty string as a partition value; `InvalidInputError` for
+    metadata that cannot be read, of which it cannot be told which is the newest, and of a table that is written
+    meanwhile.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa, pyarrow.parquet as pq
@@ -126,22 +131,34 @@ class Conversion:
         """Check the arguments, and read an Iceberg table's metadata."""
         options = {"collect_statistics": flag(statistics, "collect_statistics"), **checked(given)}
         partitions = _partition_schema(partition_schema)
-        if table.uri.endswith(METADATA):
-            folder, _, file = table.uri.rpartition("/")
-            root, _, name = folder.rpartition("/")
-            if name != "metadata":
-                told = f"{table.uri} is not in the folder `metadata` of an Iceberg table; pass the folder of the table"
-                raise InvalidInputError(told, table=table.uri)
-            table = Table(root, table.storage_options)
-            metadata: str | None = f"metadata/{file}"
+        table, named = root_of(table)
+        before: str | None = None
+        if named is not None:
+            metadata, files = named, _deltic.iceberg_metadata_files(table._core)
+        elif (found := _deltic.iceberg_metadata(table._core)) is not None:
+            metadata, before, files = found
         else:
-            metadata = _deltic.iceberg_metadata(table._core)
-        if metadata is not None:
-            if partition_schema is not None:
-                told = f"{table.uri} is an Iceberg table, whose partition columns are known: leave partition_schema out"
-                raise InvalidInputError(told, table=table.uri)
-            options["foreign"] = foreign_table(table, metadata)
+            return cls(table, partitions, json.dumps(options))
+        if partition_schema is not None:
+            told = f"{table.uri} is an Iceberg table, whose partition columns are known: leave partition_schema out"
+            raise InvalidInputError(told, table=table.uri)
+        options["foreign"] = {**foreign_table(table, metadata, before), "metadata_files": files}
         return cls(table, partitions, json.dumps(options))
+
+
+def root_of(table: Table) -> tuple[Table, str | None]:
+    """The table that is to be converted, and the Iceberg metadata file that was given, below its root, if one was.
+
+    Of a metadata file it is another `Table`, with the settings of the one that is given.
+    """
+    if not is_metadata(table.uri):
+        return table, None
+    folder, _, file = table.uri.rpartition("/")
+    root, _, name = folder.rpartition("/")
+    if name != "metadata":
+        told = f"{table.uri} is not in the folder `metadata` of an Iceberg table; pass the folder of the table"
+        raise InvalidInputError(told, table=table.uri)
+    return Table(root, table.storage_options), f"metadata/{file}"
 
 
 def _partition_schema(given: Any) -> Any:

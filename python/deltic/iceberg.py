@@ -6,6 +6,7 @@ Types", "Partitioning", "Manifests".
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
@@ -16,10 +17,7 @@ from deltic import _deltic
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.table import Table
 
-__all__ = ["METADATA", "foreign_table"]
-
-METADATA = ".metadata.json"
-"""What the names of metadata files end with."""
+__all__ = ["foreign_table", "is_metadata"]
 
 _PRIMITIVES = {
     "boolean": "boolean",
@@ -34,11 +32,20 @@ _PRIMITIVES = {
     "binary": "binary",
 }
 
+_GZIP = b"\x1f\x8b"
+
 _EPOCH = datetime(1970, 1, 1)
 
 
-def foreign_table(table: Table, metadata: str) -> dict[str, Any]:
+def is_metadata(uri: str) -> bool:
+    """Whether this is the place of a metadata file."""
+    return uri.endswith((".metadata.json", ".metadata.json.gz"))
+
+
+def foreign_table(table: Table, metadata: str, before: str | None = None) -> dict[str, Any]:
     """Describe the Iceberg table of a metadata file, whose path or URI is given, as the core takes it.
+
+    `before`: the metadata file that was written before it, which has to be the same table's.
 
     Raises `UnsupportedFeatureError` for what no Delta table can have, `InvalidInputError` for metadata that pyiceberg
     cannot read, and `ModuleNotFoundError` without pyiceberg.
@@ -49,7 +56,10 @@ def foreign_table(table: Table, metadata: str) -> dict[str, Any]:
         told = "converting an Iceberg table needs pyiceberg: pip install 'deltic[iceberg]'"
         raise ModuleNotFoundError(told, name=missing.name) from missing
     try:
-        return _Iceberg(table, metadata).described()
+        iceberg = _Iceberg(table, metadata)
+        if before is not None:
+            iceberg.check_before(before)
+        return iceberg.described()
     except DelticError:
         raise
     except Exception as error:
@@ -62,15 +72,43 @@ class _Iceberg:
     """An Iceberg table at its newest snapshot."""
 
     def __init__(self, table: Table, metadata: str) -> None:
-        from pyiceberg.serializers import FromInputFile
+        from pyiceberg.manifest import clear_manifest_cache
 
         self.table = table
         self.io = _file_io(lambda path: _deltic.read_named_file(table._core, path))
-        self.metadata = FromInputFile.table_metadata(self.io.new_input(metadata))
+        self.place = metadata
+        self.metadata = self.read(metadata)
         self.schema = self.metadata.schema()
+        # The cache is the process's, and goes by the paths of manifests: another store may have the same.
+        clear_manifest_cache()
+
+    def read(self, metadata: str) -> Any:
+        from pyiceberg.table.metadata import TableMetadataUtil
+
+        content = _deltic.read_named_file(self.table._core, metadata)
+        # The names of compressed files differ between releases of Iceberg.
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+        return TableMetadataUtil.parse_raw(content.decode())
+
+    def check_before(self, before: str) -> None:
+        try:
+            is_same = self.read(before).table_uuid == self.metadata.table_uuid
+        except Exception as error:
+            told = (
+                f"{self.table.uri}: {before} cannot be read ({error or type(error).__name__}), so that it cannot be "
+                f"told whether {self.place} is of the same table; pass the metadata file that the catalog names"
+            )
+            raise InvalidInputError(told, table=self.table.uri) from error
+        if not is_same:
+            told = (
+                f"{self.table.uri}: {self.place} and {before} are metadata of two Iceberg tables, one of which was "
+                "here before the other; pass the metadata file that the catalog names"
+            )
+            raise InvalidInputError(told, table=self.table.uri)
 
     def described(self) -> dict[str, Any]:
-        columns = [self.column(field, field.name, top=True) for field in self.schema.fields]
+        columns = [self.column(field, field.name) for field in self.schema.fields]
         partition_by = self.partition_columns()
         snapshot = self.metadata.current_snapshot()
         modified = self.metadata.last_updated_ms if snapshot is None else snapshot.timestamp_ms
@@ -86,7 +124,7 @@ class _Iceberg:
     def refusal(self, what: str, told: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(f"{self.table.uri}: {told}", features=(what,), table=self.table.uri)
 
-    def column(self, field: Any, path: str, top: bool = False) -> dict[str, Any]:
+    def column(self, field: Any, path: str) -> dict[str, Any]:
         """A column as a field of a Delta schema."""
         if field.initial_default is not None:
             told = (
@@ -99,8 +137,8 @@ class _Iceberg:
         return {
             "name": field.name,
             "type": self.type(field.field_type, path),
-            # What is inside of something that is null may be missing.
-            "nullable": not (top and field.required),
+            # Files that were written before a column was required may have nulls, or not have it.
+            "nullable": True,
             "metadata": metadata if field.doc is None else {**metadata, "comment": field.doc},
         }
 
@@ -136,17 +174,36 @@ class _Iceberg:
         for part in self.metadata.spec().fields:
             source = columns.get(part.source_id)
             if source is not None and str(part.transform) == "identity" and str(source.field_type) != "binary":
+                self.check_types(source)
                 found[source.field_id] = source.name
         return found
 
+    def check_types(self, column: Any) -> None:
+        """Refuse a partition column that had a type whose values have another form in older files' manifests."""
+        from pyiceberg.types import DecimalType
+
+        for schema in self.metadata.schemas:
+            if column.field_id not in schema.field_ids:
+                continue
+            before, now = schema.find_type(column.field_id), column.field_type
+            is_decimal = isinstance(before, DecimalType) and isinstance(now, DecimalType) and before.scale == now.scale
+            if before == now or is_decimal or (str(before), str(now)) in (("int", "long"), ("float", "double")):
+                continue
+            told = (
+                f"the partition column `{column.name}` has the type {now}, and had the type {before}: rewrite the data "
+                "files of the Iceberg table first, into a table whose column always had its type"
+            )
+            raise self.refusal("partition columns of other types before", told)
+
     def files(self, snapshot: Any, partition_by: dict[int, str]) -> list[dict[str, Any]]:
-        from pyiceberg.manifest import FileFormat, ManifestContent
+        from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 
         specs = self.metadata.specs()
         files = []
         for manifest in snapshot.manifests(self.io):
             entries = manifest.fetch_manifest_entry(self.io)
-            if entries and manifest.content == ManifestContent.DELETES:
+            is_data = manifest.content == ManifestContent.DATA
+            if any(not is_data or entry.data_file.content != DataFileContent.DATA for entry in entries):
                 told = (
                     "rows of the Iceberg table are deleted by delete files or deletion vectors, which a Delta table "
                     "does not read: compact the Iceberg table first (rewrite_data_files), so that its data files "
@@ -161,9 +218,26 @@ class _Iceberg:
                     raise self.refusal(f"{name} files", told)
                 if file.key_metadata is not None:
                     raise self.refusal("encrypted files", f"{file.file_path} is encrypted, which no Delta table reads")
-                values = self.values(specs[file.spec_id], file, partition_by)
-                files.append({"path": file.file_path, "size": file.file_size_in_bytes, "partition_values": values})
+                spec = specs[file.spec_id]
+                described = {
+                    "path": file.file_path,
+                    "size": file.file_size_in_bytes,
+                    "partition_values": self.values(spec, file, partition_by),
+                    "stored": self.stored(spec, file, partition_by),
+                }
+                files.append(described)
         return files
+
+    def stored(self, spec: Any, file: Any, partition_by: dict[int, str]) -> dict[str, int]:
+        """Columns by which a file was partitioned and the Delta table is not: the file itself must have them."""
+        return {
+            self.schema.find_column_name(part.source_id) or part.name: part.source_id
+            for at, part in enumerate(spec.fields)
+            if str(part.transform) == "identity"
+            and part.source_id in self.schema.field_ids
+            and part.source_id not in partition_by
+            and file.partition[at] is not None
+        }
 
     def values(self, spec: Any, file: Any, partition_by: dict[int, str]) -> dict[str, str | None]:
         """The partition values of a file, which may have been written when the table was partitioned otherwise."""

@@ -295,6 +295,39 @@ def test_results_of_other_tasks_are_refused(tmp_path: Path) -> None:
     assert Table(uri).scan().to_arrow().num_rows == 4
 
 
+def test_steps_out_of_turn_convert_nothing(tmp_path: Path) -> None:
+    uri = folder(tmp_path / "folder", 3)
+    core, schema = Table(uri)._core, pa.schema([("p", pa.int32())])
+    work = _deltic.convert_distributed(core, schema, "{}", False)
+    with pytest.raises(deltic.InvalidInputError, match="no tasks are under way"):
+        work.take([])
+    tasks = work.next_tasks(2, 1)
+    with pytest.raises(deltic.InvalidInputError, match="take in what the tasks before read"):
+        work.next_tasks(2, 1)
+    for _ in range(2):
+        with pytest.raises(deltic.InvalidInputError, match="there may be more files"):
+            work.commit()
+        if tasks:
+            work.take([_deltic.read_footers(task, None) for task in tasks])
+            tasks = []
+    work.take([_deltic.read_footers(task, None) for task in work.next_tasks(0, 0)])
+    assert work.next_tasks(2, 1) == []
+    work.commit()
+    assert Table(uri).scan().to_arrow().num_rows == 6
+    again = _deltic.convert_distributed(Table(folder(tmp_path / "again", 2))._core, schema, "{}", False)
+    before = [_deltic.read_footers(task, None) for task in again.next_tasks(1, 1)]
+    again.take(before)
+    again.next_tasks(1, 1)
+    with pytest.raises(deltic.InvalidInputError, match="not the footers that were asked for"):
+        again.take(before)
+    failed = _deltic.convert_distributed(Table(folder(tmp_path / "other", 2))._core, schema, "{}", False)
+    failed.next_tasks(1, 1)
+    for step in (lambda: failed.take([]), lambda: failed.next_tasks(1, 1), failed.commit):
+        with pytest.raises(deltic.InvalidInputError):
+            step()
+    assert not (tmp_path / "other" / "_delta_log").exists()
+
+
 def test_an_iceberg_table_is_converted(spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg")
     from pyiceberg.catalog.sql import SqlCatalog
@@ -307,7 +340,10 @@ def test_an_iceberg_table_is_converted(spark: SparkSession, tmp_path: Path) -> N
     with iceberg.update_schema() as update:
         update.rename_column("v", "value")
     place = iceberg.location().removeprefix("file://")
-    table = DeltaTable.convertToDelta(spark, f"iceberg.`{place}`")
+    with pytest.raises(deltic.InvalidInputError, match="is no Iceberg table"):
+        DeltaTable.convertToDelta(spark, f"iceberg.`{place}/data`")
+    table = DeltaTable.convertToDelta(spark, f"iceberg.`{iceberg.metadata_location}`")
+    assert table.detail().first()["location"].rstrip("/").endswith(place)  # type: ignore[index]
     assert sorted(tuple(row) for row in table.toDF().select("id", "value").collect()) == [(n, "x") for n in range(3)]
 
 

@@ -26,6 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from deltic import _deltic
+from deltic.conversion import root_of
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.instant import instant
@@ -148,19 +150,26 @@ class DeltaTable:
         """Make a table of files that are there (`deltic.spark.convert`).
 
         `identifier`: the folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, as
-        ``iceberg.`/a/path` ``; what is there decides.
+        ``iceberg.`/a/path` ``, or its metadata file; what is there decides, and ``iceberg`` refuses what is no
+        Iceberg table.
 
         `partitionSchema`: the columns of folders such as `day=2013-01-01`, as DDL or a schema.
         """
-        found = re.fullmatch(r"(?i)(?:parquet|iceberg)\.`(.+)`", _text(identifier, "identifier"))
+        found = re.fullmatch(r"(?i)(parquet|iceberg)\.`(.+)`", _text(identifier, "identifier"))
         if found is None:
             told = f"identifier must be parquet.`path` or iceberg.`path`, not {identifier!r}: {_NO_CATALOG}"
             raise InvalidInputError(told)
         columns = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
         if not isinstance(columns, StructType | None):
             raise InvalidInputError(f"partitionSchema must be columns and their types, not {partitionSchema!r}")
-        table = shared(found.group(1), None)
-        convert(sparkSession, table, partition_schema=None if columns is None else to_arrow(columns))
+        given = shared(found.group(2), None)
+        table, metadata = root_of(given)
+        if found.group(1).lower() == "iceberg" and metadata is None and not _deltic.iceberg_metadata_files(table._core):
+            told = (
+                f"{table.uri} is no Iceberg table: it has no metadata/*.metadata.json; parquet.`path` is a plain folder"
+            )
+            raise InvalidInputError(told, table=table.uri)
+        convert(sparkSession, given, partition_schema=None if columns is None else to_arrow(columns))
         return cls(sparkSession, table)
 
     def toDF(self) -> DataFrame:

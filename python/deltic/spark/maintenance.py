@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.arguments import flag, whole
@@ -24,7 +23,7 @@ from deltic.errors import DelticError
 from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.physical_name import partition_columns
 from deltic.spark.location import checked_session, shared
-from deltic.spark.tasks import run_tasks
+from deltic.spark.tasks import cores, run_tasks
 from deltic.table import Table
 from deltic.vacuum_result import VacuumMode, VacuumResult
 
@@ -125,9 +124,9 @@ def convert(
     """Make a Delta table of the Parquet files in a folder, or of an Iceberg table: see `deltic.convert`.
 
     `uri`: a location, or a `deltic.Table`. The executors read the footers, in tasks of at most 1,000 files, and as many
-    tasks at a time as `max_tasks` says, by default four for each core. The driver alone lists the folder, or reads the
-    metadata of an Iceberg table, and commits; what it holds grows with the commit. The other arguments are those of
-    `deltic.convert`, and mean the same.
+    tasks at a time as `max_tasks` says, by default four for each core, with 50,000 files together at most. The driver
+    alone lists the folder, or reads the metadata of an Iceberg table, and commits; what it holds grows with the commit.
+    The other arguments are those of `deltic.convert`, and mean the same.
 
     Raises what `deltic.convert` raises, and `InvalidInputError` for `memory://`. What is wrong with the footer of a
     file reaches the caller as Spark's `PythonException`, the deltic error in its text. Nothing is written then.
@@ -142,8 +141,7 @@ def convert(
     conversion = Conversion.of(shared(uri, storage_options), partition_schema, collect_statistics, given)
     table = conversion.table
     work = _deltic.convert_distributed(table._core, conversion.partitions, conversion.options, only_plans)
-    cores = 32 if is_remote() else spark.sparkContext.defaultParallelism
-    while tasks := work.next_tasks(most or ROUNDS * cores, FILES_PER_TASK):
+    while tasks := work.next_tasks(most or ROUNDS * cores(spark), FILES_PER_TASK):
         work.take(run_tasks(spark, tasks, _footer_reader(table.storage_options)))
     return ConvertResult.of(work.commit())
 

@@ -13,14 +13,13 @@ from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.arguments import whole
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
-from deltic.spark.tasks import spread
+from deltic.spark.tasks import cores, spread
 from deltic.spark.types import to_spark, without_chars
 from deltic.table import Table
 
@@ -103,6 +102,6 @@ def read(
     log_plan(snapshot, plan, filter)
     if plan.files_kept == 0:
         return spark.createDataFrame([], schema)
-    parallelism = 32 if is_remote() else spark.sparkContext.defaultParallelism
+    parallelism = cores(spark)
     groups = plan.task_groups(partitions or group_count(plan, parallelism))
     return spread(spark, groups, len(groups)).mapInArrow(_reader(table.uri, table.storage_options), schema)

@@ -8,7 +8,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
-__all__ = ["run_tasks", "spread"]
+__all__ = ["cores", "run_tasks", "spread"]
+
+
+def cores(spark: SparkSession) -> int:
+    """Tasks that the cluster carries out at a time; a client of Spark Connect is not told, and assumes 32."""
+    if is_remote():
+        return 32
+    return int(spark.sparkContext.defaultParallelism)
 
 
 def spread(spark: SparkSession, tasks: Sequence[bytes], partitions: int) -> DataFrame:

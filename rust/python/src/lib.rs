@@ -62,6 +62,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(maintenance::vacuum::vacuum, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::convert::convert, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::convert::iceberg_metadata, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::convert::iceberg_metadata_files, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::convert::read_named_file, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::copies::restore, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::copies::clone, module)?)?;

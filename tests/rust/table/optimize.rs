@@ -20,6 +20,7 @@ use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::Ids;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use super::dml::{FEED, IDS, Row, Table, VECTORS, World, block_on, now};
 
@@ -418,6 +419,53 @@ fn bins_are_written_by_others() {
         assert_eq!((run.told().versions.len(), run.told().metrics["numAddedFiles"]), (1, 2));
         assert_eq!(data_files(&table).len(), before.len() + 3);
         assert_eq!((table.files().len(), tracked(&table, properties)), (2, rows));
+    }
+}
+
+#[test]
+fn what_others_wrote_is_looked_at() {
+    let table = two_partitions(&[]);
+    let storage = &table.sample.storage;
+    let committer = LogCommitter::new(storage.clone());
+    let plan = || block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
+    let (mut run, mut other) = (plan(), plan());
+    let tasks = run.next_tasks(&Numbered).unwrap();
+    let written: Vec<_> = tasks.iter().map(|task| carried_out(&table, task)).collect();
+    let theirs: Vec<_> = other.next_tasks(&Numbered).unwrap().iter().map(|task| carried_out(&table, task)).collect();
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut result: Value = serde_json::from_slice(&written[0]).unwrap();
+        change(&mut result["body"]["files"]);
+        vec![serde_json::to_vec(&result).unwrap(), written[1].clone()]
+    };
+    let path =
+        |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap()["body"]["files"][0]["add"]["path"].clone();
+    for (wrong, told) in [
+        (theirs.clone(), "of another commit"),
+        (changed(&|files| files[0]["add"]["path"] = path(&theirs[0])), "no task of this commit wrote"),
+        (changed(&|files| files[0]["add"]["path"] = json!("p=a/f0")), "no task of this commit wrote"),
+        (changed(&|files| files[0]["add"]["path"] = path(&written[1])), "or one twice"),
+        (changed(&|files| *files = json!([])), "do not have the"),
+        (changed(&|files| files[0]["rows"] = json!(1)), "do not have the"),
+    ] {
+        let refused = block_on(run.commit(&wrong, &World, (&committer, &World))).unwrap_err();
+        assert!(refused.to_string().contains(told), "{refused}");
+    }
+    block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
+    assert_eq!((run.told().versions.len(), table.files().len()), (1, 2));
+}
+
+#[test]
+fn a_curve_without_columns_is_refused() {
+    let table = two_partitions(&[]);
+    let options = z_order(&["x"]);
+    let storage = &table.sample.storage;
+    let mut run = block_on(DistributedOptimize::plan((storage, None), &options, (&Numbered, now))).unwrap();
+    let task: Value = serde_json::from_slice(&run.next_tasks(&Numbered).unwrap()[0]).unwrap();
+    for columns in [json!([]), json!([[]]), json!([["x"], []]), json!(vec![["x"]; 65])] {
+        let mut wrong = task.clone();
+        wrong["body"]["layout"]["Along"]["columns"] = columns;
+        let refused = RewriteTask::from_bytes(&serde_json::to_vec(&wrong).unwrap()).unwrap_err();
+        assert!(refused.to_string().contains("along a curve of these columns"), "{refused}");
     }
 }
 

@@ -1,8 +1,8 @@
-//! A folder of Parquet files becomes a table.
+//! A folder of Parquet files, or an Iceberg table, becomes a table.
 
 use deltic_entry::entry;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
-use deltic_table::convert::{ConvertOptions, Converted, newest_metadata, read_named};
+use deltic_table::convert::{ConvertOptions, Converted, FoundMetadata, metadata_files, newest_metadata, read_named};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::json;
@@ -29,11 +29,20 @@ pub(crate) fn convert(
     Ok(told(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
 }
 
-/// The newest metadata file of the Iceberg table that is there, below its root.
+/// The newest metadata file of the Iceberg table that is there, the one before it, and all of them, below its root; none if
+/// there is no such table.
 #[entry]
 #[pyfunction]
-pub(crate) fn iceberg_metadata(py: Python<'_>, table: &Table) -> Result<Option<String>> {
-    run(py, newest_metadata(table.0.storage()))
+pub(crate) fn iceberg_metadata(py: Python<'_>, table: &Table) -> Result<Option<(String, Option<String>, Vec<String>)>> {
+    let found = run(py, newest_metadata(table.0.storage()))?;
+    Ok(found.map(|FoundMetadata { newest, before, files }| (newest, before, files)))
+}
+
+/// All metadata files of the Iceberg table that is there, below its root.
+#[entry]
+#[pyfunction]
+pub(crate) fn iceberg_metadata_files(py: Python<'_>, table: &Table) -> Result<Vec<String>> {
+    run(py, metadata_files(table.0.storage()))
 }
 
 /// Bytes of a file that such metadata names.

@@ -96,7 +96,7 @@ impl DistributedOptimize {
 }
 
 /// Writes a group of files again, wherever this process runs; gives what `DistributedOptimize.commit` takes. After an error
-/// or Ctrl-C no file is left.
+/// no file is left; after Ctrl-C they are deleted as far as this process lives on.
 #[entry]
 #[pyfunction]
 pub(crate) fn rewrite_files(
@@ -148,6 +148,7 @@ impl DistributedConvert {
     fn commit(&self, py: Python<'_>) -> Result<(String, ArrowSchema)> {
         let clock = Clock::default();
         let committer = self.table.committer();
+        self.work.with(|convert| Ok(convert.check_all_read()?))?;
         let commit = self.work.take()?.commit(&clock, (committer.as_ref(), &clock));
         Ok(told(&run_to_end(py, commit, &clock, version)?))
     }

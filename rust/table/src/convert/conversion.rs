@@ -16,6 +16,7 @@ use serde_json::{Map, json};
 use super::columns::check_same_types;
 use super::existing::{Existing, ExistingFiles, ForeignTable, of_folder, of_foreign};
 use super::footers::{Footer, Footers, Settings};
+use super::iceberg::check_unchanged;
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
@@ -68,7 +69,8 @@ pub struct Converted {
 /// # Errors
 /// `TableExists` if there is a table already; `Invalid` for files that are no Parquet, that are not in folders of the
 /// partition columns, or whose columns no table can have, or not with those of other files; `NotFound` if there is no file;
-/// `Unsupported` for files of another format's table whose columns are not those of the table.
+/// `Unsupported` for files of another format's table whose columns are not those of the table; `Invalid` where that table was
+/// written meanwhile.
 pub async fn convert(
     storage: &Storage,
     options: ConvertOptions,
@@ -93,7 +95,7 @@ pub(super) struct Conversion {
 impl Conversion {
     pub(super) async fn begin(storage: &Storage, mut options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
-        check_properties(&options.properties).map_err(in_table)?;
+        check_properties(&mut options).map_err(in_table)?;
         if Snapshot::find(storage).await?.is_some() {
             return Err(in_table(Error::table_exists()));
         }
@@ -111,7 +113,7 @@ impl Conversion {
             let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Unique(&mut unique))?;
             foreign.schema = TableSchema::from(schema.clone());
             foreign.largest_id = largest;
-            options.properties.insert("delta.columnMapping.mode".to_owned(), "id".to_owned());
+            options.properties.insert(MAPPING.to_owned(), "id".to_owned());
             let settings = Settings::of_foreign(&schema, &foreign.partition_by, indexed);
             found.schema = schema;
             Ok((of_foreign(storage, foreign).await?, settings, found))
@@ -180,6 +182,9 @@ impl Conversion {
             found.schema.fields.extend(options.partition_schema.fields.iter().cloned());
         }
         let mut transaction = begin(&storage, &options, &found, (ids, retry.now_ms())).await?;
+        if let Some(foreign) = &options.foreign {
+            check_unchanged(&storage, &foreign.metadata_files).await?;
+        }
         if options.dry_run {
             return Ok(found);
         }
@@ -199,21 +204,33 @@ impl Conversion {
     }
 }
 
-/// Properties that ask of files what these may not have.
-const ASKS_OF_FILES: [&str; 4] = [
-    "delta.columnMapping.mode",
-    "delta.constraints.",
-    "delta.enableIceberg",
-    "delta.enableMaterializePartitionColumns",
-];
+/// The property by which columns are found.
+const MAPPING: &str = "delta.columnMapping.mode";
 
-fn check_properties(properties: &BTreeMap<String, String>) -> Result<()> {
+/// Properties that ask of files what these may not have.
+const ASKS_OF_FILES: [&str; 4] =
+    [MAPPING, "delta.constraints.", "delta.enableIceberg", "delta.enableMaterializePartitionColumns"];
+
+fn check_properties(options: &mut ConvertOptions) -> Result<()> {
+    if options.foreign.is_some() {
+        let others = |(key, value): &(&String, &String)| {
+            key.eq_ignore_ascii_case("delta.columnMapping.maxColumnId")
+                || key.eq_ignore_ascii_case(MAPPING) && !value.trim().eq_ignore_ascii_case("id")
+        };
+        if let Some((key, value)) = options.properties.iter().find(others) {
+            return Err(Error::invalid(format!(
+                "the property `{key}` is `{value}`, and files of the table are found by column ids: {MAPPING} is `id`; leave \
+                 the property out"
+            )));
+        }
+        options.properties.retain(|key, _| !key.eq_ignore_ascii_case(MAPPING));
+    }
     let asks = |(key, value): &(&String, &String)| {
         let is_off = ["none", "false"].iter().any(|off| value.trim().eq_ignore_ascii_case(off));
         let key = key.to_ascii_lowercase();
         !is_off && ASKS_OF_FILES.iter().any(|asks| key.starts_with(&asks.to_ascii_lowercase()))
     };
-    match properties.iter().find(asks) {
+    match options.properties.iter().find(asks) {
         Some((key, _)) => Err(Error::invalid(format!(
             "the property `{key}` asks something of data files, which those that are there may not fulfil; convert \
              first, and set it then"

@@ -23,11 +23,16 @@ use crate::transaction::builder::Ids;
 const TASK: &str = "footers task";
 const READ: &str = "footers that were read";
 
+/// Files whose footers are read in a round, at most: so much is held in memory at a time.
+const FILES_OF_A_ROUND: usize = 50_000;
+
 /// Files whose footers are to be read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FootersTask {
     location: String,
-    /// Which one of its round.
+    /// The id of its round.
+    round: String,
+    /// Which one of that.
     number: usize,
     settings: Settings,
     files: Vec<Existing>,
@@ -36,9 +41,12 @@ pub struct FootersTask {
 /// What the footers say, in the order of the files.
 #[derive(Debug, Serialize, Deserialize)]
 struct FootersRead {
+    round: String,
     number: usize,
-    /// Of each file its rows, its columns if they are asked for, and its statistics.
-    footers: Vec<(u64, Option<TableSchema>, String)>,
+    /// The columns that its files have, each once.
+    schemas: Vec<TableSchema>,
+    /// Of each file its rows, the place of its columns if they are asked for, and its statistics.
+    footers: Vec<(u64, Option<usize>, String)>,
 }
 
 impl FootersTask {
@@ -60,22 +68,46 @@ impl FootersTask {
     /// # Errors
     /// As [`convert`](super::convert), for a file.
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
-        let Self { location, number, settings, files } = self;
+        let Self { location, round, number, settings, files } = self;
         let footers = &Footers::with(&storage, settings);
         let read = |file: Existing| async move { footers.read(&file).await };
         let read = stream::iter(files).map(read).buffered(CONCURRENT_FOOTERS).try_collect();
         let read: Vec<Footer> = read.await.map_err(|e: Error| e.in_table(location))?;
-        let plain = |Footer { rows, schema, stats }| (rows, schema.map(TableSchema::from), stats);
-        let footers = read.into_iter().map(plain).collect();
-        pack(READ, &FootersRead { number, footers })
+        let (mut schemas, mut footers): (Vec<StructType>, _) = (Vec::new(), Vec::with_capacity(read.len()));
+        for Footer { rows, schema, stats } in read {
+            let place = schema.map(|schema| {
+                schemas.iter().position(|known| *known == schema).unwrap_or_else(|| {
+                    schemas.push(schema);
+                    schemas.len() - 1
+                })
+            });
+            footers.push((rows, place, stats));
+        }
+        let schemas = schemas.into_iter().map(TableSchema::from).collect();
+        pack(READ, &FootersRead { round, number, schemas, footers })
     }
 }
 
 /// A CONVERT whose footers other processes read.
 pub struct DistributedConvert {
     conversion: Conversion,
+    /// The id of its rounds.
+    id: String,
+    /// Rounds so far.
+    rounds: u64,
+    step: Step,
+}
+
+/// How far it is.
+enum Step {
+    /// There may be more files.
+    Between,
     /// The files of the round under way, by task.
-    current: Vec<Vec<Existing>>,
+    Reading(Vec<Vec<Existing>>),
+    /// All files were taken in.
+    AllRead,
+    /// Something went wrong, so that files are missing.
+    Failed,
 }
 
 impl DistributedConvert {
@@ -84,56 +116,110 @@ impl DistributedConvert {
     /// # Errors
     /// As [`convert`](super::convert).
     pub async fn begin(storage: &Storage, options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
-        Ok(Self { conversion: Conversion::begin(storage, options, ids).await?, current: Vec::new() })
+        let conversion = Conversion::begin(storage, options, ids).await?;
+        Ok(Self { conversion, id: ids.unique(), rounds: 0, step: Step::Between })
     }
 
     /// At most so many tasks of so many files each, in the byte form of [`FootersTask`]; none when there are no more files.
     ///
     /// # Errors
-    /// Those of listing files.
+    /// `Invalid` while a round is not taken in, or if that failed; those of listing files.
     pub async fn next_tasks(&mut self, tasks: usize, files_per_task: usize) -> Result<Vec<Vec<u8>>> {
+        match &self.step {
+            Step::Between => {}
+            Step::AllRead => return Ok(Vec::new()),
+            Step::Reading(_) => return Err(self.refused("take in what the tasks before read first")),
+            Step::Failed => return Err(self.refused("it failed before; begin another conversion")),
+        }
+        self.step = Step::Failed;
         let in_table = |e: Error| e.in_table(self.conversion.storage.location());
-        let files = self.conversion.files.by_ref().take(tasks.saturating_mul(files_per_task));
+        let (tasks, files_per_task) = (tasks.max(1), files_per_task.max(1));
+        let most = tasks.saturating_mul(files_per_task).min(FILES_OF_A_ROUND);
+        let files = self.conversion.files.by_ref().take(most);
         let files: Vec<Existing> = files.try_collect().await.map_err(in_table)?;
+        if files.is_empty() {
+            self.step = Step::AllRead;
+            return Ok(Vec::new());
+        }
+        self.rounds += 1;
         // As many tasks for few files as for many.
-        let size = files.len().div_ceil(tasks.max(1)).max(1);
-        self.current = files.chunks(size).map(<[Existing]>::to_vec).collect();
+        let groups: Vec<_> = files.chunks(files.len().div_ceil(tasks)).map(<[Existing]>::to_vec).collect();
         let task = |(number, files): (usize, &Vec<Existing>)| {
             let settings = self.conversion.footers.settings().clone();
             let location = self.conversion.storage.location().to_owned();
-            pack(TASK, &FootersTask { location, number, settings, files: files.clone() })
+            pack(TASK, &FootersTask { location, round: self.round(), number, settings, files: files.clone() })
         };
-        self.current.iter().enumerate().map(task).collect()
+        let packed = groups.iter().enumerate().map(task).collect::<Result<_>>()?;
+        self.step = Step::Reading(groups);
+        Ok(packed)
     }
 
     /// Takes in what each task of the round read.
     ///
     /// # Errors
-    /// `Invalid` if it is not what each of them read, once, and for a file that does not fit those before it.
+    /// `Invalid` if there is no round, if it is not what each of them read, once, and for a file that does not fit those before
+    /// it. The conversion has failed then.
     pub fn take(&mut self, read: &[impl AsRef<[u8]>]) -> Result<()> {
-        let files = std::mem::take(&mut self.current);
-        let mut footers = vec![None; files.len()];
+        let files = match std::mem::replace(&mut self.step, Step::Failed) {
+            Step::Reading(files) => files,
+            other => {
+                self.step = other;
+                return Err(self.refused("no tasks are under way; ask for the next ones first"));
+            }
+        };
+        let mut footers: Vec<Option<FootersRead>> = std::iter::repeat_with(|| None).take(files.len()).collect();
+        let round = self.round();
         let wrong = || Error::invalid("these are not the footers that were asked for; pass what each task gave, once");
         for bytes in read {
             let of_task: FootersRead = unpack(READ, bytes.as_ref())?;
-            let place = footers.get_mut(of_task.number).filter(|place| place.is_none()).ok_or_else(wrong)?;
-            *place = Some(of_task.footers);
+            let place = footers.get_mut(of_task.number).filter(|place| place.is_none() && of_task.round == round);
+            *place.ok_or_else(wrong)? = Some(of_task);
         }
-        for (files, footers) in files.into_iter().zip(footers) {
-            let footers = footers.filter(|footers| footers.len() == files.len()).ok_or_else(wrong)?;
-            for (file, (rows, schema, stats)) in files.into_iter().zip(footers) {
-                let schema = schema.map(|schema| StructType::clone(&schema));
+        for (files, read) in files.into_iter().zip(footers) {
+            let FootersRead { schemas, footers, .. } =
+                read.filter(|read| read.footers.len() == files.len()).ok_or_else(wrong)?;
+            for (file, (rows, place, stats)) in files.into_iter().zip(footers) {
+                let schema = match place {
+                    Some(place) => Some(StructType::clone(schemas.get(place).ok_or_else(wrong)?)),
+                    None => None,
+                };
                 self.conversion.take(file, Footer { rows, schema, stats })?;
             }
         }
+        self.step = Step::Between;
         Ok(())
+    }
+
+    /// Refuses to go on while files are missing.
+    ///
+    /// # Errors
+    /// `Invalid` until [`DistributedConvert::next_tasks`] gave none.
+    pub fn check_all_read(&self) -> Result<()> {
+        match &self.step {
+            Step::AllRead => Ok(()),
+            Step::Failed => Err(self.refused("it failed before; begin another conversion")),
+            Step::Between | Step::Reading(_) => {
+                Err(self.refused("there may be more files; commit when there are no more tasks"))
+            }
+        }
+    }
+
+    /// The id of the round under way.
+    fn round(&self) -> String {
+        format!("{}-{}", self.id, self.rounds)
+    }
+
+    fn refused(&self, instead: &str) -> Error {
+        let message = format!("the conversion is not at this step: {instead}");
+        Error::invalid(message).in_table(self.conversion.storage.location())
     }
 
     /// Commits.
     ///
     /// # Errors
-    /// As [`convert`](super::convert).
+    /// As [`DistributedConvert::check_all_read`] and [`convert`](super::convert).
     pub async fn commit(self, ids: &dyn Ids, with: (&dyn Committer, &dyn RetryPolicy)) -> Result<Converted> {
+        self.check_all_read()?;
         self.conversion.commit(ids, with).await
     }
 }

@@ -1,6 +1,6 @@
 //! The files that become a table's: those of a folder, or those that another format's metadata names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use deltic_protocol::action::PartitionValues;
 use deltic_protocol::error::{Error, Result};
@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt, future};
 use serde::{Deserialize, Serialize};
 
 use super::folders::Folders;
-use super::iceberg::literal;
+use super::iceberg::{is_metadata, literal};
 use crate::storage::{FileMeta, Storage};
 use crate::write::layout::log_path;
 
@@ -28,6 +28,9 @@ pub(super) struct Existing {
     pub(super) modified_ms: i64,
     /// By physical names.
     pub(super) partition_values: PartitionValues,
+    /// Ids of columns that it must have, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) stored: BTreeMap<String, i32>,
 }
 
 /// Files, and what is wrong with one.
@@ -47,6 +50,8 @@ pub struct ForeignTable {
     pub largest_id: i32,
     /// When its newest version was written, in milliseconds since the epoch.
     pub modified_ms: i64,
+    /// The files of its own metadata that were there when it was read, below its root. With others it has been written since.
+    pub metadata_files: Vec<String>,
     /// Its live files.
     pub files: Vec<ForeignFile>,
 }
@@ -61,6 +66,9 @@ pub struct ForeignFile {
     pub size: u64,
     /// Text forms by column name; none is null.
     pub partition_values: PartitionValues,
+    /// Ids by name of columns for which its metadata has a value that no partition value of the table says: the file itself
+    /// must have them.
+    pub stored: BTreeMap<String, i32>,
 }
 
 /// The files below a folder that are not hidden.
@@ -76,27 +84,29 @@ pub(super) fn of_folder(storage: &Storage, partition_schema: &StructType) -> Res
             }
             let partition_values = folders.values(&file.path).map_err(|e| e.in_file(file.path.clone()))?;
             let FileMeta { path, size, modified_ms } = file;
-            Ok(Some(Existing { log_path: log_path(&path), path, size, modified_ms, partition_values }))
+            let log_path = log_path(&path);
+            Ok(Some(Existing { path, log_path, size, modified_ms, partition_values, stored: BTreeMap::new() }))
         });
         future::ready(judged)
     };
     Ok(storage.list_everything("").try_filter_map(wanted).boxed())
 }
 
-/// The files that another format's metadata names.
+/// The files that another format's metadata names, which are taken out of it.
 ///
 /// # Errors
 /// `Unsupported` for a file in a store that the table may not name, and for a partition value that no log can hold;
 /// `Invalid` for one that is not of the column's type.
-pub(super) async fn of_foreign(storage: &Storage, table: &ForeignTable) -> Result<ExistingFiles> {
+pub(super) async fn of_foreign(storage: &Storage, table: &mut ForeignTable) -> Result<ExistingFiles> {
     let mut places = Places { storage, real_root: storage.real_path("").await?, folders: HashMap::new() };
-    let mut files = Vec::with_capacity(table.files.len());
-    for file in &table.files {
+    let named = std::mem::take(&mut table.files);
+    let mut files = Vec::with_capacity(named.len());
+    for file in named {
         let existing = async {
             let (path, log_path) = places.of(&file.path).await?;
-            let partition_values = values(table, file)?;
-            let modified_ms = table.modified_ms;
-            Ok(Existing { path, log_path, size: file.size, modified_ms, partition_values })
+            let (size, modified_ms) = (file.size, table.modified_ms);
+            let (partition_values, stored) = (values(table, &file)?, file.stored.clone());
+            Ok(Existing { path, log_path, size, modified_ms, partition_values, stored })
         };
         files.push(existing.await.map_err(|e: Error| e.in_file(file.path.clone())));
     }
@@ -114,7 +124,7 @@ struct Places<'a> {
 
 impl Places<'_> {
     /// How the store and the log of the table name a file. One below the root has a relative path, by symbolic links too:
-    /// a vacuum would take it for nobody's else.
+    /// a vacuum would take it for a file that no version names.
     async fn of(&mut self, path: &str) -> Result<(String, String)> {
         let literal = literal(path);
         if let Some(below) = self.below_root(&literal).await? {
@@ -184,9 +194,14 @@ fn check_foreign(path: &str) -> Result<()> {
             "the folder `{folder}` is a Delta table of its own; convert folders beside it"
         )));
     }
-    let is_iceberg = path.starts_with("metadata/") && path.ends_with(".metadata.json");
+    if path.starts_with("metadata/") && is_metadata(path) {
+        return Err(Error::unsupported(
+            "conversion of an Iceberg table as plain files",
+            "the folder is an Iceberg table, whose own metadata says which files are live; convert it with `deltic.convert`, \
+             which reads that (`pip install 'deltic[iceberg]'`)",
+        ));
+    }
     let kind = match path.split('/').next() {
-        _ if is_iceberg => "an Iceberg table",
         Some(".hoodie") => "a Hudi table",
         Some("_spark_metadata") => "what a stream of Spark wrote",
         Some(first) if first.contains(':') => {

@@ -16,11 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::{check_arrow_type, nullable};
 use super::existing::Existing;
-use super::mapped::check_mapped;
+use super::mapped::{check_mapped, check_stored};
 use crate::footer::calendar::Calendars;
 use crate::scan::read::{Constants, FileSchema, RowGroupBounds, look_at_footer};
 use crate::storage::Storage;
 use crate::write::plan::physical_indexed;
+
+/// The key in the footer of files that Iceberg's writers wrote.
+const ICEBERG: &str = "iceberg.schema";
 
 /// What is known of a file.
 #[derive(Debug, Clone)]
@@ -65,8 +68,12 @@ impl Footers {
     /// `Invalid` for a file that is no Parquet, and for columns that no table has; `Unsupported` for those that the table
     /// cannot find or read in it. They name the file.
     pub(super) async fn read(&self, file: &Existing) -> Result<Footer> {
-        let settings = Arc::clone(&self.settings);
-        let described = look_at_footer(&self.storage, (&file.path, file.size), move |file| settings.describe(file));
+        let (settings, stored) = (Arc::clone(&self.settings), file.stored.clone());
+        let describe = move |file: &ArrowReaderMetadata| {
+            check_stored(&stored, file.schema().fields())?;
+            settings.describe(file)
+        };
+        let described = look_at_footer(&self.storage, (&file.path, file.size), describe);
         described.await.map_err(|e| if e.is_corrupt() { no_parquet(&e) } else { e }.in_file(file.path.clone()))
     }
 }
@@ -111,6 +118,14 @@ impl Settings {
     }
 
     fn columns_of(&self, metadata: &ArrowReaderMetadata) -> Result<StructType> {
+        let entries = metadata.metadata().file_metadata().key_value_metadata();
+        if entries.is_some_and(|entries| entries.iter().any(|entry| entry.key == ICEBERG)) {
+            return Err(Error::unsupported(
+                "conversion of Iceberg's files without its metadata",
+                "the file is one of an Iceberg table, whose own metadata says which files and rows are live; convert the \
+                 folder that has `metadata/` in it, or pass the metadata file that the catalog names",
+            ));
+        }
         let fields = metadata.schema().fields();
         fields.iter().try_for_each(|field| check_arrow_type(field, field.name()))?;
         let mut schema = nullable(&from_arrow_schema(metadata.schema())?);

@@ -1,10 +1,12 @@
 //! The columns of one file beside those of a table that finds them by their Parquet field ids.
 
+use std::collections::{BTreeMap, HashMap};
+
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::mapping::field_id;
-use deltic_protocol::schema::{DataType, StructType};
+use deltic_protocol::schema::{DataType, StructField, StructType};
 
 use super::columns::check_arrow_type;
 use crate::scan::read::parquet_id;
@@ -15,6 +17,8 @@ use crate::scan::read::parquet_id;
 /// # Errors
 /// `Invalid` and `Unsupported`, naming the column.
 pub(super) fn check_mapped(table: &StructType, file: &Fields, above: &str) -> Result<()> {
+    let columns: HashMap<i32, &StructField> =
+        table.fields.iter().filter_map(|column| Some((field_id(column)?, column))).collect();
     for field in file {
         let path = if above.is_empty() { field.name().clone() } else { format!("{above}.{}", field.name()) };
         let Some(id) = parquet_id(field) else {
@@ -24,11 +28,38 @@ pub(super) fn check_mapped(table: &StructType, file: &Fields, above: &str) -> Re
             );
             return Err(Error::unsupported("files without field ids", message));
         };
-        if let Some(column) = table.fields.iter().find(|column| field_id(column) == Some(id)) {
+        if let Some(column) = columns.get(&id) {
             check(&column.data_type, field, &path)?;
         }
     }
     Ok(())
+}
+
+/// Refuses a file that lacks one of these columns, whose ids are given by name.
+///
+/// # Errors
+/// `Unsupported`, naming the column.
+pub(super) fn check_stored(stored: &BTreeMap<String, i32>, file: &Fields) -> Result<()> {
+    match stored.iter().find(|(_, id)| !file.iter().any(|field| has_id(field, **id))) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let message = format!(
+                "the file does not have the column `{name}`: only the metadata of the Iceberg table says its value, as one by \
+                 which the file was partitioned, and the Delta table is not partitioned by it; rewrite the data files of \
+                 the Iceberg table first (rewrite_data_files)"
+            );
+            Err(Error::unsupported("partition columns that files lack", message))
+        }
+    }
+}
+
+fn has_id(field: &Field, id: i32) -> bool {
+    parquet_id(field) == Some(id)
+        || match field.data_type() {
+            ArrowType::Struct(inner) => inner.iter().any(|field| has_id(field, id)),
+            ArrowType::List(inner) | ArrowType::Map(inner, _) => has_id(inner, id),
+            _ => false,
+        }
 }
 
 fn check(table: &DataType, field: &Field, path: &str) -> Result<()> {

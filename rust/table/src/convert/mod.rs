@@ -1,13 +1,14 @@
 //! A folder of Parquet files becomes a table: its first commit names the files where they are, and moves none.
 //!
-//! The footers are read, many at a time; of each file stay the line of the commit and the columns that no file before had.
-//! A column has one type in all files, or it is refused: no reader is asked to convert. Statistics are those of the footers.
-//! Floating-point columns have no bounds, since those of Parquet leave NaN out.
+//! The footers are read, many at a time; of each file stay the line of the commit and the columns that no file before
+//! had. A column has one type in all files, or it is refused: no reader is asked to convert. Statistics are those of the
+//! footers. Floating-point columns have no bounds, since those of Parquet leave NaN out.
 //!
-//! A table of another format, such as Iceberg, becomes one too: its metadata names the files and the columns, which are found
-//! by their field ids (`existing`, `mapped`). Other processes may read the footers (`distributed`).
+//! A table of another format, such as Iceberg, becomes one too: its metadata names the files and the columns, which are
+//! found by their field ids (`existing`, `mapped`). Other processes may read the footers (`distributed`).
 //!
-//! Proved by `tests/python/test_convert.py` and `tests/python/test_convert_iceberg.py`, and by `tests/interop/test_convert.py` beside delta-spark.
+//! Proved by `tests/python/test_convert.py` and `tests/python/test_convert_iceberg.py`, and by
+//! `tests/interop/test_convert.py` beside delta-spark.
 //!
 //! PROTOCOL.md: "Delta Table Specification", "Add File and Remove File", "Partition Value Serialization".
 
@@ -23,4 +24,4 @@ mod mapped;
 pub use conversion::{ConvertOptions, Converted, convert};
 pub use distributed::{DistributedConvert, FootersTask};
 pub use existing::{ForeignFile, ForeignTable};
-pub use iceberg::{newest_metadata, read_named};
+pub use iceberg::{FoundMetadata, metadata_files, newest_metadata, read_named};

@@ -18,7 +18,7 @@ use futures::TryStreamExt;
 use super::bins::Rewriting;
 use super::files::{Candidate, list};
 use super::layout::Layout;
-use super::optimize::{Plan, told};
+use super::optimize::{Plan, commit_options};
 use super::options::{OptimizeOptions, Optimized};
 use super::pack::{self, Bin, CUBE_ID};
 use crate::after_commit::HandleState;
@@ -94,7 +94,7 @@ async fn run(
     let specs = (read_spec(snapshot, None)?, transaction.rearrange_spec()?);
     let copying = Copying::new(snapshot, specs, transaction.tracks_rows()?)?;
     let (options, layout, tasks) = (OptimizeOptions::default(), Layout::Compact, worker_count());
-    let told = told(&layout, &options, true);
+    let told = commit_options(&layout, &options, true);
     let rewriting = Rewriting { storage, copying, layout, target, limits: options.limits, tasks, clock };
     let plan = Plan::new((snapshot.clone(), base), rewriting, bins, (listed.total, listed.considered));
     let done = plan.carry_out(told, ids, (committer, retry)).await?;

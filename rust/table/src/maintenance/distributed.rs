@@ -8,12 +8,14 @@
 //!
 //! Proved by `tests/rust/table/optimize.rs` and `tests/spark/test_maintenance.py`.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::bins::{Rewriting, Rewritten};
 use super::commit::Committing;
 use super::layout::Layout;
-use super::optimize::{Plan, of_commits, plan, told};
+use super::optimize::{Plan, commit_options, of_commits, plan};
 use super::options::{Limits, OptimizeOptions, Optimized};
 use super::pack::Bin;
 use crate::after_commit::HandleState;
@@ -27,7 +29,7 @@ use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, TransactionOptions, delete_written};
-use crate::write::layout::id_prefix;
+use crate::write::layout::{has_id_prefix, id_prefix};
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
@@ -41,7 +43,9 @@ const REWRITTEN: &str = "rewritten group of files";
 #[serde(rename_all = "camelCase")]
 pub struct RewriteTask {
     location: String,
-    /// Which one of its commit.
+    /// The id of its commit's tasks.
+    round: String,
+    /// Which one of them.
     number: usize,
     /// The id of what is clustered together.
     cube: String,
@@ -56,6 +60,7 @@ pub struct RewriteTask {
 /// What a task wrote.
 #[derive(Debug, Serialize, Deserialize)]
 struct RewrittenBin {
+    round: String,
     number: usize,
     files: Vec<DataFile>,
 }
@@ -66,7 +71,9 @@ impl RewriteTask {
     /// # Errors
     /// `Invalid` if the bytes are something else, or of another release of deltic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        unpack(TASK, bytes)
+        let task: Self = unpack(TASK, bytes)?;
+        task.layout.check().map_err(|e| e.in_table(&task.location))?;
+        Ok(task)
     }
 
     /// Where the table is.
@@ -80,13 +87,13 @@ impl RewriteTask {
     /// # Errors
     /// Those of reading and writing.
     pub async fn carry_out(self, storage: Storage, clock: Clock) -> Result<Vec<u8>> {
-        let Self { location, number, cube, bin, read, write, layout, target, limits } = self;
+        let Self { location, round, number, cube, bin, read, write, layout, target, limits } = self;
         let rewritten = async {
             let copying = Copying::of_specs(&storage, read, write)?;
             let rewriting = Rewriting { storage, copying, layout, target, limits, tasks: 1, clock };
             let uncounted = Progress::default().part(0, None);
             let Rewritten { files, unclaimed, .. } = rewriting.write(bin, cube, uncounted).await?;
-            let bytes = pack(REWRITTEN, &RewrittenBin { number, files })?;
+            let bytes = pack(REWRITTEN, &RewrittenBin { round, number, files })?;
             unclaimed.claim();
             Ok(bytes)
         };
@@ -104,6 +111,8 @@ pub struct DistributedOptimize {
     left: std::vec::IntoIter<Vec<Bin>>,
     /// Those of the one under way.
     current: Vec<Bin>,
+    /// The id of its tasks.
+    round: String,
     /// By which its files are known.
     id_prefix: Option<u64>,
     done: Optimized,
@@ -123,8 +132,18 @@ impl DistributedOptimize {
         let Plan { snapshot, base, rewriting, bins, told: done } =
             planned.map_err(|e| e.in_table(storage.location()))?;
         let left = of_commits(bins, rewriting.limits.commit_bytes).into_iter();
-        let options = told(&rewriting.layout, options, false);
-        Ok(Self { snapshot, base, options, rewriting, left, current: Vec::new(), id_prefix: None, done })
+        let options = commit_options(&rewriting.layout, options, false);
+        Ok(Self {
+            snapshot,
+            base,
+            options,
+            rewriting,
+            left,
+            current: Vec::new(),
+            round: String::new(),
+            id_prefix: None,
+            done,
+        })
     }
 
     /// What is to be done, and what was done so far.
@@ -138,11 +157,13 @@ impl DistributedOptimize {
     /// `Internal` if one has no byte form, which the types rule out.
     pub fn next_tasks(&mut self, ids: &dyn Ids) -> Result<Vec<Vec<u8>>> {
         self.current = self.left.next().unwrap_or_default();
-        self.id_prefix = id_prefix(&ids.unique());
+        self.round = ids.unique();
+        self.id_prefix = id_prefix(&self.round);
         let Rewriting { storage, copying, layout, target, limits, .. } = &self.rewriting;
         let task = |(number, bin): (usize, &Bin)| {
             let task = RewriteTask {
                 location: storage.location().to_owned(),
+                round: self.round.clone(),
                 number,
                 cube: ids.unique(),
                 bin: bin.clone(),
@@ -160,7 +181,7 @@ impl DistributedOptimize {
     /// Commits what the tasks of [`DistributedOptimize::next_tasks`] wrote, but for groups that other writers got to.
     ///
     /// # Errors
-    /// `Invalid` if it is not what each of these tasks wrote, once; else as [`optimize`](super::optimize).
+    /// `Invalid` if it is not what each of these tasks wrote, once, with all rows; else as [`optimize`](super::optimize).
     pub async fn commit(
         &mut self,
         written: &[impl AsRef<[u8]>],
@@ -195,6 +216,11 @@ impl DistributedOptimize {
         let mut files: Vec<Option<Vec<DataFile>>> = vec![None; self.current.len()];
         for bytes in written {
             let of_task: RewrittenBin = unpack(REWRITTEN, bytes.as_ref())?;
+            if of_task.round != self.round {
+                return Err(Error::invalid(
+                    "files were handed back of a task of another commit; pass those of this one",
+                ));
+            }
             match files.get_mut(of_task.number) {
                 Some(place @ None) => *place = Some(of_task.files),
                 Some(Some(_)) => return Err(Error::invalid("a task handed back its files twice; pass them once")),
@@ -202,6 +228,29 @@ impl DistributedOptimize {
             }
         }
         let all = files.into_iter().collect::<Option<Vec<_>>>();
-        all.ok_or_else(|| Error::invalid("a task handed back no files; pass what each of them gave"))
+        let all = all.ok_or_else(|| Error::invalid("a task handed back no files; pass what each of them gave"))?;
+        let mut paths = HashSet::new();
+        for (bin, files) in self.current.iter().zip(&all) {
+            self.check_files(bin, files, &mut paths)?;
+        }
+        Ok(all)
+    }
+
+    /// Refuses files that no task of this commit wrote, and those that have not as many rows as the files they replace.
+    fn check_files<'a>(&self, bin: &Bin, files: &'a [DataFile], paths: &mut HashSet<&'a str>) -> Result<()> {
+        let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
+        for path in files.iter().map(|file| file.add.path.as_str()) {
+            if !is_ours(path) || !paths.insert(path) {
+                let message = "a task handed back a file that no task of this commit wrote, or one twice";
+                return Err(Error::invalid(message).in_file(path));
+            }
+        }
+        let written = files.iter().map(|file| file.rows).try_fold(0_u64, u64::checked_add);
+        match bin.rows() {
+            Some(rows) if written != Some(rows) => Err(Error::invalid(format!(
+                "the files that a task handed back do not have the {rows} rows of the files that they are to replace; run it again"
+            ))),
+            _ => Ok(()),
+        }
     }
 }

@@ -55,6 +55,22 @@ impl Layout {
         }
     }
 
+    /// Refuses a curve that came from elsewhere and has no columns, or too many.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(super) fn check(&self) -> Result<()> {
+        match self {
+            Self::Compact => Ok(()),
+            Self::Along(CurveLayout { columns, .. }) => {
+                let is_curve = (1..=MOST_DIMENSIONS).contains(&columns.len()) && !columns.iter().any(Vec::is_empty);
+                is_curve
+                    .then_some(())
+                    .ok_or_else(|| Error::invalid("rows cannot be ordered along a curve of these columns"))
+            }
+        }
+    }
+
     /// Its name.
     pub(super) fn name(&self) -> &'static str {
         match self {

@@ -86,12 +86,12 @@ async fn run(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
     let plan = plan(from, options, (ids, clock)).await?;
-    let told = told(&plan.rewriting.layout, options, false);
+    let told = commit_options(&plan.rewriting.layout, options, false);
     plan.carry_out(told, ids, (committer, retry)).await
 }
 
 /// What the history says of it; `auto`: it came after a write.
-pub(super) fn told(layout: &Layout, options: &OptimizeOptions, auto: bool) -> TransactionOptions {
+pub(super) fn commit_options(layout: &Layout, options: &OptimizeOptions, auto: bool) -> TransactionOptions {
     let parameters = parameters(layout, options, auto);
     TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() }
 }
