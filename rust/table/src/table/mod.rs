@@ -62,8 +62,8 @@ struct Handle {
     latest: Option<Snapshot>,
     /// What the last commit left, and since when.
     state: Option<(HandleState, i64)>,
-    /// A version, and how many files may be added to it before small files are counted again.
-    spare_files: Option<(u64, usize)>,
+    /// How many files may be added before small files are counted again.
+    spare: compaction::Spare,
 }
 
 /// Which version of a table.
