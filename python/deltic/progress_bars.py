@@ -116,13 +116,14 @@ def progress(to: bool | Callback = True) -> _Block:
             either.
 
     It holds for the process, in all threads, until it is called again; in a `with` statement until the end of the
-    block, after which no call of it begins. Of several the newest is told. `optimize`, `purge`, `vacuum`, `restore`, `clone`, `convert`, `repair`, `checkpoint`, and writing rows
-    report. Nothing is slower while nobody listens.
+    block, after which no call of it begins. Of several the newest is told. `optimize`, `purge`, `vacuum`, `restore`,
+    `clone`, `convert`, `repair`, `checkpoint`, and writing rows report. Nothing is slower while nobody listens.
 
     A function is called by the thread that called deltic, while that waits: at most ten times a second for each piece
     of work, and once when it ends, so that short work is reported too. It may use deltic, which reports nothing of
     that. An `Exception` that it raises goes to `sys.unraisablehook`; the work goes on, and the function hears no more
-    of it. While the interpreter ends nothing is called on daemon threads. To stop the work let it raise `KeyboardInterrupt`, which does what Ctrl-C does.
+    of it. While the interpreter ends nothing is called on daemon threads. To stop the work let it raise
+    `KeyboardInterrupt`, which does what Ctrl-C does.
 
     Raises `InvalidInputError` for anything else.
 

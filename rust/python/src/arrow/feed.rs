@@ -132,7 +132,9 @@ where
             let done = done?;
             // Nothing is final before the last report, which may raise.
             if let Err(signal) = reporting.end(py) {
+                let entered = runtime.enter();
                 drop(done);
+                drop(entered);
                 wait_undone(py, undone)?;
                 return Err(signal.into());
             }

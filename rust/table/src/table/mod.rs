@@ -6,6 +6,7 @@
 //! PROTOCOL.md: "Delta Table Specification".
 
 mod compaction;
+mod due;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,7 +64,7 @@ struct Handle {
     /// What the last commit left, and since when.
     state: Option<(HandleState, i64)>,
     /// How many files may be added before small files are counted again.
-    spare: compaction::Spare,
+    spare: due::Spare,
 }
 
 /// Which version of a table.

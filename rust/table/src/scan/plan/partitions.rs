@@ -82,5 +82,5 @@ fn have_one_of(columns: &[Column], keys: &[&[Option<String>]]) -> Result<BoundPr
             rest => BoundPredicate::all_of(vec![is_value, have_one_of(rest, &inner)?]),
         });
     }
-    Ok(BoundPredicate::any_of(terms)?)
+    BoundPredicate::any_of(terms)
 }
