@@ -313,8 +313,9 @@ class Alterable(Generic[Done]):
     def compact_automatically(self, enabled: bool = True) -> Done:
         """Have small files packed after writes that leave many of them, or no more (`delta.autoOptimize.autoCompact`).
 
-        Whoever writes with deltic, in Python or as Spark's driver, packs them from then on, old files included, in a
-        commit of its own after the write: see `Commit.compaction` and `docs/maintenance.md`. A write never fails by it.
+        Whoever writes with deltic, in Python or as Spark's driver, packs them from then on, old files of the partition
+        included, in a commit of its own after the write: see `Commit.compaction` and `docs/maintenance.md`. A write
+        never fails by it.
         False also sets `delta.autoOptimize`, the old name of the property, to false.
 
         >>> import tempfile

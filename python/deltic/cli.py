@@ -30,7 +30,7 @@ from deltic.display import counted, printable, size
 from deltic.errors import CorruptTableError, DelticError, InvalidInputError
 from deltic.file_layout import SMALL_FILE
 from deltic.instant import shown_instant
-from deltic.progress_bars import progress
+from deltic.progress_bars import is_terminal, progress
 from deltic.snapshot import Snapshot
 from deltic.table import Table
 
@@ -39,8 +39,14 @@ __all__ = ["main"]
 _HISTORY = 20
 
 
-def _line(text: str, file: Any = None) -> None:
-    print(printable(text), file=file)
+def _line(text: str) -> None:
+    print(printable(text))
+
+
+def _note(text: str) -> None:
+    """A line on stderr; `print` would take stdout where there is none."""
+    if sys.stderr is not None:
+        print(text, file=sys.stderr)
 
 
 def _json(value: object) -> None:
@@ -152,7 +158,7 @@ def _history(arguments: argparse.Namespace) -> int:
         _line(f"{entry['version']:>8}  {when}  {operation!s:<16} {parameters_of(entry)}{counts}")
     if more:
         sys.stdout.flush()
-        print(f"deltic: the newest {limit}; there are more: --limit N or --all", file=sys.stderr)
+        _note(f"deltic: the newest {limit}; there are more: --limit N or --all")
     return 0
 
 
@@ -218,7 +224,7 @@ def _diff(arguments: argparse.Namespace) -> int:
                 _line(f"{sign} " + ", ".join(f"{name}={value}" for name, value in row.items()))
     if diff.rows is not None and rows is not None and rows.num_rows < diff.rows.num_rows:
         sys.stdout.flush()
-        print(f"deltic: {rows.num_rows:,} of {counted(diff.rows.num_rows, 'row')}: --limit", file=sys.stderr)
+        _note(f"deltic: {rows.num_rows:,} of {counted(diff.rows.num_rows, 'row')}: --limit")
     return 0
 
 
@@ -555,9 +561,9 @@ def _error(error: DelticError, command: str) -> None:
     if isinstance(error, CorruptTableError) and error.table is not None and command != "repair":
         how = f"deltic repair --dry-run {shlex.quote(error.table)}"
         others.append(f"`{how}` says what of the newest version is damaged and what can be mended")
-    _line(f"deltic: {first}", sys.stderr)
+    _note(printable(f"deltic: {first}"))
     for line in others:
-        _line(f"  {line.removeprefix('  ')}", sys.stderr)
+        _note(printable(f"  {line.removeprefix('  ')}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -574,7 +580,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"deltic {_deltic.__version__}")
         return 0
     try:
-        with progress(sys.stderr.isatty() and not arguments.json):
+        with progress(is_terminal() and not arguments.json):
             code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code

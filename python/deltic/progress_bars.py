@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from deltic import _deltic
 from deltic.display import printable, size
@@ -55,25 +57,57 @@ class Progress:
 Callback: TypeAlias = Callable[[Progress], object]
 
 
-class _Restored:
-    """Puts back who listened before, at the end of a `with` block."""
+_listening: list[_Listening] = []
+_lock = threading.RLock()
+"""Held where `_listening` changes, until the core knows."""
 
-    def __init__(self, before: Any, bars: _Bars | None) -> None:
-        self._before = before
-        self._bars = bars
+
+@dataclass(eq=False)
+class _Listening:
+    """Somebody who listens, or False. The newest is told."""
+
+    call: Callback | Literal[False]
+    holder: weakref.ref[_Block]
+    is_block: bool = False
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether no `with` statement will end it."""
+        return not self.is_block and self.holder() is None
+
+
+class _Block:
+    """Ends at the end of a `with` block what began before it. Without one it holds on."""
+
+    def __init__(self, call: Callback | Literal[False]) -> None:
+        self._listening = _Listening(call, weakref.ref(self))
+        with _lock:
+            # Of those that nothing ends the last one may be told again.
+            for old in [listening for listening in _listening if listening.is_for_good][:-1]:
+                _listening.remove(old)
+            _listening.append(self._listening)
+            _tell_newest()
 
     def __enter__(self) -> None:
-        return None
+        self._listening.is_block = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _deltic.listen_to_progress(self._before)
-        if self._bars is not None:
-            self._bars.close()
+        with _lock:
+            if self._listening in _listening:
+                _listening.remove(self._listening)
+            _tell_newest()
+        if isinstance(self._listening.call, _Bars):
+            self._listening.call.close()
 
 
-def progress(to: bool | Callback = True) -> _Restored:
+def _tell_newest() -> None:
+    call = _listening[-1].call if _listening else False
+    _deltic.listen_to_progress(None if call is False else _told(call))
+
+
+def progress(to: bool | Callback = True) -> _Block:
     """Show how far long work has come, or have a function told of it.
 
     Arguments:
@@ -82,13 +116,14 @@ def progress(to: bool | Callback = True) -> _Restored:
             either.
 
     It holds for the process, in all threads, until it is called again; in a `with` statement until the end of the
-    block. `optimize`, `purge`, `vacuum`, `restore`, `clone`, `convert`, `repair`, `checkpoint`, and writing rows
-    report. Nothing is slower while nobody listens.
+    block, after which no call of it begins. Of several the newest is told. `optimize`, `purge`, `vacuum`, `restore`,
+    `clone`, `convert`, `repair`, `checkpoint`, and writing rows report. Nothing is slower while nobody listens.
 
     A function is called by the thread that called deltic, while that waits: at most ten times a second for each piece
     of work, and once when it ends, so that short work is reported too. It may use deltic, which reports nothing of
     that. An `Exception` that it raises goes to `sys.unraisablehook`; the work goes on, and the function hears no more
-    of it. To stop the work let it raise `KeyboardInterrupt`, which does what Ctrl-C does.
+    of it. While the interpreter ends nothing is called on daemon threads. To stop the work let it raise
+    `KeyboardInterrupt`, which does what Ctrl-C does.
 
     Raises `InvalidInputError` for anything else.
 
@@ -104,12 +139,11 @@ def progress(to: bool | Callback = True) -> _Restored:
     >>> last.operation, last.unit, last.done == last.total == result.bytes_to_rewrite, last.ended
     ('OPTIMIZE', 'bytes', True, True)
     """
-    bars = _Bars() if to is True else None
-    call = bars if bars is not None else to
+    call = _Bars() if to is True else to
     if call is not False and not callable(call):
         kind = to.__class__.__name__
         raise InvalidInputError(f"progress takes True, False or a function of a deltic.Progress, not {kind}")
-    return _Restored(_deltic.listen_to_progress(_told(call) if callable(call) else None), bars)
+    return _Block(call)
 
 
 def _told(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:
@@ -124,10 +158,18 @@ def _is_notebook() -> bool:
     return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
+def is_terminal() -> bool:
+    """Whether stderr is a terminal. There may be no stderr, or a closed one."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:
+        return False
+
+
 def _tqdm() -> Any:
     """The class of bars, or None where there is none to be had, or nowhere to show one."""
     # With a kernel that has no widgets, `auto` writes text.
-    name = "tqdm.auto" if _is_notebook() else "tqdm" if sys.stderr.isatty() else None
+    name = "tqdm.auto" if _is_notebook() else "tqdm" if is_terminal() else None
     try:
         return None if name is None else importlib.import_module(name).tqdm
     except ImportError:
@@ -139,23 +181,27 @@ class _Bars:
 
     def __init__(self) -> None:
         self._tqdm = _tqdm()
+        self._lock = threading.RLock()
         self._shown: dict[int, _Bar | _Line] = {}
+        self._is_closed = False
 
     def __call__(self, report: Progress) -> None:
-        shown = self._shown.get(report.id)
-        if shown is None:
+        with self._lock:
+            shown = self._shown.get(report.id)
+            if shown is None:
+                if report.ended or self._is_closed:
+                    return
+                shown = self._shown[report.id] = _Line() if self._tqdm is None else _Bar(self._tqdm, report)
+            shown.update(report)
             if report.ended:
-                return
-            shown = self._shown[report.id] = _Line() if self._tqdm is None else _Bar(self._tqdm, report)
-        shown.update(report)
-        if report.ended:
-            self._shown.pop(report.id).close()
+                self._shown.pop(report.id).close()
 
     def close(self) -> None:
-        """Leave nothing open."""
-        for shown in self._shown.values():
-            shown.close()
-        self._shown.clear()
+        """Leave nothing open, and show nothing more."""
+        with self._lock:
+            self._is_closed = True
+            while self._shown:
+                self._shown.popitem()[1].close()
 
 
 class _Bar:
@@ -179,7 +225,7 @@ class _Bar:
 
 class _Line:
     def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
+        self._is_terminal = is_terminal()
         self._next = time.monotonic() + _BAR_AFTER
         self._width = 0
         self._has_any = False
@@ -192,12 +238,19 @@ class _Line:
         text = str(report)
         if self._is_terminal:
             # What the line before had more is written over.
-            print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
+            _write("\r" + text.ljust(self._width))
             self._width = len(text)
         else:
-            print(text, file=sys.stderr, flush=True)
+            _write(text + "\n")
             self._next = now + _BETWEEN_LINES
 
     def close(self) -> None:
         if self._is_terminal and self._has_any:
-            print(file=sys.stderr)
+            _write("\n")
+
+
+def _write(text: str) -> None:
+    # `print` would take stdout where there is no stderr.
+    if sys.stderr is not None and not sys.stderr.closed:
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -255,7 +255,8 @@ class Transaction(Alterable[None]):
     def on_commit(self, hook: Hook) -> Hook:
         """Register a function to be called after the commit with its version and actions; also a decorator.
 
-        A hook that fails is reported as a `RuntimeWarning`: the commit stands.
+        Where the table packs small files after a write (`Table.compact_automatically`), it is called after that, too,
+        with what this transaction committed. A hook that fails is reported as a `RuntimeWarning`: the commit stands.
         """
         if not callable(hook):
             raise InvalidInputError(f"hook must be a function, not {type(hook).__name__}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import textwrap
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -126,6 +129,47 @@ def test_partitions_are_counted_apart(uri: str) -> None:
     assert ids(table) == list(range(90))
 
 
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_partitions_that_a_write_does_not_touch_are_left_alone(uri: str, checkpointed: bool) -> None:
+    table = made(uri, {"delta.autoOptimize.autoCompact": "false"}, partition_by=["part"])
+    append(table, range(60), "cold")
+    append(table, range(60, 109), "warm")
+    if checkpointed:
+        table.checkpoint()
+    table.compact_automatically()
+    commit = deltic.write(uri, rows(109, part="none"))
+    assert commit.compaction is None
+    commit = deltic.write(uri, rows(110, part="warm"))
+    assert commit.compaction == commit.version + 1
+    assert table.snapshot().num_files == 62, "50 became one"
+    commit = deltic.write(uri, rows(111, part="cold"))
+    assert commit.compaction == commit.version + 1
+    assert table.snapshot().num_files == 3
+    assert ids(table) == list(range(112))
+    assert table.check(files=True).ok
+
+
+@pytest.mark.parametrize("partitions", [None, ["part"]])
+def test_a_handle_counts_files_now_and_then(uri: str, partitions: list[str] | None) -> None:
+    def requests(value: str) -> list[int]:
+        table = made(f"{uri}-{value}", {"delta.autoOptimize.autoCompact": "false"}, partition_by=partitions)
+        # A hundred files, none of which is small.
+        table.set_properties({"delta.targetFileSize": "2"})
+        append(table, range(101))
+        table.set_properties({"delta.autoOptimize.autoCompact": value})
+        counts = []
+        for id in range(101, 108):
+            before = table.request_counts()
+            deltic.write(table, rows(id))
+            more = {name: count - before[name] for name, count in table.request_counts().items()}
+            counts.append(sum(count for name, count in more.items() if "bytes" not in name))
+        return counts
+
+    off, on = requests("false"), requests("true")
+    assert on[0] > off[0], "files are counted"
+    assert on[1:] == off[1:], "and not again before there can be 50"
+
+
 def test_changes_of_rows_pack_too(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
@@ -208,6 +252,18 @@ def test_concurrent_writers_lose_no_row(uri: str) -> None:
     assert table.check(files=True).ok
 
 
+def test_of_several_threads_one_packs(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
+    append(table, range(60))
+    table.compact_automatically()
+    tables = [Table(uri) for _ in range(6)]
+    with caplog.at_level(logging.INFO, "deltic"), ThreadPoolExecutor(6) as pool:
+        commits = list(pool.map(lambda at: deltic.write(tables[at], rows(60 + at)), range(6)))
+    assert len(compactions(commits)) == 1
+    assert "another writer got to them" not in caplog.text
+    assert ids(table) == list(range(66))
+
+
 def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
@@ -224,8 +280,32 @@ def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptur
     assert ids(table) == list(range(61))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert compactions([deltic.write(uri, rows(61))]) == [commit.version + 2]
-    assert ids(table) == list(range(62))
+        assert compactions([deltic.write(uri, rows(61))]) == [], "not for a while"
+    program = """
+        import sys, deltic, pyarrow as pa
+        print(deltic.write(sys.argv[1], pa.table({"id": [62], "part": ["a"]})).compaction)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), uri], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout.strip() == str(commit.version + 3)
+    assert ids(table) == list(range(63))
+
+
+def test_a_bin_that_cannot_be_read_keeps_no_other_from_being_packed(uri: str) -> None:
+    table = made(uri, {"delta.autoOptimize.autoCompact": "false"}, partition_by=["part"])
+    for part in ("a", "b"):
+        append(table, range(60), part)
+    gone = Path(uri, next(path for path in pa.table(table.files())["path"].to_pylist() if "part=a" in path))
+    gone.unlink()
+    table.compact_automatically()
+    data = pa.concat_tables([rows(60, part="a"), rows(60, part="b")])
+    with pytest.warns(RuntimeWarning, match="part=a"):
+        commit = deltic.write(table, data)
+    assert commit.compaction == commit.version + 1
+    assert table.scan(filter="part = 'b'").count() == 61
+    parts = [path.split("/")[0] for path in pa.table(table.files())["path"].to_pylist()]
+    assert (parts.count("part=a"), parts.count("part=b")) == (61, 1)
 
 
 def test_a_table_that_optimize_refuses_can_be_written(uri: str) -> None:

@@ -411,6 +411,26 @@ ENDINGS = {
             time.sleep(0.01)
         """,
     ),
+    "a thread that nobody waits for, and a function that hears of it": (
+        0,
+        """
+        def hear(report):
+            time.sleep(0.02)
+            for _ in range(20_000):
+                pass
+
+        def again():
+            while True:
+                deltic.Table(uri).vacuum(dry_run=True)
+
+        deltic.progress(hear)
+        deltic.write(uri, reader(rows(count=3)))
+        for _ in range(3):
+            threading.Thread(target=again, daemon=True).start()
+            threading.Thread(target=lambda: deltic.write(uri, reader(rows())), daemon=True).start()
+        time.sleep(0.5)
+        """,
+    ),
     "a write while the interpreter ends": (
         0,
         """

@@ -126,6 +126,46 @@ def test_who_listens_changes_and_is_restored(uri: str) -> None:
     assert len(outer) == before
 
 
+def test_blocks_in_several_threads_end_their_own(uri: str) -> None:
+    table = made(uri)
+    outer: list[Progress] = []
+    deltic.progress(outer.append)
+    first, second = deltic.progress(lambda _: None), deltic.progress(lambda _: None)
+    for block in (first, second):
+        block.__enter__()
+    for block in (first, second):
+        block.__exit__(None, None, None)
+    table.vacuum()
+    assert {report.operation for report in outer} == {"VACUUM"}
+    for _ in range(10):
+        deltic.progress(outer.append)
+    assert len(progress_bars._listening) <= 2, "those that nothing can restore are forgotten"
+
+
+def test_after_a_block_a_call_that_goes_on_reports_nothing(uri: str) -> None:
+    heard: list[Progress] = []
+    begun, ended = threading.Event(), threading.Event()
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        for batch in ROWS.to_batches() * 3:
+            time.sleep(0.15)
+            yield batch
+        begun.set()
+        ended.wait(20)
+
+    stream = pa.RecordBatchReader.from_batches(ROWS.schema, slowly())
+    thread = threading.Thread(target=deltic.write, args=(uri, stream))
+    with deltic.progress(heard.append):
+        thread.start()
+        assert begun.wait(20)
+    before = len(heard)
+    assert before > 0
+    ended.set()
+    thread.join()
+    assert len(heard) == before
+    assert Table(uri).scan().count() == 9
+
+
 def test_reports_are_made_by_the_thread_that_called(uri: str) -> None:
     table = made(uri)
     threads = []
@@ -171,6 +211,18 @@ def test_a_function_stops_the_work_as_ctrl_c_does(uri: str) -> None:
     assert table.scan().count() == 18
 
 
+def test_a_short_stream_is_not_written_when_its_only_report_stops_it(uri: str) -> None:
+    def stop(report: Progress) -> None:
+        assert report.ended
+        raise KeyboardInterrupt
+
+    stream = pa.RecordBatchReader.from_batches(ROWS.schema, iter(ROWS.to_batches()))
+    with deltic.progress(stop), pytest.raises(KeyboardInterrupt):
+        deltic.write(uri, stream)
+    assert not Path(uri, "_delta_log").exists()
+    assert not list(Path(uri).glob("*.parquet"))
+
+
 def _forever() -> Iterator[pa.RecordBatch]:
     while True:
         yield from ROWS.to_batches()
@@ -214,6 +266,35 @@ def test_a_forked_child_reports_its_own(uri: str) -> None:
     )
     *lines, child = done.stdout.splitlines()
     assert [line for line in lines if line.startswith(child)][-1:] == [f"{child} OPTIMIZE True"]
+
+
+def test_a_child_that_is_forked_while_the_function_is_called_reports_its_own(uri: str) -> None:
+    code = f"""
+        import os
+        import pyarrow as pa
+        import deltic
+
+        parent, table = os.getpid(), deltic.Table({uri!r})
+
+        def tell(report):
+            if os.getpid() != parent:
+                print("child", report.operation, report.ended, flush=True)
+            elif report.ended:
+                child = os.fork()
+                if child == 0:
+                    deltic.Table({uri!r}).optimize()
+                    os._exit(0)
+                os.waitpid(child, 0)
+
+        for _ in range(3):
+            deltic.write({uri!r}, pa.table({{"id": [1]}}))
+        deltic.progress(tell)
+        table.vacuum(dry_run=True)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "child OPTIMIZE True"
 
 
 class Bars:
@@ -279,6 +360,57 @@ def test_a_terminal_without_tqdm_has_a_line(monkeypatch: pytest.MonkeyPatch) -> 
     for report in reports():
         bars(report)
     assert stderr.getvalue().split("\r")[-1] == "OPTIMIZE: 2.0 kB of 2.0 kB (100 %)\n"
+
+
+def test_tqdm_itself_shows_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tqdm")
+    stderr = terminal(monkeypatch)
+    bars = progress_bars._Bars()
+    for report in reports():
+        bars(report)
+    bars.close()
+    assert "OPTIMIZE: 100%" in stderr.getvalue()
+    assert "VACUUM: 7 files" in stderr.getvalue()
+
+
+def test_threads_share_bars_and_a_report_after_the_end_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = terminal(monkeypatch)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    bars = progress_bars._Bars()
+
+    def report(id: int) -> None:
+        for at in range(300):
+            bars(Progress("VACUUM", "files", at, None, False, 1000 * id + at))
+
+    threads = [threading.Thread(target=report, args=(id,)) for id in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        bars.close()
+    for thread in threads:
+        thread.join()
+    assert bars._shown == {}
+    shown = stderr.getvalue()
+    bars(Progress("VACUUM", "files", 1, None, False, 1))
+    assert stderr.getvalue() == shown
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_without_a_stderr_nothing_is_shown(
+    uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], closed: bool
+) -> None:
+    made(uri)
+    stderr = io.StringIO()
+    stderr.close()
+    monkeypatch.setattr(progress_bars, "_BAR_AFTER", 0.0)
+    monkeypatch.setattr(sys, "stderr", stderr if closed else None)
+    with deltic.progress(True):
+        Table(uri).optimize()
+    assert cli.main(["vacuum", uri, "--json"]) == 0
+    assert capsys.readouterr().out.startswith("{")
+    if not closed:
+        assert cli.main(["vacuum", uri + "/nothing"]) == 1
+        assert capsys.readouterr().out == ""
 
 
 def test_elsewhere_there_are_lines_now_and_then(

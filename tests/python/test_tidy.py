@@ -61,7 +61,7 @@ STORE: list[set[str]] = [
     {"conformance"},
 ]
 BINDING: list[set[str]] = [
-    {"errors"},
+    {"errors", "ending"},
     {"events"},
     {"progress"},
     {"runtime", "clock"},

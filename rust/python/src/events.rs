@@ -19,6 +19,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::ending::PythonCall;
+
 /// Records that wait to be handed on, at most. Later ones are lost.
 const SLOTS: usize = 256;
 
@@ -92,6 +94,7 @@ fn number_of(level: Level) -> u8 {
 /// # Errors
 /// A signal handler's exception.
 pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
+    let Ok(_call) = PythonCall::begin() else { return Ok(()) };
     for level in [Level::Debug, Level::Info, Level::Warn] {
         let wants = || logger(py)?.call_method1(intern!(py, "isEnabledFor"), (number_of(level),))?.is_truthy();
         if undisturbed(py, wants())?.unwrap_or_default() {
@@ -111,6 +114,7 @@ pub(crate) fn hand_on(py: Python<'_>) -> PyResult<()> {
     if !ANY.swap(false, Ordering::Acquire) {
         return Ok(());
     }
+    let Ok(_call) = PythonCall::begin() else { return Ok(()) };
     let taken = WAITING.iter().filter_map(|slot| slot.try_lock().ok().and_then(|mut slot| slot.take()));
     let mut events: Vec<Event> = taken.filter(|event| event.process == process::id()).collect();
     events.sort_by_key(|event| event.number);

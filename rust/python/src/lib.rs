@@ -7,6 +7,7 @@ mod arrow;
 mod changes;
 mod check;
 mod clock;
+mod ending;
 mod errors;
 mod events;
 mod expression;

@@ -2,13 +2,14 @@
 //!
 //! One function listens for the process. The thread that called deltic hands it what has changed, whenever it holds the
 //! GIL while it waits: ten times a second at most, and once when the work ends. Nothing is called while the function runs,
-//! so that it may use deltic itself. An `Exception` that it raises goes to `sys.unraisablehook`, and it hears no more of
+//! so that it may use deltic itself, nor while the interpreter ends. An `Exception` that it raises goes to `sys.unraisablehook`, and it hears no more of
 //! this call; `KeyboardInterrupt` does what Ctrl-C does.
 //!
 //! Invariant: the lock on [`LISTENER`] is only held by a thread that holds the GIL and keeps it meanwhile (see `runtime`).
 //! Proved by `tests/python/test_progress.py`.
 
 use std::cell::RefCell;
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use deltic_entry::entry;
 use deltic_table::progress::{Report, Watch};
 use pyo3::prelude::*;
 
-use crate::errors::Result;
+use crate::ending::PythonCall;
 use crate::events::undisturbed;
 
 /// Between two reports.
@@ -28,8 +29,8 @@ static LISTENS: AtomicBool = AtomicBool::new(false);
 static LISTENER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 thread_local! {
-    /// What this thread waits for.
-    static CURRENT: RefCell<Current> = const { RefCell::new(Current::Nothing) };
+    /// What this thread waits for, in which process: a child that is forked while it waits does not.
+    static CURRENT: RefCell<(u32, Current)> = const { RefCell::new((0, Current::Nothing)) };
 }
 
 enum Current {
@@ -39,43 +40,49 @@ enum Current {
     Silent,
 }
 
-/// Has a function told of progress from now on, or none; the one that was told before.
+/// Has a function told of progress from now on, also of work that goes on, or none.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (callback))]
-pub(crate) fn listen_to_progress(callback: Option<Py<PyAny>>) -> Result<Option<Py<PyAny>>> {
-    LISTENS.store(callback.is_some(), Ordering::Relaxed);
+pub(crate) fn listen_to_progress(callback: Option<Py<PyAny>>) {
     let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(std::mem::replace(&mut *listener, callback))
+    LISTENS.store(callback.is_some(), Ordering::Relaxed);
+    let before = std::mem::replace(&mut *listener, callback);
+    // What its end runs may come back here.
+    drop(listener);
+    drop(before);
+}
+
+fn listener(py: Python<'_>) -> Option<Py<PyAny>> {
+    LISTENER.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|listener| listener.clone_ref(py))
 }
 
 /// Tells the listener of the work of one call. Calls inside of it join it.
 pub(crate) struct Reporting {
     watch: Option<Watch>,
-    listener: Option<Py<PyAny>>,
     last: Instant,
     /// Whether the call began here.
     is_first: bool,
 }
 
 impl Reporting {
-    pub(crate) fn begin(py: Python<'_>) -> Self {
-        let (watch, listener, is_first) = match LISTENS.load(Ordering::Relaxed) {
-            true => Self::join(py),
-            false => (None, None, false),
+    pub(crate) fn begin(_attached: Python<'_>) -> Self {
+        let (watch, is_first) = match LISTENS.load(Ordering::Relaxed) {
+            true => Self::join(),
+            false => (None, false),
         };
-        Self { watch, listener, last: Instant::now(), is_first }
+        Self { watch, last: Instant::now(), is_first }
     }
 
-    fn join(py: Python<'_>) -> (Option<Watch>, Option<Py<PyAny>>, bool) {
-        let listener = || LISTENER.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|one| one.clone_ref(py));
-        CURRENT.with_borrow_mut(|current| match current {
-            Current::Silent => (None, None, false),
-            Current::Watched(watch) => (Some(watch.clone()), listener(), false),
-            Current::Nothing => {
+    fn join() -> (Option<Watch>, bool) {
+        let this = process::id();
+        CURRENT.with_borrow_mut(|(process, current)| match current {
+            Current::Silent if *process == this => (None, false),
+            Current::Watched(watch) if *process == this => (Some(watch.clone()), false),
+            Current::Nothing | Current::Watched(_) | Current::Silent => {
                 let watch = Watch::default();
-                *current = Current::Watched(watch.clone());
-                (Some(watch), listener(), true)
+                (*process, *current) = (this, Current::Watched(watch.clone()));
+                (Some(watch), true)
             }
         })
     }
@@ -109,12 +116,15 @@ impl Reporting {
 
     fn tell(&mut self, py: Python<'_>, reports: Vec<Report>) -> PyResult<()> {
         self.last = Instant::now();
-        let Some(listener) = &self.listener else { return Ok(()) };
-        let before = CURRENT.replace(Current::Silent);
-        if matches!(before, Current::Silent) {
+        let this = process::id();
+        let before = CURRENT.replace((this, Current::Silent));
+        if matches!(before, (process, Current::Silent) if process == this) {
             return Ok(());
         }
         for Report { id, operation, unit, done, total, ended } in reports {
+            let Ok(_call) = PythonCall::begin() else { break };
+            // Who listens may have changed since the work began.
+            let Some(listener) = listener(py) else { break };
             let arguments = (id, operation, unit.as_str(), done, total, ended);
             if undisturbed(py, listener.bind(py).call1(arguments).map(drop))?.is_none() {
                 return Ok(());
@@ -127,12 +137,18 @@ impl Reporting {
 
 impl Drop for Reporting {
     fn drop(&mut self) {
-        if self.is_first {
-            // What was interrupted ends, too.
-            if let Err(error) = Python::attach(|py| self.end(py)) {
-                Python::attach(|py| error.write_unraisable(py, None));
-            }
-            CURRENT.set(Current::Nothing);
+        if !self.is_first {
+            return;
         }
+        // A thread that the interpreter ends gets here without it.
+        if let Ok(_call) = PythonCall::begin() {
+            // What was interrupted ends, too.
+            Python::attach(|py| {
+                if let Err(error) = self.end(py) {
+                    error.write_unraisable(py, None);
+                }
+            });
+        }
+        CURRENT.set((0, Current::Nothing));
     }
 }

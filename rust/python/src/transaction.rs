@@ -143,9 +143,9 @@ impl Transaction {
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
             let gone = writer.gone();
             let write = |rows: Batches| async move {
-                writer.reporting().write_all_soon(rows).await.map_err(|e| e.in_table(plan.location))
+                writer.reporting().write_unclaimed(rows).await.map_err(|e| e.in_table(plan.location))
             };
-            let written = run_fed(py, (rows, in_memory), write, gone)?;
+            let written = run_fed(py, (rows, in_memory), write, gone)?.claim();
             let rows = written.0.iter().map(|file| file.rows).sum();
             builder.append_soon(written);
             Ok(rows)

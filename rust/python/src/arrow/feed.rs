@@ -19,8 +19,9 @@ use pyo3::prelude::*;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 
 use super::import::{ImportedStream, Source};
-use super::loans::{Pull, wait_for_the_end};
-use crate::errors::{Failure, Result, panic_text};
+use super::loans::wait_for_the_end;
+use crate::ending::PythonCall;
+use crate::errors::{Result, panic_text};
 use crate::progress::Reporting;
 use crate::runtime::{Runtime, block_on, run_or_undo, wait_undone};
 
@@ -36,7 +37,7 @@ type Pulled = std::result::Result<RecordBatch, Error>;
 enum Fed {
     All,
     /// The interpreter is ending.
-    Interrupted(Pull),
+    Interrupted(PythonCall),
 }
 
 /// What is consumed.
@@ -110,12 +111,12 @@ where
     drop(rows);
     // Without its end the consumer sees that the data ended early, and cleans up.
     drop(sender);
-    if let Ok(Fed::Interrupted(pull)) = fed {
+    if let Ok(Fed::Interrupted(call)) = fed {
         let stopped = async {
             drop(consumer.await);
             undone.await;
         };
-        wait_for_the_end(py, &runtime, pull, stopped);
+        wait_for_the_end(py, &runtime, call, stopped);
     }
     if let Err(failure) = fed {
         // If that takes long, it is dropped.
@@ -127,7 +128,18 @@ where
         return Err(failure);
     }
     match runtime.block_on(py, &mut consumer) {
-        Ok(Ok(done)) => done.map_err(Failure::from),
+        Ok(Ok(done)) => {
+            let done = done?;
+            // Nothing is final before the last report, which may raise.
+            if let Err(signal) = reporting.end(py) {
+                let entered = runtime.enter();
+                drop(done);
+                drop(entered);
+                wait_undone(py, undone)?;
+                return Err(signal.into());
+            }
+            Ok(done)
+        }
         Ok(Err(stopped)) => {
             wait_undone(py, undone)?;
             Err(Error::internal("a worker thread failed").caused_by(stopped).into())
@@ -162,12 +174,12 @@ fn feed(
         let Some(room) = room else { return Ok(Fed::All) };
         py.check_signals()?;
         reporting.report(py)?;
-        let pull = match Pull::begin() {
-            Ok(pull) => pull,
-            Err(pull) => return Ok(Fed::Interrupted(pull)),
+        let call = match PythonCall::begin() {
+            Ok(call) => call,
+            Err(call) => return Ok(Fed::Interrupted(call)),
         };
         let batch = rows.pull(py);
-        drop(pull);
+        drop(call);
         let batch = batch?;
         let is_last = batch.is_none();
         room.send(batch);

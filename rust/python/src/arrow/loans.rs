@@ -8,42 +8,27 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow_array::ffi::FFI_ArrowArray;
 use deltic_entry::entry;
 use pyo3::prelude::*;
 use tokio::time::{sleep, timeout};
 
+use crate::ending::{INTERVAL, PythonCall, wait_for_none};
 use crate::runtime::Runtime;
 
 /// How long to wait for threads that are in the middle of something.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How long to wait at the end for producers on daemon threads, which may wait for something themselves.
-const LIMIT_FOR_PRODUCERS: Duration = Duration::from_secs(1);
-
-/// How often to look.
-const INTERVAL: Duration = Duration::from_millis(2);
-
 /// Arrays lent to this process by all calls, and which process that is: what a parent was lent is not a child's to wait for.
 static LENT: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-
-/// Threads that are in a producer, and whether the interpreter is ending.
-static PULLING: AtomicUsize = AtomicUsize::new(0);
-static ENDING: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    /// Whether this is the thread that ends the interpreter. What it still has to write, it may.
-    static ENDS: Cell<bool> = const { Cell::new(false) };
-}
 
 type Release = Option<unsafe extern "C" fn(*mut FFI_ArrowArray)>;
 
@@ -91,38 +76,18 @@ impl Loans {
     }
 }
 
-/// That this thread is in a producer, until it is dropped.
-pub(super) struct Pull;
-
-impl Pull {
-    /// `Err` on a daemon thread when the interpreter is ending, which would end it in the middle of something.
-    pub(super) fn begin() -> Result<Self, Self> {
-        PULLING.fetch_add(1, Ordering::SeqCst);
-        match ENDING.load(Ordering::SeqCst) && !ENDS.get() {
-            true => Err(Self),
-            false => Ok(Self),
-        }
-    }
-}
-
-impl Drop for Pull {
-    fn drop(&mut self) {
-        PULLING.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Ends a daemon thread while the interpreter ends: runs `undone`, for a while, and never returns. Returning would run
 /// Python code, in the middle of which the interpreter would end the thread, and that in a destructor of C++ ends the
 /// process with an error. From Python 3.14 the interpreter lets such threads wait as well.
 pub(super) fn wait_for_the_end(
     py: Python<'_>,
     runtime: &Runtime,
-    pull: Pull,
+    call: PythonCall,
     undone: impl Future<Output = ()> + Send,
 ) -> ! {
     py.detach(|| {
         runtime.wait(async { drop(timeout(LIMIT, undone).await) });
-        drop(pull);
+        drop(call);
         loop {
             thread::park();
         }
@@ -162,18 +127,8 @@ pub(crate) fn return_loans_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()>
 #[entry]
 #[pyfunction]
 fn wait_for_loans(py: Python<'_>) {
-    ENDS.set(true);
-    ENDING.store(true, Ordering::SeqCst);
+    PythonCall::end_all(py);
     if PROCESS.load(Ordering::Relaxed) == process::id() {
-        py.detach(|| {
-            let wait = |count: &AtomicUsize, limit: Duration| {
-                let ended = Instant::now() + limit;
-                while count.load(Ordering::SeqCst) > 0 && Instant::now() < ended {
-                    thread::sleep(INTERVAL);
-                }
-            };
-            wait(&PULLING, LIMIT_FOR_PRODUCERS);
-            wait(&LENT, LIMIT);
-        });
+        py.detach(|| wait_for_none(&LENT, LIMIT));
     }
 }

@@ -110,6 +110,8 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
         removes: 0,
         all: kept.into_iter().map(|k| k.sidecar).collect(),
     };
+    // What stays need not be written.
+    work.progress.advance(written.adds);
     match write_new(work, rewritten, pool, &mut written).await {
         Ok(()) => Ok(written),
         Err(error) => {

@@ -1,9 +1,9 @@
 //! Compaction after a write, where the table asks for it: OPTIMIZE of the partitions that have many small files.
 //!
-//! The rules are delta-spark's: a file is small below half of the target size, 128 MiB, and a partition is taken when it
-//! has 50 of them. They are counted in the newest version, whoever wrote them and whenever. One commit of bounded size is
-//! made; what is left is taken after the next write. Of a clustered table only files that nothing has clustered are taken,
-//! for the others are in order already.
+//! The rules are delta-spark's: only partitions are looked at that the write added files to; a file is small below half of
+//! the target size, 128 MiB, and a partition is taken when it has 50 of them in the newest version, whoever wrote them and
+//! whenever. One commit of bounded size is made; what is left is taken after the next write to its partition. Of a
+//! clustered table only files that nothing has clustered are taken, for the others are in order already.
 //!
 //! Proved by `tests/python/test_auto_compact.py`.
 //!
@@ -11,23 +11,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::{Add, PartitionValues};
 use deltic_protocol::property::Properties;
-use futures::TryStreamExt;
 
-use super::bins::Rewriting;
-use super::files::{Candidate, list};
+use super::files::{Candidate, list_in};
 use super::layout::Layout;
-use super::optimize::{Plan, commit_options};
+use super::optimize::{Plan, commit_options, rewriting};
 use super::options::{OptimizeOptions, Optimized};
 use super::pack::{self, Bin, CUBE_ID};
 use crate::after_commit::HandleState;
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
-use crate::error::Result;
-use crate::parallel::worker_count;
-use crate::rewrite::Copying;
-use crate::scan::plan::read_spec;
+use crate::error::{Error, Result};
+use crate::scan::plan::partitions::files_in;
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
@@ -46,59 +43,56 @@ const MOST_BYTES: u64 = 2 << 30;
 
 /// What compaction after a write did.
 #[derive(Debug)]
-pub struct AutoCompacted {
-    /// Files that may be added before any partition has too many small ones.
-    pub spare_files: usize,
-    /// What was done, if there was anything to do.
-    pub done: Option<Optimized>,
+pub enum AutoCompacted {
+    /// Nothing was due. How many files may be added to each of the partitions before it has too many small ones.
+    Spare(BTreeMap<PartitionValues, usize>),
+    /// What was done, and why a part of it could not be.
+    Done(Box<Optimized>, Option<Error>),
 }
 
-/// Packs the small files of a version, if they are many.
+/// Packs the small files of the partitions that a write added files to, where they are many.
 ///
 /// # Errors
 /// As [`optimize`](super::optimize).
 pub async fn auto_compact(
-    snapshot: &Snapshot,
+    (snapshot, touched): (&Snapshot, &BTreeSet<PartitionValues>),
     (ids, clock): (&dyn Ids, Clock),
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<AutoCompacted> {
-    let compacted = run(snapshot, (ids, clock), (committer, retry)).await;
+    let compacted = run((snapshot, touched), (ids, clock), (committer, retry)).await;
     compacted.map_err(|e| e.in_table(snapshot.storage().location()))
 }
 
 async fn run(
-    snapshot: &Snapshot,
+    (snapshot, touched): (&Snapshot, &BTreeSet<PartitionValues>),
     (ids, clock): (&dyn Ids, Clock),
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<AutoCompacted> {
     let base = HandleState::of(snapshot).await?;
     let target = Properties::of(snapshot.metadata()).target_file_size()?.unwrap_or(TARGET_FILE_SIZE);
     let small = Small { below: target / 2, is_clustered: !base.state.clustering.is_empty() };
-    let counts = count(snapshot, small).await?;
-    let most = counts.values().copied().max().unwrap_or_default();
-    if most < MIN_FILES {
-        return Ok(AutoCompacted { spare_files: MIN_FILES.saturating_sub(most), done: None });
+    let counts = count(snapshot, touched, small).await?;
+    if counts.values().all(|count| *count < MIN_FILES) {
+        let spare = |(partition, count)| (partition, MIN_FILES.saturating_sub(count));
+        return Ok(AutoCompacted::Spare(counts.into_iter().map(spare).collect()));
     }
-    let chosen = choose(counts);
+    let chosen = choose(counts, MOST_PARTITIONS);
     let mut taken = 0_usize;
     let is_taken = |file: &Candidate| {
         let is_taken = taken < MOST_FILES && small.has(&file.add) && chosen.contains(&file.add.partition_values);
         taken = taken.saturating_add(usize::from(is_taken));
         is_taken
     };
-    let listed = list(snapshot, None, is_taken).await?;
-    let bins = some(pack::compact(listed.candidates, target));
+    let listed = list_in(snapshot, &chosen, is_taken).await?;
+    let bins = within_one_commit(pack::compact(listed.candidates, target.min(MOST_BYTES)), MOST_BYTES);
     let known = Known { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
-    let storage = snapshot.storage().clone();
-    let mut transaction = Transaction::begin(&storage, known, TransactionOptions::default(), ids).await?;
-    let specs = (read_spec(snapshot, None)?, transaction.rearrange_spec()?);
-    let copying = Copying::new(snapshot, specs, transaction.tracks_rows()?)?;
-    let (options, layout, tasks) = (OptimizeOptions::default(), Layout::Compact, worker_count());
+    let mut transaction = Transaction::begin(snapshot.storage(), known, TransactionOptions::default(), ids).await?;
+    let (options, layout) = (OptimizeOptions::default(), Layout::Compact);
     let told = commit_options(&layout, &options, true);
-    let rewriting = Rewriting { storage, copying, layout, target, limits: options.limits, tasks, clock };
+    let rewriting = rewriting((&mut transaction, snapshot), (layout, target), &options, clock)?;
     let plan = Plan::new((snapshot.clone(), base), rewriting, bins, (listed.total, listed.considered));
-    let done = plan.carry_out(told, ids, (committer, retry)).await?;
-    Ok(AutoCompacted { spare_files: 0, done: Some(done) })
+    let (done, failed) = plan.carry_out_what_can_be(told, ids, (committer, retry)).await?;
+    Ok(AutoCompacted::Done(Box::new(done), failed))
 }
 
 /// Which files are small.
@@ -116,29 +110,31 @@ impl Small {
             let in_cube = add.tags.as_ref().is_some_and(|tags| tags.contains_key(CUBE_ID));
             self.is_clustered && (in_cube || add.clustering_provider.is_some())
         };
-        u64::try_from(add.size).is_ok_and(|size| size < self.below) && !is_in_order()
+        self.is_size(add.size) && !is_in_order()
+    }
+
+    fn is_size(self, size: i64) -> bool {
+        u64::try_from(size).is_ok_and(|size| size < self.below)
     }
 }
 
-/// How many small files each partition has.
-async fn count(snapshot: &Snapshot, small: Small) -> Result<BTreeMap<PartitionValues, usize>> {
+/// How many small files each of these partitions has.
+async fn count(
+    snapshot: &Snapshot,
+    touched: &BTreeSet<PartitionValues>,
+    small: Small,
+) -> Result<BTreeMap<PartitionValues, usize>> {
     let mut members = vec!["path", "size", "partitionValues"];
     if small.is_clustered {
         members.extend(["tags", "clusteringProvider"]);
     }
     let columns = AddColumns { members, ..AddColumns::default() };
-    let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
-    let mut counts: BTreeMap<PartitionValues, usize> = BTreeMap::new();
-    while let Some(adds) = live.try_next().await? {
-        let sizes = adds.size();
+    let mut counts: BTreeMap<_, _> = touched.iter().map(|partition| (partition.clone(), 0_usize)).collect();
+    for adds in files_in(snapshot, touched, &columns).await? {
         for row in 0..adds.len() {
-            let is_large = |size: i64| u64::try_from(size).is_ok_and(|size| size >= small.below);
-            if sizes.is_some_and(|sizes| is_large(sizes.value(row))) {
-                continue;
-            }
-            let add = adds.sized_add(row)?;
-            if small.has(&add) {
-                let count = counts.entry(add.partition_values).or_default();
+            if let Some(partition) = small_in(&adds, row, small)?
+                && let Some(count) = counts.get_mut(&partition)
+            {
                 *count = count.saturating_add(1);
             }
         }
@@ -146,20 +142,62 @@ async fn count(snapshot: &Snapshot, small: Small) -> Result<BTreeMap<PartitionVa
     Ok(counts)
 }
 
-/// The partitions with the most small files.
-fn choose(counts: BTreeMap<PartitionValues, usize>) -> BTreeSet<PartitionValues> {
-    let mut many: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= MIN_FILES).collect();
-    many.sort_by(|(_, one), (_, other)| other.cmp(one));
-    many.into_iter().take(MOST_PARTITIONS).map(|(partition, _)| partition).collect()
+/// The partition of a file, if it is small.
+fn small_in(adds: &AddBatch, row: usize, small: Small) -> Result<Option<PartitionValues>> {
+    if small.is_clustered {
+        let add = adds.sized_add(row)?;
+        return Ok(small.has(&add).then_some(add.partition_values));
+    }
+    match adds.size().is_some_and(|sizes| small.is_size(sizes.value(row))) {
+        true => Ok(Some(adds.partition_values_at(row)?)),
+        false => Ok(None),
+    }
 }
 
-/// As many bins as one commit takes.
-fn some(bins: Vec<Bin>) -> Vec<Bin> {
+/// The partitions with the most small files, at most so many.
+fn choose(counts: BTreeMap<PartitionValues, usize>, most: usize) -> BTreeSet<PartitionValues> {
+    let mut many: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= MIN_FILES).collect();
+    many.sort_by(|(_, one), (_, other)| other.cmp(one));
+    many.into_iter().take(most).map(|(partition, _)| partition).collect()
+}
+
+/// As many bins as have so many bytes together, and one at least.
+fn within_one_commit(bins: Vec<Bin>, most: u64) -> Vec<Bin> {
     let mut bytes = 0_u64;
     let fits = |bin: &Bin| {
-        let fits = bytes < MOST_BYTES;
+        let is_first = bytes == 0;
         bytes = bytes.saturating_add(bin.bytes());
-        fits
+        is_first || bytes <= most
     };
     bins.into_iter().take_while(fits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(value: &str) -> PartitionValues {
+        [("p".to_owned(), Some(value.to_owned()))].into()
+    }
+
+    #[test]
+    fn the_partitions_with_the_most_small_files_are_chosen() {
+        let counts = [("a", 49), ("b", 50), ("c", 90), ("d", 60)].map(|(name, count)| (partition(name), count));
+        let chosen = |most| choose(counts.clone().into(), most);
+        assert_eq!(chosen(2), [partition("c"), partition("d")].into());
+        assert_eq!(chosen(9), [partition("b"), partition("c"), partition("d")].into());
+    }
+
+    #[test]
+    fn one_commit_stops_before_the_bin_that_is_too_much() {
+        let bin = |size| {
+            let add = Add { size, ..Add::default() };
+            Bin { partition: PartitionValues::new(), files: vec![Candidate { add, stored: None }] }
+        };
+        let taken = |sizes: &[i64]| within_one_commit(sizes.iter().map(|size| bin(*size)).collect(), 100).len();
+        assert_eq!(taken(&[60, 40, 1]), 2);
+        assert_eq!(taken(&[60, 41, 1]), 1);
+        assert_eq!(taken(&[200, 1]), 1, "the first is taken in any case");
+        assert_eq!(taken(&[]), 0);
+    }
 }

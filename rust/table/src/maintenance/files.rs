@@ -1,7 +1,10 @@
 //! The files of a version that OPTIMIZE may write again.
 
+use std::collections::BTreeSet;
+
 use arrow_array::Array;
-use deltic_protocol::action::Add;
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::action::{Add, PartitionValues};
 use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::prune;
@@ -10,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
+use crate::scan::plan::partitions::files_in;
 use crate::snapshot::Snapshot;
 
 /// A live file.
@@ -78,6 +82,37 @@ pub(super) async fn list(
     filter: Option<&BoundPredicate>,
     mut may_be_rewritten: impl FnMut(&Candidate) -> bool,
 ) -> Result<Listed> {
+    let mut live = std::pin::pin!(snapshot.live_files(&columns()).await?);
+    let mut listed = Listed::default();
+    while let Some(adds) = live.try_next().await? {
+        listed.total += adds.len() as u64;
+        let adds = match filter {
+            Some(filter) => {
+                let bounds = LogBounds::of_partitions(&adds, snapshot.shape(), &filter.columns())?;
+                adds.filter(prune::keep(filter, &bounds)?)?
+            }
+            None => adds,
+        };
+        listed.take(&adds, &mut may_be_rewritten)?;
+    }
+    Ok(listed)
+}
+
+/// Lists the live files of these partitions, and no others.
+pub(super) async fn list_in(
+    snapshot: &Snapshot,
+    partitions: &BTreeSet<PartitionValues>,
+    mut may_be_rewritten: impl FnMut(&Candidate) -> bool,
+) -> Result<Listed> {
+    let mut listed = Listed::default();
+    for adds in files_in(snapshot, partitions, &columns()).await? {
+        listed.total += adds.len() as u64;
+        listed.take(&adds, &mut may_be_rewritten)?;
+    }
+    Ok(listed)
+}
+
+fn columns() -> AddColumns {
     let members = vec![
         "path",
         "partitionValues",
@@ -89,27 +124,20 @@ pub(super) async fn list(
         "tags",
         "clusteringProvider",
     ];
-    let columns = AddColumns { members, num_records: true, ..AddColumns::default() };
-    let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
-    let mut listed = Listed::default();
-    while let Some(adds) = live.try_next().await? {
-        listed.total += adds.len() as u64;
-        let adds = match filter {
-            Some(filter) => {
-                let bounds = LogBounds::of_partitions(&adds, snapshot.shape(), &filter.columns())?;
-                adds.filter(prune::keep(filter, &bounds)?)?
-            }
-            None => adds,
-        };
-        listed.considered += adds.len() as u64;
-        let counts = statistics(&adds, &[])?.num_records;
+    AddColumns { members, num_records: true, ..AddColumns::default() }
+}
+
+impl Listed {
+    fn take(&mut self, adds: &AddBatch, may_be_rewritten: &mut impl FnMut(&Candidate) -> bool) -> Result<()> {
+        self.considered += adds.len() as u64;
+        let counts = statistics(adds, &[])?.num_records;
         for row in 0..adds.len() {
             let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
             let candidate = Candidate { add: adds.sized_add(row)?, stored };
             if may_be_rewritten(&candidate) {
-                listed.candidates.push(Candidate { add: Add { stats: None, ..candidate.add }, stored });
+                self.candidates.push(Candidate { add: Add { stats: None, ..candidate.add }, stored });
             }
         }
+        Ok(())
     }
-    Ok(listed)
 }

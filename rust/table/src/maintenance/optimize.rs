@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use deltic_protocol::property::Properties;
-use futures::future::{Either, select};
+use futures::future::{Either, FutureExt, select};
 use serde_json::{Map, Value, json};
 
 use super::bins::{Rewriting, Rewritten, cube_columns};
@@ -140,6 +140,24 @@ impl Plan {
         }
         Ok(done)
     }
+
+    /// As [`Plan::carry_out`], in one commit, of the bins that can be written; why one of the others cannot.
+    pub(super) async fn carry_out_what_can_be(
+        self,
+        options: TransactionOptions,
+        ids: &dyn Ids,
+        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    ) -> Result<(Optimized, Option<Error>)> {
+        let Self { snapshot, base, rewriting, bins, told: mut done } = self;
+        let committing = Committing { snapshot, base, options, committer, ids, retry };
+        let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
+        let writing = try_all(&rewriting, bins, (ids, &progress));
+        let (written, failed) = unless_cancelled(writing, retry, &done).await?;
+        if !written.is_empty() {
+            committing.commit(written, &mut done).await?;
+        }
+        Ok((done, failed))
+    }
 }
 
 /// Writes bins again, several at once.
@@ -148,13 +166,37 @@ async fn write_all(
     bins: Vec<Bin>,
     (ids, progress): (&dyn Ids, &Progress),
 ) -> Result<Vec<Rewritten>> {
-    let write = |bin: Bin| {
-        // Along a curve rows are read twice.
-        let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
-        let part = progress.part(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
-        in_parallel(rewriting.clone().write(bin, ids.unique(), part))
-    };
+    let write = |bin: Bin| write(rewriting, bin, (ids, progress));
     all_of(bins.into_iter().map(write), rewriting.tasks).await
+}
+
+/// Writes bins again, several at once; those that can be, and why another cannot.
+async fn try_all(
+    rewriting: &Rewriting,
+    bins: Vec<Bin>,
+    (ids, progress): (&dyn Ids, &Progress),
+) -> Result<(Vec<Rewritten>, Option<Error>)> {
+    let write = |bin: Bin| write(rewriting, bin, (ids, progress)).map(Ok);
+    let (mut written, mut failed) = (Vec::new(), None);
+    for bin in all_of(bins.into_iter().map(write), rewriting.tasks).await? {
+        match bin {
+            Ok(bin) => written.push(bin),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Ok((written, failed))
+}
+
+/// Writes a bin again, on any thread.
+fn write(
+    rewriting: &Rewriting,
+    bin: Bin,
+    (ids, progress): (&dyn Ids, &Progress),
+) -> impl Future<Output = Result<Rewritten>> + Send + use<> {
+    // Along a curve rows are read twice.
+    let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
+    let part = progress.part(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
+    in_parallel(rewriting.clone().write(bin, ids.unique(), part))
 }
 
 /// Drops the work, and with it the files that it wrote, when the caller wants no more.
@@ -216,12 +258,6 @@ pub(super) async fn plan(
     let layout = Layout::of(shape, &base.state.clustering, options)?;
     let filter = partition_filter(options.filter.as_deref(), shape)?;
     let target = target_file_size(options, &snapshot)?;
-    let mut spec = transaction.rearrange_spec()?;
-    if let Layout::Along(layout) = &layout {
-        // Files are skipped by these columns, so they have statistics.
-        spec.clustering = layout.physical.clone();
-    }
-    let copying = Copying::new(&snapshot, (read_spec(&snapshot, None)?, spec), transaction.tracks_rows()?)?;
     let is_compaction = layout == Layout::Compact;
     let may_be_rewritten = |file: &Candidate| !is_compaction || pack::is_worth_compacting(file, target);
     let listed = list(&snapshot, filter.as_ref(), may_be_rewritten).await?;
@@ -232,10 +268,26 @@ pub(super) async fn plan(
         }
         Layout::Along(_) => pack::z_order(listed.candidates),
     };
-    let tasks = options.max_tasks.unwrap_or_else(worker_count);
-    let (storage, limits) = (storage.clone(), options.limits);
-    let rewriting = Rewriting { storage, copying, layout, target, limits, tasks, clock };
+    let rewriting = rewriting((&mut transaction, &snapshot), (layout, target), options, clock)?;
     Ok(Plan::new((snapshot, base), rewriting, bins, (listed.total, listed.considered)))
+}
+
+/// How bins of a version are written again.
+pub(super) fn rewriting(
+    (transaction, snapshot): (&mut Transaction, &Snapshot),
+    (layout, target): (Layout, u64),
+    options: &OptimizeOptions,
+    clock: Clock,
+) -> Result<Rewriting> {
+    let mut spec = transaction.rearrange_spec()?;
+    if let Layout::Along(layout) = &layout {
+        // Files are skipped by these columns, so they have statistics.
+        spec.clustering = layout.physical.clone();
+    }
+    let copying = Copying::new(snapshot, (read_spec(snapshot, None)?, spec), transaction.tracks_rows()?)?;
+    let tasks = options.max_tasks.unwrap_or_else(worker_count);
+    let (storage, limits) = (snapshot.storage().clone(), options.limits);
+    Ok(Rewriting { storage, copying, layout, target, limits, tasks, clock })
 }
 
 /// Bytes that a file should have.

@@ -8,18 +8,14 @@
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 
-use super::bins::Rewriting;
 use super::files::{Candidate, list};
 use super::layout::Layout;
-use super::optimize::{Plan, check, target_file_size};
+use super::optimize::{Plan, check, rewriting, target_file_size};
 use super::options::{OptimizeOptions, Optimized};
 use super::pack;
 use crate::after_commit::HandleState;
 use crate::committers::Committer;
 use crate::error::Result;
-use crate::parallel::worker_count;
-use crate::rewrite::Copying;
-use crate::scan::plan::read_spec;
 use crate::scan::read::{KnownColumns, may_have_dropped_columns};
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
@@ -97,8 +93,7 @@ async fn plan(
     let snapshot = transaction.snapshot().await?;
     let base = HandleState::of(&snapshot).await?;
     let target = target_file_size(options, &snapshot)?;
-    let specs = (read_spec(&snapshot, None)?, transaction.rearrange_spec()?);
-    let copying = Copying::new(&snapshot, specs, transaction.tracks_rows()?)?;
+    let rewriting = rewriting((&mut transaction, &snapshot), (Layout::Compact, target), options, clock)?;
     let looks_inside = dropped_columns && may_have_dropped_columns(&snapshot);
     let has_vector = |file: &Candidate| file.add.deletion_vector.is_some();
     let listed = list(&snapshot, None, |file| looks_inside || has_vector(file)).await?;
@@ -108,9 +103,6 @@ async fn plan(
         files.extend(with_dropped_columns(&snapshot, others).await?);
     }
     let with_dropped_columns = (files.len() as u64).saturating_sub(with_vectors);
-    let tasks = options.max_tasks.unwrap_or_else(worker_count);
-    let (storage, limits, layout) = (storage.clone(), options.limits, Layout::Compact);
-    let rewriting = Rewriting { storage, copying, layout, target, limits, tasks, clock };
     let plan = Plan::new((snapshot, base), rewriting, pack::all(files, target), (listed.total, listed.considered));
     Ok((plan, Reorganized { with_vectors, with_dropped_columns, ..Reorganized::default() }))
 }

@@ -1,17 +1,30 @@
 //! When a commit is followed by a compaction of small files.
 //!
-//! The commit stands whatever comes of it: a failure is logged and told. Small files are counted as seldom as will do: not in
-//! a table that has few files, and after a count not before a partition could have enough.
+//! The commit stands whatever comes of it, a panic included: a failure is logged and told. Small files are not counted in a
+//! table that has few files, nor unless a compaction is due (`due`).
 //!
 //! Proved by `tests/python/test_auto_compact.py`.
 
-use deltic_protocol::property::Properties;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 
+use deltic_protocol::action::batch::Origin;
+use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::lines::file_action_of;
+use deltic_protocol::action::{Action, PartitionValues};
+use deltic_protocol::commit::Committed;
+use deltic_protocol::property::Properties;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::due::Reservation;
 use super::{At, Table};
-use crate::committers::for_table;
-use crate::error::Result;
+use crate::committers::{Committer, for_table};
+use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::maintenance::{self, MIN_FILES};
+use crate::maintenance::{self, AutoCompacted, MIN_FILES};
+use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, Outcome};
 use crate::write::writer::Clock;
@@ -24,17 +37,27 @@ impl Table {
         (ids, clock): (&dyn Ids, Clock),
         retry: &dyn RetryPolicy,
     ) {
-        if let Err(error) = self.try_compact_after(outcome, (ids, clock), retry).await {
-            let (version, place) = (outcome.committed.version, self.storage.location());
+        let compacting: BoxFuture<'_, Result<()>> = self.try_compact_after(outcome, (ids, clock), retry).boxed();
+        let compacted = AssertUnwindSafe(compacting).catch_unwind().await;
+        let compacted = compacted.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason is known");
+            Err(Error::internal(format!("packing small files panicked: {text}")))
+        });
+        let Err(error) = compacted else { return };
+        let (version, place) = (outcome.committed.version, self.storage.location());
+        if retry.is_cancelled() {
+            log::info!(target: TARGET, "packing small files after version {version} of {place} was interrupted");
+        } else {
             log::warn!(target: TARGET, "small files were not packed after version {version} of {place}: {error}");
-            outcome.after.failed.push(("compactionError", error));
         }
+        outcome.after.failed.push(("compactionError", error));
     }
 
     async fn try_compact_after(
         &self,
         outcome: &mut Outcome,
-        (ids, clock): (&dyn Ids, Clock),
+        to: (&dyn Ids, Clock),
         retry: &dyn RetryPolicy,
     ) -> Result<()> {
         let committed = &outcome.committed;
@@ -44,39 +67,82 @@ impl Table {
             return Ok(());
         }
         let live = outcome.after.base.checksum.as_ref().map(|checksum| checksum.num_files);
-        if live.and_then(|live| usize::try_from(live).ok()).is_some_and(|live| live < MIN_FILES)
-            || !self.is_due(version, added)
+        if live.and_then(|live| usize::try_from(live).ok()).is_some_and(|live| live < MIN_FILES) {
+            return Ok(());
+        }
+        let added = added_to(committed)?;
+        if !self.with(|known| known.spare.is_due_after(version, &added)) {
+            return Ok(());
+        }
+        let table = (self.storage.location().to_owned(), committed.state.metadata.id.clone());
+        let Some(mut reservation) = Reservation::take(table) else { return Ok(()) };
+        // Unless it gets to its end.
+        reservation.has_failed = true;
+        let compacted = self.compact(outcome, added.into_keys().collect(), to, retry).await;
+        reservation.has_failed = compacted.is_err() && !retry.is_cancelled();
+        compacted
+    }
+
+    /// Packs the small files of these partitions, unless another has done so since.
+    async fn compact(
+        &self,
+        outcome: &mut Outcome,
+        touched: BTreeSet<PartitionValues>,
+        to: (&dyn Ids, Clock),
+        retry: &dyn RetryPolicy,
+    ) -> Result<()> {
+        let committer = for_table(&self.storage);
+        let snapshot = self.snapshot(At::Newest).await?;
+        if !Properties::of(snapshot.metadata()).auto_compact()?
+            || was_compacted_since(outcome.committed.version, &snapshot, committer.as_ref()).await?
         {
             return Ok(());
         }
-        let snapshot = self.snapshot(At::Newest).await?;
-        if !Properties::of(snapshot.metadata()).auto_compact()? {
-            return Ok(());
+        match maintenance::auto_compact((&snapshot, &touched), to, (committer.as_ref(), retry)).await? {
+            AutoCompacted::Spare(files) => {
+                self.with(|known| known.spare.set(snapshot.version(), files));
+                Ok(())
+            }
+            AutoCompacted::Done(done, failed) => {
+                if let Some(last) = done.versions.last() {
+                    outcome.after.compaction = Some(*last);
+                    self.forget();
+                } else if done.files_lost > 0 {
+                    let (lost, place) = (done.files_lost, self.storage.location());
+                    log::info!(target: TARGET, "{lost} small files of {place} were not packed: another writer got to them");
+                }
+                failed.map_or(Ok(()), |error| Err(error.in_table(self.storage.location())))
+            }
         }
-        let committer = for_table(&self.storage);
-        let compacted = maintenance::auto_compact(&snapshot, (ids, clock), (committer.as_ref(), retry)).await?;
-        let Some(done) = compacted.done else {
-            self.with(|known| known.spare_files = Some((snapshot.version(), compacted.spare_files)));
-            return Ok(());
-        };
-        if let Some(last) = done.versions.last() {
-            outcome.after.compaction = Some(*last);
-            self.forget();
-        } else if done.files_lost > 0 {
-            let (lost, place) = (done.files_lost, self.storage.location());
-            log::info!(target: TARGET, "{lost} small files of {place} were not packed: another writer got to them");
+    }
+}
+
+/// How many files a commit added to each partition.
+fn added_to(committed: &Committed) -> Result<BTreeMap<PartitionValues, usize>> {
+    let mut added: BTreeMap<PartitionValues, usize> = BTreeMap::new();
+    committed.lines.each(|line| {
+        if let Some(Action::Add(add)) = file_action_of(line)? {
+            let count = added.entry(add.partition_values).or_default();
+            *count = count.saturating_add(1);
         }
         Ok(())
-    }
+    })?;
+    Ok(added)
+}
 
-    /// Whether small files may be many after a commit of this handle that added some, and are to be counted. Meanwhile no
-    /// other thread counts them.
-    fn is_due(&self, version: u64, added: usize) -> bool {
-        self.with(|known| {
-            let spare = known.spare_files.filter(|(at, _)| at.saturating_add(1) == version).map(|(_, spare)| spare);
-            let left = spare.and_then(|spare| spare.checked_sub(added)).filter(|left| *left > 0);
-            known.spare_files = Some((version, left.unwrap_or(MIN_FILES)));
-            left.is_none()
-        })
+/// Whether a commit after this version, up to the newest, was a compaction as this one is.
+async fn was_compacted_since(version: u64, newest: &Snapshot, committer: &dyn Committer) -> Result<bool> {
+    for later in version.saturating_add(1)..=newest.version() {
+        let Some(bytes) = committer.read(later).await? else { continue };
+        let info = parse_commit(&bytes, Origin::Commit(later), Wanted::NoFiles)?.commit_info;
+        let is_auto = info.is_some_and(|info| {
+            let auto = info.0.get("operationParameters").and_then(|parameters| parameters.get("auto"));
+            let is_true = auto.is_some_and(|auto| auto.as_bool() == Some(true) || auto.as_str() == Some("true"));
+            info.0.get("operation").and_then(Value::as_str) == Some("OPTIMIZE") && is_true
+        });
+        if is_auto {
+            return Ok(true);
+        }
     }
+    Ok(false)
 }

@@ -6,6 +6,7 @@
 //! PROTOCOL.md: "Delta Table Specification".
 
 mod compaction;
+mod due;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -62,8 +63,8 @@ struct Handle {
     latest: Option<Snapshot>,
     /// What the last commit left, and since when.
     state: Option<(HandleState, i64)>,
-    /// A version, and how many files may be added to it before small files are counted again.
-    spare_files: Option<(u64, usize)>,
+    /// How many files may be added before small files are counted again.
+    spare: due::Spare,
 }
 
 /// Which version of a table.

@@ -166,7 +166,7 @@ impl DataWriter {
 
     /// Writes all rows of a stream and finishes; after an error no file is left.
     pub async fn write_all(self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Vec<DataFile>> {
-        self.write_stream(rows).await?.durable().await
+        self.write_unclaimed(rows).await?.durable().await
     }
 
     /// As [`DataWriter::write_all`]; the files are durable when what is given back beside them has ended, which nobody
@@ -175,12 +175,11 @@ impl DataWriter {
         self,
         rows: impl Stream<Item = Result<RecordBatch>>,
     ) -> Result<(Vec<DataFile>, Syncing)> {
-        let Ended { files, syncing, stored } = self.write_stream(rows).await?;
-        stored.claim();
-        Ok((files, syncing))
+        Ok(self.write_unclaimed(rows).await?.claim())
     }
 
-    async fn write_stream(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Ended> {
+    /// As [`DataWriter::write_all_soon`]; dropped, the files are deleted unless they are claimed.
+    pub async fn write_unclaimed(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<EndedFiles> {
         let mut rows = std::pin::pin!(rows);
         while let Some(batch) = rows.next().await {
             let written = match batch {
@@ -200,7 +199,7 @@ impl DataWriter {
         self.end_all().await?.durable().await
     }
 
-    async fn end_all(mut self) -> Result<Ended> {
+    async fn end_all(mut self) -> Result<EndedFiles> {
         if let Err(error) = self.check_intact() {
             self.abort().await;
             return Err(error);
@@ -234,7 +233,7 @@ impl DataWriter {
                 for file in &mut all {
                     file.identities.clone_from(self.identities.last());
                 }
-                Ok(Ended { files: all, syncing, stored: self.stored })
+                Ok(EndedFiles { files: all, syncing, stored: self.stored })
             }
             Err(error) => {
                 self.abort().await;
@@ -400,13 +399,19 @@ impl DataWriter {
 }
 
 /// All files of a writer, ended.
-struct Ended {
+pub struct EndedFiles {
     files: Vec<DataFile>,
     syncing: Syncing,
     stored: Unclaimed,
 }
 
-impl Ended {
+impl EndedFiles {
+    /// The files, which are the caller's from now on, and what ends when they are durable.
+    pub fn claim(self) -> (Vec<DataFile>, Syncing) {
+        self.stored.claim();
+        (self.files, self.syncing)
+    }
+
     /// The files, when they would survive a power cut.
     async fn durable(self) -> Result<Vec<DataFile>> {
         match self.syncing.wait().await {

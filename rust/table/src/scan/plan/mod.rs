@@ -7,6 +7,7 @@
 
 mod columns;
 pub mod files;
+pub(crate) mod partitions;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};

@@ -10,24 +10,21 @@
 
 use std::collections::BTreeSet;
 
-use deltic_protocol::action::{Action, Remove};
+use deltic_protocol::action::{Action, PartitionValues, Remove};
 use deltic_protocol::commit::{Actions, PredicatesRead, ReadSet};
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
-use deltic_protocol::predicate::{BoundPredicate, Column, Op};
+use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::replay::paths::PathSet;
-use deltic_protocol::scalar::Scalar;
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
+use crate::scan::plan::partitions::in_partitions;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::transaction::builder::options::Overwrites;
 use crate::transaction::builder::whole_files::remove_columns;
-
-/// The values of a file's partition columns, in the table's order.
-type Key = Vec<Option<String>>;
 
 impl Transaction {
     /// Removes all files of the table.
@@ -105,42 +102,11 @@ impl Transaction {
 
     /// What holds in the partitions that the new rows are in.
     fn written_partitions(&self, shape: &TableShape) -> Result<BoundPredicate> {
-        let mut columns = Vec::with_capacity(shape.partition_columns.len());
-        let mut physical = Vec::with_capacity(shape.partition_columns.len());
-        for name in &shape.partition_columns {
-            physical.extend(shape.partition_leaf(name)?.path);
-            let field = shape.schema.index_of(name).and_then(|index| Some((index, shape.schema.fields.get(index)?)));
-            columns.extend(field.map(|(index, field)| Column {
-                path: vec![field.name.clone()],
-                index,
-                data_type: field.data_type.clone(),
-            }));
-        }
-        let mut keys: BTreeSet<Key> = BTreeSet::new();
+        let mut partitions: BTreeSet<PartitionValues> = BTreeSet::new();
         self.added.each_new(|add| {
-            let key: Key = physical.iter().map(|name| add.partition_values.get(name).cloned().flatten()).collect();
-            keys.insert(key);
+            partitions.insert(add.partition_values.clone());
             Ok(())
         })?;
-        in_partitions(&columns, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        in_partitions(shape, &partitions)
     }
-}
-
-/// Holds where the columns have the values of one of the keys, which are sorted.
-fn in_partitions(columns: &[Column], keys: &[&[Option<String>]]) -> Result<BoundPredicate> {
-    let Some((column, rest)) = columns.split_first() else { return Ok(BoundPredicate::Constant(Some(true))) };
-    let mut terms = Vec::new();
-    for same in keys.chunk_by(|a, b| a.first() == b.first()) {
-        let text = same.first().and_then(|key| key.first()).and_then(Option::as_deref);
-        let is_value = match Scalar::parse_partition(text, column.primitive()?)? {
-            Scalar::Null => BoundPredicate::IsNull(column.clone()),
-            value => BoundPredicate::Compare { column: column.clone(), op: Op::Eq, value },
-        };
-        let inner: Vec<&[Option<String>]> = same.iter().filter_map(|key| key.get(1..)).collect();
-        terms.push(match rest {
-            [] => is_value,
-            rest => BoundPredicate::all_of(vec![is_value, in_partitions(rest, &inner)?]),
-        });
-    }
-    BoundPredicate::any_of(terms)
 }

@@ -1,0 +1,86 @@
+//! The files of some partitions, found by partition values alone.
+//!
+//! Proved by `tests/rust/table/builder/overwrite.rs` and `tests/python/test_auto_compact.py`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use deltic_protocol::action::PartitionValues;
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate::{BoundPredicate, Column, Op};
+use deltic_protocol::scalar::Scalar;
+
+use super::{KeptGroup, file_index, kept_groups, kept_loose, together};
+use crate::checkpoint::read::AddColumns;
+use crate::error::Result;
+use crate::file_index::Pruning;
+use crate::snapshot::Snapshot;
+
+/// The values of a file's partition columns, in the table's order.
+type Key = Vec<Option<String>>;
+
+/// The live files of these partitions, with the columns asked for. Of a checkpoint what is in other partitions is not read,
+/// as far as it can be told apart.
+///
+/// # Errors
+/// Those of reading the log.
+pub(crate) async fn files_in(
+    snapshot: &Snapshot,
+    partitions: &BTreeSet<PartitionValues>,
+    columns: &AddColumns,
+) -> Result<Vec<AddBatch>> {
+    let snapshot = snapshot.with_readable_sidecars().await?;
+    let shape = snapshot.shape();
+    let filter = (!shape.partition_columns.is_empty()).then(|| in_partitions(shape, partitions)).transpose()?;
+    let pruning = Arc::new(Pruning::of(shape, filter)?);
+    let ((mut found, _), groups) =
+        futures::future::try_join(kept_loose(&snapshot, &pruning), kept_groups(&snapshot, &pruning)).await?;
+    let columns = Arc::new(columns.clone());
+    let members = |kept: KeptGroup| {
+        let (snapshot, columns) = (snapshot.clone(), columns.clone());
+        async move { file_index(&snapshot).await?.members(kept.group, &kept.rows, &columns, &kept.paths).await }
+    };
+    found.extend(together(groups.into_iter().map(members)).await?);
+    Ok(found)
+}
+
+/// What holds in these partitions, by physical names.
+///
+/// # Errors
+/// `Corrupt` for a value that is none of its column.
+pub(crate) fn in_partitions(shape: &TableShape, partitions: &BTreeSet<PartitionValues>) -> Result<BoundPredicate> {
+    let mut columns = Vec::with_capacity(shape.partition_columns.len());
+    let mut physical = Vec::with_capacity(shape.partition_columns.len());
+    for name in &shape.partition_columns {
+        physical.extend(shape.partition_leaf(name)?.path);
+        let field = shape.schema.index_of(name).and_then(|index| Some((index, shape.schema.fields.get(index)?)));
+        columns.extend(field.map(|(index, field)| Column {
+            path: vec![field.name.clone()],
+            index,
+            data_type: field.data_type.clone(),
+        }));
+    }
+    let key = |values: &PartitionValues| physical.iter().map(|name| values.get(name).cloned().flatten()).collect();
+    let keys: BTreeSet<Key> = partitions.iter().map(key).collect();
+    have_one_of(&columns, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+/// Holds where the columns have the values of one of the keys, which are sorted.
+fn have_one_of(columns: &[Column], keys: &[&[Option<String>]]) -> Result<BoundPredicate> {
+    let Some((column, rest)) = columns.split_first() else { return Ok(BoundPredicate::Constant(Some(true))) };
+    let mut terms = Vec::new();
+    for same in keys.chunk_by(|a, b| a.first() == b.first()) {
+        let text = same.first().and_then(|key| key.first()).and_then(Option::as_deref);
+        let is_value = match Scalar::parse_partition(text, column.primitive()?)? {
+            Scalar::Null => BoundPredicate::IsNull(column.clone()),
+            value => BoundPredicate::Compare { column: column.clone(), op: Op::Eq, value },
+        };
+        let inner: Vec<&[Option<String>]> = same.iter().filter_map(|key| key.get(1..)).collect();
+        terms.push(match rest {
+            [] => is_value,
+            rest => BoundPredicate::all_of(vec![is_value, have_one_of(rest, &inner)?]),
+        });
+    }
+    BoundPredicate::any_of(terms)
+}

@@ -1,0 +1,141 @@
+//! When a compaction after a write is due, as far as this process knows.
+//!
+//! Small files are counted as seldom as will do: after a count not before a partition could have enough. One compaction of
+//! a table is made at a time, and none for a while after one that failed.
+//!
+//! Proved by `tests/python/test_auto_compact.py`.
+
+use std::collections::BTreeMap;
+use std::process;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deltic_protocol::action::PartitionValues;
+
+/// How long nothing is packed after a failure, which the next write would meet again.
+const AFTER_FAILURE: Duration = Duration::from_secs(600);
+
+/// Partitions that are kept in mind at most.
+const MOST_PARTITIONS: usize = 10_000;
+
+/// What compacts tables in this process, by place and id of the table.
+static TABLES: Mutex<BTreeMap<(String, String), Compacting>> = Mutex::new(BTreeMap::new());
+
+/// What was tried, in which process: what a parent does is not a child's to wait for.
+struct Compacting {
+    process: u32,
+    /// None while it is going on.
+    failed: Option<Instant>,
+}
+
+/// The right to compact a table, until it is dropped.
+pub(super) struct Reservation {
+    table: (String, String),
+    /// Whether nothing is to be tried again for a while.
+    pub(super) has_failed: bool,
+}
+
+impl Reservation {
+    /// None if another has it, or could not do it shortly before.
+    pub(super) fn take(table: (String, String)) -> Option<Self> {
+        // A child that is forked may inherit the lock locked, and packs nothing then.
+        let mut tables = TABLES.try_lock().ok()?;
+        let is_free = |known: &Compacting| {
+            known.process != process::id() || known.failed.is_some_and(|failed| failed.elapsed() >= AFTER_FAILURE)
+        };
+        if !tables.get(&table).is_none_or(is_free) {
+            return None;
+        }
+        tables.retain(|_, known| !is_free(known));
+        tables.insert(table.clone(), Compacting { process: process::id(), failed: None });
+        drop(tables);
+        Some(Self { table, has_failed: false })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_failed {
+            let failed = Compacting { process: process::id(), failed: Some(Instant::now()) };
+            tables.insert(self.table.clone(), failed);
+        } else {
+            tables.remove(&self.table);
+        }
+    }
+}
+
+/// A version, and how many files may be added to each of its partitions before its small files are counted again.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    version: u64,
+    files: BTreeMap<PartitionValues, usize>,
+}
+
+impl Spare {
+    /// Whether one of the partitions may have many small files after a commit that added so many.
+    pub(super) fn is_due_after(&mut self, version: u64, added: &BTreeMap<PartitionValues, usize>) -> bool {
+        if self.version.checked_add(1) != Some(version) {
+            // Another writer came between.
+            self.files.clear();
+        }
+        self.version = version;
+        let mut is_due = false;
+        for (partition, added) in added {
+            let left = self.files.get(partition).and_then(|spare| spare.checked_sub(*added)).filter(|left| *left > 0);
+            match left {
+                Some(left) => drop(self.files.insert(partition.clone(), left)),
+                None => {
+                    self.files.remove(partition);
+                    is_due = true;
+                }
+            }
+        }
+        is_due
+    }
+
+    /// What was counted.
+    pub(super) fn set(&mut self, version: u64, counted: BTreeMap<PartitionValues, usize>) {
+        if self.version != version || self.files.len().saturating_add(counted.len()) > MOST_PARTITIONS {
+            self.files.clear();
+        }
+        self.version = version;
+        self.files.extend(counted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_due_one_by_one() {
+        let of = |name: &str, files| -> BTreeMap<PartitionValues, usize> {
+            [([("p".to_owned(), Some(name.to_owned()))].into(), files)].into()
+        };
+        let mut spare = Spare::default();
+        assert!(spare.is_due_after(1, &of("a", 1)), "nothing was counted");
+        spare.set(1, of("a", 3));
+        assert!(!spare.is_due_after(2, &of("a", 1)));
+        assert!(spare.is_due_after(3, &of("b", 1)));
+        spare.set(3, of("b", 9));
+        assert!(!spare.is_due_after(4, &of("a", 1)), "what another partition has is still known");
+        assert!(spare.is_due_after(5, &of("a", 1)));
+        assert!(!spare.is_due_after(6, &of("b", 1)));
+        assert!(spare.is_due_after(8, &of("b", 1)), "another writer came between");
+    }
+
+    #[test]
+    fn one_at_a_time_and_none_after_a_failure() {
+        let table = |id: &str| ("memory:///".to_owned(), id.to_owned());
+        let first = Reservation::take(table("a"));
+        assert!(first.is_some());
+        assert!(Reservation::take(table("a")).is_none());
+        assert!(Reservation::take(table("b")).is_some());
+        drop(first);
+        let mut second = Reservation::take(table("a"));
+        second.iter_mut().for_each(|second| second.has_failed = true);
+        drop(second);
+        assert!(Reservation::take(table("a")).is_none());
+    }
+}
