@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from deltic import _deltic
+from deltic.arguments import flag
 from deltic.display import printable, size
 from deltic.errors import InvalidInputError
 
@@ -139,11 +140,15 @@ def progress(to: bool | Callback = True) -> _Block:
     >>> last.operation, last.unit, last.done == last.total == result.bytes_to_rewrite, last.ended
     ('OPTIMIZE', 'bytes', True, True)
     """
-    call = _Bars() if to is True else to
-    if call is not False and not callable(call):
+    if callable(to):
+        return _Block(to)
+    try:
+        shows = flag(to, "to")
+    except InvalidInputError:
         kind = to.__class__.__name__
-        raise InvalidInputError(f"progress takes True, False or a function of a deltic.Progress, not {kind}")
-    return _Block(call)
+        message = f"progress takes True, False or a function of a deltic.Progress, not {kind}"
+        raise InvalidInputError(message) from None
+    return _Block(_Bars() if shows else False)
 
 
 def _told(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:

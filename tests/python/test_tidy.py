@@ -80,10 +80,10 @@ PYTHON: list[set[str]] = [
         "commit_history",
         "explanation",
         "physical_name",
-        "progress_bars",
         "row_keys",
     },
     {
+        "progress_bars",
         "scan",
         "check",
         "copy_result",
