@@ -34,6 +34,9 @@ _PRIMITIVES = {
 
 _GZIP = b"\x1f\x8b"
 
+_LARGEST = 1 << 30
+"""Bytes of metadata that are taken; little of a compressed file may become much."""
+
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -88,7 +91,9 @@ class _Iceberg:
         content = _deltic.read_named_file(self.table._core, metadata)
         # The names of compressed files differ between releases of Iceberg.
         if content.startswith(_GZIP):
-            content = gzip.decompress(content)
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(_LARGEST + 1)
+            if len(content) > _LARGEST:
+                raise InvalidInputError(f"{self.table.uri}: {metadata} has more than 1 GiB", table=self.table.uri)
         return TableMetadataUtil.parse_raw(content.decode())
 
     def check_before(self, before: str) -> None:

@@ -419,6 +419,15 @@ def test_compressed_metadata_is_found(catalog: Catalog, name: str) -> None:
     assert deltic.Table(place(table)).scan().to_arrow().num_rows == 2
 
 
+def test_compressed_metadata_has_a_limit(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(catalog, 1)
+    newest = metadata_files(table)[-1]
+    newest.write_bytes(gzip.compress(newest.read_bytes()))
+    monkeypatch.setattr("deltic.iceberg._LARGEST", 100)
+    with pytest.raises(deltic.InvalidInputError, match="more than 1 GiB"):
+        deltic.convert(newest)
+
+
 def test_an_iceberg_commit_meanwhile_is_refused(catalog: Catalog) -> None:
     table = made(catalog, 1)
     for given in (place(table), table.metadata_location):
