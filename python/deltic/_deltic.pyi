@@ -29,6 +29,7 @@ __all__ = [
     "enable_row_tracking",
     "evaluate",
     "iceberg_metadata",
+    "iceberg_metadata_files",
     "listen_to_progress",
     "optimize",
     "optimize_distributed",
