@@ -1,6 +1,6 @@
 //! When a compaction after a write is due, as far as this process knows.
 //!
-//! Small files are counted as seldom as will do: after a count not before a partition could have enough. One compaction of
+//! Small files are counted again only when a partition may have enough of them. One compaction of
 //! a table is made at a time, and none for a while after one that failed.
 //!
 //! Proved by `tests/python/test_auto_compact.py`.
