@@ -214,7 +214,7 @@ def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.splitlines()[:2] == told["files"]
     assert files(table) == before
     assert main(["vacuum", table.uri, "--retention", "1"]) == 1
-    assert "shorter than the 168 hours" in capsys.readouterr().err
+    assert "shorter than the 168 h" in capsys.readouterr().err
     assert main(forced) == 0
     assert "files deleted (" in capsys.readouterr().out
     assert len(files(table)) == 1
