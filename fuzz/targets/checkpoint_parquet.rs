@@ -14,11 +14,11 @@ use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
 use deltic_protocol::log_bounds::statistics;
 use deltic_protocol::stats::text::complete;
+use deltic_store::Storage;
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
 use deltic_table::error::Result;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
-use deltic_table::storage::Storage;
 use futures::TryStreamExt;
 
 const NAME: &str = "00000000000000000003.checkpoint.parquet";

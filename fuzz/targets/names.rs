@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use deltic_table::storage::{Storage, decode_path};
+use deltic_store::{Storage, decode_path};
 
 /// Paths read at most.
 const PATHS: usize = 8;

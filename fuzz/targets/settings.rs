@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use deltic_table::storage::Storage;
+use deltic_store::Storage;
 
 /// Options read at most.
 const OPTIONS: usize = 8;

@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
+use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::scan::read::ReadOptions;
-use deltic_table::storage::Storage;
 use pyo3::prelude::*;
 
 use crate::arrow::{ArrowSchema, ArrowStream};

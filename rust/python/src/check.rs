@@ -1,7 +1,7 @@
 //! `_deltic.Table.check`: what a check found, as JSON text.
 
+use deltic_store::Storage;
 use deltic_table::check::{Finding, check};
-use deltic_table::storage::Storage;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
+use deltic_store::Storage;
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
-use deltic_table::storage::Storage;
 use deltic_table::table::Table as CoreTable;
 use deltic_table::transaction::builder::{
     Ended, Outcome, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,

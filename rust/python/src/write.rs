@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::from_arrow_schema;
-use deltic_table::storage::Storage;
+use deltic_store::Storage;
 use deltic_table::transaction::builder::{CreateMode, TableDefinition, delete_written};
 use deltic_table::write::plan::{DataFile, WritePlan};
 use deltic_table::write::writer::DataWriter;

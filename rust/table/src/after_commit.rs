@@ -26,8 +26,8 @@ use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_path};
 use crate::manifests::write_manifests;
 use crate::snapshot::Snapshot;
-use crate::storage::{Put, Storage};
 use crate::transaction::{Committed, Failed, state_of};
+use deltic_store::{Put, Storage};
 
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;

@@ -22,9 +22,9 @@ use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, add_again};
+use deltic_store::Storage;
 
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 

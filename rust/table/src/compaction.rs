@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::log::tail::Tail;
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::{Put, Storage};
+use deltic_store::{Put, Storage};
 
 /// Writes the compaction of the commits from `start` (the one after the last checkpoint) to `end` (the newest) and gives
 /// its path. One that is there already is left alone.

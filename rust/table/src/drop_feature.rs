@@ -12,10 +12,10 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::maintenance::{ReorgOptions, reorganize};
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
+use deltic_store::Storage;
 
 /// Checkpoints that stand between readers and what is before: delta-spark passes over as many that it cannot read, less one.
 const BARRIERS: usize = 3;

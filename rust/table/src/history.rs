@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result, vanished};
 use crate::log::{LogSource, log_path, parse_file};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// Commits read at once.
 const CONCURRENT_READS: usize = 16;

@@ -1,6 +1,6 @@
 //! How the bytes of a Delta table move.
 //!
-//! Asynchronous: reads and writes through [`storage::Storage`], decodes and encodes Parquet, and leaves every decision
+//! Asynchronous: reads and writes through [`deltic_store::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.
 //!
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `progress`, `variant_extent`, `vector_file`, then
@@ -46,5 +46,4 @@ mod variant_extent;
 mod vector_file;
 pub mod write;
 
-pub use deltic_store as storage;
 use deltic_store::parallel;

@@ -19,8 +19,8 @@ use serde::Serialize;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result};
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
 use crate::write::layout::hive_folder;
+use deltic_store::{Storage, decode_path};
 
 /// The folder of all manifests.
 const FOLDER: &str = "_symlink_format_manifest";

@@ -20,9 +20,9 @@ use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, Syncing};
 use crate::write::plan::{DataFile, HiddenColumn, HiddenValues, WriteSpec};
 use crate::write::writer::{Clock, DataWriter, Limits};
+use deltic_store::{Storage, Syncing};
 
 /// Files that were written, and what to wait for until they would survive a power cut.
 pub(crate) type Written = (Vec<DataFile>, Syncing);

@@ -7,7 +7,7 @@ use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
 
 use crate::error::Result;
-use crate::storage::decode_path;
+use deltic_store::decode_path;
 
 /// Where a deletion vector is in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

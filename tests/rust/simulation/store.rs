@@ -10,7 +10,7 @@ use bytes::Bytes;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::log::segment::LogFile;
-use deltic_table::storage::Put;
+use deltic_store::Put;
 use futures::channel::oneshot;
 
 use crate::random::Random;

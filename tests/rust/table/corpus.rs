@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use deltic_protocol::error::{Kind, Result};
+use deltic_store::Storage;
 use deltic_table::scan::files::files;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::snapshot::Snapshot;
-use deltic_table::storage::Storage;
 use futures::TryStreamExt;
 use serde_json::Value;
 

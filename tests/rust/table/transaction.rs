@@ -16,9 +16,9 @@ use deltic_protocol::commit::{Actions, Pending, ReadSet, TableState};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;
+use deltic_store::{Put, Storage};
 use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
 use deltic_table::log::{LogSource, log_path};
-use deltic_table::storage::{Put, Storage};
 use deltic_table::transaction::{
     Committed, ENGINE_INFO, Failed, NoVectors, PreparedCommit, RetryPolicy, commit, try_commit,
 };

@@ -22,7 +22,7 @@ use crate::history;
 use crate::log::LogSource;
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
+use deltic_store::{Storage, decode_path};
 
 /// Commits that are fetched or parsed at once; about as many are held in memory.
 const CONCURRENT_COMMITS: usize = 8;

@@ -28,7 +28,7 @@ use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking;
 use crate::scan::task::{CHANGE_TYPE, ReadSpec};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 mod columns;
 mod commits;

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
 use crate::history::Timeline;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// One end of a feed, included in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,8 +24,8 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result, vanished};
 use crate::log::{LogSource, log_path, parse_file};
 use crate::snapshot::Snapshot;
-use crate::storage::{FileMeta, Storage, decode_path};
 use crate::vector_file::VectorFile;
+use deltic_store::{FileMeta, Storage, decode_path};
 
 mod checkpoints;
 

@@ -26,7 +26,7 @@ use super::leaves::{Leaves, may_hold};
 use crate::error::{Error, Gone, Result, corrupt_parquet};
 use crate::footer;
 use crate::parallel::blocking;
-use crate::storage::{Pin, Storage};
+use deltic_store::{Pin, Storage};
 
 /// How much of the file's end is fetched at first: footers of checkpoints are mostly smaller than the least, and those of
 /// sidecars in many row groups are about a 300th of the file.

@@ -22,7 +22,7 @@ use super::actions::action_rows;
 use super::part::{CONCURRENT_FOOTERS, Footer, Part};
 use crate::error::{Error, Gone, Result};
 use crate::once::Once;
-use crate::storage::{Storage, decode_path};
+use deltic_store::{Storage, decode_path};
 
 /// Row groups in work at once; fetching one overlaps decoding others.
 const CONCURRENT_ROW_GROUPS: usize = 4;

@@ -38,7 +38,7 @@ use crate::file_index::sidecar_stats::{SidecarStats, TAG};
 use crate::log::LogSource;
 use crate::log::tail::Tail;
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// Files of a sidecar at most.
 pub(super) const SIDECAR_FILES: u64 = 250_000;

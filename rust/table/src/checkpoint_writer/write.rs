@@ -32,7 +32,7 @@ use crate::error::{Error, Failed, Result};
 use crate::log::{LogSource, log_path};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// More sidecars than these are not repeated in `_last_checkpoint`.
 const HINTED_SIDECARS: usize = 30;

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::storage::{Body, FileMeta, Put};
+use deltic_store::{Body, FileMeta, Put};
 
 /// Makes versions exist.
 pub trait Committer: Send + Sync {

@@ -21,8 +21,8 @@ use super::log::{is_passed, is_same_table};
 use crate::error::{Error, Result};
 use crate::log::claimed::ClaimedCommits;
 use crate::log::{LogSource, log_path};
-use crate::storage::dynamodb::{Claim, Item, LockTable, TablePaths, now_seconds};
-use crate::storage::{Put, Storage, Syncing};
+use deltic_store::dynamodb::{Claim, Item, LockTable, TablePaths, now_seconds};
+use deltic_store::{Put, Storage, Syncing};
 
 /// Where temporary files are, below the log.
 const TEMPORARY: &str = ".tmp";

@@ -14,7 +14,7 @@ use super::committer::{CommitFile, Committer, body};
 use crate::error::{Kind, Result};
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::{Put, Storage, Syncing};
+use deltic_store::{Put, Storage, Syncing};
 
 /// Commits by putting `_delta_log/<version>.json` if it is absent.
 #[derive(Debug, Clone)]

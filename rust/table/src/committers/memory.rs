@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use super::committer::Committer;
 use crate::error::Result;
-use crate::storage::Put;
+use deltic_store::Put;
 
 /// Commits to memory, for simulations.
 #[derive(Debug, Default)]

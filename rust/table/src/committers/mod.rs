@@ -16,7 +16,7 @@ use deltic_protocol::action::lines::Lines;
 
 use crate::error::Result;
 use crate::log::log_path;
-use crate::storage::{Put, Storage, Syncing};
+use deltic_store::{Put, Storage, Syncing};
 
 mod committer;
 mod dynamodb;

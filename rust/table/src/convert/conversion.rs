@@ -21,9 +21,9 @@ use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction};
+use deltic_store::Storage;
 
 /// Footers that are read at the same time.
 pub(super) const CONCURRENT_FOOTERS: usize = 64;

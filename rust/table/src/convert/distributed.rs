@@ -15,9 +15,9 @@ use super::existing::Existing;
 use super::footers::{Footer, Footers, Settings};
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
+use deltic_store::Storage;
 
 /// The kinds of what travels.
 const TASK: &str = "footers task";

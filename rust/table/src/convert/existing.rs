@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::folders::Folders;
 use super::iceberg::{is_metadata, literal};
-use crate::storage::{FileMeta, Storage};
 use crate::write::layout::log_path;
+use deltic_store::{FileMeta, Storage};
 
 /// A file that is to be part of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,8 +19,8 @@ use super::existing::Existing;
 use super::mapped::{check_mapped, check_stored};
 use crate::footer::calendar::Calendars;
 use crate::scan::read::{Constants, FileSchema, RowGroupBounds, look_at_footer};
-use crate::storage::Storage;
 use crate::write::plan::physical_indexed;
+use deltic_store::Storage;
 
 /// The key in the footer of files that Iceberg's writers wrote.
 const ICEBERG: &str = "iceberg.schema";

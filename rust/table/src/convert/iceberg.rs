@@ -9,7 +9,7 @@ use deltic_protocol::error::{Error, Result};
 use futures::TryStreamExt;
 use uuid::Uuid;
 
-use crate::storage::{FileMeta, Storage};
+use deltic_store::{FileMeta, Storage};
 
 /// The folder of it.
 const FOLDER: &str = "metadata";

@@ -29,11 +29,11 @@ use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
 use crate::vector_file::literal;
 use crate::write::layout::log_path;
+use deltic_store::{Storage, decode_path};
 
 /// What happens where there is a table already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

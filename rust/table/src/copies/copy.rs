@@ -5,7 +5,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// Files that are copied at once; each holds a piece of 8 MiB.
 const CONCURRENT_COPIES: usize = 16;

@@ -13,8 +13,8 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
 use crate::vector_file::VectorFile;
+use deltic_store::{Storage, decode_path};
 
 /// Files that are looked for at once.
 const CONCURRENT_LOOKS: usize = 64;

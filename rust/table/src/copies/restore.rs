@@ -22,9 +22,9 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::history;
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
+use deltic_store::Storage;
 
 /// To which version.
 #[derive(Debug, Clone, PartialEq, Eq)]

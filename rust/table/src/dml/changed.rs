@@ -28,10 +28,10 @@ use crate::rewrite::{Copying, Written, refuse_column};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_INDEX};
 use crate::scan::task::{FileTask, ReadSpec};
-use crate::storage::Storage;
 use crate::transaction::builder::change_files::{Change, change_files_spec};
 use crate::write::plan::WriteSpec;
 use crate::write::writer::{Clock, DataWriter};
+use deltic_store::Storage;
 
 /// Name of the column with the number of the file.
 const FILE_NUMBER: &str = "_metadata.file_number";

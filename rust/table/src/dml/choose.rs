@@ -15,12 +15,12 @@ use crate::error::{Error, Result};
 use crate::rewrite::{Copying, Written};
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::builder::change_files::{Change, changes_spec, write_changes};
 use crate::transaction::builder::{Own, Transaction};
 use crate::write::plan::FileKind;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
+use deltic_store::Storage;
 
 /// Files with rows that go, by what becomes of them.
 #[derive(Debug)]

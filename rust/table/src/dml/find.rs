@@ -32,8 +32,8 @@ use crate::scan::row_tracking::ROW_INDEX;
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::scan::vectors::read_vector;
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::builder::Transaction;
+use deltic_store::Storage;
 
 /// What becomes of the rows that are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::part_columns::PATH;
 use super::values::Values;
 use crate::checkpoint::part::Part;
 use crate::error::Result;
-use crate::storage::no_memory;
+use deltic_store::no_memory;
 
 /// Bytes of a piece from the disk, enough for several pages, and from a store that takes its time for every request.
 const LOCAL_PIECE: u64 = 5 * 512 * 1024;
@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::storage::Storage;
+    use deltic_store::Storage;
 
     /// A file with one leaf, and the bytes of its pages.
     async fn file(folder: &std::path::Path, texts: usize) -> (Arc<Part>, Vec<u8>) {

@@ -6,7 +6,7 @@ use deltic_protocol::log::name::LOG_DIR;
 use futures::future::join;
 
 use crate::error::Error;
-use crate::storage::{FileMeta, Storage};
+use deltic_store::{FileMeta, Storage};
 
 /// Ends of the names of data files.
 const FILES: [&str; 7] = [".parquet", ".json", ".csv", ".orc", ".avro", ".arrow", ".feather"];

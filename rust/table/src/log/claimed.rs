@@ -12,8 +12,8 @@ use deltic_protocol::log::name::LogName;
 
 use super::path::log_path;
 use crate::error::{Error, Result};
-use crate::storage::Storage;
-use crate::storage::dynamodb::{Item, LockTable, TablePaths};
+use deltic_store::Storage;
+use deltic_store::dynamodb::{Item, LockTable, TablePaths};
 
 /// The commits of one table that DynamoDB has.
 #[derive(Debug, Clone)]

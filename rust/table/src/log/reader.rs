@@ -15,7 +15,7 @@ use futures::stream::{self, Stream, StreamExt};
 use super::path::log_path;
 use crate::error::{Error, Result};
 use crate::parallel::{in_parallel, parallelism};
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// How many log files are fetched at once.
 const CONCURRENT_GETS: usize = 16;

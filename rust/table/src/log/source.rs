@@ -20,7 +20,7 @@ use super::claimed::ClaimedCommits;
 use super::path::log_path;
 use super::reader::{self, Loaded};
 use crate::error::{Error, Result};
-use crate::storage::{FileMeta, Storage};
+use deltic_store::{FileMeta, Storage};
 
 /// The log of one table. All reads of it go through here.
 #[derive(Debug, Clone)]

@@ -17,11 +17,11 @@ use crate::progress::Part;
 use crate::rewrite::{Copying, Written};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{FileTask, ReadSpec};
-use crate::storage::Storage;
 use crate::transaction::builder::task_of;
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, Limits as WriteLimits};
+use deltic_store::Storage;
 
 /// How bins are written again.
 #[derive(Debug, Clone)]

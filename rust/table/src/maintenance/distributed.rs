@@ -26,13 +26,13 @@ use crate::progress::Progress;
 use crate::rewrite::Copying;
 use crate::scan::task::ReadSpec;
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, TransactionOptions, delete_written};
 use crate::write::layout::{has_id_prefix, id_prefix};
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
+use deltic_store::Storage;
 
 /// The kinds of what travels.
 const TASK: &str = "rewrite task";

@@ -27,10 +27,10 @@ use crate::progress::{Progress, Unit};
 use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
+use deltic_store::Storage;
 
 /// Bytes that a file should have where nobody says otherwise, as in delta-spark.
 const TARGET_FILE_SIZE: u64 = 1 << 30;

@@ -18,10 +18,10 @@ use crate::committers::Committer;
 use crate::error::Result;
 use crate::scan::read::{KnownColumns, may_have_dropped_columns};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
+use deltic_store::Storage;
 
 /// The operation by which other writers know it.
 const OPERATION: &str = "REORG";

@@ -34,7 +34,7 @@ use crate::scan::plan::{ScanPlan, task};
 use crate::scan::read::{ReadOptions, Reader, may_have_dropped_columns};
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
-use crate::storage::{FileMeta, Storage, decode_path};
+use deltic_store::{FileMeta, Storage, decode_path};
 
 /// Commits that are read at once.
 const CONCURRENT_COMMITS: usize = 16;

@@ -17,10 +17,10 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::maintenance::{PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
+use deltic_store::Storage;
 
 mod held;
 

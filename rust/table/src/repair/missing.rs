@@ -15,10 +15,10 @@ use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
 use crate::vector_file::VectorFile;
+use deltic_store::{Storage, decode_path};
 
 /// The operation, as delta-rs calls it.
 const OPERATION: &str = "FSCK";

@@ -17,9 +17,9 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
+use deltic_store::Storage;
 
 mod missing;
 mod sound;

@@ -23,7 +23,7 @@ use crate::checkpoint_writer::of_snapshot;
 use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// The newest version as far as the log can be trusted, without its checksum.
 pub(super) struct Sound {

@@ -19,7 +19,7 @@ use super::plan::ScanPlan;
 use super::read::{ReadOptions, Reader};
 use super::task::{FileTask, ReadSpec};
 use crate::error::Result;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 impl ScanPlan {
     /// The number of rows that reading the plan gives.

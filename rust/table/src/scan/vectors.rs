@@ -6,8 +6,8 @@ use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::{self, DeletionVector, Source};
 use deltic_protocol::error::{Error, Result};
 
-use crate::storage::Storage;
 use crate::vector_file::literal;
+use deltic_store::Storage;
 
 /// The vector of a descriptor. One that the descriptor holds costs no request.
 ///

@@ -33,7 +33,7 @@ use crate::file_index::FileIndex;
 use crate::log::tail::Tail;
 use crate::log::{Loaded, LogSource};
 use crate::once::Once;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// Commits, or batches of a checkpoint, looked at once.
 const CONCURRENT_PARSES: usize = 4;

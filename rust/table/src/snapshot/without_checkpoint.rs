@@ -9,7 +9,7 @@ use super::Snapshot;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::log::LogSource;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 impl Snapshot {
     /// The same version from what is older than the checkpoint, which cannot be read, as far as that is there.

@@ -28,13 +28,13 @@ use crate::maintenance::{self, OptimizeOptions, Optimized, VacuumOptions, Vacuum
 use crate::purge::{self, PurgeOptions, Purged};
 use crate::repair::{self, Repaired};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
     CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction, TransactionHeader, TransactionOptions,
     WriteOptions,
 };
 use crate::write::writer::Clock;
+use deltic_store::Storage;
 
 /// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
 /// put already.

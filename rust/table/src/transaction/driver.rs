@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
 use crate::log::{LogSource, log_path};
 use crate::snapshot::Snapshot;
-use crate::storage::Put;
+use deltic_store::Put;
 
 use super::vectors::{NoVectors, VectorFiles};
 

@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::scan::vectors::read_vector;
-use crate::storage::Storage;
 use crate::write::layout::random_prefix;
+use deltic_store::Storage;
 
 /// Reads and stores deletion vectors.
 pub trait VectorFiles: Send + Sync {

@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::error::Result;
-use crate::storage::{Storage, decode_path};
 use crate::write::plan::DataFile;
+use deltic_store::{Storage, decode_path};
 
 /// Files deleted at a time.
 const DELETING: usize = 32;

@@ -36,7 +36,7 @@ pub use super::setup::{Clock, check};
 use super::unclaimed::Unclaimed;
 use crate::parallel::worker_count;
 use crate::progress::{Progress, Unit};
-use crate::storage::{FileWriter, Storage, Syncing};
+use deltic_store::{FileWriter, Storage, Syncing};
 
 /// What a writer may hold at a time, however many partitions there are.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;
+use deltic_store::Storage;
 use deltic_table::committers::CommitFile;
-use deltic_table::storage::Storage;
 use deltic_table::transaction::Committed;
 
 use super::*;

@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_store::conformance;
+use deltic_store::{Put, Storage};
 use deltic_table::committers::{DynamoDbCommitter, for_table};
 use deltic_table::error::{Kind, Result};
 use deltic_table::log::{LogSource, log_path};
-use deltic_table::storage::{Put, Storage};
 
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};

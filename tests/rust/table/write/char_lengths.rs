@@ -9,7 +9,7 @@ use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType as A, Field, Fields, Schema};
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::schema::TableSchema;
-use deltic_table::storage::Storage;
+use deltic_store::Storage;
 use deltic_table::write::writer::{DataFile, DataWriter, WriteSpec};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use deltic_protocol::error::Kind;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
-use deltic_table::storage::decode_path;
+use deltic_store::decode_path;
 use deltic_table::write::layout::{DataPath, file_name, random_prefix};
 use deltic_table::write::partition::{PartitionKey, PartitionSplitter};
 use proptest::prelude::*;

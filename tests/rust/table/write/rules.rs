@@ -9,7 +9,7 @@ use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, St
 use arrow_schema::{DataType as A, Field, Fields};
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::schema::TableSchema;
-use deltic_table::storage::Storage;
+use deltic_store::Storage;
 use deltic_table::write::rules::WriteRules;
 use deltic_table::write::writer::{DataFile, DataWriter, WriteSpec};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;

@@ -14,7 +14,7 @@ use deltic_protocol::error::Kind;
 use deltic_protocol::property::PageVersion;
 use deltic_protocol::schema::TableSchema;
 use deltic_protocol::stats::collect::IndexedColumns;
-use deltic_table::storage::{Storage, decode_path};
+use deltic_store::{Storage, decode_path};
 use deltic_table::write::identity::Numbering;
 use deltic_table::write::plan::WritePlan;
 use deltic_table::write::writer::{Compression, DataFile, DataWriter, Limits, WriteSpec};

@@ -33,7 +33,7 @@ use super::assembly::{Assembly, Chunks};
 use crate::checkpoint::part::CREATED_BY;
 use crate::error::{Error, Result};
 use crate::parallel::worker_count;
-use crate::storage::{FileWriter, Storage};
+use deltic_store::{FileWriter, Storage};
 
 /// Rows made and encoded at once.
 pub(super) const PIECE_ROWS: usize = 1024;

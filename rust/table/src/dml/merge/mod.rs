@@ -36,11 +36,11 @@ use super::preview::Preview;
 use crate::error::{Error, Result};
 use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
-use crate::storage::decode_path;
 use crate::transaction::builder::{Ids, Transaction, Unsettled};
 use crate::transaction::row_counts::{MergeCounts, StepCounts};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
+use deltic_store::decode_path;
 
 /// Longest text of a filter that a key gives.
 const LONGEST_FILTER: usize = 1 << 20;

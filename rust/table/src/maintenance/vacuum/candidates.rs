@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::history::commits;
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
-use crate::storage::{FileMeta, Storage, decode_path};
 use crate::vector_file::VectorFile;
+use deltic_store::{FileMeta, Storage, decode_path};
 
 /// The folder of change files, which are data although its name begins as that of a hidden one.
 const CHANGES_DIR: &str = "_change_data";

@@ -16,8 +16,8 @@ use crate::error::Result;
 use crate::history::commits;
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
 use crate::vector_file::VectorFile;
+use deltic_store::{Storage, decode_path};
 
 /// Files that stay, by the places that their paths mean.
 pub(super) struct Kept {

@@ -5,7 +5,7 @@ use deltic_protocol::log::name::LOG_DIR;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 const FILE: &str = "_last_vacuum_info";
 

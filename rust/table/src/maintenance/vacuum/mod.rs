@@ -20,9 +20,9 @@ use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use crate::storage::{FileMeta, Storage};
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
+use deltic_store::{FileMeta, Storage};
 
 mod candidates;
 mod kept;

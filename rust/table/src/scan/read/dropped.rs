@@ -13,7 +13,7 @@ use super::file_columns::parquet_id;
 use super::footers::look_at_footer;
 use crate::error::Result;
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, decode_path};
+use deltic_store::{Storage, decode_path};
 
 /// Whether files may hold columns that the table dropped: its columns are mapped, and it has given out more ids than it has
 /// columns.

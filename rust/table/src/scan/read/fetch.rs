@@ -12,7 +12,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use crate::error::corrupt_parquet;
 use crate::footer;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// Bytes fetched from the end of a file before anything is known of it.
 const TAIL: u64 = 64 * 1024;

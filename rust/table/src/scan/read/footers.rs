@@ -9,7 +9,7 @@ use super::decode::blocking;
 use super::fetch::{FileBytes, parse_footer};
 use crate::error::corrupt_parquet;
 use crate::footer::arrow_metadata;
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 /// What `look` makes of a file's footer, away from the threads that wait for stores. `path`: as the store takes it.
 ///

@@ -41,7 +41,7 @@ use crate::footer::calendar::Calendars;
 use crate::scan::row_tracking::{self, Tracked};
 use crate::scan::task::FileTask;
 use crate::scan::vectors::read_vector;
-use crate::storage::{Storage, decode_path};
+use deltic_store::{Storage, decode_path};
 
 /// Compressed bytes of needed columns that make a unit; smaller row groups share one.
 const UNIT_BYTES: u64 = 16 * 1024 * 1024;

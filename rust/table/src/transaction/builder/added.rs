@@ -11,9 +11,9 @@ use futures::StreamExt;
 
 use crate::error::Result;
 use crate::scan::task::FileTask;
-use crate::storage::{Storage, decode_path};
 use crate::write::layout::has_id_prefix;
 use crate::write::plan::DataFile;
+use deltic_store::{Storage, decode_path};
 
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]

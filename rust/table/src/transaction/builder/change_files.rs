@@ -18,9 +18,9 @@ use super::added::task_of;
 use crate::error::{Error, Result};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{CHANGE_TYPE, FileTask, ReadSpec};
-use crate::storage::{Storage, Syncing};
 use crate::write::plan::{DataFile, FileKind, HiddenColumn, HiddenValues, WriteSpec};
 use crate::write::writer::{Clock, DataWriter};
+use deltic_store::{Storage, Syncing};
 
 /// What happened to a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,12 +23,12 @@ use crate::error::{Error, Kind, Result};
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
-use crate::storage::{Storage, Syncing};
 use crate::transaction::{
     Committed, Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit,
 };
 use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
+use deltic_store::{Storage, Syncing};
 
 mod added;
 pub(crate) mod change_files;

@@ -5,7 +5,7 @@
 use super::options::Overwrites;
 use super::{HandleState, Transaction, TransactionHeader};
 use crate::error::{Error, Result};
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 impl Transaction {
     /// What another process needs to commit this write. Whoever has it may commit more than once: it is one commit.

@@ -24,10 +24,10 @@ use crate::error::{Error, Result};
 use crate::scan::plan::read_spec;
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::snapshot::Snapshot;
-use crate::storage::Syncing;
 use crate::transaction::TableVectors;
 use crate::transaction::row_counts::RowCounts;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
+use deltic_store::Syncing;
 
 impl Transaction {
     /// A file of the base as the transaction sees it; none if it is gone.

@@ -18,8 +18,8 @@ use super::super::write::find;
 use super::super::{HandleState, Ids, Known, Mode, Transaction, TransactionOptions};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::transaction::state_of;
+use deltic_store::Storage;
 
 /// How the columns are called that hold row ids where rows moved.
 const ROW_COLUMNS: [&str; 2] =

@@ -15,7 +15,7 @@ use serde_json::{Map, json};
 use super::write::find;
 use super::{CreateMode, HandleState, Ids, Known, TableDefinition, Transaction, TransactionOptions, check_writable};
 use crate::error::{Error, Result};
-use crate::storage::Storage;
+use deltic_store::Storage;
 
 mod alter;
 mod copy;

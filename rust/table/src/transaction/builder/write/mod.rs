@@ -26,7 +26,6 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::storage::Storage;
 use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
 use crate::write::layout::id_prefix;
@@ -34,6 +33,7 @@ use crate::write::options::{Compression, FileOptions};
 use crate::write::plan::{WritePlan, WriteSpec};
 use crate::write::rules::{RowRules, WriteRules};
 use crate::write::writer;
+use deltic_store::Storage;
 
 mod overwrite;
 mod rearrange;

@@ -14,9 +14,9 @@ use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::storage::Syncing;
 use crate::transaction::builder::Transaction;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
+use deltic_store::Syncing;
 
 impl Transaction {
     /// How files of rows that the table has are written where no row changes.
