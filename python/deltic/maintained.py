@@ -15,7 +15,6 @@ from deltic.arguments import condition, duration_ms, flag, json_or_string, strin
 from deltic.errors import InvalidInputError
 from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.manifests_result import ManifestsResult
-from deltic.physical_name import partition_columns
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
 from deltic.transaction import Commit
@@ -112,9 +111,7 @@ class Maintained:
         """
         options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
         only_plans = flag(dry_run, "dry_run")
-        # Before it, so that a failure of the store afterwards does not hide what was committed.
-        names = partition_columns(self._core)
-        return OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans, names)
+        return OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans)
 
     def purge(
         self,
@@ -174,9 +171,8 @@ class Maintained:
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
-        names = partition_columns(self._core)
         purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
-        return PurgeResult.parse(purged, only_plans, names)
+        return PurgeResult.parse(purged, only_plans)
 
     def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
         """Mend what `check(files=True)` finds in the newest version, or say what that would do.

@@ -10,7 +10,6 @@ from typing import Any
 from deltic.arguments import byte_size, condition, flag, several, whole
 from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError
-from deltic.physical_name import by_name
 
 __all__ = ["OptimizeResult", "optimize_options"]
 
@@ -72,10 +71,9 @@ class OptimizeResult:
     metrics: Mapping[str, int]
 
     @classmethod
-    def parse(cls, text: str, dry_run: bool, names: Mapping[str, str]) -> OptimizeResult:
-        """Parse a result as the core describes it; `names` are those of columns by their physical names."""
-        told = json.loads(text)
-        return cls(dry_run=dry_run, **{**told, "partitions": by_name(told["partitions"], names)})
+    def parse(cls, text: str, dry_run: bool) -> OptimizeResult:
+        """Parse a result as the core describes it."""
+        return cls(dry_run=dry_run, **json.loads(text))
 
     @property
     def partitions_optimized(self) -> int:

@@ -9,7 +9,6 @@ import importlib
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -58,49 +57,37 @@ class Progress:
 Callback: TypeAlias = Callable[[Progress], object]
 
 
-_listening: list[_Listening] = []
+_listening: list[_Listener] = []
+"""Who listens; the newest is told."""
 _lock = threading.RLock()
 """Held where `_listening` changes, until the core knows."""
 
 
-@dataclass(eq=False)
-class _Listening:
-    """Somebody who listens, or False. The newest is told."""
-
-    call: Callback | Literal[False]
-    holder: weakref.ref[_Block]
-    is_block: bool = False
-
-    @property
-    def is_for_good(self) -> bool:
-        """Whether no `with` statement will end it."""
-        return not self.is_block and self.holder() is None
-
-
-class _Block:
-    """Ends at the end of a `with` block what began before it. Without one it holds on."""
+class _Listener:
+    """A function that is told of progress, or False for none: to the end of a `with` block, or until the next."""
 
     def __init__(self, call: Callback | Literal[False]) -> None:
-        self._listening = _Listening(call, weakref.ref(self))
+        self.call = call
+        self._is_block = False
         with _lock:
-            # Of those that nothing ends the last one may be told again.
-            for old in [listening for listening in _listening if listening.is_for_good][:-1]:
+            # Of those that no `with` block ends only the last can become the newest again.
+            for old in [listener for listener in _listening if not listener._is_block][:-1]:
                 _listening.remove(old)
-            _listening.append(self._listening)
+            _listening.append(self)
             _tell_newest()
 
     def __enter__(self) -> None:
-        self._listening.is_block = True
+        self._is_block = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with _lock:
-            if self._listening in _listening:
-                _listening.remove(self._listening)
+            if self in _listening:
+                _listening.remove(self)
             _tell_newest()
-        if isinstance(self._listening.call, _Bars):
-            self._listening.call.close()
+        if isinstance(self.call, _Bars):
+            self.call.close()
 
 
 def _tell_newest() -> None:
@@ -108,7 +95,7 @@ def _tell_newest() -> None:
     _deltic.listen_to_progress(None if call is False else _told(call))
 
 
-def progress(to: bool | Callback = True) -> _Block:
+def progress(to: bool | Callback = True) -> _Listener:
     """Show how far long work has come, or have a function told of it.
 
     Arguments:
@@ -141,14 +128,14 @@ def progress(to: bool | Callback = True) -> _Block:
     ('OPTIMIZE', 'bytes', True, True)
     """
     if callable(to):
-        return _Block(to)
+        return _Listener(to)
     try:
         shows = flag(to, "to")
     except InvalidInputError:
         kind = to.__class__.__name__
         message = f"progress takes True, False or a function of a deltic.Progress, not {kind}"
         raise InvalidInputError(message) from None
-    return _Block(_Bars() if shows else False)
+    return _Listener(_Bars() if shows else False)
 
 
 def _told(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from deltic.display import counted, html_table, printable, size
 from deltic.instant import instant, shown_time
-from deltic.physical_name import by_name
 
 __all__ = ["HeldRows", "PurgeResult"]
 
@@ -146,8 +145,8 @@ class PurgeResult:
     held: HeldRows | None
 
     @classmethod
-    def parse(cls, text: str, dry_run: bool, names: Mapping[str, str]) -> PurgeResult:
-        """Parse a result as the core describes it; `names` are those of columns by their physical names."""
+    def parse(cls, text: str, dry_run: bool) -> PurgeResult:
+        """Parse a result as the core describes it."""
         told = json.loads(text)
         deleted, held = told.pop("deleted") or {}, told.pop("held")
         return cls(
@@ -155,7 +154,6 @@ class PurgeResult:
             rows_deleted=deleted.get("rows"),
             files_deleted=deleted.get("files"),
             held=None if held is None else HeldRows.parse(held),
-            partitions=by_name(told.pop("partitions"), names),
             **told,
         )
 

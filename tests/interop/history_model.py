@@ -198,7 +198,7 @@ class Is:
 class Both:
     """AND, or OR, of two conditions."""
 
-    word: str
+    operator: str
     left: Condition
     right: Condition
 
@@ -236,7 +236,7 @@ def sql(condition: Condition, columns: Sequence[Column], alias: str = "") -> str
     if isinstance(condition, Not):
         return f"NOT ({sql(condition.inner, columns, alias)})"
     if isinstance(condition, Both):
-        return f"({sql(condition.left, columns, alias)} {condition.word} {sql(condition.right, columns, alias)})"
+        return f"({sql(condition.left, columns, alias)} {condition.operator} {sql(condition.right, columns, alias)})"
     text, operator = sql_path(columns, condition.path, alias), condition.operator
     if operator == "IN":
         return f"{text} IN ({', '.join(map(sql_literal, condition.literal))})"
@@ -262,7 +262,7 @@ def holds(condition: Condition, row: Row) -> bool | None:
         return None if inner is None else not inner
     if isinstance(condition, Both):
         sides = {holds(condition.left, row), holds(condition.right, row)}
-        decides = condition.word == "OR"
+        decides = condition.operator == "OR"
         return decides if decides in sides else (None if None in sides else not decides)
     value, operator, literal = value_at(row, condition.path), condition.operator, condition.literal
     if "NULL" in operator:

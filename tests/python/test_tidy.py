@@ -72,14 +72,13 @@ BINDING: list[set[str]] = [
     {"maintenance", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "hints", "instant", "_deltic"},
+    {"errors", "display", "hints", "instant", "physical_name", "_deltic"},
     {
         "arguments",
         "charts",
         "collections",
         "commit_history",
         "explanation",
-        "physical_name",
         "row_keys",
     },
     {

@@ -21,7 +21,6 @@ from deltic.arguments import flag, whole
 from deltic.conversion import Conversion, ConvertResult
 from deltic.errors import DelticError
 from deltic.maintenance import OptimizeResult, optimize_options
-from deltic.physical_name import partition_columns
 from deltic.spark.location import checked_session, shared
 from deltic.spark.tasks import cores, run_tasks
 from deltic.table import Table
@@ -94,7 +93,6 @@ def optimize(
     only_plans, most = flag(dry_run, "dry_run"), whole(max_tasks, "max_tasks", 1)
     checked_session(spark)
     table = shared(uri, storage_options)
-    names = partition_columns(table._core)
     run = _deltic.optimize_distributed(table._core, options)
     while not only_plans and (tasks := run.next_tasks()):
         try:
@@ -105,7 +103,7 @@ def optimize(
             with suppress(DelticError):
                 run.discard()
             raise
-    return OptimizeResult.parse(run.told(), only_plans, names)
+    return OptimizeResult.parse(run.told(), only_plans)
 
 
 def convert(

@@ -2,8 +2,8 @@
 //!
 //! One function listens for the process. The thread that called deltic hands it what has changed, whenever it holds the
 //! GIL while it waits: ten times a second at most, and once when the work ends. Nothing is called while the function runs,
-//! so that it may use deltic itself, nor while the interpreter ends. An `Exception` that it raises goes to `sys.unraisablehook`, and it hears no more of
-//! this call; `KeyboardInterrupt` does what Ctrl-C does.
+//! so that it may use deltic itself, nor while the interpreter ends. An `Exception` that it raises goes to
+//! `sys.unraisablehook`, and it hears no more of this call; `KeyboardInterrupt` does what Ctrl-C does.
 //!
 //! Invariant: the lock on [`LISTENER`] is only held by a thread that holds the GIL and keeps it meanwhile (see `runtime`).
 //! Proved by `tests/python/test_progress.py`.

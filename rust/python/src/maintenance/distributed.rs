@@ -67,8 +67,8 @@ impl DistributedOptimize {
     }
 
     /// The tasks of the next commit, for `rewrite_files`; none when all is done.
-    fn next_tasks(&self) -> Result<Vec<Vec<u8>>> {
-        self.work.with(|optimize| Ok(optimize.next_tasks(&Clock::default())?))
+    fn next_tasks(&self, py: Python<'_>) -> Result<Vec<Vec<u8>>> {
+        self.work.with(|optimize| run(py, async { optimize.next_tasks(&Clock::default()) }))
     }
 
     /// Commits what each of these tasks gave.

@@ -67,6 +67,11 @@ fn builder(options: &ClientOptions) -> Result<ClientBuilder, Failure> {
     let span = |key| text(key).map(|value| duration(&value)).transpose();
     let mut builder = ClientBuilder::new()
         .referer(false)
+        // Sizes are those of what is stored.
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
         .user_agent(text(Key::UserAgent).unwrap_or_else(|| concat!("deltic/", env!("CARGO_PKG_VERSION")).to_owned()))
         .https_only(!is_set(Key::AllowHttp))
         .http2_keep_alive_while_idle(is_set(Key::Http2KeepAliveWhileIdle))

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use futures::future::{Either, FutureExt, select};
 use serde_json::{Map, Value, json};
@@ -117,7 +118,7 @@ impl Plan {
             files_to_rewrite,
             bytes_to_rewrite: bins.iter().map(Bin::bytes).fold(0, u64::saturating_add),
             expected_files: bins.iter().map(|bin| expected(bin, layout, target)).sum(),
-            partitions: partitions(&bins, layout, target),
+            partitions: partitions(&bins, layout, (target, snapshot.shape())),
             ..Optimized::default()
         };
         rewriting.tasks = rewriting.tasks.clamp(1, bins.len().max(1));
@@ -311,11 +312,17 @@ fn expected(bin: &Bin, layout: &Layout, target: u64) -> u64 {
     if *layout == Layout::Compact { 1 } else { bin.expected(target) }
 }
 
-fn partitions(bins: &[Bin], layout: &Layout, target: u64) -> Vec<PartitionToOptimize> {
+fn partitions(bins: &[Bin], layout: &Layout, (target, shape): (u64, &TableShape)) -> Vec<PartitionToOptimize> {
+    let named = |(name, value): (&String, &Option<String>)| {
+        let path = shape.mapping.logical_path(&shape.schema, std::slice::from_ref(name));
+        (path.and_then(|path| path.into_iter().next()).unwrap_or_else(|| name.clone()), value.clone())
+    };
     let mut partitions: BTreeMap<_, PartitionToOptimize> = BTreeMap::new();
     for bin in bins {
         let partition = partitions.entry(&bin.partition).or_default();
-        partition.values.clone_from(&bin.partition);
+        if partition.files == 0 {
+            partition.values = bin.partition.iter().map(named).collect();
+        }
         partition.files += bin.files.len() as u64;
         partition.bytes = partition.bytes.saturating_add(bin.bytes());
         partition.expected_files += expected(bin, layout, target);

@@ -88,7 +88,7 @@ pub struct Optimized {
 /// A partition whose files are written again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PartitionToOptimize {
-    /// Text forms by physical column name.
+    /// Text forms by column name.
     pub values: PartitionValues,
     /// How many files.
     pub files: u64,
