@@ -150,13 +150,14 @@ ready-demo ready-dev: ready-%: $(VENV)/packages-build
 	wait $$installing && exit $$built
 	@$(MAKE) $(VENV)/debug
 
-# Both profiles install to the same place, so each build forgets the other's stamp.
+# Both profiles install to the same place, so each build forgets the other's stamp. Without a group maturin would install the
+# packages of `dev`.
 $(VENV)/debug: $(VENV)/packages-build $(RUST)
 	@echo "== Building the extension (some minutes the first time)"
-	@$(PROGRESS) maturin develop --locked
+	@$(PROGRESS) maturin develop --locked --group build
 	@rm -f $(VENV)/release && touch $@
 
 $(VENV)/release: $(VENV)/packages-build $(RUST)
 	@echo "== Building the extension for speed (some minutes the first time)"
-	@$(PROGRESS) maturin develop --release --locked
+	@$(PROGRESS) maturin develop --release --locked --group build
 	@rm -f $(VENV)/debug && touch $@
