@@ -46,7 +46,7 @@ help: ## Say what there is
 demo: ready-demo ## Build the extension and run the demo on real flights
 	@$(JAVA_HOME_OR_STOP); exec $(PY) examples/flights.py
 
-check: ready-dev ## What a change must pass at once: a minute after a build
+check: ready-dev ## What a change must pass at once: some four minutes on two cores
 	@echo "== clippy"
 	@$(PROGRESS) cargo clippy --workspace --all-targets --locked -- -D warnings
 	@echo "== Tests of the protocol, 500 simulated histories"

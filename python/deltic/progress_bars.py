@@ -9,6 +9,7 @@ import importlib
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -57,37 +58,49 @@ class Progress:
 Callback: TypeAlias = Callable[[Progress], object]
 
 
-_listening: list[_Listener] = []
-"""Who listens; the newest is told."""
+_listening: list[_Listening] = []
 _lock = threading.RLock()
 """Held where `_listening` changes, until the core knows."""
 
 
-class _Listener:
-    """A function that is told of progress, or False for none: to the end of a `with` block, or until the next."""
+@dataclass(eq=False)
+class _Listening:
+    """Somebody who listens, or False. The newest is told."""
+
+    call: Callback | Literal[False]
+    holder: weakref.ref[_Block]
+    is_block: bool = False
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether no `with` statement will end it."""
+        return not self.is_block and self.holder() is None
+
+
+class _Block:
+    """Ends at the end of a `with` block what began before it. Without one it holds on."""
 
     def __init__(self, call: Callback | Literal[False]) -> None:
-        self.call = call
-        self._is_block = False
+        self._listening = _Listening(call, weakref.ref(self))
         with _lock:
-            # Of those that no `with` block ends only the last can become the newest again.
-            for old in [listener for listener in _listening if not listener._is_block][:-1]:
+            # Of those that nothing ends the last one may be told again.
+            for old in [listening for listening in _listening if listening.is_for_good][:-1]:
                 _listening.remove(old)
-            _listening.append(self)
+            _listening.append(self._listening)
             _tell_newest()
 
     def __enter__(self) -> None:
-        self._is_block = True
+        self._listening.is_block = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with _lock:
-            if self in _listening:
-                _listening.remove(self)
+            if self._listening in _listening:
+                _listening.remove(self._listening)
             _tell_newest()
-        if isinstance(self.call, _Bars):
-            self.call.close()
+        if isinstance(self._listening.call, _Bars):
+            self._listening.call.close()
 
 
 def _tell_newest() -> None:
@@ -95,7 +108,7 @@ def _tell_newest() -> None:
     _deltic.listen_to_progress(None if call is False else _told(call))
 
 
-def progress(to: bool | Callback = True) -> _Listener:
+def progress(to: bool | Callback = True) -> _Block:
     """Show how far long work has come, or have a function told of it.
 
     Arguments:
@@ -128,14 +141,14 @@ def progress(to: bool | Callback = True) -> _Listener:
     ('OPTIMIZE', 'bytes', True, True)
     """
     if callable(to):
-        return _Listener(to)
+        return _Block(to)
     try:
         shows = flag(to, "to")
     except InvalidInputError:
         kind = to.__class__.__name__
         message = f"progress takes True, False or a function of a deltic.Progress, not {kind}"
         raise InvalidInputError(message) from None
-    return _Listener(_Bars() if shows else False)
+    return _Block(_Bars() if shows else False)
 
 
 def _told(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:

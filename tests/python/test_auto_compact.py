@@ -120,6 +120,7 @@ def test_large_files_are_no_small_ones(uri: str) -> None:
     assert ids(table) == list(range(61))
 
 
+@pytest.mark.slow
 def test_partitions_are_counted_apart(uri: str) -> None:
     table = made(uri, partition_by=["part"])
     assert compactions(append(table, range(40), "a") + append(table, range(40, 80), "b")) == []
@@ -129,6 +130,7 @@ def test_partitions_are_counted_apart(uri: str) -> None:
     assert ids(table) == list(range(90))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [True, False])
 def test_partitions_that_a_write_does_not_touch_are_left_alone(uri: str, checkpointed: bool) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"}, partition_by=["part"])
@@ -149,6 +151,7 @@ def test_partitions_that_a_write_does_not_touch_are_left_alone(uri: str, checkpo
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [None, ["part"]])
 def test_a_handle_counts_files_now_and_then(uri: str, partitions: list[str] | None) -> None:
     def requests(value: str) -> list[int]:
@@ -192,6 +195,7 @@ def test_what_happens_once_packs_once(uri: str) -> None:
     assert (again.attempts, again.compaction) == (0, None)
 
 
+@pytest.mark.slow
 def test_rows_keep_ids_vectors_are_applied_and_the_feed_shows_nothing(uri: str) -> None:
     properties = FEED | IDS | VECTORS | MAPPED
     table = made(uri, properties | {"delta.autoOptimize.autoCompact": "false"})
@@ -210,6 +214,7 @@ def test_rows_keep_ids_vectors_are_applied_and_the_feed_shows_nothing(uri: str) 
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_clustered_files_are_left_alone(uri: str) -> None:
     table = made(uri, cluster_by=["id"])
     commits = append(table, range(50))
@@ -234,6 +239,7 @@ def _tags(table: Table) -> list[tuple[str, Any]]:
     return [(path, tags) for path, tags in adds.items() if path in live]
 
 
+@pytest.mark.slow
 def test_concurrent_writers_lose_no_row(uri: str) -> None:
     made(uri)
 
@@ -264,6 +270,7 @@ def test_of_several_threads_one_packs(uri: str, caplog: pytest.LogCaptureFixture
     assert ids(table) == list(range(66))
 
 
+@pytest.mark.slow
 def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))

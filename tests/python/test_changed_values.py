@@ -82,6 +82,7 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_is_committed(
     assert table.scan().to_arrow().equals(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("old", "new"),

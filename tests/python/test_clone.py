@@ -521,6 +521,7 @@ def test_stores_that_readers_could_not_follow_to(table: deltic.Table, target: st
         table.clone("s3://bucket/t", storage_options={"allow_foreign_paths": "true", "aws_region": "x"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
 def test_clones_follow_random_histories(tmp_path: Path, target: str, properties: dict[str, str]) -> None:
     """Clones that are updated now and then: rows, row ids, and what is written to them next."""

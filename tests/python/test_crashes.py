@@ -124,6 +124,7 @@ class Crashes:
             yield at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, name: str) -> None:
@@ -144,6 +145,7 @@ def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, nam
         assert is_whole(table(store)), at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False], ids=["shallow", "deep"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_clone_is_made_or_not_and_can_be_repeated(store: ObjectStore, shallow: bool) -> None:

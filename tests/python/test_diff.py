@@ -278,6 +278,7 @@ def test_no_two_rows_have_one_key() -> None:
     assert row_keys([maps.slice(1, 3)], 3).to_pylist() == row_keys([maps], 5).to_pylist()[1:4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, IDS, {**VECTORS, **IDS}], ids=["", "v", "t", "vt"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories_beside_multisets(uri: str, seed: int, properties: dict[str, str]) -> None:

@@ -239,6 +239,7 @@ def closed_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_reached(closed_port: int) -> None:
     options = {
         "aws_endpoint": f"http://127.0.0.1:{closed_port}",

@@ -446,6 +446,7 @@ def test_a_row_that_came_meanwhile_is_a_conflict(uri: str) -> None:
     assert [row[1] for row in stock(table)] == [1, 2, 4, 5, 100]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
 def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], partitioned: bool) -> None:

@@ -279,6 +279,7 @@ def skipped(table: Table, columns: list[str], width: int, most: int) -> float:
     return sum(shares) / len(shares)
 
 
+@pytest.mark.slow
 def test_a_z_order_lets_queries_skip_what_the_paper_says(uri: str) -> None:
     """The experiment of the Delta paper: 100 files, four columns, 54 % of the files skipped on average."""
     chance, columns, most = random.Random(1), ["a", "b", "c", "d"], 10_000
@@ -345,6 +346,7 @@ def test_appends_are_never_in_the_way(uri: str) -> None:
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, IDS | VECTORS], ids=str)
 def test_deletes_and_optimize_at_once_leave_the_rows_that_a_model_predicts(
     uri: str, properties: dict[str, str]

@@ -116,6 +116,7 @@ def holders(table: Table, chosen: set[int]) -> tuple[list[int], set[str]]:
     return sorted(versions), paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "partitioned"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
 def test_random_histories(uri: str, properties: dict[str, str], partitioned: bool) -> None:

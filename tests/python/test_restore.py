@@ -297,6 +297,7 @@ def test_after_a_vacuum_what_is_left_can_be_restored(table: deltic.Table) -> Non
     assert table.restore(2).num_restored_files == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
 def test_any_version_comes_back(uri: str, properties: dict[str, str], partitioned: bool) -> None:

@@ -304,6 +304,7 @@ PROPERTIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize(
     "properties", PROPERTIES, ids=lambda p: "-".join(name.removeprefix("delta.enable") for name in p) or "plain"

@@ -197,6 +197,7 @@ def written(uri: str, types: dict[tuple[str, ...], pa.DataType]) -> tuple[int, d
     return int(found["numRecords"]), bounds | {"nullCount": flat(found["nullCount"])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kinds", "prefix"), [(KINDS, None), ([STRINGS], 2)], ids=["every type", "strings"])
 @hypothesis.given(data=st.data())
 @hypothesis.settings(

@@ -513,6 +513,7 @@ def append_many(uri: str, worker: int, count: int) -> list[int]:
     return [deltic.write(table, shop("w", worker * 1000 + n)).version for n in range(count)]
 
 
+@pytest.mark.slow
 def test_all_of_many_processes_get_through(uri: str) -> None:
     deltic.write(uri, shop("w", -1))
     processes, count = 6, 10

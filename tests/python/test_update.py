@@ -338,6 +338,7 @@ CONDITIONS: list[tuple[str, Callable[[Row], bool]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
 def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], partitioned: bool) -> None:

@@ -397,6 +397,7 @@ def test_a_table_that_cannot_be_written_is_left_alone(table: deltic.Table) -> No
     assert files(table) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["full", "lite"])
 @pytest.mark.parametrize("seed", range(6))
 def test_versions_within_the_retention_can_be_read(uri: str, seed: int, mode: Any) -> None:
