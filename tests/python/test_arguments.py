@@ -542,6 +542,7 @@ class Spelled(str):
         return "not this"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "argument"), [(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments]
 )

@@ -66,6 +66,7 @@ def changes(table: Table, value: pa.Array) -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.slow
 @COPIES_AND_VECTORS
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", UNFIT)

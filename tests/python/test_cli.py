@@ -30,6 +30,7 @@ def test_show(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "files           2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_files(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["files", table, "--filter", "month = 2 AND km > 5"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
@@ -126,6 +127,7 @@ def test_json(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [entry["version"] for entry in lines(capsys)] == [1, 0]
 
 
+@pytest.mark.slow
 def test_history_is_limited_and_says_so(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(22):
         deltic.write(uri, pa.table({"a": [1]}))
@@ -151,6 +153,7 @@ def test_check(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "data_file:" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_no_control_character_of_a_table_reaches_the_terminal(
     uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +233,7 @@ def test_messages_name_options_rather_than_arguments(table: str, capsys: pytest.
     assert "`xmax_tasks`" in said(capsys, "files", table, "--filter", "xmax_tasks = 1")
 
 
+@pytest.mark.slow
 def test_of_a_damaged_table_it_is_said_how_to_mend_it(
     uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -225,6 +225,7 @@ EVERY_TYPE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_TYPE)
 def test_every_type_is_told_apart(uri: str, name: str) -> None:
     values = EVERY_TYPE[name]
@@ -492,6 +493,7 @@ def test_versions_by_their_time(uri: str) -> None:
             table.diff(**wrong)
 
 
+@pytest.mark.slow
 def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     deltic.write(uri, pa.table({"v": [1, 2]}))
     deltic.write(uri, pa.table({"v": [2, 3]}), mode="overwrite")

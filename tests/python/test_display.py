@@ -196,6 +196,7 @@ def test_names_of_others_are_escaped_wherever_they_are_shown(uri: str) -> None:
     assert len(repr(checked).split("\n")) == 2
 
 
+@pytest.mark.slow
 def test_a_repr_is_bounded(uri: str) -> None:
     deltic.create(uri, pa.schema([(f"column_{at}", pa.int64()) for at in range(3000)]))
     table = deltic.Table(uri)

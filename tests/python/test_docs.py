@@ -21,6 +21,7 @@ MODULES = [path.stem for path in sorted((ROOT / "python" / "deltic").glob("*.py"
 """Those with examples; what needs Spark is run by `tests/spark/test_read.py`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings_run(name: str) -> None:
     module = importlib.import_module("deltic" if name == "__init__" else f"deltic.{name}")

@@ -170,6 +170,7 @@ def test_threads_and_handlers_that_use_deltic_do_not_wait_for_one_another(
     assert len(seen) == 8
 
 
+@pytest.mark.slow
 def test_a_forked_child_logs_its_own_and_a_process_ends_well(tmp_path: Path, python: str) -> None:
     script = """
         import logging, os, sys

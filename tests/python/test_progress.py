@@ -69,6 +69,7 @@ def test_writes_count_rows(uri: str) -> None:
         assert (report.unit, report.done, report.total) == ("rows", rows, None)
 
 
+@pytest.mark.slow
 def test_what_else_reports(uri: str, tmp_path: Path) -> None:
     table = made(uri)
     report = last(reported(lambda: table.clone(str(tmp_path / "deep"), shallow=False)), "CLONE")
@@ -90,6 +91,7 @@ def test_what_else_reports(uri: str, tmp_path: Path) -> None:
     assert last(reported(lambda: deltic.convert(str(folder))), "CONVERT").done == 3
 
 
+@pytest.mark.slow
 def test_a_long_work_reports_while_it_goes_on(uri: str) -> None:
     def slowly() -> Iterator[pa.RecordBatch]:
         for batch in ROWS.to_batches() * 8:
@@ -142,6 +144,7 @@ def test_blocks_in_several_threads_end_their_own(uri: str) -> None:
     assert len(progress_bars._listening) <= 2, "those that nothing can restore are forgotten"
 
 
+@pytest.mark.slow
 def test_after_a_block_a_call_that_goes_on_reports_nothing(uri: str) -> None:
     heard: list[Progress] = []
     begun, ended = threading.Event(), threading.Event()
@@ -240,6 +243,7 @@ def test_the_function_may_use_deltic(uri: str, tmp_path: Path) -> None:
     assert Table(log).scan().to_arrow()["done"].to_pylist()[-1] > 0
 
 
+@pytest.mark.slow
 def test_a_forked_child_reports_its_own(uri: str) -> None:
     code = f"""
         import os, sys
@@ -268,6 +272,7 @@ def test_a_forked_child_reports_its_own(uri: str) -> None:
     assert [line for line in lines if line.startswith(child)][-1:] == [f"{child} OPTIMIZE True"]
 
 
+@pytest.mark.slow
 def test_a_child_that_is_forked_while_the_function_is_called_reports_its_own(uri: str) -> None:
     code = f"""
         import os
@@ -395,6 +400,7 @@ def test_threads_share_bars_and_a_report_after_the_end_shows_nothing(monkeypatch
     assert stderr.getvalue() == shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 def test_without_a_stderr_nothing_is_shown(
     uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], closed: bool
@@ -430,6 +436,7 @@ def test_elsewhere_there_are_lines_now_and_then(
     ]
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_it_on_a_terminal(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made(uri)
     monkeypatch.setattr(progress_bars, "_BAR_AFTER", 0.0)

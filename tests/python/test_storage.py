@@ -66,6 +66,7 @@ def test_the_environment_is_checked_as_options_are(monkeypatch: pytest.MonkeyPat
             assert "HIDDEN" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
     asked = []
 

@@ -91,6 +91,7 @@ def by_partition(uri: str) -> dict[str | None, list[int]]:
     return {partition: sorted(numbers) for partition, numbers in found.items()}
 
 
+@pytest.mark.slow
 def test_only_the_partitions_of_the_data_are_replaced(uri: str) -> None:
     deltic.write(uri, pa.table({"p": ["a", "a", "b", None, "c d"], "n": [1, 2, 3, 4, 5]}), partition_by="p")
     deltic.write(uri, pa.table({"p": ["a", "b"], "n": [6, 7]}))
@@ -251,6 +252,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", REFUSED)
 def test_a_wrong_option_is_named_and_nothing_is_written(uri: str, told: str) -> None:
     for exists in (False, True):
@@ -264,6 +266,7 @@ def test_a_wrong_option_is_named_and_nothing_is_written(uri: str, told: str) -> 
         assert deltic.Table(uri).exists() is exists
 
 
+@pytest.mark.slow
 def test_a_source_that_fails_midway_leaves_the_table_alone(uri: str) -> None:
     deltic.write(uri, ROW)
 
