@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from cases import Case
+from case import Case
 
 Outcome = dict[str, Any]
 # What an answer may say of how long parts of it took.

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tables
-from cases import CASES, ENGINES, Case
+from case import ENGINES, Case
+from cases import CASES
 from cells import DASH, TIMES, Outcome, cell, duration, is_earlier, median, ratio_text, size
 
 LARGE = "1m"
