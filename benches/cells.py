@@ -32,6 +32,12 @@ def median(outcome: Outcome | None) -> float | None:
     return float(statistics.median(outcome["runs"]))
 
 
+def cost(case: Case, outcome: Outcome | None) -> float | None:
+    """What is compared: seconds, or of what is counted, for not all engines may have done as many, seconds for each."""
+    seconds = median(outcome)
+    return seconds if seconds is None or outcome is None or not case.unit else 1 / statistics.median(outcome["rates"])
+
+
 def is_earlier(outcome: Outcome | None) -> bool:
     return outcome is not None and bool(outcome.get("kept"))
 

@@ -11,7 +11,7 @@ from typing import Any
 import tables
 from case import ENGINES, OWN, Case
 from cases import CASES
-from cells import EARLIER, ONCE, Outcome, cell, is_earlier, median, ratio_text
+from cells import EARLIER, ONCE, Outcome, cell, cost, is_earlier, median, ratio_text
 from plots import Curve, plot
 from targets import earlier, target_table
 
@@ -83,10 +83,10 @@ def case_table(case: Case, measured: dict[str, Any]) -> list[str]:
             continue
         by_engine = outcome["engines"]
         cells = [cell(case, by_engine.get(engine)) for engine in shown]
-        own = median(by_engine.get("deltic"))
+        own = cost(case, by_engine.get("deltic"))
         for engine in [*peers, *floor]:
             peer = by_engine.get(engine)
-            other = peer["over"] if peer is not None and "over" in peer else median(peer)
+            other = peer["over"] if peer is not None and "over" in peer else cost(case, peer)
             least = None if own is None or other is None else own / other if engine in OWN else other / own
             cells.append(ratio_text(least, peer))
         lines.append(f"| `{name}` | {' | '.join(cells)} |")

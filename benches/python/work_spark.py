@@ -1,7 +1,7 @@
 """A Spark session with delta-spark for one run, and rows that Spark makes.
 
 The tests' module says which release and fetches its jars; its settings are for tiny tables, those here are Spark's
-own but for memory and the codec.
+own but for memory, the codec, and numbers of partitions that fit the machine.
 """
 
 import os
@@ -35,6 +35,8 @@ def session(job: Job) -> "Iterator[SparkSession]":
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", str(4 * (os.cpu_count() or 1)))
+        .config("spark.databricks.delta.snapshotPartitions", str(os.cpu_count() or 1))
         .config("spark.sql.parquet.compression.codec", work.CODEC)
         .config("spark.hadoop.parquet.compression.codec.zstd.level", str(work.LEVEL))
         .config("spark.databricks.delta.optimize.maxFileSize", str(work.FILE_BYTES))

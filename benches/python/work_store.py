@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import work_tables
@@ -96,7 +97,17 @@ def _serve(source: str, asked: Connection) -> None:
             )
         return f"<ListBucketResult>{''.join(lines)}</ListBucketResult>".encode()
 
-    Handler.listing = listing  # type: ignore[method-assign]
+    def act(self: Handler, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        """Of many files that are deleted it says which ones, as S3 does."""
+        done = others(self, path, query, body)
+        if "delete" not in query:
+            return done
+        keys = (key.text or "" for key in ElementTree.fromstring(body).iter() if key.tag.endswith("Key"))
+        told = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+        return 200, f"<DeleteResult>{told}</DeleteResult>".encode(), {}
+
+    others = Handler.act
+    Handler.listing, Handler.act = listing, act  # type: ignore[method-assign]
     with object_store() as store:
         root, facts = f"{BUCKET}/table/", work_tables.facts_of(source)
         for number in range(facts["files"] + facts["removed"]):
