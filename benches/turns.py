@@ -22,7 +22,7 @@ from case import ENGINES, OWN, Case
 from cases import CASES
 from cells import MICROSECONDS
 from job import COMPARED, Job
-from work_job import RIGHT
+from work_job import RIGHT, UNCOUNTED
 
 RUN = Path(__file__).resolve().parent / "run.py"
 LIMIT_OF_THE_ORACLE = 3_600
@@ -77,7 +77,7 @@ def memory_of_descendants() -> int:
         peaks[number], parents[number] = int(found.get("VmHWM", "0").split()[0]) * 1024, int(found["PPid"])
     total, left = 0, [os.getpid()]
     while left:
-        children = [number for number, parent in parents.items() if parent == left[-1]]
+        children = [number for number, parent in parents.items() if parent == left[-1] and number not in UNCOUNTED]
         left[-1:] = children
         total += sum(peaks[number] for number in children)
     return total

@@ -22,6 +22,8 @@ CODEC, LEVEL = "zstd", 1
 # A file that a writer of a new table or an OPTIMIZE should make.
 FILE_BYTES = 128 * 2**20
 WRITERS, CHANGES_EACH = 8, 50
+# Processes of a run whose memory is not that of the engine.
+UNCOUNTED: list[int] = []
 # What an UPDATE changes: a thousandth of the rows, some in each file.
 UPDATED, UPDATED_TO = "value = 7", 1_007
 CURVE = ["quantity", "event_time"]

@@ -18,6 +18,7 @@ from xml.sax.saxutils import escape
 
 import work_tables
 from job import Answer, Job
+from work_job import UNCOUNTED
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 BUCKET = "bench"
@@ -49,6 +50,7 @@ def served(job: Job) -> Iterator[Store]:
     here, there = spawn.Pipe()
     server = spawn.Process(target=_serve, args=(job.uri, there), daemon=True)
     server.start()
+    UNCOUNTED.append(server.pid or 0)
     try:
         yield Store(f"s3://{BUCKET}/table", here.recv(), here)
     finally:
