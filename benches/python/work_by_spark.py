@@ -19,7 +19,6 @@ def _run(
     warm_up: str,
     answer: Callable[[], Answer],
     *,
-    settings: dict[str, str] | None = None,
     source: object = None,
 ) -> Iterator[Answer | None]:
     """Run a statement, whose `{}` is the table; the warm-up's is a table of a hundred rows."""
@@ -27,8 +26,6 @@ def _run(
     if source is not None:
         pq.write_table(source, job.scratch / "source.parquet")
     with work_spark.session(job) as spark:
-        for name, value in (settings or {}).items():
-            spark.conf.set(name, value)
         if source is not None:
             spark.read.parquet(str(job.scratch / "source.parquet")).createOrReplaceTempView("source")
         spark.sql(WARM.format(f"{warm}"))
@@ -104,10 +101,8 @@ def zorder(job: Job) -> Iterator[Answer | None]:
 
 def _vacuum(job: Job, mode: str) -> Iterator[Answer | None]:
     uri = work.removed_files(job)
-    # Else it deletes file by file.
-    settings = {"spark.databricks.delta.vacuum.parallelDelete.enabled": "true"}
     statement = f"VACUUM {{}} {mode}"
-    yield from _run(job, uri, statement, "VACUUM {} FULL", lambda: work.after_vacuum(job, uri), settings=settings)
+    yield from _run(job, uri, statement, "VACUUM {} FULL", lambda: work.after_vacuum(job, uri))
 
 
 def vacuum_full(job: Job) -> Iterator[Answer | None]:

@@ -29,13 +29,18 @@ def session(job: Job) -> "Iterator[SparkSession]":
     import delta_spark
     from pyspark.sql import SparkSession
 
+    parts = str(4 * (os.cpu_count() or 1))
     made = (
         SparkSession.builder.master("local[*]")
         .config("spark.driver.memory", MEMORY)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", str(4 * (os.cpu_count() or 1)))
+        .config("spark.sql.shuffle.partitions", parts)
+        # VACUUM lists in so many tasks, 10,000 unless it is told otherwise, and deletes in so many.
+        .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", parts)
+        .config("spark.databricks.delta.vacuum.parallelDelete.enabled", "true")
+        .config("spark.databricks.delta.vacuum.parallelDelete.parallelism", parts)
         .config("spark.databricks.delta.snapshotPartitions", str(os.cpu_count() or 1))
         .config("spark.sql.parquet.compression.codec", work.CODEC)
         .config("spark.hadoop.parquet.compression.codec.zstd.level", str(work.LEVEL))
