@@ -152,8 +152,8 @@ def write(
             `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
             before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
-            memory holds a few batches and what `memory_limit` says; a `Dataset` or `Scanner` of pyarrow; a list or a generator of
-            batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
+            memory holds a few batches and what `memory_limit` says; a `Dataset` or `Scanner` of pyarrow; a list or a
+            generator of batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
             pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a name are left
             out; another index without a name is refused. Columns are found by name; a nullable one that is missing
             becomes null, unless the table is partitioned by it. Values become those of the column's type where each is
