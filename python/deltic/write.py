@@ -153,14 +153,15 @@ def write(
             before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
             memory holds a few batches and what `memory_limit` says; a `Dataset` or `Scanner` of pyarrow; a list or a
-            generator of batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
-            pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a name are left
-            out; another index without a name is refused. Columns are found by name; a nullable one that is missing
-            becomes null, unless the table is partitioned by it. Values become those of the column's type where each is
-            exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the first row that
-            is not is named. Extension types of Arrow are refused at every depth, but for those whose values are what is
-            stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table gets the comments
-            of the columns and no other metadata: rows do not carry the definition of the table that they come from.
+            generator of batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is
+            null; or a pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a
+            name are left out; another index without a name is refused. Columns are found by name; a nullable one that
+            is missing becomes null, unless the table is partitioned by it. Values become those of the column's type
+            where each is exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the
+            first row that is not is named. Extension types of Arrow are refused at every depth, but for those whose
+            values are what is stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table
+            gets the comments of the columns and no other metadata: rows do not carry the definition of the table that
+            they come from.
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
