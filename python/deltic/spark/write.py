@@ -89,8 +89,8 @@ def write(
     """Write a DataFrame as one commit, creating the table if there is none.
 
     `uri`: a location, or a `deltic.Table`. The arguments are those of `deltic.write` that have the same names, and mean
-    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task, `memory_limit` is for
-    each task, of memory outside the JVM. With `replace_where` the tasks check their rows, and the driver deletes
+    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task, `memory_limit` is
+    for each task, of memory outside the JVM. With `replace_where` the tasks check their rows, and the driver deletes
     those that are replaced, in the same commit. `optimize_write`, which `deltic.write` does not have: True lets Spark
     divide the rows anew before they are written, by the table's partition columns if it has some (its hint REBALANCE),
     so that the rows of a partition come to few tasks. Otherwise every task writes its own files, one for each partition
