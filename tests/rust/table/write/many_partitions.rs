@@ -99,25 +99,27 @@ fn large_partitions_have_files_of_the_target_size() {
     let partition = mixed(3);
     let batches: Vec<RecordBatch> = (0..60).map(|i| rows(i * 1000, 1000, partition)).collect();
     let target = 300_000;
-    let sized = WriteSpec { target_file_size: target, compression: Compression::Uncompressed, ..of_strings() };
-    let counted = WriteSpec { max_rows_per_file: Some(999), ..of_strings() };
-    for spec in [sized, counted] {
-        let table = Table::new();
-        let limits = Limits { open_files: 1, memory: MIB };
-        let (files, held) = write(&table, &spec, limits, &batches);
-        assert_eq!(numbers_by_partition(&table, &files), numbers(0..60_000, partition));
-        assert!(held.spilled() > 0 && held.peak() <= MIB + MIB / 2, "{}", held.peak());
-        match spec.max_rows_per_file {
-            Some(most) => {
-                assert!(files.iter().all(|file| file.rows <= most));
-                assert!(files.len() as u64 <= 60_000 / most + 3, "{}", files.len());
-            }
-            None => {
-                assert!(files.iter().all(|file| file.add.size < 3 * target as i64), "{files:?}");
-                assert!(files.len() < 40, "{}", files.len());
-            }
-        }
-    }
+    let spec = WriteSpec { target_file_size: target, compression: Compression::Uncompressed, ..of_strings() };
+    let table = Table::new();
+    let (files, held) = write(&table, &spec, Limits { open_files: 1, memory: MIB }, &batches);
+    assert_eq!(numbers_by_partition(&table, &files), numbers(0..60_000, partition));
+    assert!(held.spilled() > 0 && held.peak() <= MIB + MIB / 2, "{}", held.peak());
+    assert!(files.iter().all(|file| file.add.size < 3 * target as i64), "{files:?}");
+    assert!(files.len() < 40, "{}", files.len());
+}
+
+#[test]
+fn files_of_spilled_rows_have_so_many_rows_at_most() {
+    let partition = mixed(30);
+    let batches: Vec<RecordBatch> = (0..60).map(|i| rows(i * 1000, 1000, partition)).collect();
+    let spec = WriteSpec { max_rows_per_file: Some(999), ..of_strings() };
+    let table = Table::new();
+    let (files, held) = write(&table, &spec, Limits::of_memory(MIB), &batches);
+    let expected = numbers(0..60_000, partition);
+    assert!(held.spilled() > 0);
+    assert!(files.iter().all(|file| file.rows <= 999));
+    assert_eq!(files.len(), expected.values().map(|numbers| numbers.len().div_ceil(999)).sum::<usize>());
+    assert_eq!(numbers_by_partition(&table, &files), expected);
 }
 
 #[test]

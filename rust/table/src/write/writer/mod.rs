@@ -58,7 +58,7 @@ pub struct DataWriter {
     files_named: usize,
     limits: Limits,
     memory_use: Arc<MemoryUse>,
-    /// Bytes of rows taken in, to know which partition has rested longest.
+    /// Bytes of rows taken in, before they were divided, to know which partition has rested longest.
     taken_in: u64,
     /// Partitions whose files were ended because they rested, and whether one of them had rows after that.
     ended: HashSet<PartitionKey>,
@@ -194,7 +194,9 @@ impl DataWriter {
 
     async fn write_piece(&mut self, piece: RecordBatch) -> Result<()> {
         let setup = Arc::clone(&self.setup);
-        let is_small = memory(&piece) < WORTH_A_THREAD;
+        let bytes = memory(&piece);
+        let is_small = bytes < WORTH_A_THREAD;
+        self.taken_in += bytes as u64;
         let (first, at_once) = (self.rows, self.limits.at_once());
         self.rows += piece.num_rows() as u64;
         let piece = self.identities.fill(piece)?;
@@ -228,7 +230,6 @@ impl DataWriter {
 
     async fn take_in_all(&mut self, parts: Parts) -> Result<()> {
         self.make_room(parts.bytes).await?;
-        self.taken_in += parts.bytes as u64;
         let mut due = Vec::new();
         for (key, rows) in parts.rows {
             if self.take_in(&key, rows).await? {

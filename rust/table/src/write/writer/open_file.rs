@@ -38,7 +38,7 @@ pub(super) struct Partition {
     pub(super) file: Option<OpenFile>,
     /// Rows that come before the pending ones, and wait in a temporary file: this partition has no open file.
     pub(super) spilled: Runs,
-    /// Bytes of all partitions that the writer had taken in by then.
+    /// Bytes of all partitions that the writer had taken in when the last rows came.
     pub(super) last_used: u64,
 }
 

@@ -18,7 +18,7 @@ use crate::write::partition::PartitionKey;
 
 /// Partitions at rest are ended if they hold this part of what is held: else the others would soon fill the room that they
 /// leave.
-const PART_AT_REST: usize = 3;
+const PART_AT_REST: usize = 4;
 
 impl DataWriter {
     /// Bytes of rows and encoded pages.
@@ -29,6 +29,7 @@ impl DataWriter {
     /// Keeps to the limit of memory when so many bytes come: then half of it is free.
     pub(super) async fn make_room(&mut self, coming: usize) -> Result<()> {
         let held = self.held();
+        self.memory_use.note(held);
         if held.saturating_add(coming) <= self.limits.memory {
             return Ok(());
         }
