@@ -105,24 +105,22 @@ impl DataWriter {
         resting().map(|(key, _)| key.clone()).collect()
     }
 
-    /// The partitions that have to let go of their rows so that half of the memory is free: those with a file, or with room for
-    /// one, and the others.
+    /// The partitions that have to let go of their rows so that half of the memory is free: those with a file, or all of them
+    /// if each may have one, and the others.
     fn largest_holders(&self) -> (Vec<PartitionKey>, Vec<PartitionKey>) {
         let mut holders: Vec<(usize, &PartitionKey, &Partition)> =
             self.partitions.iter().map(|(key, partition)| (partition.memory(), key, partition)).collect();
         let mut held: usize = holders.iter().map(|(bytes, ..)| bytes).sum();
         holders.sort_unstable_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
-        let mut room = self.limits.open_files.saturating_sub(self.open_files());
+        // Else many partitions would have files of small row groups.
+        let each_may_open = self.partitions.len() <= self.limits.open_files;
         let (mut open, mut waiting) = (Vec::new(), Vec::new());
         for (bytes, key, partition) in holders {
             if held <= self.limits.memory / 2 {
                 break;
             }
             held = held.saturating_sub(bytes);
-            if partition.file.is_some() {
-                open.push(key.clone());
-            } else if partition.spilled.is_empty() && room > 0 {
-                room -= 1;
+            if partition.file.is_some() || (each_may_open && partition.spilled.is_empty()) {
                 open.push(key.clone());
             } else {
                 waiting.push(key.clone());
