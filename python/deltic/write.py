@@ -134,6 +134,7 @@ def write(
     compression: Compression | None = None,
     compression_level: int | None = None,
     column_options: Mapping[str, Mapping[str, Any]] | None = None,
+    memory_limit: int | str | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -151,15 +152,16 @@ def write(
             `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
             before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
-            memory holds a few batches and the open files; a `Dataset` or `Scanner` of pyarrow; a list or a generator of
-            batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
-            pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a name are left
-            out; another index without a name is refused. Columns are found by name; a nullable one that is missing
-            becomes null, unless the table is partitioned by it. Values become those of the column's type where each is
-            exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the first row that
-            is not is named. Extension types of Arrow are refused at every depth, but for those whose values are what is
-            stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table gets the comments
-            of the columns and no other metadata: rows do not carry the definition of the table that they come from.
+            memory holds a few batches and what `memory_limit` says; a `Dataset` or `Scanner` of pyarrow; a list or a
+            generator of batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is
+            null; or a pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a
+            name are left out; another index without a name is refused. Columns are found by name; a nullable one that
+            is missing becomes null, unless the table is partitioned by it. Values become those of the column's type
+            where each is exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the
+            first row that is not is named. Extension types of Arrow are refused at every depth, but for those whose
+            values are what is stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table
+            gets the comments of the columns and no other metadata: rows do not carry the definition of the table that
+            they come from.
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
@@ -193,6 +195,11 @@ def write(
             dictionary, by default where no encoding is given), `compression`, `compression_level`, and `bloom_filter`
             (True, or a mapping of `fpp`, the probability of a false positive, and `ndv`, the distinct values of a row
             group). Not every reader knows every encoding.
+        memory_limit: Bytes of rows and encoded pages that are held in memory, or a string such as `"1 GB"`; 512 MiB by
+            default, 1 MiB at least. Rows of partitions for which there is no room wait in a temporary file (in
+            `TMPDIR`), so that each partition has one file however many there are; if that disk is full, the write fails
+            with a `StorageError`. Uploads to a bucket hold more: 8 MiB for each open file while the store keeps up, 72
+            MiB at most. One file is open for each 8 MiB of the limit, 64 at most.
         properties: Of a new table only, as for `create`.
         name: Of a new table only.
         description: Of a new table only.

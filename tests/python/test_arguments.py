@@ -468,6 +468,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "name": None,
             "description": None,
             "target_file_size": 1 << 20,
+            "memory_limit": 1 << 20,
             "compression": "snappy",
             "user_metadata": "by hand",
             "app_id": "w",

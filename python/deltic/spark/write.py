@@ -74,6 +74,7 @@ def write(
     compression: Compression | None = None,
     compression_level: int | None = None,
     column_options: Mapping[str, Mapping[str, Any]] | None = None,
+    memory_limit: int | str | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -88,11 +89,12 @@ def write(
     """Write a DataFrame as one commit, creating the table if there is none.
 
     `uri`: a location, or a `deltic.Table`. The arguments are those of `deltic.write` that have the same names, and mean
-    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task. With `replace_where`
-    the tasks check their rows, and the driver deletes those that are replaced, in the same commit. `optimize_write`,
-    which `deltic.write` does not have: True lets Spark divide the rows anew before they are written, by the table's
-    partition columns if it has some (its hint REBALANCE), so that the rows of a partition come to few tasks. Otherwise
-    every task writes its own files, one or more for each partition value it meets.
+    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task, `memory_limit` is
+    for each task, of memory outside the JVM. With `replace_where` the tasks check their rows, and the driver deletes
+    those that are replaced, in the same commit. `optimize_write`, which `deltic.write` does not have: True lets Spark
+    divide the rows anew before they are written, by the table's partition columns if it has some (its hint REBALANCE),
+    so that the rows of a partition come to few tasks. Otherwise every task writes its own files, one for each partition
+    value it meets, and more where one would be too large.
 
     The metadata of the columns, such as comments and the lengths of CHAR and VARCHAR, becomes that of a new table, but
     for what defines one (defaults, generated columns, `delta.*`): a DataFrame is rows and no definition. Columns of a
