@@ -11,6 +11,7 @@
 //! `DELTIC_SIMULATION_SEEDS=N` runs so many, `DELTIC_SIMULATION_SEED=S` runs one and prints it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod client;
 mod operation;
 mod process;
 mod random;
@@ -28,8 +29,9 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use deltic_protocol::property::IsolationLevel;
 
+use client::{Client, MOST_SKEW_MS, World};
 use operation::Operation;
-use process::{Client, Isolation, MOST_SKEW_MS, Script, World};
+use process::{Isolation, Script};
 use random::Random;
 use referee::Referee;
 use store::{Counts, Event, Store, Weather};

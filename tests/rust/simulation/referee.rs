@@ -313,7 +313,11 @@ impl Referee {
             self.excused.insert(path.to_owned());
         }
         self.deleted.insert(path.to_owned());
-        if path.starts_with("deletion_vector") { "files of vectors that a vacuum took" } else { "files that a vacuum took" }
+        if path.starts_with("deletion_vector") {
+            "files of vectors that a vacuum took"
+        } else {
+            "files that a vacuum took"
+        }
     }
 
     fn fail(&mut self, what: String) -> &'static str {
@@ -372,9 +376,8 @@ impl Referee {
 
 /// Rows come once, from who writes them first, or from the version that is gone back to.
 fn lineage(before: &State, after: &State, born: usize, target: Option<&State>) -> Result<(), String> {
-    let ids = |state: &State| -> BTreeSet<(usize, usize)> {
-        state.files.values().flatten().flatten().map(Row::id).collect()
-    };
+    let ids =
+        |state: &State| -> BTreeSet<(usize, usize)> { state.files.values().flatten().flatten().map(Row::id).collect() };
     let (were, target) = (ids(before), target.map(ids).unwrap_or_default());
     let mut seen = BTreeSet::new();
     for row in after.files.values().flatten().flatten() {
@@ -411,7 +414,11 @@ fn vectors_of(
 }
 
 /// Row ids and times of a commit: each id is given once, each time is later than the one before.
-fn derived(lines: &Bytes, version: u64, (before, prepared): (&Seen, &Prepared)) -> Result<(Option<i64>, Option<i64>), String> {
+fn derived(
+    lines: &Bytes,
+    version: u64,
+    (before, prepared): (&Seen, &Prepared),
+) -> Result<(Option<i64>, Option<i64>), String> {
     let commit = parse_commit(lines, Origin::Commit(version), Wanted::All).map_err(|e| e.to_string())?;
     let time = commit.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp).ok_or("it has no time")?;
     if before.time.is_some_and(|before| before >= time) {

@@ -141,7 +141,15 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(weather: Weather, traced: bool) -> Self {
         let trace = traced.then(Vec::new);
-        Self { log: BTreeMap::new(), files: BTreeMap::new(), flights: Vec::new(), weather, now: 0, counts: Counts::new(), trace }
+        Self {
+            log: BTreeMap::new(),
+            files: BTreeMap::new(),
+            flights: Vec::new(),
+            weather,
+            now: 0,
+            counts: Counts::new(),
+            trace,
+        }
     }
 
     pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
@@ -151,6 +159,9 @@ impl Store {
     }
 
     pub(crate) fn count(&mut self, what: &'static str) {
+        if what.is_empty() {
+            return;
+        }
         *self.counts.entry(what).or_default() += 1;
     }
 

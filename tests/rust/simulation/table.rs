@@ -12,7 +12,6 @@ use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::property::Properties;
 use serde_json::json;
 
-
 /// `p` and `x`, the transaction that first wrote the row, and which of its rows it is. Who changes it leaves those two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {

@@ -14,8 +14,9 @@ use deltic_protocol::replay::retention::{Needed, Retention};
 use deltic_table::transaction::RetryPolicy;
 
 use crate::Fault;
+use crate::client::Client;
 use crate::operation::Operation;
-use crate::process::{Client, Script, commit};
+use crate::process::{Script, commit};
 use crate::store::{Answer, GoesBy, Request};
 use crate::table::{Known, State};
 use crate::view::{Memory, Parsed, View};

@@ -13,7 +13,7 @@ use deltic_protocol::feature;
 use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::replay::Replay;
 
-use crate::process::{Client, World};
+use crate::client::{Client, World};
 use crate::referee::Seen;
 use crate::store::{Answer, Request};
 use crate::table::{Known, State};
