@@ -319,16 +319,22 @@ fn number(name: &str) -> Option<u64> {
 const EXPECTED: &[&str] = &[
     "answers of puts that were lost",
     "commits of which nobody knew",
+    "commits that a vacuum overtook",
     "commits that were acknowledged",
     "commits that were given up",
     "commits that took rows out and took several attempts",
     "commits that took several attempts",
+    "compactions that left files out",
     "conflicts: ConcurrentAppend",
     "conflicts: ConcurrentDeleteDelete",
     "conflicts: ConcurrentDeleteRead",
     "conflicts: ConcurrentTransaction",
     "conflicts: MetadataChanged",
     "conflicts: ProtocolChanged",
+    "files of older versions that were read beside a vacuum",
+    "files of vectors that a vacuum took",
+    "files of versions beyond the retention that were gone",
+    "files that a vacuum took",
     "listings that failed",
     "listings that were late",
     "listings with a hole",
@@ -344,8 +350,10 @@ const EXPECTED: &[&str] = &[
     "reads of a version",
     "reads that failed",
     "reads that missed what was there",
+    "restores that a missing file stopped",
     "unknown commits that do not",
     "unknown commits that stand",
+    "vacuums that came to their end",
     "vectors that were read",
 ];
 
@@ -405,13 +413,29 @@ fn a_store_that_overwrites_is_noticed() {
         "has the row ids",
         "that is gone",
         "was said not to be made",
+        "which is deleted",
+        "as if no commit named it",
+        "is there twice",
+        "comes again",
+        "it only rearranges",
+        "it goes back to",
+        "a vacuum took",
+        "misses",
     ];
     is_noticed(Fault::StoreOverwrites, &["was acknowledged as version", "was read as"], &besides);
 }
 
 #[test]
 fn a_writer_that_judges_badly_is_noticed() {
-    let besides = ["doing it again leaves", "it went by", "its writer was told"];
+    let besides = [
+        "doing it again leaves",
+        "it went by",
+        "its writer was told",
+        "it only rearranges",
+        "it goes back to",
+        "comes again",
+        "is there twice",
+    ];
     is_noticed(Fault::AddsAreIgnored, &["it went by"], &besides);
     is_noticed(Fault::RemovesAreIgnored, &["which is not there"], &besides);
     is_noticed(Fault::MetadataIsIgnored, &["doing it again leaves State"], &besides);
@@ -420,6 +444,28 @@ fn a_writer_that_judges_badly_is_noticed() {
 #[test]
 fn vectors_that_are_united_unseen_are_noticed() {
     is_noticed(Fault::VectorsAreUnited, &["that is gone"], &["it went by", "doing it again leaves"]);
+}
+
+#[test]
+fn a_rearrangement_that_ignores_removes_is_noticed() {
+    is_noticed(Fault::OptimizeIgnoresRemoves, &["it only rearranges", "which is not there"], &[]);
+}
+
+#[test]
+fn a_merge_that_forgets_what_matched_is_noticed() {
+    is_noticed(Fault::MatchesAreForgotten, &["it went by"], &["doing it again leaves"]);
+}
+
+#[test]
+fn going_back_without_a_look_at_others_is_noticed() {
+    is_noticed(Fault::RestoreIsBlind, &["it goes back to"], &["it went by", "doing it again leaves"]);
+}
+
+#[test]
+fn a_vacuum_that_forgets_is_noticed() {
+    is_noticed(Fault::VacuumForgetsVectors, &["a vacuum took deletion_vector"], &[]);
+    is_noticed(Fault::VacuumForgetsVersions, &["needs, within its retention"], &[]);
+    is_noticed(Fault::VacuumForgetsWriters, &["which was changed within its retention"], &["needs, within"]);
 }
 
 #[test]

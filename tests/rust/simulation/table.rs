@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use deltic_protocol::action::{Action, Add, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn};
-use deltic_protocol::commit::{MarkedFile, MarkedFiles, PredicatesRead, ReadSet};
+use deltic_protocol::commit::{MarkedFile, MarkedFiles, ReadSet};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::property::Properties;

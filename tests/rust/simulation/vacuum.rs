@@ -111,10 +111,11 @@ impl Kept {
             retention.files(&live, &mut |needed| self.add(needed))?;
             let gone = AddBatch::new(Origin::Commit(retention.newest), commit.remove_rows.clone())?;
             let gone = gone.filter(replay.remember(&commit.removes))?;
-            let times = gone.int64("deletionTimestamp").ok_or_else(|| Error::internal("tombstones have no times"));
-            let after_ms = retention.tombstones_after_ms();
-            let is_young = times?.iter().map(|time| time.is_some_and(|time| time > after_ms)).collect();
-            if self.fault != Fault::VacuumForgetsVersions {
+            if self.fault != Fault::VacuumForgetsVersions && !gone.is_empty() {
+                let times =
+                    gone.int64("deletionTimestamp").ok_or_else(|| Error::internal("tombstones have no times"))?;
+                let after_ms = retention.tombstones_after_ms();
+                let is_young = times.iter().map(|time| time.is_some_and(|time| time > after_ms)).collect();
                 retention.files(&gone.filter(is_young)?, &mut |needed| self.add(needed))?;
             }
         }
