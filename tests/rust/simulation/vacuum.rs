@@ -21,24 +21,24 @@ use crate::store::{Answer, GoesBy, Request};
 use crate::table::{Known, State};
 use crate::view::{Memory, Parsed, View};
 
-/// Vacuums a few times, whenever.
+/// Vacuums twice, whenever.
 pub(crate) async fn vacuum(mut client: Client, script: Script, retention_ms: i64) {
-    for _ in 0..3 {
+    let mut memory = Memory::default();
+    for _ in 0..2 {
         client.pause(2 * retention_ms as usize);
-        if sweep(&mut client, &script, retention_ms).await.is_some() {
+        if sweep(&mut client, &mut memory, &script, retention_ms).await.is_some() {
             client.world().store.count("vacuums that came to their end");
         }
     }
 }
 
 /// One vacuum. Whatever fails ends it.
-async fn sweep(client: &mut Client, script: &Script, retention_ms: i64) -> Option<()> {
-    let mut memory = Memory::default();
+async fn sweep(client: &mut Client, memory: &mut Memory, script: &Script, retention_ms: i64) -> Option<()> {
     let view = memory.look(client, None).await.ok()??;
     let cutoff_ms = client.now_ms() - retention_ms;
     tell(client, script, &view, "VACUUM START").await?;
     let view = memory.look(client, None).await.ok()??;
-    let tail = tail(&memory)?;
+    let tail = tail(memory)?;
     let retention = Retention { cutoff_ms, current: current(&tail, cutoff_ms), newest: view.version };
     let mut kept = Kept { files: BTreeSet::new(), fault: client.fault };
     client.sound(|_| kept.add_table(&tail, retention)).ok()?;
@@ -46,10 +46,12 @@ async fn sweep(client: &mut Client, script: &Script, retention_ms: i64) -> Optio
     let mut seen = view.version;
     for file in listing.ok()?.into_iter().filter(|file| file.name.version() >= retention.first_commit()) {
         let version = file.name.version();
+        // A listing with a hole is made again by who really lists.
+        if version > seen + 1 {
+            return None;
+        }
         let parsed = match memory.commits.get(&version) {
             Some((_, parsed)) => parsed.clone(),
-            // A listing with a hole is made again by who really lists.
-            None if version > seen + 1 => return None,
             None => {
                 let lines = client.fetch(version).await.ok()??;
                 client.sound(|world| world.parsed(&file, &lines)).ok()?
