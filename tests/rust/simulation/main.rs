@@ -319,7 +319,6 @@ fn number(name: &str) -> Option<u64> {
 const EXPECTED: &[&str] = &[
     "answers of puts that were lost",
     "commits of which nobody knew",
-    "commits that a vacuum overtook",
     "commits that were acknowledged",
     "commits that were given up",
     "commits that took rows out and took several attempts",
@@ -350,7 +349,6 @@ const EXPECTED: &[&str] = &[
     "reads of a version",
     "reads that failed",
     "reads that missed what was there",
-    "restores that a missing file stopped",
     "unknown commits that do not",
     "unknown commits that stand",
     "vacuums that came to their end",

@@ -43,13 +43,20 @@ async fn sweep(client: &mut Client, memory: &mut Memory, script: &Script, retent
     let mut kept = Kept { files: BTreeSet::new(), fault: client.fault };
     client.sound(|_| kept.add_table(&tail, retention)).ok()?;
     let Answer::List(listing) = client.ask(Request::List).await else { panic!("not what was asked") };
-    let mut seen = view.version;
-    for file in listing.ok()?.into_iter().filter(|file| file.name.version() >= retention.first_commit()) {
+    let listing = listing.ok()?;
+    // A listing that is older than the one before is none of a store that vacuums are made for: it would hide which files
+    // were removed by commits whose tombstones are older than they are.
+    if listing.last().is_none_or(|newest| newest.name.version() < view.version) {
+        return None;
+    }
+    let (mut seen, mut next) = (view.version, retention.first_commit());
+    for file in listing.into_iter().filter(|file| file.name.version() >= retention.first_commit()) {
         let version = file.name.version();
         // A listing with a hole is made again by who really lists.
-        if version > seen + 1 {
+        if version != next {
             return None;
         }
+        next += 1;
         let parsed = match memory.commits.get(&version) {
             Some((_, parsed)) => parsed.clone(),
             None => {
