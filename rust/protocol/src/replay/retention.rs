@@ -6,7 +6,7 @@
 //! retention stays in any case: its writer may not have committed yet.
 //!
 //! Invariant: every version that was current within the retention can be read after a vacuum (the simulation,
-//! `tests/rust/simulation`, deletes beside readers and writers).
+//! `tests/rust/simulation/vacuum.rs`, deletes beside readers and writers).
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Add CDC File", "Deletion Vectors".
 
@@ -39,8 +39,8 @@ pub enum Needed<'a> {
 pub type Keep<'k> = &'k mut dyn FnMut(Needed<'_>) -> Result<()>;
 
 impl Retention {
-    /// Files stay whose tombstones are younger than this. One that is as old as the cutoff was removed in the version that
-    /// was current then.
+    /// Files stay whose tombstones are younger than this. One as old as the cutoff was removed in the version that was
+    /// current then.
     pub fn tombstones_after_ms(&self) -> i64 {
         self.cutoff_ms.saturating_sub(1)
     }
