@@ -49,7 +49,7 @@ TABLE: list[set[str]] = [
     {"table"},
 ]
 STORE: list[set[str]] = [
-    {"counts", "failures", "listing", "parallel", "place", "put", "ranges"},
+    {"counts", "events", "failures", "listing", "parallel", "place", "put", "ranges"},
     {"location", "syncing"},
     {"config", "pin"},
     {"cloud/client"},
@@ -72,7 +72,8 @@ BINDING: list[set[str]] = [
     {"maintenance", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "hints", "instant", "physical_name", "_deltic"},
+    {"display", "instant", "physical_name", "_deltic"},
+    {"errors", "hints"},
     {
         "arguments",
         "charts",
