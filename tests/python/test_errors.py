@@ -2,7 +2,7 @@
 
 import pickle
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,63 @@ def test_a_missing_data_file_is_named_once(table: deltic.Table, uri: str) -> Non
     with pytest.raises(deltic.CorruptTableError, match="a file that is gone") as caught:
         table.scan().to_arrow()
     assert str(caught.value).count(missing.name) == 1
+
+
+def deletes_a_row(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableDeletionVectors": "true"})
+    deltic.Table(uri).delete("n = 1")
+
+
+def changes_a_row(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableChangeDataFeed": "true"})
+    deltic.Table(uri).update({"n": "3"}, "n = 1")
+
+
+def has_sidecars(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.checkpointPolicy": "v2"})
+    deltic.Table(uri).checkpoint()
+    for commit in Path(uri, "_delta_log").glob("*.json"):
+        commit.unlink()
+
+
+def is_written(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}))
+
+
+def reads_tasks(table: deltic.Table) -> object:
+    (group,) = table.plan().task_groups(1)
+    return deltic.read_task_group(table, group).read_all()
+
+
+MISSING: dict[str, tuple[Callable[[str], None], str, Callable[[deltic.Table], object]]] = {
+    "deletion vector": (deletes_a_row, "*.bin", lambda table: table.scan().to_arrow()),
+    "change file": (changes_a_row, "_change_data/*.parquet", lambda table: table.changes(1, 1).to_arrow()),
+    "sidecar": (has_sidecars, "_delta_log/_sidecars/*.parquet", lambda table: table.scan().to_arrow()),
+    "data file of a task": (is_written, "*.parquet", reads_tasks),
+    "data file of a scan": (is_written, "*.parquet", lambda table: table.scan().to_arrow()),
+    "data file of an update": (is_written, "*.parquet", lambda table: table.update({"n": "1"}, "n = 2")),
+    "data file of a merge": (
+        is_written,
+        "*.parquet",
+        lambda table: (
+            table.merge(pa.table({"n": [1]}), "source.n = target.n").when_matched_update_all().execute()
+        ),
+    ),
+    "data file of a purge": (deletes_a_row, "*.parquet", lambda table: table.purge()),
+    "data file of a stream": (is_written, "*.parquet", lambda table: pa.table(table.scan())),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_missing_file_is_named_once_whatever_it_is(uri: str, kind: str) -> None:
+    make, pattern, read = MISSING[kind]
+    make(uri)
+    (missing,) = Path(uri).glob(pattern)
+    missing.unlink()
+    with pytest.raises((deltic.DelticError, OSError, pa.ArrowException)) as caught:
+        read(deltic.Table(uri))
+    assert str(caught.value).count(missing.name) == 1, caught.value
+    assert not isinstance(caught.value, FileNotFoundError), "a table is there"
 
 
 @pytest.mark.parametrize("version", [1, 7, 2**40])
