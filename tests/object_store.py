@@ -35,6 +35,8 @@ class ObjectStore:
         self.before: Callable[[str, str], None] | None = None
         """Called with method and path before a request is done, in a thread of its own; the request waits for it. Of a
         request that deletes many files once for each of them, too."""
+        self.busy: Callable[[str, str], bool] | None = None
+        """Whether a request, of method and path, is answered with 503 and not done."""
         self.after_listing: Callable[[str], None] | None = None
         """Called with the prefix when a listing is made and not sent yet."""
 
@@ -86,6 +88,9 @@ class Handler(BaseHTTPRequestHandler):
             for key in deleted(body) if "delete" in query else ():
                 store.before("DELETE", f"{path.rstrip('/')}/{key}")
             store.before(self.command, path)
+        if store.busy is not None and store.busy(self.command, path):
+            self.answer(503)
+            return
         status, said, headers = self.act(path, query, body)
         if late == 1:
             status, said, headers = 403, b"", {}

@@ -3,8 +3,8 @@
 Every class derives from :class:`DelticError` and, where Python has a fitting built-in exception, from that as well, so
 ``except FileNotFoundError`` and ``except OSError`` keep working. ``str(error)`` is the whole message: what was wrong,
 where, and what to do. The attributes carry the same facts for programs. All of them survive pickling, because Spark and
-``multiprocessing`` send exceptions from process to process. Control characters of names in a log are escaped, in messages
-and in attributes that are places: whoever prints an error prints no more than text.
+``multiprocessing`` send exceptions from process to process. Control characters of names in a log are escaped, in
+messages and in the attributes that are places.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
 
 
 class DelticError(Exception):
-    """Base of everything that deltic raises on purpose.
+    r"""Base of everything that deltic raises on purpose.
 
     Raised itself only for a defect in deltic; please report it with the message.
 
     Attributes:
         table: Location of the table, without credentials; ``None`` when no table was involved.
         version: Version of the table's log at which it happened; ``None`` when unknown.
-        path: The file concerned, as the log names it, but for control characters, which are escaped as in ``\\x1b``;
+        path: The file concerned, as the log names it, but for control characters, which are escaped as in ``\x1b``;
             ``None`` when it is not about one file.
     """
 

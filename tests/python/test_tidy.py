@@ -72,7 +72,7 @@ BINDING: list[set[str]] = [
     {"maintenance", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"display", "instant", "physical_name", "_deltic"},
+    {"display", "instant", "physical_name", "type_name", "_deltic"},
     {"errors", "hints"},
     {
         "arguments",
@@ -486,9 +486,7 @@ def messages_of_python(path: Path) -> Iterator[str]:
     """The strings of a Python file that somebody may read at work: all but documentation and the names of keys."""
     tree = ast.parse(path.read_text())
     documentation = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
