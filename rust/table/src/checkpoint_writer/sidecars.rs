@@ -137,7 +137,8 @@ async fn copy_old(work: &Work, old: Vec<Intact>, all: &mut Vec<Sidecar>) -> Resu
         let size = u64::try_from(sidecar.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
         storage.copy_from((storage, &path_of(&sidecar.path)), &path_of(&name), size).await?;
         let stats = SidecarStats::of(&sidecar).map(|stats| stats.of_copy(&name));
-        Ok(Sidecar { path: name, modification_time: work.now_ms, tags: stats.and_then(tags), ..sidecar })
+        let tags = stats.and_then(tags);
+        Ok::<_, Error>(Sidecar { path: name, modification_time: work.now_ms, tags, ..sidecar })
     };
     let copies: Vec<Result<Sidecar>> = stream::iter(old).map(copy).buffered(CONCURRENT_SIDECARS).collect().await;
     let mut failed = None;
