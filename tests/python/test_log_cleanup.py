@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -50,6 +51,13 @@ def named(store: ObjectStore) -> set[str]:
     return found
 
 
+def expire_log(store: ObjectStore) -> None:
+    """Make the commits and checkpoints years old, and no sidecar."""
+    for path, (content, _) in list(store.files.items()):
+        if path.startswith(LOG) and not path.startswith(SIDECARS):
+            store.files[path] = (content, 1_700_000_000.0)
+
+
 def rewrite_all(store: ObjectStore) -> None:
     """A newer checkpoint that has nothing of the first: its files are others."""
     version = deltic.write(table(store), pa.table({"id": [7, 8, 9]}), mode="overwrite").version
@@ -60,6 +68,7 @@ def rewrite_all(store: ObjectStore) -> None:
 def test_a_checkpoint_that_deltic_writes_meanwhile_keeps_its_sidecars(store: ObjectStore) -> None:
     """The writer is about to put its checkpoint when cleanup starts, and has put it when cleanup deletes sidecars."""
     deltic.write(table(store), pa.table({"id": [4]}))
+    store.now = time.time()
     about_to_delete, written, cleaned = threading.Event(), threading.Event(), threading.Event()
     began = threading.Lock()
 
@@ -71,6 +80,7 @@ def test_a_checkpoint_that_deltic_writes_meanwhile_keeps_its_sidecars(store: Obj
     def before(method: str, path: str) -> None:
         if method == "PUT" and ".checkpoint." in path and began.acquire(blocking=False):
             rewrite_all(store)
+            expire_log(store)
             threading.Thread(target=clean).start()
             assert about_to_delete.wait(LONG)
         if began.locked() and method == "DELETE" and path.startswith(SIDECARS):
