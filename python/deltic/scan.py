@@ -19,6 +19,7 @@ from deltic.arguments import flag, whole
 from deltic.display import counted, html_table, size, some
 from deltic.explanation import Explanation
 from deltic.hints import SCANS, no_attribute
+from deltic.type_name import type_name
 
 if TYPE_CHECKING:
     import pandas
@@ -240,7 +241,7 @@ def columns_of(schema: pa.Schema) -> list[tuple[str, str]]:
     """Names and types of the first columns, for a notebook."""
     rows = []
     for field in list(schema)[:_MOST_SHOWN]:
-        kind = str(field.type)
+        kind = type_name(field)
         short = kind if len(kind) <= _LONGEST else f"{kind[:_LONGEST]}…"
         rows.append((field.name, short if field.nullable else f"{short} not null"))
     left = len(schema) - _MOST_SHOWN

@@ -125,7 +125,14 @@ class Snapshot:
         return Plan(*self._plan(columns, filter))
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
-        """Plan a query and return its rows to be read; the arguments are those of `plan`. The filter is exact."""
+        """Plan a query and return its rows to be read; the filter is exact.
+
+        Arguments:
+            columns: Top-level columns to return, in order; None for all.
+            filter: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `plan` has the grammar.
+
+        Raises what `plan` raises.
+        """
         return Scan(*self._plan(columns, filter))
 
     def _plan(self, columns: Sequence[str] | None, filter: str | None) -> tuple[_deltic.Plan, Query]:

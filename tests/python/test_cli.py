@@ -24,7 +24,7 @@ def table(uri: str) -> str:
 def test_show(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", table]) == 0
     printed = capsys.readouterr().out
-    for part in ("trips", "version         1", "files           3", "partitioned by  month", "km", "int64"):
+    for part in ("trips", "version         1", "files           3", "partitioned by  month", "km", "long"):
         assert part in printed
     assert main(["show", table, "--version", "0"]) == 0
     assert "files           2" in capsys.readouterr().out
@@ -112,7 +112,7 @@ def test_json(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown["name"] == "trips"
     assert shown["files"] == 3
     assert shown["partition_columns"] == ["month"]
-    assert shown["schema"] == [{"name": n, "type": "int64", "nullable": True} for n in ("month", "km")]
+    assert shown["schema"] == [{"name": n, "type": "long", "nullable": True} for n in ("month", "km")]
     assert shown["protocol"] == deltic.Table(table).snapshot().protocol
     assert main(["files", table, "--json", "--filter", "month = 2"]) == 0
     files = lines(capsys)

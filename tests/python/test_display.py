@@ -68,9 +68,9 @@ def test_notebooks_get_tables(table: deltic.Table) -> None:
     snapshot = table.snapshot()
     for thing, *told in (
         (table, table.uri),
-        (snapshot, table.uri, "version", "1", "partitioned by", "m", "int64"),
+        (snapshot, table.uri, "version", "1", "partitioned by", "m", "long"),
         (table.plan(filter="m = 1"), "filter", "m = 1", "1 of 3", "skipped by partition", "2"),
-        (table.scan(columns=["v"], filter="v > 1"), "v > 1", "int64", "Scan of 3 files"),
+        (table.scan(columns=["v"], filter="v > 1"), "v > 1", "long", "Scan of 3 files"),
         (table.plan(filter="m = 1").explain(), "m = 1", "1 of 3 files (33.3 %)", "2 files by their partition values"),
         (table.history(), "2 commits", "WRITE", "CREATE TABLE AS SELECT", "partitionBy"),
         (table.check(), "nothing differs", "kind"),

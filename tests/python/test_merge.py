@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import changed_rows
+import pandas as pd
 import pyarrow as pa
 import pytest
 from changed_rows import (
@@ -585,3 +586,17 @@ def test_fields_of_structs_are_not_lost(uri: str) -> None:
         Table(uri).merge(source, "source.id = target.id").when_matched_update({"s": "source.s"}).execute()
     Table(uri).merge(source, "source.id = target.id").when_matched_update({"s.a": "source.s.a"}).execute()
     assert Table(uri).scan().to_arrow()["s"].to_pylist() == [{"a": 10, "b": 2}]
+
+
+def test_a_named_index_of_a_source_is_a_column_of_it(uri: str) -> None:
+    table = made(uri)
+    source = pd.DataFrame({"shop": ["a", "z"], "item": [2, 9], "left": [21, 91]}).set_index(["shop", "item"])
+    table.merge(source, ON).when_matched_update_all().when_not_matched_insert_all().execute()
+    assert stock(table)[1] == ("a", 2, 21)
+    assert stock(table)[-1] == ("z", 9, 91)
+    sums = pd.DataFrame({"item": [1, 1], "left": [3, 4]}).groupby("item").sum()
+    table.merge(sums, ON).when_matched_update({"left": "source.left"}).execute()
+    assert stock(table)[0] == ("a", 1, 7)
+    unclear = source.reset_index()[lambda frame: frame.left > 21]
+    with pytest.raises(InvalidInputError, match="index has no name"):
+        table.merge(unclear, ON).when_matched_update_all().execute()

@@ -747,3 +747,14 @@ def test_an_application_transaction_is_written(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}), app_id="loader", app_version=7)
     (action,) = [action for action in log_actions(uri, 0) if "txn" in action]
     assert (action["txn"]["appId"], action["txn"]["version"]) == ("loader", 7)
+
+
+@pytest.mark.slow
+def test_strings_that_rows_share_may_be_more_than_one_array_of_offsets_holds(uri: str) -> None:
+    """2,300 rows of one string of 1 MB: 2.3 GB where each row has its own, 1 MB where they share it."""
+    letters = "x" * 1_000_000
+    frame = polars.DataFrame({"n": range(2300)}).with_columns(s=polars.lit(letters))
+    assert deltic.write(uri, frame).version == 0
+    table = deltic.Table(uri)
+    assert sorted(table.scan(columns=["n"]).to_arrow()["n"].to_pylist()) == list(range(2300))
+    assert table.scan(columns=["s"], filter="n = 2299").to_arrow()["s"].to_pylist() == [letters]

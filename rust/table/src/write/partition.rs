@@ -18,7 +18,7 @@ use arrow_select::take::{take, take_record_batch};
 use deltic_protocol::action::PartitionValues;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
-use deltic_protocol::schema::{PrimitiveType, StructType};
+use deltic_protocol::schema::{PrimitiveType, StructType, with_article};
 
 use super::pieces::{memory, overhead};
 use deltic_protocol::scalar::partition::{normalise, normalise_columns};
@@ -75,8 +75,8 @@ impl PartitionSplitter {
             };
             let Some(data_type) = field.data_type.as_primitive() else {
                 return Err(Error::corrupt(format!(
-                    "the partition column `{name}` is a {}; only columns without inner columns can partition a table",
-                    field.data_type
+                    "the partition column `{name}` is {}; only columns without inner columns can partition a table",
+                    with_article(&field.data_type)
                 )));
             };
             let name = field.name.clone();
