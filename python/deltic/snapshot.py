@@ -15,6 +15,7 @@ from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.hints import SNAPSHOTS, no_attribute
 from deltic.scan import Plan, Query, Scan, columns_of, reader
+from deltic.telemetry import operation
 
 __all__ = ["Snapshot"]
 
@@ -137,7 +138,8 @@ class Snapshot:
 
     def _plan(self, columns: Sequence[str] | None, filter: str | None) -> tuple[_deltic.Plan, Query]:
         query = Query(self, names(columns, "columns"), condition(filter))
-        return self._core.plan(query.columns, query.filter), query
+        with operation("plan", self.uri) as told:
+            return told.gave(self._core.plan(query.columns, query.filter)), query
 
     def __reduce__(self) -> tuple[Callable[[_Opener, int], Snapshot], tuple[_Opener, int]]:
         return _snapshot, (self._table, self.version)

@@ -25,6 +25,7 @@ from deltic.errors import (
     VersionNotFoundError,
 )
 from deltic.table import Table, opened
+from deltic.telemetry import operation
 from deltic.transaction import Commit
 from deltic.write_options import checked, core_options, options_of
 
@@ -36,9 +37,10 @@ CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace
 
 def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files when it is refused."""
-    done = transaction.commit(max_attempts)
-    assert done is not None, "a write is committed even if there are no rows"
-    return Commit.parse(done[0])
+    with operation("commit") as told:
+        done = transaction.commit(max_attempts)
+        assert done is not None, "a write is committed even if there are no rows"
+        return told.gave(Commit.parse(done[0]))
 
 
 def create(
@@ -234,15 +236,16 @@ def write(
     attempts = whole(max_attempts, "max_attempts", 1)
     table = opened(uri_or_table, storage_options)
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
-    transaction = _deltic.plan_write(table._core, rows.schema, chosen)
-    on_remembered = transaction.is_on_remembered()
-    try:
-        return _written(transaction, rows, attempts)
-    except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
-        # The table is not what was remembered of it. A stream is read once.
-        if not on_remembered or not isinstance(rows, pa.Table):
-            raise
-    return _written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts)
+    with operation("write", table.uri) as told:
+        transaction = _deltic.plan_write(table._core, rows.schema, chosen)
+        on_remembered = transaction.is_on_remembered()
+        try:
+            return told.gave(_written(transaction, rows, attempts))
+        except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
+            # The table is not what was remembered of it. A stream is read once.
+            if not on_remembered or not isinstance(rows, pa.Table):
+                raise
+        return told.gave(_written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts))
 
 
 def _columns_of(table: Table) -> pa.Schema | None:

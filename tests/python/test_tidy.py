@@ -81,6 +81,7 @@ PYTHON: list[set[str]] = [
         "commit_history",
         "explanation",
         "row_keys",
+        "telemetry",
     },
     {
         "progress_bars",

@@ -25,6 +25,7 @@ from deltic.spark.location import shared
 from deltic.spark.schema import nullable
 from deltic.spark.types import to_arrow
 from deltic.table import Table
+from deltic.telemetry import operation
 from deltic.write import Commit, commit
 from deltic.write_options import core_options, options_of
 
@@ -131,13 +132,14 @@ def write(
     # Spark looks the columns up by name here, and takes a dot in one for the way into a struct.
     numbered = df.toDF(*(f"c{at}" for at in range(len(rows))))
     tasks = numbered.mapInArrow(_writer(plan, table.storage_options, rows.names), "file binary")
-    try:
-        transaction.append_files(tasks.toArrow().column(0).to_pylist())
-    except BaseException:
-        transaction.abandon()
-        discard(plan, table.storage_options)
-        raise
-    return commit(transaction, attempts)
+    with operation("write", table.uri) as told:
+        try:
+            transaction.append_files(tasks.toArrow().column(0).to_pylist())
+        except BaseException:
+            transaction.abandon()
+            discard(plan, table.storage_options)
+            raise
+        return told.gave(commit(transaction, attempts))
 
 
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
