@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -56,8 +56,10 @@ class Operation:
     def gave(self, result: Result) -> Result:
         """Say what came of it, and give it back."""
         if self._span is not None and self._span.is_recording():
-            for name, value in _attributes(result).items():
-                self._set(name, value)
+            # What cannot be told, such as a count that needs the store, must not fail what was done.
+            with suppress(Exception):
+                for name, value in _attributes(result).items():
+                    self._set(name, value)
         return result
 
     def _set(self, name: str, value: str | int | bool) -> None:
