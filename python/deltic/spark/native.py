@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -139,7 +140,7 @@ class NativeWrite:
         """Delete what Spark wrote, as far as the store lets it."""
         if not is_remote():
             # Folders too, and where Spark may have written to another store than deltic's.
-            with suppress(Py4JError):
+            with suppress(Py4JError, PySparkException):
                 path, system = _file_system(self._session, self._place)
                 system.delete(path, True)
         with suppress(DelticError):
@@ -187,7 +188,7 @@ def _file_system(session: SparkSession, place: str) -> tuple[Any, Any]:
 def _check_reachable(session: SparkSession, place: str) -> None:
     try:
         _file_system(session, place)
-    except Py4JError as error:
+    except (Py4JError, PySparkException) as error:
         # Not what Java says: a message of a store's client may have its settings in it.
         kind = type(error).__name__
         if (cause := getattr(error, "java_exception", None)) is not None:
