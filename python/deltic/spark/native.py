@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -99,8 +99,10 @@ class _Layout:
             options["parquet.compression.codec.zstd.level"] = str(level)
         if (most := told["max_rows_per_file"]) is not None:
             options["maxRecordsPerFile"] = str(most)
-        schemas = (StructType.fromJson(json.loads(told[name])) for name in ("columns", "files", "partitions"))
-        return cls(told["folder"], *schemas, told["folders"], options)
+        columns, files, partitions = (
+            StructType.fromJson(json.loads(told[name])) for name in ("columns", "files", "partitions")
+        )
+        return cls(told["folder"], columns, files, partitions, told["folders"], options)
 
 
 class NativeWrite:
@@ -174,7 +176,9 @@ def _dataset(session: SparkSession) -> Any:
 
 def _check_settings(session: SparkSession) -> None:
     """Of Spark Connect, where a DataFrame stays in its session, whose settings are the caller's."""
-    wrong = {name: value for name, value in _SETTINGS.items() if session.conf.get(name, "").lower() != value.lower()}
+    wrong = {
+        name: value for name, value in _SETTINGS.items() if str(session.conf.get(name, "")).lower() != value.lower()
+    }
     if wrong:
         listed = ", ".join(f"{name} = {value}" for name, value in wrong.items())
         raise _refused("these settings of Spark Connect", f"the session needs {listed}", "set them, or ")
