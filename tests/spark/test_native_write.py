@@ -183,14 +183,14 @@ STRINGS = [
 
 
 def test_partition_values_of_strings(spark: SparkSession, uri: str) -> None:
-    df = spark.createDataFrame([(n, text) for n, text in enumerate(STRINGS)], "id long, `pé/x=%` string")
-    native, arrow = both(df, uri, partition_by=["pé/x=%"])
+    df = spark.createDataFrame([(n, text) for n, text in enumerate(STRINGS)], "id long, `pé/x%` string")
+    native, arrow = both(df, uri, partition_by=["pé/x%"])
     assert [add["partitionValues"] for add in native] == [add["partitionValues"] for add in arrow]
     assert [add["stats"] for add in native] == [add["stats"] for add in arrow]
     assert all(name.isascii() for name in entries(uri))
-    assert deltic.Table(uri).scan(filter="`pé/x=%` = '日本 🐎'").count() == 1
+    assert deltic.Table(uri).scan(filter="`pé/x%` = '日本 🐎'").count() == 1
     found = deltic.spark.read(spark, uri).collect()
-    assert {row["id"]: row["pé/x=%"] for row in found} == {n: text or None for n, text in enumerate(STRINGS)}
+    assert {row["id"]: row["pé/x%"] for row in found} == {n: text or None for n, text in enumerate(STRINGS)}
 
 
 PARTITIONS = {

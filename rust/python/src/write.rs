@@ -113,12 +113,7 @@ pub(crate) fn external_layout(plan: &[u8], schema: &Bound<'_, PyAny>) -> Result<
 /// The files that another engine has written as a plan says, so many rows together; gives each in its byte form.
 #[entry]
 #[pyfunction]
-pub(crate) fn take_external(
-    py: Python<'_>,
-    plan: &[u8],
-    storage_options: Options,
-    rows: u64,
-) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn take_external(py: Python<'_>, plan: &[u8], storage_options: Options, rows: u64) -> Result<Vec<Vec<u8>>> {
     let (plan, storage) = open(plan, storage_options)?;
     let files = run(py, convert::take_external(&storage, &plan, rows))?;
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)

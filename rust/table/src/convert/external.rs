@@ -182,7 +182,9 @@ fn codec(spec: &WriteSpec) -> Result<(&'static str, Option<i64>)> {
         Compression::Brotli => return Err(refuse("compression brotli", "the codec brotli is asked for")),
     };
     match (level, spec.compression_level) {
-        (None, Some(_)) => Err(refuse("compression levels", "a compression level is asked for, which it only has of zstd")),
+        (None, Some(_)) => {
+            Err(refuse("compression levels", "a compression level is asked for, which it only has of zstd"))
+        }
         (level, _) => Ok((name, level)),
     }
 }
@@ -239,7 +241,10 @@ fn check_column(field: &StructField, rows: &Schema) -> Result<()> {
         return Err(refuse("column defaults", &format!("the rows lack the column `{name}`, which has a default")));
     }
     if Lengths::of(field)?.is_some() {
-        return Err(refuse("CHAR and VARCHAR", &format!("the strings of the column `{name}` have a length (CHAR, VARCHAR)")));
+        return Err(refuse(
+            "CHAR and VARCHAR",
+            &format!("the strings of the column `{name}` have a length (CHAR, VARCHAR)"),
+        ));
     }
     check_field(field, name)
 }
@@ -259,7 +264,8 @@ fn check_field(field: &StructField, path: &str) -> Result<()> {
 
 fn check_type(data_type: &DataType, path: &str) -> Result<()> {
     let not_null = |path: &str| Err(refuse("NOT NULL", &format!("`{path}` inside a column is NOT NULL")));
-    let foreign = || Err(refuse(&format!("type {data_type}"), &format!("the column `{path}` has the type {data_type}")));
+    let foreign =
+        || Err(refuse(&format!("type {data_type}"), &format!("the column `{path}` has the type {data_type}")));
     match data_type {
         DataType::Struct(inner) => inner.fields.iter().try_for_each(|field| {
             let path = format!("{path}.{}", field.name);

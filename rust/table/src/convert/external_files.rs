@@ -16,7 +16,6 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::StructType;
 use futures::{StreamExt, TryStreamExt, stream};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Type as PhysicalType;
@@ -196,7 +195,8 @@ impl Expected {
             }
         }
         let shows_nan = file.created_by().is_some_and(|by| by.starts_with(BOUNDS_SHOW_NAN));
-        let wanted = Wanted { floats: self.wanted.floats && shows_nan, indexed: self.wanted.indexed.clone(), ..self.wanted };
+        let wanted =
+            Wanted { floats: self.wanted.floats && shows_nan, indexed: self.wanted.indexed.clone(), ..self.wanted };
         Ok((rows, statistics(metadata, schema, &wanted)?))
     }
 
@@ -238,7 +238,8 @@ impl Expected {
 /// A text without its percent escapes.
 fn decoded(text: &str) -> Result<String> {
     let plain = percent_decode_str(text).decode_utf8();
-    let wrong = |e| Error::invalid(format!("the folder text `{text}` is no UTF-8, as partition values must be")).caused_by(e);
+    let wrong =
+        |e| Error::invalid(format!("the folder text `{text}` is no UTF-8, as partition values must be")).caused_by(e);
     plain.map(|text| text.into_owned()).map_err(wrong)
 }
 
@@ -256,7 +257,9 @@ fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMa
     if !table.iter().map(|field| field.name()).eq(file.iter().map(|field| field.name())) {
         let (expected, found) = (names(table).join(", "), names(file).join(", "));
         let place = if above.is_empty() { String::new() } else { format!(" in `{above}`") };
-        return Err(Error::invalid(format!("Spark wrote the columns {found}{place}, not {expected}; use engine='arrow'")));
+        return Err(Error::invalid(format!(
+            "Spark wrote the columns {found}{place}, not {expected}; use engine='arrow'"
+        )));
     }
     for (expected, found) in table.iter().zip(file) {
         let path = if above.is_empty() { found.name().clone() } else { format!("{above}.{}", found.name()) };
