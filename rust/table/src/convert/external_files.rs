@@ -68,8 +68,8 @@ pub async fn take_external(storage: &Storage, plan: &WritePlan, rows: u64) -> Re
             }
         }
         check_rows(&taken, rows, &folder)?;
-        let settle = taken.iter().map(|(path, _)| storage.settle(path));
-        stream::iter(settle).buffer_unordered(SETTLING).try_collect::<()>().await?;
+        let settling: Vec<_> = taken.iter().map(|(path, _)| storage.settle(path)).collect();
+        stream::iter(settling).buffer_unordered(SETTLING).try_collect::<()>().await?;
         // Markers and checksums of the engine's own: one that stays is an orphan.
         let _deleted = storage.delete_many(&gone).await;
         Ok(taken.into_iter().map(|(_, file)| file).collect())
@@ -237,10 +237,10 @@ impl Expected {
 
 /// A text without its percent escapes.
 fn decoded(text: &str) -> Result<String> {
-    let plain = percent_decode_str(text).decode_utf8();
-    let wrong =
-        |e| Error::invalid(format!("the folder text `{text}` is no UTF-8, as partition values must be")).caused_by(e);
-    plain.map(|text| text.into_owned()).map_err(wrong)
+    let plain = percent_decode_str(text).decode_utf8().map_err(|e| {
+        Error::invalid(format!("the folder text `{text}` is no UTF-8, as partition values must be")).caused_by(e)
+    })?;
+    Ok(plain.into_owned())
 }
 
 fn null_in(name: &str, nulls: Option<u64>) -> Error {
