@@ -596,7 +596,7 @@ def test_the_engine_is_logged(spark: SparkSession, uri: str, caplog: pytest.LogC
     caplog.set_level(logging.INFO, logger="deltic")
     for engine in ("arrow", "native", "auto"):
         deltic.spark.write(spark.range(3), uri, engine=engine)  # type: ignore[arg-type]
-    told = [record.getMessage() for record in caplog.records if "engine" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "rows are" in record.getMessage()]
     assert [line.split(": ", 1)[1].split(" (")[0] for line in told] == [
         "rows are written by the engine 'arrow'",
         "rows are written by the engine 'native'",
