@@ -279,7 +279,7 @@ def _folder_text(values: Column, kind: DataType) -> Column:
         escaped = F.regexp_replace(F.hex(values.cast("binary")), "(..)", "%$1")
         return F.when(is_plain, values).otherwise(escaped)
     if isinstance(kind, TimestampType):
-        seconds = (F.unix_micros(values).cast("decimal(20,0)") / F.lit(1_000_000)).cast("decimal(18,6)")
+        seconds = (F.unix_micros(values).cast("decimal(20,0)") / F.lit(1_000_000)).try_cast("decimal(18,6)")
         zero = F.lit(0)
         # The clock of UTC, whatever the session's time zone is.
         text = (F.expr("timestamp_ntz'1970-01-01 00:00:00'") + F.make_dt_interval(zero, zero, zero, seconds)).cast(
