@@ -108,7 +108,7 @@ PYTHON: list[set[str]] = [
     {"conversion"},
     {"cli"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
-    {"spark/schema"},
+    {"spark/schema", "spark/native"},
     {"spark/maintenance", "spark/read", "spark/write", "spark/rows"},
     {"spark/delta_table"},
     {"spark/source"},

@@ -264,6 +264,7 @@ _WRITE: Names = {
     "app_version": ("app_version", _number),
     "txnVersion": ("app_version", _number),
     "max_attempts": ("max_attempts", _number),
+    "engine": ("engine", _word),
     "optimize_write": ("optimize_write", _flag),
     "optimizeWrite": ("optimize_write", _flag),
 }
