@@ -93,7 +93,7 @@ def test_columns_are_added(table: Table) -> None:
         ([], None, "no column to add"),
         ("x long", None, "fields must be pyarrow fields"),
         ([("x", pa.int64())], None, "fields must be pyarrow fields"),
-        (pa.field("x", pa.time32("s")), None, "Arrow type Time32"),
+        (pa.field("x", pa.time32("s")), None, "Arrow type time32"),
     ],
 )
 def test_columns_that_cannot_be_added(table: Table, new: Any, after: str | None, told: str) -> None:

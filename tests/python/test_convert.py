@@ -248,7 +248,7 @@ def test_what_is_no_parquet_is_named(uri: str) -> None:
         ({"id": ["text"]}, "`id` has the type string here and long in files before"),
         ({"ID": [1]}, "`ID` is spelled `id` in other files"),
         ({"id": pa.array([1], pa.timestamp("ns"))}, "`id` has timestamps in nanoseconds"),
-        ({"id": [1], "s": pa.array([{"v": 1}], pa.struct([("v", pa.uint64())]))}, "`s.v`.*uint64|UInt64"),
+        ({"id": [1], "s": pa.array([{"v": 1}], pa.struct([("v", pa.uint64())]))}, "`s.v`.*uint64"),
         ({"id": [1], "a b": [1]}, "a b"),
         ({"id": [1], "t": pa.array([1], pa.time64("us"))}, "`t`"),
     ],
@@ -268,7 +268,7 @@ def test_columns_that_no_table_has_are_refused(uri: str, second: dict[str, Any],
         ("1.parquet", {"p": "integer"}, r"folders have no partition columns, and .*\[p\]"),
         ("q=1/p=1/1.parquet", {"p": "integer", "q": "integer"}, r"\[q, p\].*\[p, q\]"),
         ("p=x/1.parquet", {"p": "integer"}, "`x` for the partition column `p`, which is no integer"),
-        ("p=1/1.parquet", {"p": pa.list_(pa.int32())}, "`p` is a array"),
+        ("p=1/1.parquet", {"p": pa.list_(pa.int32())}, "`p` is an array"),
         ("p=1/1.parquet", "p int", "types by name"),
     ],
 )
@@ -379,7 +379,7 @@ def test_dates_before_the_gregorian_calendar_are_found(uri: str) -> None:
 def test_from_the_shell(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     store(uri, "day=2013-01-01/1.parquet", {"id": [1, 2]})
     assert main(["convert", uri, "--partition", "day=date", "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == ["id  int64", "day  date32[day]"]
+    assert capsys.readouterr().out.splitlines()[:2] == ["id  long", "day  date"]
     assert main(["convert", uri, "--partition", "day=date", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["version"], told["files"], told["rows"]) == (0, 1, 2)

@@ -94,7 +94,7 @@ UNCLEAR: dict[str, Callable[[], Any]] = {
     "connection.sql('...')": lambda: duckdb.connect(),
     "table.scan()": lambda: deltic.Table("memory://none"),
     "the data has no batch": list,
-    "item 1 (the first is 0) of the data has the columns k: string, and the first has v: int64": lambda: (
+    "item 1 (the first is 0) of the data has the columns k: string, and the first has v: long": lambda: (
         pa.record_batch(columns) for columns in ({"v": [1]}, {"k": ["a"]})
     ),
     "item 0 (the first is 0) of the data is a dict: make a list": lambda: (row for row in [{"v": 1}]),
