@@ -97,7 +97,7 @@ def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path) -> None:
 FULL = """
 import resource, sys
 import deltic
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 from test_many_partitions import SCHEMA, batches, partitions
 import pyarrow as pa
 deltic.write(sys.argv[1], pa.table({"n": [1], "p": [1], "t": ["a"]}), partition_by="p")
@@ -112,7 +112,7 @@ except deltic.StorageError as error:
 
 
 def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
-    arguments = [sys.executable, "-c", FULL, uri, str(Path(__file__).parent)]
+    arguments = [sys.executable, "-c", FULL, uri, str(Path(__file__).parent), str(Path(__file__).parents[1])]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "TMPDIR" in done.stdout, done.stdout + done.stderr
     assert str(temporary) in done.stdout
