@@ -66,13 +66,13 @@ BINDING: list[set[str]] = [
     {"progress"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"alter", "changes", "expression", "row_changes"},
+    {"alter", "changes", "elsewhere", "expression", "row_changes"},
     {"table"},
     {"transaction"},
     {"maintenance", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"errors", "display", "hints", "instant", "physical_name", "_deltic"},
+    {"duckdb_functions", "errors", "display", "hints", "instant", "physical_name", "_deltic"},
     {
         "arguments",
         "charts",
