@@ -25,7 +25,7 @@ struct DuckDb;
 impl Elsewhere for DuckDb {
     fn bind(&self, name: &str, values: &RecordBatch) -> Result<Option<DataType>> {
         attached(|py| {
-            let bound = asked(py, "bind", (name, ArrowBatch::new(values.clone())))?;
+            let bound = function(py, "bind")?.call1((name, ArrowBatch::new(values.clone())))?;
             if bound.is_none() {
                 return Ok(None);
             }
@@ -41,7 +41,7 @@ impl Elsewhere for DuckDb {
     fn evaluate(&self, name: &str, arguments: &RecordBatch, gives: &DataType) -> Result<ArrayRef> {
         attached(|py| {
             let schema = ArrowSchema::new(Schema::new(vec![Field::new("value", to_arrow_type(gives), true)]));
-            let rows = asked(py, "evaluate", (name, ArrowBatch::new(arguments.clone()), schema))?;
+            let rows = function(py, "evaluate")?.call1((name, ArrowBatch::new(arguments.clone()), schema))?;
             let batch = reader_from_py(&rows)?.pull(py)?;
             let value = batch.as_ref().and_then(|batch| batch.columns().first()).cloned();
             Ok(value.ok_or_else(|| Error::internal(format!("{name} gave nothing")))?)
@@ -49,12 +49,8 @@ impl Elsewhere for DuckDb {
     }
 }
 
-fn asked<'py>(
-    py: Python<'py>,
-    function: &str,
-    arguments: impl pyo3::call::PyCallArgs<'py>,
-) -> Called<Bound<'py, PyAny>> {
-    Ok(PyModule::import(py, "deltic.duckdb_functions")?.call_method1(function, arguments)?)
+fn function<'py>(py: Python<'py>, name: &str) -> Called<Bound<'py, PyAny>> {
+    Ok(PyModule::import(py, "deltic.duckdb_functions")?.getattr(name)?)
 }
 
 fn attached<T>(call: impl FnOnce(Python<'_>) -> Called<T>) -> Result<T> {

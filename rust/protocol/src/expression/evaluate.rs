@@ -92,9 +92,11 @@ fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
         Node::Coalesce(parts) => coalesce(parts, typed, rows)?,
         Node::Call { function, arguments } => call(function, arguments, typed, rows)?,
         Node::Foreign { name, arguments } => {
-            let value = |argument: &Typed| Ok((part(argument, rows)?, argument.as_literal().is_some()));
-            let arguments = arguments.iter().map(value).collect::<Evaluated<Vec<_>>>()?;
-            foreign::evaluate(name, arguments, rows.len(), &typed.data_type)?
+            let mut values = Vec::with_capacity(arguments.len());
+            for argument in arguments {
+                values.push((part(argument, rows)?, argument.as_literal().is_some()));
+            }
+            foreign::evaluate(name, values, rows.len(), &typed.data_type)?
         }
         Node::And(_)
         | Node::Or(_)

@@ -25,7 +25,8 @@ pub trait Elsewhere: Debug + Send + Sync {
     /// `Unsupported` or `Invalid` if there is the function, and these arguments cannot be evaluated, or not here.
     fn bind(&self, name: &str, values: &RecordBatch) -> Result<Option<DataType>>;
 
-    /// The values of a call for rows of its arguments, with the same metadata, in the Arrow type of the type that was promised.
+    /// The values of a call for rows of its arguments, whose fields have the same metadata, in the Arrow type of the type
+    /// that was promised.
     ///
     /// # Errors
     /// Whatever went wrong there.
@@ -55,9 +56,11 @@ fn columns(arguments: Vec<(ArrayRef, bool)>, rows: usize) -> Result<RecordBatch>
 /// The type of a call, if there is a function of this name elsewhere.
 pub(super) fn bind(name: &str, arguments: &[(DataType, Option<Scalar>)]) -> Result<Option<DataType>> {
     let Some(elsewhere) = ELSEWHERE.get() else { return Ok(None) };
-    let value = |(data_type, literal): &(DataType, Option<Scalar>)| match (data_type.as_primitive(), literal) {
-        (Some(primitive), Some(literal)) => Ok((literal.to_array(primitive, 1)?, true)),
-        _ => Ok((new_null_array(&to_arrow_type(data_type), 1), literal.is_some())),
+    let value = |(data_type, literal): &(DataType, Option<Scalar>)| -> Result<(ArrayRef, bool)> {
+        match (data_type.as_primitive(), literal) {
+            (Some(primitive), Some(literal)) => Ok((literal.to_array(primitive, 1)?, true)),
+            _ => Ok((new_null_array(&to_arrow_type(data_type), 1), literal.is_some())),
+        }
     };
     let values = arguments.iter().map(value).collect::<Result<Vec<_>>>()?;
     elsewhere.bind(name, &columns(values, 1)?)

@@ -113,7 +113,7 @@ fn log(arguments: &Arguments<'_>) -> Evaluated {
 /// NULL beyond the longs.
 fn factorial(arguments: &Arguments<'_>) -> Evaluated {
     let values = arguments.int(0)?;
-    let of = |value: i32| (0..=20).contains(&value).then(|| (1..=i64::from(value)).product());
+    let of = |value: i32| (0..=20).contains(&value).then(|| (1..=i64::from(value)).product::<i64>());
     Ok(Arc::new(arguments.each::<_, Int64Array>(|row| Ok(of(values.value(row))))?))
 }
 

@@ -1,6 +1,6 @@
 //! The SHA family, of FIPS 180-4: what it computes of bytes.
 //!
-//! Proved by `tests/data/text/expression_values.txt` and, on random bytes, by `tests/spark/test_expressions.py`.
+//! Proved by `tests/data/text/expression_values.txt` and, on random bytes, by `tests/spark/test_functions.py`.
 
 /// Of the cube roots of the first primes what stands after the point. SHA-256 takes the first half of each.
 const ROUNDS: [u64; 80] = [
@@ -127,7 +127,7 @@ macro_rules! sha2 {
             let moved = |v: $word, [a, b, c]: [u32; 3]| v.rotate_right(a) ^ v.rotate_right(b) ^ (v >> c);
             let ([sum_of_a, sum_of_e], [early, late]) = ($sums, $steps);
             for block in padded(bytes, 16 * WORD).chunks_exact(16 * WORD) {
-                let mut words = [0; $rounds];
+                let mut words: [$word; $rounds] = [0; $rounds];
                 for (word, bytes) in words.iter_mut().zip(block.as_chunks::<WORD>().0) {
                     *word = <$word>::from_be_bytes(*bytes);
                 }
