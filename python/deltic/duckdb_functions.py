@@ -191,7 +191,9 @@ def _translated(name: str, literals: tuple[Any, ...]) -> str:
         return sqlglot.exp.column(f"a{at}")
 
     arguments = ", ".join(spelled(at, value).sql(dialect="spark") for at, value in enumerate(literals))
-    return sqlglot.parse_one(f"{name}({arguments})", read="spark").sql(dialect="duckdb")
+    call = sqlglot.parse_one(f"{name}({arguments})", read="spark").sql(dialect="duckdb")
+    # DuckDB joins an array of NULLs alone to NULL, Spark to an empty string.
+    return f"CASE WHEN a0 IS NOT NULL THEN coalesce({call}, '') END" if name == "array_join" else call
 
 
 @lru_cache(maxsize=1)
