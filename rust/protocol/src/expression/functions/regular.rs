@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, BooleanArray, Int32Array, StringArray};
+use arrow_array::{BooleanArray, Int32Array, StringArray};
 
 use super::signature::{Arguments, Definition, Gives, Second, Slot};
 use crate::expression::kernel::{Evaluated, bounded};

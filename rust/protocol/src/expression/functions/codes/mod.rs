@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, BinaryArray, Int32Array, StringArray};
+use arrow_array::{BinaryArray, Int32Array, StringArray};
 
 use super::signature::{Arguments, Definition, Gives, Slot};
-use crate::error::Result;
 use crate::expression::kernel::{Evaluated, bounded, unexpected};
 use crate::schema::PrimitiveType as P;
 
