@@ -46,14 +46,8 @@ help: ## Say what there is
 demo: ready-demo ## Build the extension and run the demo on real flights
 	@$(JAVA_HOME_OR_STOP); exec $(PY) examples/flights.py
 
-check: ready-dev ## What a change must pass at once: some four minutes on two cores
-	@echo "== clippy"
-	@$(PROGRESS) cargo clippy --workspace --all-targets --locked -- -D warnings
-	@echo "== Tests of the protocol, 500 simulated histories"
-	@$(PROGRESS) cargo test --workspace --locked --no-run --test protocol --test simulation
-	@DELTIC_SIMULATION_SEEDS=500 cargo test --workspace --locked --quiet --test protocol --test simulation
-	@echo "== Python tests that are quick"
-	@$(PY) -m pytest tests/python -m 'not slow'
+check: ready-dev ## What a change must pass at once: about a minute on two cores, after a build
+	@tests/quick $(PY)
 	@echo "== Checked; \`make test\` runs everything"
 
 test: ready-dev ## Build the extension and run all tests

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from cases import Case
+from case import Case
 
 Outcome = dict[str, Any]
 # What an answer may say of how long parts of it took.
@@ -30,6 +30,12 @@ def median(outcome: Outcome | None) -> float | None:
     if outcome is None or "over" in outcome or "error" in outcome or not outcome.get("runs"):
         return None
     return float(statistics.median(outcome["runs"]))
+
+
+def cost(case: Case, outcome: Outcome | None) -> float | None:
+    """What is compared: seconds, or of what is counted, for not all engines may have done as many, seconds for each."""
+    seconds = median(outcome)
+    return seconds if seconds is None or outcome is None or not case.unit else 1 / statistics.median(outcome["rates"])
 
 
 def is_earlier(outcome: Outcome | None) -> bool:

@@ -20,7 +20,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import tables
-from cases import CASES, ENGINES, Case
+from case import ENGINES, Case
+from cases import CASES
 
 ENGINES_FOLDER = Path(__file__).resolve().parent / "python"
 # Its sidecars show how a build writes them.
@@ -79,9 +80,16 @@ def texts(*modules: str) -> str:
     return hashlib.sha256(b"".join((ENGINES_FOLDER / f"{name}.py").read_bytes() for name in modules)).hexdigest()
 
 
+def modules_of(case: Case, *engines: str) -> list[str]:
+    """Modules that engines' results of a case depend on."""
+    with_case = [case.module(engine) for engine in engines]
+    shared = ["work_job", "work_spark", "work_store"] if case.family else ["writers"]
+    return [name for name in with_case if (ENGINES_FOLDER / f"{name}.py").exists()] + ["job", "plain", *shared]
+
+
 def question_of(case: Case) -> str:
-    """What a case is, whatever it is called and must reach."""
-    return repr(replace(case, title="", target=None))
+    """What a case is, whatever it is called, must reach and should take."""
+    return repr(replace(case, title="", target=None, minutes=0))
 
 
 def written_by(name: str) -> Path:
@@ -97,7 +105,7 @@ def fingerprint(name: str) -> str:
 
 def recipe(case: Case, name: str) -> str:
     """What a result depends on besides the build of deltic."""
-    modules = texts(*(module for module, _, _ in ENGINES.values()), "job", "plain", "writers")
+    modules = texts(*modules_of(case, *ENGINES))
     return hashlib.sha256((modules + question_of(case) + fingerprint(name)).encode()).hexdigest()
 
 
@@ -209,7 +217,7 @@ class Peers:
         return {
             "table": fingerprint(name),
             "case": question_of(case),
-            "engine": texts(ENGINES[engine][0], "job", "plain", "writers"),
+            "engine": texts(*modules_of(case, engine)),
             "versions": versions(engine),
             "machine": self.machine,
             "times": times,

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import tables
-from cases import CASES, ENGINES, Case
-from cells import EARLIER, ONCE, Outcome, cell, is_earlier, median, ratio_text
+from case import ENGINES, OWN, Case
+from cases import CASES
+from cells import EARLIER, ONCE, Outcome, cell, cost, is_earlier, median, ratio_text
 from plots import Curve, plot
 from targets import earlier, target_table
 
@@ -27,7 +28,31 @@ RATES = [
 ]
 
 
+WRITING = [
+    "## Writing",
+    "",
+    "Rows in memory (of Arrow, or made by Spark) become files, by all with the same codec. pyarrow, DuckDB, polars and",
+    "Spark's Parquet write files without a log.",
+    "",
+]
+CHANGING = [
+    "## Changing rows",
+    "",
+    "deltalake writes files again, also where rows may be marked in deletion vectors. The control of processes that",
+    "change one file is one file for each; that of the scan is the table without vectors.",
+    "",
+]
+MAINTENANCE = ["## Maintenance", ""]
 MACHINE = ["## The machine", "", "What the floors are made of besides decoding, measured in the same run.", ""]
+# By the prefix of the cases' names.
+SECTIONS = {
+    "": [],
+    "rates": RATES,
+    "writing": WRITING,
+    "changing": CHANGING,
+    "maintenance": MAINTENANCE,
+    "machine": MACHINE,
+}
 
 
 def say(text: str) -> None:
@@ -46,10 +71,11 @@ def by_size(measured: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def case_table(case: Case, measured: dict[str, Any]) -> list[str]:
     shown = [e for e in ENGINES if any(e in outcome["engines"] for outcome in measured.values())]
-    peers = [engine for engine in shown if engine in ("deltalake", "duckdb") and "deltic" in shown]
-    floor = ["floor"] if "floor" in shown and "deltic" in shown else []
+    unread = () if case.family else ("sql", "plain")
+    peers = [engine for engine in shown if engine not in (*OWN, *unread) and "deltic" in shown]
+    floor = [engine for engine in ("floor", "control") if engine in shown and "deltic" in shown]
     head = ["table", *(ENGINES[engine][2] for engine in shown), *(f"vs {ENGINES[engine][2]}" for engine in peers)]
-    head += ["deltic / floor"] * len(floor)
+    head += [f"deltic / {engine}" for engine in floor]
     lines = [f"### {case.title}", "", f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for name, outcome in by_size(measured):
         if "unavailable" in outcome:
@@ -57,11 +83,11 @@ def case_table(case: Case, measured: dict[str, Any]) -> list[str]:
             continue
         by_engine = outcome["engines"]
         cells = [cell(case, by_engine.get(engine)) for engine in shown]
-        own = median(by_engine.get("deltic"))
+        own = cost(case, by_engine.get("deltic"))
         for engine in [*peers, *floor]:
             peer = by_engine.get(engine)
-            other = peer["over"] if peer is not None and "over" in peer else median(peer)
-            least = None if own is None or other is None else own / other if engine == "floor" else other / own
+            other = peer["over"] if peer is not None and "over" in peer else cost(case, peer)
+            least = None if own is None or other is None else own / other if engine in OWN else other / own
             cells.append(ratio_text(least, peer))
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return [*lines, ""]
@@ -99,8 +125,7 @@ def page(results: dict[str, Any], *, quick: bool) -> str:
     if quick:
         lines += ["The targets are for a million files; here they are compared with a smaller table.", ""]
     lines += [*target_table(results, quick), "", "## All cases", ""]
-    titles = {"": [], "rates": RATES, "machine": MACHINE}
-    for section, title in titles.items():
+    for section, title in SECTIONS.items():
         found = [case for case in CASES if results["cases"].get(case.name) and section_of(case) == section]
         lines += title if found else []
         for case in found:
@@ -110,7 +135,7 @@ def page(results: dict[str, Any], *, quick: bool) -> str:
 
 def section_of(case: Case) -> str:
     kind = case.name.partition("-")[0]
-    return kind if kind in ("rates", "machine") else ""
+    return kind if kind in SECTIONS else ""
 
 
 def outcomes(results: dict[str, Any]) -> list[Outcome]:

@@ -20,7 +20,8 @@ import report  # noqa: E402
 import schedule  # noqa: E402
 import tables  # noqa: E402
 import turns  # noqa: E402
-from cases import CASES, ENGINES  # noqa: E402
+from case import ENGINES  # noqa: E402
+from cases import CASES  # noqa: E402
 
 Outcome = dict[str, Any]
 
@@ -37,13 +38,14 @@ class Bench:
         self.peers = kept.Peers(report.machine())
         self.clock = schedule.Clock(self.durations, self.answers, arguments.limit)
         self.results = kept.File("results.json")
-        if arguments.quick or self.results.content.get("build") != self.build:
+        self.is_trial = arguments.quick or arguments.scale != 1
+        if self.is_trial or self.results.content.get("build") != self.build:
             self.results.content = {"build": self.build, "commit": kept.commit(), "cases": {}}
         self.cases: dict[str, Any] = self.results.content["cases"]
 
     def known(self, task: schedule.Task, engine: str) -> Outcome | None:
         """A peer's earlier result, if it was measured just so."""
-        if not turns.is_peer(engine) or self.arguments.quick or not kept.is_built(task.table, self.build):
+        if not turns.is_peer(engine) or self.is_trial or not kept.is_built(task.table, self.build):
             return None
         return self.peers.get(task.case, task.table, engine, dict(task.wanted)[engine], self.arguments.limit)
 
@@ -78,11 +80,19 @@ class Bench:
 
     def measure_all(self) -> None:
         arguments, started = self.arguments, time.monotonic()
-        engines = schedule.engines_of(arguments.engines)
+        # Starting a JVM takes longer than all the others together.
+        known = [engine for engine in ENGINES if not (arguments.quick and ENGINES[engine][1] == "pyspark")]
+        engines = schedule.engines_of(arguments.engines or ",".join(known))
         sizes = ["100k"] if arguments.quick else arguments.sizes.split(",")
         if strangers := schedule.unknown(sizes, list(tables.SIZES)):
             raise SystemExit(f"unknown sizes: {', '.join(strangers)}")
-        wanted = schedule.tasks(schedule.chosen(arguments.only), engines, sizes, self.times, quick=arguments.quick)
+        cases = schedule.chosen(arguments.only)
+        wanted = schedule.tasks(
+            [case for case in cases if case.family or arguments.scale == 1],
+            *(engines, sizes, self.times),
+            scale=arguments.scale,
+            quick=arguments.quick,
+        )
         left = schedule.in_order([task for task in wanted if not self.is_done(task)], self.clock)
         if skipped := len(wanted) - len(left):
             report.say(f"{skipped} of {len(wanted)} are measured already with this build")
@@ -145,7 +155,7 @@ class Bench:
         by_engine = {engine: {**fresh, **before}[engine] for engine, _ in task.wanted}
         turns.compare(case, name, by_engine, self.answers)
         measured[name] = {"made_by": [kept.recipe(case, name), self.times], "engines": by_engine}
-        if not self.arguments.quick:
+        if not self.is_trial:
             for engine, wanted in task.wanted:
                 if turns.is_peer(engine) and "fewer" not in by_engine[engine]:
                     self.peers.add(case, name, engine, wanted, self.arguments.limit, by_engine[engine])
@@ -159,8 +169,16 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100,000 files, two runs without warm-up, nothing written")
     parser.add_argument("--only", default="", help="cases whose name contains one of these, by commas")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="engines, by commas: %(default)s")
+    parser.add_argument(
+        "--engines", default="", help=f"engines, by commas; all unless they are given: {','.join(ENGINES)}"
+    )
     parser.add_argument("--sizes", default=",".join(tables.SIZES), help="sizes, by commas: %(default)s")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1,
+        help="of the cases that write, change rows and maintain, such as 0.01: these alone, and nothing is written",
+    )
     parser.add_argument("--runs", type=int, help="runs after the warm-up")
     parser.add_argument("--limit", type=float, default=60, help="seconds after which a run of a peer is cut off")
     parser.add_argument(
@@ -196,8 +214,8 @@ def main() -> None:
     if arguments.estimate:
         return
     results = bench.results.content
-    print(report.page(results, quick=arguments.quick))
-    is_narrowed = arguments.quick or arguments.only or arguments.sizes != ",".join(tables.SIZES)
+    print(report.page(results, quick=bench.is_trial))
+    is_narrowed = bench.is_trial or arguments.only or arguments.sizes != ",".join(tables.SIZES)
     if arguments.write or (not is_narrowed and all(case.name in results["cases"] for case in CASES)):
         report.write(BENCHES, results)
     failed = [

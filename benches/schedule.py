@@ -6,7 +6,9 @@ from typing import Any
 
 import kept
 import tables
-from cases import CASES, ENGINES, Case
+import work_tables
+from case import ENGINES, Case
+from cases import CASES
 from turns import SLOW, SLOWISH, fits, is_peer
 
 # Seconds of a run until one was timed: to start and prepare, for a million files, for each of many commits.
@@ -55,12 +57,17 @@ def runs_wanted(case: Case, table: str, engine: str, times: int) -> int:
     return times if is_peer(engine) and importance(case, table) == 0 else min(times, 3)
 
 
-def tasks(cases: list[Case], engines: list[str], sizes: list[str], times: int, *, quick: bool) -> list[Task]:
-    """All that is to be measured, in no order."""
+def tasks(
+    cases: list[Case], engines: list[str], sizes: list[str], times: int, *, scale: float, quick: bool
+) -> list[Task]:
+    """All that is to be measured, in no order. The scale is for those that write rows, change them and maintain."""
     found = []
     for case in cases:
         names = [f"{case.table}_{size}" for size in sizes if size in case.sizes]
-        for name in names if case.sized else [case.quick_table if quick else case.table]:
+        if not case.sized:
+            whole = work_tables.scaled(case.table, scale) if case.family else case.table
+            names = [case.quick_table if quick else whole]
+        for name in names:
             wanted = [
                 (engine, runs_wanted(case, name, engine, times)) for engine in engines if fits(engine, case, name)
             ]
@@ -81,6 +88,9 @@ class Clock:
         if known is not None:
             return known
         millions = tables.files(task.table) / 1e6
+        if task.case.minutes:
+            share = task.case.minutes * 60 / sum(runs + 1 for _, runs in task.wanted)
+            return max(START, share * work_tables.scale_of(task.table))
         guess = START + OF_A_MILLION[engine] * millions + OF_A_COMMIT.get(engine, 0) * task.case.count
         if not millions and not task.case.unit:
             guess += OF_ROWS

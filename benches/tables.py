@@ -8,6 +8,7 @@ from pathlib import Path
 import logs
 import numpy as np
 import pyarrow as pa
+import work_tables
 
 FOLDER = Path(__file__).resolve().parent / "tables"
 SIZES = {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "5m": 5_000_000}
@@ -73,7 +74,9 @@ def _rows(uri: str, count: int) -> None:
 
 def _build(name: str, uri: str) -> None:
     kind, _, size = name.rpartition("_")
-    if name == "commits":
+    if is_of_rows(name):
+        work_tables.build(name, uri)
+    elif name == "commits":
         logs.commits_only(uri, logs.Shape(FILES_OF_COMMITS), COMMITS)
     elif kind == "rows":
         _rows(uri, {"100k": 100_000, "5m": 5_000_000}[size])
@@ -83,15 +86,22 @@ def _build(name: str, uri: str) -> None:
         logs.checkpointed(uri, SHAPES[kind](SIZES[size]))
 
 
+def is_of_rows(name: str) -> bool:
+    """Whether it is one of `work_tables`."""
+    return work_tables.kind_of(name) in work_tables.KINDS
+
+
 def files(name: str) -> int:
     """Live files of a table that has only a log; 0 for others."""
-    return FILES_OF_COMMITS if name == "commits" else 0 if name.startswith("rows") else SIZES[name.rpartition("_")[2]]
+    if name == "commits":
+        return FILES_OF_COMMITS
+    return 0 if name.startswith("rows") or is_of_rows(name) else SIZES[name.rpartition("_")[2]]
 
 
 def table(name: str) -> str:
     """Location of a table, built if it is not there in full or was made by another recipe."""
     path, done = FOLDER / name, FOLDER / f"{name}.built"
-    sources = Path(__file__).read_bytes() + Path(logs.__file__).read_bytes()
+    sources = Path(__file__).read_bytes() + Path((work_tables if is_of_rows(name) else logs).__file__).read_bytes()
     recipe = hashlib.sha256(sources).hexdigest()
     if not done.exists() or done.read_text() != recipe:
         done.unlink(missing_ok=True)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tables
-from cases import CASES, ENGINES, Case
-from cells import DASH, TIMES, Outcome, cell, duration, is_earlier, median, ratio_text, size
+from case import ENGINES, Case
+from cases import CASES
+from cells import DASH, TIMES, Outcome, cell, cost, duration, is_earlier, median, ratio_text, size
 
 LARGE = "1m"
 NEAR_THE_FLOOR = 1.5
@@ -56,9 +57,9 @@ def reached(case: Case, measured: dict[str, Any], name: str) -> list[Reached]:
         now = DASH if taken is None else duration(taken)
         found.append(Reached(f"≤ {duration(target.seconds)}", now, enough, target.seconds))
     for engine, least in target.ratios.items():
-        found.append(_beside(engine, by_engine.get(engine), taken, least))
+        found.append(_beside(engine, by_engine.get(engine), cost(case, own), least, case))
     for engine in target.beside:
-        found.append(_beside(engine, by_engine.get(engine), taken, None))
+        found.append(_beside(engine, by_engine.get(engine), cost(case, own), None, case))
     if target.peak is not None:
         enough = None if taken is None else own["peak"] <= target.peak
         found.append(
@@ -80,8 +81,8 @@ def reached(case: Case, measured: dict[str, Any], name: str) -> list[Reached]:
     return found
 
 
-def _beside(engine: str, peer: Outcome | None, taken: float | None, least: float | None) -> Reached:
-    other = peer["over"] if peer is not None and "over" in peer else median(peer)
+def _beside(engine: str, peer: Outcome | None, taken: float | None, least: float | None, case: Case) -> Reached:
+    other = peer["over"] if peer is not None and "over" in peer else cost(case, peer)
     ratio = None if taken is None or other is None else other / taken
     title, now = ENGINES[engine][2], ratio_text(ratio, peer)
     if least is None:
@@ -122,6 +123,8 @@ def target_table(results: dict[str, Any], quick: bool) -> list[str]:
             continue
         measured = results["cases"].get(case.name, {})
         name = large(case, measured, quick=quick)
+        if name is None and quick:
+            continue
         if name is None:
             kind = f"`{case.table}_{LARGE}`" if case.sized else f"`{case.table}`"
             lines.append(f"| {case.title} | {kind} | {' | '.join([DASH] * 5)} | not measured |")

@@ -18,9 +18,11 @@ from typing import Any
 import kept
 import report
 import tables
-from cases import CASES, ENGINES, Case
+from case import ENGINES, OWN, Case
+from cases import CASES
 from cells import MICROSECONDS
 from job import COMPARED, Job
+from work_job import RIGHT, UNCOUNTED
 
 RUN = Path(__file__).resolve().parent / "run.py"
 LIMIT_OF_THE_ORACLE = 3_600
@@ -33,8 +35,8 @@ SLOW, SLOWISH = 20.0, 4.0
 REST, LONGEST_REST, STEP = 15.0, 60.0, 1024 * 1024
 # Tells a run that it must answer.
 ASKED = "asked"
-# What runs write to, and how many bytes of a run may stay until the bench ends.
-SCRATCH, KEPT = tables.FOLDER / "scratch", 8 * 1024 * 1024
+# What runs write to, and how many bytes and files of a run may stay until the bench ends.
+SCRATCH, KEPT, MOST_KEPT = tables.FOLDER / "scratch", 8 * 1024 * 1024, 2_000
 Outcome = dict[str, Any]
 
 
@@ -52,6 +54,35 @@ def memory(field: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def forget_the_peak() -> int:
+    """Begin anew to look for the peak, after what a run prepares; bytes of the process by now."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    reset = Path("/proc/self/clear_refs")
+    if reset.exists():
+        reset.write_text("5")
+    return memory("VmRSS")
+
+
+def memory_of_descendants() -> int:
+    """The sum of the peaks of all processes that this one has started and that still run, such as a JVM."""
+    peaks, parents = {}, {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            found = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        except OSError:  # it has ended
+            continue
+        number = int(status.parent.name)
+        peaks[number], parents[number] = int(found.get("VmHWM", "0").split()[0]) * 1024, int(found["PPid"])
+    total, left = 0, [os.getpid()]
+    while left:
+        children = [number for number, parent in parents.items() if parent == left[-1] and number not in UNCOUNTED]
+        left[-1:] = children
+        total += sum(peaks[number] for number in children)
+    return total
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A folder of a run's own.
@@ -65,7 +96,7 @@ def scratch() -> Iterator[Path]:
         yield folder
     finally:
         files = [path.stat() for path in folder.rglob("*") if path.is_file()]
-        if sum(file.st_size for file in files if file.st_nlink == 1) > KEPT:
+        if len(files) > MOST_KEPT or sum(file.st_size for file in files if file.st_nlink == 1) > KEPT:
             shutil.rmtree(folder)
 
 
@@ -82,21 +113,23 @@ def job(case: Case, table_name: str, folder: Path) -> Job:
 def measure(case_name: str, engine: str, table_name: str, asked: str) -> None:
     """Run one case once, in this process, and print what it took as JSON."""
     case = next(case for case in CASES if case.name == case_name)
-    module = import_module(ENGINES[engine][0])
+    module = import_module(case.module(engine))
     base = memory("VmRSS")
     with scratch() as folder:
         steps = getattr(module, case.does)(replace(job(case, table_name, folder), is_asked=asked == ASKED))
         next(steps)
+        base = forget_the_peak() if case.family else base
         started = time.perf_counter()
         answer = next(steps)
         seconds = time.perf_counter() - started
+        others = memory_of_descendants() if case.family else 0
         peak, retained = memory("VmHWM"), at_rest() if case.target and case.target.retained else memory("VmRSS")
         stopped = time.perf_counter()
         if answer is None:
             answer = next(steps)
         asking = time.perf_counter() - stopped
         steps.close()
-    memories = {"peak": peak - base, "retained": retained - base}
+    memories = {"peak": peak - base + others, "retained": retained - base}
     print(json.dumps({"seconds": seconds, **memories, "answer": answer, "asking": asking}))
 
 
@@ -143,7 +176,8 @@ def child(limit: float, *arguments: str) -> Outcome:
 def fits(engine: str, case: Case, table_name: str) -> bool:
     """Whether an engine has this case. Read from its text, for importing engines here would cost memory in each run."""
     kind, _, size = table_name.rpartition("_")
-    if f"\ndef {case.does}(" not in (kept.ENGINES_FOLDER / f"{ENGINES[engine][0]}.py").read_text():
+    module = kept.ENGINES_FOLDER / f"{case.module(engine)}.py"
+    if not module.exists() or f"\ndef {case.does}(" not in module.read_text():
         return False
     # Plain SQL knows nothing of deletion vectors or sidecars; the others would read sidecars that bounds exclude.
     unread = {"sql": ("vectors", "sidecars"), "plain": ("sidecars",), "floor": ("sidecars",)}
@@ -153,7 +187,9 @@ def fits(engine: str, case: Case, table_name: str) -> bool:
 
 
 def expected(case: Case, table_name: str, results: dict[str, Outcome], answers: kept.Answers) -> Outcome | None:
-    """What the plain replay answers, or where it has no say, what the first engine does."""
+    """What follows from how the rows were made, or what the plain replay answers, or what the first engine does."""
+    if case.family:
+        return RIGHT[case.does](job(case, table_name, tables.FOLDER))
     if case.oracle is None:
         return next((result["answer"] for result in results.values() if "answer" in result), None)
     source = kept.asked_of(table_name)
@@ -185,7 +221,7 @@ def compare(case: Case, table_name: str, results: dict[str, Outcome], answers: k
 
 def is_peer(engine: str) -> bool:
     """Whoever may run less often than asked for."""
-    return engine not in ("deltic", "floor")
+    return engine not in OWN
 
 
 def take_turns(
@@ -204,7 +240,7 @@ def take_turns(
                 continue
             report.progress(f"{case.name}, {table_name}: round {place} of {left[engine]}, {engine}")
             began = time.monotonic()
-            cut_off = max(limit, case.once_within or 0) if is_peer(engine) else LIMIT_OF_DELTIC
+            cut_off = max(limit, case.once_within or 0, case.cut_off) if is_peer(engine) else LIMIT_OF_DELTIC
             # On the largest tables it would take minutes.
             asked = "not asked" if "answer" in result or table_name.endswith("_5m") else ASKED
             outcome = child(cut_off, "--one", case.name, engine, table_name, asked)
@@ -217,15 +253,17 @@ def take_turns(
             if any(same.get(name) != given[name] for name in COMPARED if name in given):
                 raise SystemExit(f"{case.name}, {table_name}: {engine} answers differently each time")
             if is_peer(engine) and place <= 1:
-                left[engine] = runs_after_the_first(left[engine], took)
+                # A JVM takes long to start, before the clock runs.
+                measured = outcome["seconds"] if case.family else took
+                left[engine] = runs_after_the_first(left[engine], took, measured)
             if place or left[engine] == 0:
                 add_run(case, result, outcome)
     return results
 
 
-def runs_after_the_first(wanted: int, took: float) -> int:
+def runs_after_the_first(wanted: int, took: float, measured: float) -> int:
     """How many rounds a peer takes part in, once it is known how long one takes; after 0 the warm-up counts."""
-    if took > SLOW:
+    if measured > SLOW:
         return 0
     return min(wanted, 3) if took > SLOWISH else wanted
 

@@ -25,11 +25,38 @@ import deltic.spark
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-table")
 TABLE = FOLDER / "flights"
 QUERY = "month = 7 AND distance > 2000"
+NEXT = [
+    "show {table}",
+    "history {table} --limit 3",
+    'files {table} --filter "month = 7 AND distance > 2000"',
+    "check {table}",
+]
+"""Commands of `deltic` that go on from where the demo ends."""
 ON_TERMINAL = sys.stdout.isatty()
 
 
 def say(text: str = "") -> None:
     print(f"   {text}" if text else "", flush=True)
+
+
+class Steps:
+    """The steps of the demo: a heading before each, and after it how long it took."""
+
+    def __init__(self) -> None:
+        self.number, self.since = 0, time.perf_counter()
+
+    def begin(self, text: str) -> None:
+        """End the step before, and print the heading of the next."""
+        self.end()
+        self.number += 1
+        heading(self.number, text)
+
+    def end(self) -> None:
+        """Print how long the step took."""
+        now = time.perf_counter()
+        say()
+        say(f"({'start' if self.number == 0 else f'step {self.number}'}: {now - self.since:.1f} s)")
+        self.since = now
 
 
 def heading(number: int, text: str) -> None:
@@ -112,7 +139,7 @@ def append(uri: str, name: str, gate: Any, results: Any) -> None:
 
 
 def main() -> None:
-    started = time.perf_counter()
+    started, steps = time.perf_counter(), Steps()
     if (TABLE / "_delta_log").is_dir():
         shutil.rmtree(TABLE)
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -123,7 +150,8 @@ def main() -> None:
     spark = start_spark()
     data = spark.createDataFrame(flights()).cache()
 
-    heading(1, f"Spark writes {data.count():,} flights: one commit a month, partitioned by month")
+    flown = data.count()
+    steps.begin(f"Spark writes {flown:,} flights: one commit a month, partitioned by month")
     commits = []
     for month in progress(range(1, 13), "writing month"):
         rows = data.where(F.col("month") == month).repartitionByRange(4, "distance")
@@ -137,13 +165,13 @@ def main() -> None:
     checkpoints = sorted(path.name for path in (TABLE / "_delta_log").glob("*.checkpoint.parquet"))
     say(f"checkpoint {', '.join(checkpoints)}")
 
-    heading(2, f"Spark reads {QUERY}: files pruned in Rust, rows through mapInArrow")
+    steps.begin(f"Spark reads {QUERY}: files pruned in Rust, rows through mapInArrow")
     say(kept(snapshot.plan(filter=QUERY)))
     say()
     answer = delays(deltic.spark.read(spark, uri, filter=QUERY))
     show(answer)
 
-    heading(3, "The same rows, asked for in other ways")
+    steps.begin("The same rows, asked for in other ways")
     deltic.spark.register(spark)
     same = delays(spark.read.format("deltic").option("filter", QUERY).load(uri)) == answer
     scan = table.scan(columns=["carrier", "arr_delay"], filter=QUERY)
@@ -159,7 +187,7 @@ def main() -> None:
     for way, result in ways.items():
         say(f"{way:<50}{result}")
 
-    heading(4, "Two processes append at once")
+    steps.begin("Two processes append at once")
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(2), context.SimpleQueue()
     writers = [context.Process(target=append, args=(uri, name, gate, results)) for name in ("one", "two")]
@@ -181,9 +209,14 @@ def main() -> None:
             for entry in table.history(limit=5)
         ]
     )
+    steps.end()
     say()
     say(f"{table.snapshot().scan(columns=['month']).to_arrow().num_rows:,} flights in {TABLE}")
-    say(f"done in {time.perf_counter() - started:.0f} s")
+    say(f"done in {time.perf_counter() - started:.0f} s; what to try next:")
+    say()
+    python = min(sys.executable, os.path.relpath(sys.executable), key=len)
+    for command in NEXT:
+        say(f"{python} -m deltic {command.format(table=TABLE)}")
     spark.stop()
     if not same:
         sys.exit("the data source and mapInArrow disagree")

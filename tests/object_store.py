@@ -33,7 +33,12 @@ class ObjectStore:
         self.does_last = False
         self.now = 1_700_000_000.0
         self.before: Callable[[str, str], None] | None = None
-        """Called with method and path before a request is done, in a thread of its own; the request waits for it."""
+        """Called with method and path before a request is done, in a thread of its own; the request waits for it. Of a
+        request that deletes many files once for each of them, too."""
+        self.busy: Callable[[str, str], bool] | None = None
+        """Whether a request, of method and path, is answered with 503 and not done."""
+        self.after_listing: Callable[[str], None] | None = None
+        """Called with the prefix when a listing is made and not sent yet."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -80,7 +85,12 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(address.path).lstrip("/")
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         if store.before is not None:
+            for key in deleted(body) if "delete" in query else ():
+                store.before("DELETE", f"{path.rstrip('/')}/{key}")
             store.before(self.command, path)
+        if store.busy is not None and store.busy(self.command, path):
+            self.answer(503)
+            return
         status, said, headers = self.act(path, query, body)
         if late == 1:
             status, said, headers = 403, b"", {}
@@ -91,12 +101,15 @@ class Handler(BaseHTTPRequestHandler):
     def act(self, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
         store = self.store
         if "list-type" in query:
-            return 200, self.listing(path, query), {}
+            listing = self.listing(path, query)
+            if store.after_listing is not None:
+                store.after_listing(query.get("prefix", ""))
+            return 200, listing, {}
         if "delete" in query:
-            for key in ElementTree.fromstring(body).iter():
-                if key.tag.endswith("Key"):
-                    store.files.pop(f"{path.rstrip('/')}/{key.text}", None)
-            return 200, b"<DeleteResult></DeleteResult>", {}
+            for key in deleted(body):
+                store.files.pop(f"{path.rstrip('/')}/{key}", None)
+            done = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in deleted(body))
+            return 200, f"<DeleteResult>{done}</DeleteResult>".encode(), {}
         if "uploads" in query or "uploadId" in query:
             return self.upload(path, query, body)
         if self.command == "PUT":
@@ -178,6 +191,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
+
+
+def deleted(body: bytes) -> list[str]:
+    """The keys of a request that deletes many."""
+    return [key.text or "" for key in ElementTree.fromstring(body).iter() if key.tag.endswith("Key")]
 
 
 def tag(content: bytes) -> str:

@@ -4,66 +4,8 @@ The functions are generators: up to the first `yield` they prepare, then the clo
 yield last is the answer, compared with that of the plain replay.
 """
 
-from dataclasses import dataclass, field
-
-# Module of each engine, the package whose version is shown, and what it is called.
-ENGINES = {
-    "deltic": ("by_deltic", "deltic", "deltic"),
-    "deltalake": ("by_deltalake", "deltalake", "deltalake"),
-    "duckdb": ("by_duckdb", "duckdb-extension-delta", "DuckDB delta"),
-    "sql": ("by_sql", "duckdb", "SQL in DuckDB"),
-    "plain": ("by_plain", "pyarrow", "plain replay"),
-    "floor": ("by_floor", "pyarrow", "floor"),
-}
-
-
-# For variants whose curve says nothing new.
-TWO_SIZES = ("100k", "1m")
-
-
-@dataclass(frozen=True)
-class Target:
-    """What deltic must reach: time, times as fast as a peer, memory, memory for each file, growth, no failure."""
-
-    seconds: float | None = None
-    ratios: dict[str, float] = field(default_factory=dict)
-    peak: float | None = None
-    retained: float | None = None
-    # How many times as slow as the first appends the last may be.
-    growth: float | None = None
-    # Sizes of two tables, and how many times as long the second may take.
-    curve: tuple[str, str, float] | None = None
-    # Processes that contend may not give up.
-    all_succeed: bool = False
-    # Peers beside which it is shown, with nothing asked.
-    beside: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Case:
-    """One line of the results. `table` is a kind, which every size has, or a table's whole name."""
-
-    name: str
-    title: str
-    does: str
-    table: str
-    quick_table: str = ""
-    by_day: bool = False
-    typed: bool = False
-    oracle: str | None = None
-    target: Target | None = None
-    # For rates: what is counted, and how many of it in one run (where the answer does not say how many were `done`).
-    unit: str = ""
-    count: int = 0
-    # For what takes a peer minutes: it runs once, and is given as many seconds.
-    once_within: float | None = None
-    sizes: tuple[str, ...] = ("10k", "100k", "1m", "5m")
-    # Peers that run out of memory on the largest table.
-    too_large_for: tuple[str, ...] = ()
-
-    @property
-    def sized(self) -> bool:
-        return not self.quick_table
+from case import TWO_SIZES, Case, Target
+from work_cases import WORK
 
 
 def _planning() -> list[Case]:
@@ -241,4 +183,4 @@ def _machine() -> list[Case]:
     ]
 
 
-CASES = [*_planning(), *_rows(), *_rates(), *_machine()]
+CASES = [*_planning(), *_rows(), *_rates(), *WORK, *_machine()]

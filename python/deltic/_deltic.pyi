@@ -24,10 +24,12 @@ __all__ = [
     "convert",
     "convert_distributed",
     "create",
+    "delete_external",
     "delete_files",
     "drop_feature",
     "enable_row_tracking",
     "evaluate",
+    "external_layout",
     "iceberg_metadata",
     "iceberg_metadata_files",
     "listen_to_progress",
@@ -42,6 +44,7 @@ __all__ = [
     "restore",
     "resume",
     "rewrite_files",
+    "take_external",
     "vacuum",
     "write_files",
     "write_manifests",
@@ -247,3 +250,6 @@ def write_files(
     task: int | None = None,
 ) -> list[bytes]: ...
 def delete_files(plan: bytes, storage_options: dict[str, str] | None) -> None: ...
+def external_layout(plan: bytes, schema: Any) -> str: ...
+def take_external(plan: bytes, storage_options: dict[str, str] | None, rows: int) -> list[bytes]: ...
+def delete_external(plan: bytes, storage_options: dict[str, str] | None) -> None: ...

@@ -57,6 +57,8 @@ SchemaMode: TypeAlias = Literal["merge", "overwrite"]
 """What becomes of a table's columns where rows have others: they are added to, or replaced."""
 Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 """How much a transaction is shielded from others; see `docs/commit-protocol.md`."""
+Engine: TypeAlias = Literal["auto", "arrow", "native"]
+"""What writes the data files of a write by Spark: deltic's writer, which gets Arrow batches, or Spark's own."""
 Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
 """Codecs of Parquet that deltic writes."""
 Time: TypeAlias = datetime | date | str

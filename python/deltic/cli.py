@@ -33,6 +33,7 @@ from deltic.instant import shown_instant
 from deltic.progress_bars import is_terminal, progress
 from deltic.snapshot import Snapshot
 from deltic.table import Table
+from deltic.type_name import type_name
 
 __all__ = ["main"]
 
@@ -98,7 +99,7 @@ def _show(arguments: argparse.Namespace) -> int:
                 "partition_columns": snapshot.partition_columns,
                 "properties": snapshot.properties,
                 "schema": [
-                    {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+                    {"name": field.name, "type": type_name(field), "nullable": field.nullable}
                     for field in snapshot.schema
                 ],
             }
@@ -119,7 +120,7 @@ def _show(arguments: argparse.Namespace) -> int:
             _line(f"{key:<15} {value}")
     print()
     for field in snapshot.schema:
-        _line(f"  {field.name:<24} {field.type}{'' if field.nullable else ' not null'}")
+        _line(f"  {field.name:<24} {type_name(field)}{'' if field.nullable else ' not null'}")
     return 0
 
 
@@ -325,11 +326,11 @@ def _convert(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         counts = {"files": result.num_files, "rows": result.num_rows, "bytes": result.num_bytes}
-        _json({"version": result.version, **counts, "columns": {c.name: str(c.type) for c in result.schema}})
+        _json({"version": result.version, **counts, "columns": {c.name: type_name(c) for c in result.schema}})
         return 0
     if arguments.dry_run:
         for column in result.schema:
-            _line(f"{column.name}  {column.type}")
+            _line(f"{column.name}  {type_name(column)}")
     _line(str(result))
     return 0
 

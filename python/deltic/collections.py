@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from deltic.display import a
 from deltic.errors import InvalidInputError
+from deltic.type_name import type_name
 
 __all__ = ["of_batches", "of_rows"]
 
@@ -59,7 +60,7 @@ def _batches(item: Any, at: int, rows: Rows) -> tuple[pa.Schema, list[pa.RecordB
 
 
 def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+    return ", ".join(f"{field.name}: {type_name(field)}" for field in schema)
 
 
 def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | None]) -> pa.Table:

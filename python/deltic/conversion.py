@@ -18,6 +18,7 @@ from deltic.display import counted, size
 from deltic.errors import InvalidInputError
 from deltic.iceberg import foreign_table, is_metadata
 from deltic.table import Table, opened
+from deltic.telemetry import operation
 from deltic.write_options import checked
 
 __all__ = ["Conversion", "ConvertResult", "convert", "root_of"]
@@ -114,8 +115,9 @@ def convert(
     given = {"properties": properties, "name": name, "description": description}
     conversion = Conversion.of(opened(uri, storage_options), partition_schema, collect_statistics, given)
     only_plans = flag(dry_run, "dry_run")
-    done = _deltic.convert(conversion.table._core, conversion.partitions, conversion.options, only_plans)
-    return ConvertResult.of(done)
+    core = conversion.table._core
+    with operation("convert", core.uri) as told:
+        return told.gave(ConvertResult.of(_deltic.convert(core, conversion.partitions, conversion.options, only_plans)))
 
 
 @dataclass(frozen=True)

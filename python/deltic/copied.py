@@ -25,6 +25,7 @@ from deltic.arguments import (
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError
 from deltic.instant import instant
+from deltic.telemetry import operation
 from deltic.transaction import Commit
 
 __all__ = ["CloneMode", "Copied"]
@@ -106,14 +107,11 @@ class Copied:
             "dry_run": only_plans,
             "commit": commit_options(user_metadata, commit_info, app_id, app_version),
         }
-        told = _deltic.restore(
-            self._core,
-            whole(version, "version"),
-            None if ms is None else (ms, _shown(ms)),
-            json.dumps(options),
-            whole(max_attempts, "max_attempts", 1),
-        )
-        return RestoreResult.parse(told, only_plans, ignores_missing)
+        at = None if ms is None else (ms, _shown(ms))
+        number, attempts = whole(version, "version"), whole(max_attempts, "max_attempts", 1)
+        with operation("restore", self._core.uri) as told:
+            done = _deltic.restore(self._core, number, at, json.dumps(options), attempts)
+            return told.gave(RestoreResult.parse(done, only_plans, ignores_missing))
 
     def clone(
         self,
@@ -194,14 +192,12 @@ class Copied:
             "properties": {} if properties is None else properties_of(properties),
             "commit": commit_options(user_metadata, commit_info, app_id, app_version),
         }
-        told = _deltic.clone(
-            (self._core, self._target(target, storage_options)),
-            whole(version, "version"),
-            epoch_ms(timestamp),
-            json.dumps(options),
-            whole(max_attempts, "max_attempts", 1),
-        )
-        return Commit.parse(told)
+        both = (self._core, self._target(target, storage_options))
+        number, attempts = whole(version, "version"), whole(max_attempts, "max_attempts", 1)
+        with operation("clone", both[1].uri) as told:
+            return told.gave(
+                Commit.parse(_deltic.clone(both, number, epoch_ms(timestamp), json.dumps(options), attempts))
+            )
 
     def _target(
         self, target: str | os.PathLike[str] | Copied, storage_options: Mapping[str, str] | None

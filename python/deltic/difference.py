@@ -20,6 +20,7 @@ from deltic.physical_name import physical_name
 from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, widens
 from deltic.scan import Plan
 from deltic.snapshot import Snapshot
+from deltic.type_name import type_name
 
 __all__ = ["ColumnChange", "Diff"]
 
@@ -228,12 +229,12 @@ def _columns(before: list[pa.Field], after: list[pa.Field], prefix: str) -> Iter
     now = {physical_name(field) for field in after}
     for key, field in old.items():
         if key not in now:
-            yield ColumnChange("dropped", prefix + field.name, str(field.type), None)
+            yield ColumnChange("dropped", prefix + field.name, type_name(field), None)
     for field in after:
         path = prefix + field.name
         was = old.get(physical_name(field))
         if was is None:
-            yield ColumnChange("added", path, None, str(field.type))
+            yield ColumnChange("added", path, None, type_name(field))
             continue
         if was.name != field.name:
             yield ColumnChange("renamed", path, prefix + was.name, path)
@@ -251,7 +252,7 @@ def _types(was: pa.DataType, now: pa.DataType, path: str) -> Iterator[ColumnChan
         yield from _types(was.key_type, now.key_type, f"{path}.key")
         yield from _types(was.item_type, now.item_type, f"{path}.value")
     elif was != now:
-        yield ColumnChange("retyped", path, str(was), str(now))
+        yield ColumnChange("retyped", path, type_name(was), type_name(now))
 
 
 def _nullable(field: pa.Field) -> str:

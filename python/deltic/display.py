@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["a", "counted", "html_rows", "html_table", "printable", "size", "some"]
+__all__ = ["a", "counted", "html_rows", "html_table", "printable", "printable_message", "size", "some"]
 
 _MOST_SHOWN = 10
 
@@ -24,6 +24,11 @@ def printable(text: object) -> str:
     if plain.isprintable():
         return plain
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in plain)
+
+
+def printable_message(text: object) -> str:
+    r"""As `printable`, with the line ends before two blanks: a message may show an expression in lines of its own."""
+    return "\n  ".join(printable(line) for line in str(text).split("\n  "))
 
 
 def size(count: int) -> str:

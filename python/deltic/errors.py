@@ -3,13 +3,16 @@
 Every class derives from :class:`DelticError` and, where Python has a fitting built-in exception, from that as well, so
 ``except FileNotFoundError`` and ``except OSError`` keep working. ``str(error)`` is the whole message: what was wrong,
 where, and what to do. The attributes carry the same facts for programs. All of them survive pickling, because Spark and
-``multiprocessing`` send exceptions from process to process.
+``multiprocessing`` send exceptions from process to process. Control characters of names in a log are escaped, in
+messages and in the attributes that are places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+from deltic.display import printable, printable_message
 
 __all__ = [
     "CommitConflictError",
@@ -31,14 +34,15 @@ __all__ = [
 
 
 class DelticError(Exception):
-    """Base of everything that deltic raises on purpose.
+    r"""Base of everything that deltic raises on purpose.
 
     Raised itself only for a defect in deltic; please report it with the message.
 
     Attributes:
         table: Location of the table, without credentials; ``None`` when no table was involved.
         version: Version of the table's log at which it happened; ``None`` when unknown.
-        path: The file concerned, as the log names it; ``None`` when it is not about one file.
+        path: The file concerned, as the log names it, but for control characters, which are escaped as in ``\x1b``;
+            ``None`` when it is not about one file.
     """
 
     table: str | None
@@ -53,10 +57,10 @@ class DelticError(Exception):
         version: int | None = None,
         path: str | None = None,
     ) -> None:
-        super().__init__(message)
-        self.table = table
+        super().__init__(printable_message(message))
+        self.table = table if table is None else printable(table)
         self.version = version
-        self.path = path
+        self.path = path if path is None else printable(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Explicit, because the built-in bases disagree: OSError rebuilds itself from errno and file name.

@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import Any
 
 from deltic import _deltic
-from deltic.arguments import condition, duration_ms, flag, json_or_string, string, whole
-from deltic.errors import InvalidInputError
+from deltic.arguments import condition, flag, json_or_string, string, whole
 from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.manifests_result import ManifestsResult
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
+from deltic.telemetry import operation
 from deltic.transaction import Commit
-from deltic.vacuum_result import VacuumMode, VacuumResult, inventory_of
+from deltic.vacuum_result import VacuumMode, VacuumResult, vacuum_arguments
 
 __all__ = ["Maintained"]
 
@@ -30,7 +30,8 @@ class Maintained:
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
-        return self._core.checkpoint()
+        with operation("checkpoint", self._core.uri) as told:
+            return told.gave(self._core.checkpoint())
 
     def write_checksum(self) -> int:
         """Write the checksum of the latest version, if it has none, and return that version.
@@ -111,7 +112,8 @@ class Maintained:
         """
         options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
         only_plans = flag(dry_run, "dry_run")
-        return OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans)
+        with operation("optimize", self._core.uri) as told:
+            return told.gave(OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans))
 
     def purge(
         self,
@@ -171,8 +173,9 @@ class Maintained:
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
-        purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
-        return PurgeResult.parse(purged, only_plans)
+        with operation("purge", self._core.uri) as told:
+            purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
+            return told.gave(PurgeResult.parse(purged, only_plans))
 
     def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
         """Mend what `check(files=True)` finds in the newest version, or say what that would do.
@@ -216,7 +219,8 @@ class Maintained:
         (2, 1)
         """
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
-        return RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans)
+        with operation("repair", self._core.uri) as told:
+            return told.gave(RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans))
 
     def vacuum(
         self,
@@ -258,14 +262,9 @@ class Maintained:
         >>> table.vacuum(0, force=True).files_deleted
         1
         """
-        if mode not in ("full", "lite"):
-            raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
-        length = (duration_ms(retention, "retention"), flag(force, "force"))
-        dry = flag(dry_run, "dry_run")
-        files = inventory_of(inventory)
-        if files is not None and mode == "lite":
-            raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
-        return VacuumResult.parse(*_deltic.vacuum(self._core, length, mode == "lite", dry, files))
+        arguments = vacuum_arguments(retention, mode, dry_run, force, inventory)
+        with operation("vacuum", self._core.uri) as told:
+            return told.gave(VacuumResult.parse(*_deltic.vacuum(self._core, *arguments)))
 
     def write_manifests(self, *, dry_run: bool = False) -> ManifestsResult:
         """Write symlink manifests of the latest version, for engines that read Parquet and know no Delta.

@@ -23,6 +23,7 @@ from deltic.detail import Detail
 from deltic.display import counted, printable, size
 from deltic.file_layout import Layout, partition_labels, skipped
 from deltic.instant import shown_instant, shown_time
+from deltic.type_name import type_name
 from deltic.vacuum_result import VacuumMode, VacuumResult
 
 __all__ = ["COMMITS", "Facts", "page"]
@@ -273,7 +274,7 @@ def _columns(facts: Facts) -> str:
     rows = [
         (
             field.name,
-            str(field.type),
+            type_name(field),
             ", ".join(
                 told
                 for told, holds in (("not null", not field.nullable), ("partition", field.name in partitions))

@@ -17,6 +17,7 @@ from deltic.errors import CorruptTableError, InvalidInputError
 from deltic.physical_name import physical_name
 from deltic.row_keys import flat_list, row_keys
 from deltic.snapshot import Snapshot
+from deltic.type_name import type_name
 
 __all__ = ["CHANGE_TYPE", "ROW_ID", "ReadGroup", "changed_rows", "widens"]
 
@@ -139,7 +140,8 @@ def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> p
     if widens(old, new):
         return pc.cast(values, new)
     raise InvalidInputError(
-        f"column `{path}` was {old} and is {new}: rows of the two versions cannot be compared; leave rows out"
+        f"column `{path}` was {type_name(old)} and is {type_name(new)}: rows of the two versions cannot be compared; "
+        "leave rows out"
     )
 
 

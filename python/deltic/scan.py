@@ -19,6 +19,8 @@ from deltic.arguments import flag, whole
 from deltic.display import counted, html_table, size, some
 from deltic.explanation import Explanation
 from deltic.hints import SCANS, no_attribute
+from deltic.telemetry import operation
+from deltic.type_name import type_name
 
 if TYPE_CHECKING:
     import pandas
@@ -240,7 +242,7 @@ def columns_of(schema: pa.Schema) -> list[tuple[str, str]]:
     """Names and types of the first columns, for a notebook."""
     rows = []
     for field in list(schema)[:_MOST_SHOWN]:
-        kind = str(field.type)
+        kind = type_name(field)
         short = kind if len(kind) <= _LONGEST else f"{kind[:_LONGEST]}…"
         rows.append((field.name, short if field.nullable else f"{short} not null"))
     left = len(schema) - _MOST_SHOWN
@@ -278,7 +280,8 @@ class Rows:
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into a `pyarrow.Table`."""
-        return self.to_reader().read_all()
+        with operation("scan", self._location()) as told:
+            return told.gave(self.to_reader().read_all())
 
     def to_pandas(self) -> pandas.DataFrame:
         """Read all rows into a pandas DataFrame (needs pandas), as pyarrow converts them.
@@ -307,6 +310,10 @@ class Rows:
     def _read(self, batch_size: int | None = None) -> _deltic.ArrowStream:
         return self._core.read(batch_size)
 
+    def _location(self) -> str | None:
+        """Where the table is, if that is known."""
+        return None
+
 
 class TableRows(Rows):
     """Rows of a table's files. They can be counted, and cut off."""
@@ -325,7 +332,8 @@ class TableRows(Rows):
         either; of the others only the columns of the filter are read. Deleted rows do not count. If the log has no row
         count for a file, its footer is read.
         """
-        rows = self._core.count()
+        with operation("count", self._location()):
+            rows = self._core.count()
         return rows if self._limit is None else min(rows, self._limit)
 
     def limit(self, n: int) -> Self:
@@ -377,6 +385,9 @@ class Scan(TableRows):
     def plan(self) -> Plan:
         """Which files will be read if there is no limit, and what was skipped."""
         return Plan(self._core, self._query)
+
+    def _location(self) -> str | None:
+        return self._query.snapshot.uri
 
     def _files(self) -> int:
         return self._core.files_kept

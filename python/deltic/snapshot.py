@@ -15,6 +15,7 @@ from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.hints import SNAPSHOTS, no_attribute
 from deltic.scan import Plan, Query, Scan, columns_of, reader
+from deltic.telemetry import operation
 
 __all__ = ["Snapshot"]
 
@@ -125,12 +126,20 @@ class Snapshot:
         return Plan(*self._plan(columns, filter))
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
-        """Plan a query and return its rows to be read; the arguments are those of `plan`. The filter is exact."""
+        """Plan a query and return its rows to be read; the filter is exact.
+
+        Arguments:
+            columns: Top-level columns to return, in order; None for all.
+            filter: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `plan` has the grammar.
+
+        Raises what `plan` raises.
+        """
         return Scan(*self._plan(columns, filter))
 
     def _plan(self, columns: Sequence[str] | None, filter: str | None) -> tuple[_deltic.Plan, Query]:
         query = Query(self, names(columns, "columns"), condition(filter))
-        return self._core.plan(query.columns, query.filter), query
+        with operation("plan", self.uri) as told:
+            return told.gave(self._core.plan(query.columns, query.filter)), query
 
     def __reduce__(self) -> tuple[Callable[[_Opener, int], Snapshot], tuple[_Opener, int]]:
         return _snapshot, (self._table, self.version)

@@ -42,6 +42,7 @@ from deltic.maintained import Maintained
 from deltic.merge_builder import Merge, MergeStep, metrics_of, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
+from deltic.telemetry import operation
 from deltic.transaction import Commit, Transaction
 
 __all__ = ["Snapshot", "Table"]
@@ -279,7 +280,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         predicates = [] if condition(where, "where") is None else [where]
         transaction = self.transaction("DELETE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
-        return _changed(transaction, lambda: {"numDeletedRows": transaction.delete(where) or 0})
+        with operation("delete", self.uri) as told:
+            return told.gave(_changed(transaction, lambda: {"numDeletedRows": transaction.delete(where) or 0}))
 
     def delete_preview(self, where: str | None = None) -> Preview:
         """Find out what `delete` would do, and write nothing: see `Preview`.
@@ -339,7 +341,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         assignments(set)
         transaction = self.transaction("UPDATE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
-        return _changed(transaction, lambda: {"numUpdatedRows": transaction.update(set, where)})
+        with operation("update", self.uri) as told:
+            return told.gave(_changed(transaction, lambda: {"numUpdatedRows": transaction.update(set, where)}))
 
     def update_preview(self, set: Mapping[str, Assigned], where: str | None = None) -> Preview:
         """Find out what `update` would do, and write nothing: see `Preview`.
@@ -403,7 +406,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         def execute(step: MergeStep) -> Commit:
             transaction = self.transaction("MERGE", isolation, user_metadata, app_id, app_version, max_attempts)
             transaction.described_by(**operation_parameters(step[1]))
-            return _changed(transaction, lambda: metrics_of(transaction._core().merge(*step)))
+            with operation("merge", self.uri) as told:
+                return told.gave(_changed(transaction, lambda: metrics_of(transaction._core().merge(*step))))
 
         def preview(step: MergeStep) -> Preview:
             return self._previewed(lambda core: core.merge_preview(*step))

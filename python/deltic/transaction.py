@@ -26,6 +26,7 @@ from deltic.errors import InvalidInputError
 from deltic.merge_builder import Merge, MergeStep, metrics_of
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
+from deltic.telemetry import operation
 
 __all__ = ["Commit", "Hook", "Transaction", "TransactionScan"]
 
@@ -162,7 +163,8 @@ class Transaction(Alterable[None]):
         """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
         core = self._core()
         rows = stream(data, lambda: self.snapshot.schema)
-        return core.append(rows, isinstance(rows, pa.Table))
+        with operation("append", self._uri):
+            return core.append(rows, isinstance(rows, pa.Table))
 
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that make `where` TRUE, all without it, and return how many, to be committed at the end.
@@ -289,11 +291,11 @@ class Transaction(Alterable[None]):
         if kind is not None:
             core.abandon()
             return
-        done = core.commit(self._max_attempts, bool(self._hooks))
-        if done is None:
-            return
-        told, lines = done
-        self._committed = Commit.parse(told)
+        with operation("commit", self._uri) as told:
+            done = core.commit(self._max_attempts, bool(self._hooks))
+            if done is None:
+                return
+            self._committed, lines = told.gave(Commit.parse(done[0])), done[1]
         if lines is not None:
             self._call_hooks(self._committed.version, lines)
 

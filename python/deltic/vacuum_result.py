@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltic.arguments import duration_ms, flag
 from deltic.display import counted, html_table, size
 from deltic.errors import InvalidInputError
 
-__all__ = ["VacuumMode", "VacuumResult", "inventory_of"]
+__all__ = ["VacuumMode", "VacuumResult", "vacuum_arguments"]
 
 VacuumMode: TypeAlias = Literal["full", "lite"]
 
@@ -64,6 +65,20 @@ class VacuumResult:
 
     def _repr_html_(self) -> str:
         return html_table("VACUUM" + (" (dry run)" if self.dry_run else ""), self.lines())
+
+
+def vacuum_arguments(
+    retention: timedelta | float | str | None, mode: object, dry_run: object, force: object, inventory: Any
+) -> tuple[tuple[int | None, bool], bool, bool, pa.Table | None]:
+    """The arguments of a vacuum, checked, as the core takes them."""
+    if mode not in ("full", "lite"):
+        raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
+    length = (duration_ms(retention, "retention"), flag(force, "force"))
+    dry = flag(dry_run, "dry_run")
+    files = inventory_of(inventory)
+    if files is not None and mode == "lite":
+        raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
+    return length, mode == "lite", dry, files
 
 
 def inventory_of(inventory: Any) -> pa.Table | None:

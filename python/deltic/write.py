@@ -25,6 +25,7 @@ from deltic.errors import (
     VersionNotFoundError,
 )
 from deltic.table import Table, opened
+from deltic.telemetry import operation
 from deltic.transaction import Commit
 from deltic.write_options import checked, core_options, options_of
 
@@ -36,9 +37,10 @@ CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace
 
 def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files when it is refused."""
-    done = transaction.commit(max_attempts)
-    assert done is not None, "a write is committed even if there are no rows"
-    return Commit.parse(done[0])
+    with operation("commit") as told:
+        done = transaction.commit(max_attempts)
+        assert done is not None, "a write is committed even if there are no rows"
+        return told.gave(Commit.parse(done[0]))
 
 
 def create(
@@ -134,6 +136,7 @@ def write(
     compression: Compression | None = None,
     compression_level: int | None = None,
     column_options: Mapping[str, Mapping[str, Any]] | None = None,
+    memory_limit: int | str | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -151,15 +154,16 @@ def write(
             `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
             before and after it whether the one before is still there.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
-            memory holds a few batches and the open files; a `Dataset` or `Scanner` of pyarrow; a list or a generator of
-            batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is null; or a
-            pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a name are left
-            out; another index without a name is refused. Columns are found by name; a nullable one that is missing
-            becomes null, unless the table is partitioned by it. Values become those of the column's type where each is
-            exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the first row that
-            is not is named. Extension types of Arrow are refused at every depth, but for those whose values are what is
-            stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table gets the comments
-            of the columns and no other metadata: rows do not carry the definition of the table that they come from.
+            memory holds a few batches and what `memory_limit` says; a `Dataset` or `Scanner` of pyarrow; a list or a
+            generator of batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is
+            null; or a pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a
+            name are left out; another index without a name is refused. Columns are found by name; a nullable one that
+            is missing becomes null, unless the table is partitioned by it. Values become those of the column's type
+            where each is exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the
+            first row that is not is named. Extension types of Arrow are refused at every depth, but for those whose
+            values are what is stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table
+            gets the comments of the columns and no other metadata: rows do not carry the definition of the table that
+            they come from.
         mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
             `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
         partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
@@ -193,6 +197,11 @@ def write(
             dictionary, by default where no encoding is given), `compression`, `compression_level`, and `bloom_filter`
             (True, or a mapping of `fpp`, the probability of a false positive, and `ndv`, the distinct values of a row
             group). Not every reader knows every encoding.
+        memory_limit: Bytes of rows and encoded pages that are held in memory, or a string such as `"1 GB"`; 512 MiB by
+            default, 1 MiB at least. Rows of partitions for which there is no room wait in a temporary file (in
+            `TMPDIR`), so that each partition has one file however many there are; if that disk is full, the write fails
+            with a `StorageError`. Uploads to a bucket hold more: 8 MiB for each open file while the store keeps up, 72
+            MiB at most. One file is open for each 8 MiB of the limit, 64 at most.
         properties: Of a new table only, as for `create`.
         name: Of a new table only.
         description: Of a new table only.
@@ -227,15 +236,16 @@ def write(
     attempts = whole(max_attempts, "max_attempts", 1)
     table = opened(uri_or_table, storage_options)
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
-    transaction = _deltic.plan_write(table._core, rows.schema, chosen)
-    on_remembered = transaction.is_on_remembered()
-    try:
-        return _written(transaction, rows, attempts)
-    except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
-        # The table is not what was remembered of it. A stream is read once.
-        if not on_remembered or not isinstance(rows, pa.Table):
-            raise
-    return _written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts)
+    with operation("write", table.uri) as told:
+        transaction = _deltic.plan_write(table._core, rows.schema, chosen)
+        on_remembered = transaction.is_on_remembered()
+        try:
+            return told.gave(_written(transaction, rows, attempts))
+        except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
+            # The table is not what was remembered of it. A stream is read once.
+            if not on_remembered or not isinstance(rows, pa.Table):
+                raise
+        return told.gave(_written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts))
 
 
 def _columns_of(table: Table) -> pa.Schema | None:

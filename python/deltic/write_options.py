@@ -110,6 +110,7 @@ _FILES: dict[str, Check] = {
     "compression_level": _at_least(LEAST),
     "column_options": _column_options,
     "sort_by": several,
+    "memory_limit": byte_size,
 }
 _TABLE: dict[str, Check] = {
     "partition_by": several,

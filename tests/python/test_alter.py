@@ -145,6 +145,7 @@ def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> 
     assert table.check().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -403,6 +404,7 @@ def operations(table: Table, newest: int) -> list[str]:
 DROPPED = ["DROP FEATURE", "Empty Commit", "Empty Commit", "Empty Commit"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("feature", "properties"),
     [
@@ -439,6 +441,7 @@ def test_features_of_writers_are_dropped(uri: str, feature: str, properties: dic
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("feature", "properties"),
     [

@@ -468,6 +468,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "name": None,
             "description": None,
             "target_file_size": 1 << 20,
+            "memory_limit": 1 << 20,
             "compression": "snappy",
             "user_metadata": "by hand",
             "app_id": "w",
@@ -542,6 +543,7 @@ class Spelled(str):
         return "not this"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "argument"), [(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments]
 )

@@ -44,6 +44,7 @@ def compactions(commits: list[deltic.Commit]) -> list[int]:
     return [commit.compaction for commit in commits if commit.compaction is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_handle", [True, False])
 def test_the_fiftieth_small_file_is_packed_with_the_others(uri: str, by_handle: bool) -> None:
     table = made(uri)
@@ -66,6 +67,7 @@ def test_the_fiftieth_small_file_is_packed_with_the_others(uri: str, by_handle: 
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_nothing_is_packed_unless_the_table_asks(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     assert compactions(append(table, range(60))) == []
@@ -86,6 +88,7 @@ def test_nothing_is_packed_unless_the_table_asks(uri: str) -> None:
     assert ids(table) == list(range(122))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "packs"),
     [
@@ -108,6 +111,7 @@ def test_other_values_are_refused(uri: str) -> None:
         table.compact_automatically("yes")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_large_files_are_no_small_ones(uri: str) -> None:
     table = made(uri)
     append(table, range(1))
@@ -173,6 +177,7 @@ def test_a_handle_counts_files_now_and_then(uri: str, partitions: list[str] | No
     assert on[1:] == off[1:], "and not again before there can be 50"
 
 
+@pytest.mark.slow
 def test_changes_of_rows_pack_too(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
@@ -186,6 +191,7 @@ def test_changes_of_rows_pack_too(uri: str) -> None:
     assert ids(table) == [1]
 
 
+@pytest.mark.slow
 def test_what_happens_once_packs_once(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
@@ -258,6 +264,7 @@ def test_concurrent_writers_lose_no_row(uri: str) -> None:
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_of_several_threads_one_packs(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
@@ -299,6 +306,7 @@ def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptur
     assert ids(table) == list(range(63))
 
 
+@pytest.mark.slow
 def test_a_bin_that_cannot_be_read_keeps_no_other_from_being_packed(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"}, partition_by=["part"])
     for part in ("a", "b"):
@@ -315,6 +323,7 @@ def test_a_bin_that_cannot_be_read_keeps_no_other_from_being_packed(uri: str) ->
     assert (parts.count("part=a"), parts.count("part=b")) == (61, 1)
 
 
+@pytest.mark.slow
 def test_a_table_that_optimize_refuses_can_be_written(uri: str) -> None:
     schema = pa.schema([("id", pa.int64()), ("_metadata.row_id", pa.int64())])
     deltic.create(uri, schema, properties=COMPACT | IDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -66,6 +67,7 @@ def changes(table: Table, value: pa.Array) -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.slow
 @COPIES_AND_VECTORS
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", UNFIT)
@@ -173,3 +175,31 @@ def test_a_merge_can_be_executed_again_after_a_failure(uri: str) -> None:
     assert len(read) == source.num_rows, "the source is read once"
     with pytest.raises(InvalidInputError, match="executed already"):
         merge.execute()
+
+
+LENGTHS = {"plain": "{}", "struct": "struct<f:{}>", "list": "array<{}>"}
+
+
+@pytest.mark.slow
+@COPIES_AND_VECTORS
+@pytest.mark.parametrize("kind", ["varchar(4)", "char(4)"])
+@pytest.mark.parametrize("shape", LENGTHS)
+def test_a_string_that_is_too_long_is_refused_and_nothing_is_committed(
+    uri: str, shape: str, kind: str, properties: dict[str, str]
+) -> None:
+    def column(text: str) -> pa.Array:
+        return SHAPES[shape](pa.array([text]))
+
+    metadata = {"__CHAR_VARCHAR_TYPE_STRING": LENGTHS[shape].format(kind)}
+    schema = pa.schema([("id", pa.int64()), pa.field("v", column("").type, metadata=metadata)])
+    deltic.write(uri, pa.table({"id": [1], "v": column("four")}, schema=schema), properties=properties)
+    table = Table(uri)
+    before = table.scan().to_arrow()
+    for name, change in changes(table, column("fives")).items():
+        with pytest.raises(InvalidInputError, match=re.escape(kind)):
+            change()
+        assert table.snapshot().version == 0, name
+    assert table.scan().to_arrow().equals(before)
+    for change in changes(table, column("ü" * 4)).values():
+        change()
+    assert column("ü" * 4).to_pylist()[0] in table.scan().to_arrow()["v"].to_pylist()

@@ -58,6 +58,7 @@ def expected_lines(path: Path) -> tuple[list[str], Counter[tuple[str, ...]]]:
     return names, Counter(tuple(row) for row in values)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FEEDS, reason=f"no tables written by others in {CORPUS}")
 @pytest.mark.parametrize(
     ("entry", "feed"), FEEDS, ids=[f"{entry['id']}-{feed['start']}-{feed['end']}" for entry, feed in FEEDS]
@@ -108,6 +109,7 @@ def when(seconds: float) -> datetime:
     return datetime.fromtimestamp(1_700_000_000, tz=timezone.utc) + timedelta(seconds=seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "end", "versions"),
     [
@@ -149,6 +151,7 @@ def test_columns_and_filter(uri: str) -> None:
             table.changes(**arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers",
     [

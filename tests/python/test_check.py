@@ -57,6 +57,7 @@ def found(log: Log, version: int | None = None, *, files: bool = False) -> list[
     return [(finding.kind, finding.message, finding.path) for finding in checked.findings]
 
 
+@pytest.mark.slow
 def test_all_is_well(log: Log) -> None:
     checked = log.table.check()
     assert checked == deltic.Check(version=5, ok=True, findings=())
@@ -82,6 +83,7 @@ def test_findings_can_be_read(log: Log) -> None:
         checked.version = 6  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("members", "messages"),
     [
@@ -343,6 +345,7 @@ EXPECTED = {
 MISSING = {"data-file-missing": "data_file", "dv-file-missing": "deletion_vector"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ENTRIES, reason=f"no tables written by others in {CORPUS}")
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry["id"] for entry in ENTRIES])
 def test_tables_written_by_others(entry: dict[str, Any]) -> None:

@@ -24,12 +24,13 @@ def table(uri: str) -> str:
 def test_show(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", table]) == 0
     printed = capsys.readouterr().out
-    for part in ("trips", "version         1", "files           3", "partitioned by  month", "km", "int64"):
+    for part in ("trips", "version         1", "files           3", "partitioned by  month", "km", "long"):
         assert part in printed
     assert main(["show", table, "--version", "0"]) == 0
     assert "files           2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_files(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["files", table, "--filter", "month = 2 AND km > 5"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
@@ -111,7 +112,7 @@ def test_json(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown["name"] == "trips"
     assert shown["files"] == 3
     assert shown["partition_columns"] == ["month"]
-    assert shown["schema"] == [{"name": n, "type": "int64", "nullable": True} for n in ("month", "km")]
+    assert shown["schema"] == [{"name": n, "type": "long", "nullable": True} for n in ("month", "km")]
     assert shown["protocol"] == deltic.Table(table).snapshot().protocol
     assert main(["files", table, "--json", "--filter", "month = 2"]) == 0
     files = lines(capsys)
@@ -126,6 +127,7 @@ def test_json(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [entry["version"] for entry in lines(capsys)] == [1, 0]
 
 
+@pytest.mark.slow
 def test_history_is_limited_and_says_so(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(22):
         deltic.write(uri, pa.table({"a": [1]}))
@@ -151,6 +153,7 @@ def test_check(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "data_file:" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_no_control_character_of_a_table_reaches_the_terminal(
     uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +233,7 @@ def test_messages_name_options_rather_than_arguments(table: str, capsys: pytest.
     assert "`xmax_tasks`" in said(capsys, "files", table, "--filter", "xmax_tasks = 1")
 
 
+@pytest.mark.slow
 def test_of_a_damaged_table_it_is_said_how_to_mend_it(
     uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

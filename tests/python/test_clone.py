@@ -90,6 +90,7 @@ def test_absolute_paths_are_uris_that_java_takes(table: deltic.Table, target: st
         assert not set(a["path"]) & set(' []"<>\\^`{|}')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
 def test_each_lives_by_itself(table: deltic.Table, target: str, shallow: bool) -> None:
     table.clone(target, shallow=shallow)
@@ -142,6 +143,7 @@ def test_a_table_that_is_there(table: deltic.Table, target: str) -> None:
     assert clone.check(files=True).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
 def test_updates_commit_only_what_changed(table: deltic.Table, target: str, shallow: bool) -> None:
     table.clone(target, shallow=shallow, mode="update")
@@ -166,6 +168,7 @@ def test_updates_commit_only_what_changed(table: deltic.Table, target: str, shal
     assert clone.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_a_deep_clone_goes_on_where_it_stopped(table: deltic.Table, target: str) -> None:
     paths = sorted(files(table.uri))
     lost = next(path for path in paths if path.endswith(".parquet"))
@@ -229,6 +232,7 @@ def test_no_clone_is_inside_of_a_table_by_an_encoded_name(table: deltic.Table) -
         table.clone(uri, shallow=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", [False, True])
 def test_a_clone_back_has_no_file_by_two_names(table: deltic.Table, target: str, link: bool) -> None:
     """The files that the table owns are named as they were: its log never adds and removes one of them at once."""
@@ -275,6 +279,7 @@ def test_a_clone_back_of_a_vector_of_another_name(table: deltic.Table, target: s
     assert table.snapshot().version == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
 def test_rows_get_the_ids_that_the_source_gave_them_since(table: deltic.Table, target: str, shallow: bool) -> None:
     def rows(table: deltic.Table) -> list[dict[str, Any]]:
@@ -303,6 +308,7 @@ def test_rows_get_the_ids_that_the_source_gave_them_since(table: deltic.Table, t
     assert clone.check(files=True).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
 def test_row_ids_of_the_clone_alone(table: deltic.Table, target: str, shallow: bool) -> None:
     def ids() -> dict[int, int]:
@@ -399,6 +405,7 @@ def test_a_file_of_another_size_is_not_copied(tmp_path: Path, target: str, chang
     assert files(target) == {}
 
 
+@pytest.mark.slow
 def test_a_version_whose_files_are_gone_is_not_cloned(tmp_path: Path, target: str) -> None:
     table = deltic.Table(tmp_path / "t")
     deltic.write(table, pa.table({"id": [1, 2]}), properties=VECTORS)

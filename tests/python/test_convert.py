@@ -141,6 +141,7 @@ def test_files_without_statistics_have_no_bounds(uri: str) -> None:
     assert deltic.Table(uri).scan(filter="id = 2").count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_converted_is_read_and_found(uri: str, seed: int) -> None:
     """Random files: all rows are there, and a filter finds what a look at each row finds."""

@@ -113,6 +113,7 @@ TYPES = pa.table(
 )
 
 
+@pytest.mark.slow
 def test_every_type(catalog: Catalog) -> None:
     table = catalog.create_table("n.t", TYPES.schema)
     table.append(TYPES)
@@ -146,6 +147,7 @@ def test_every_type(catalog: Catalog) -> None:
     assert converted.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_an_evolved_schema(catalog: Catalog) -> None:
     table = catalog.create_table("n.t", pa.schema([("a", pa.int64()), ("b", pa.string()), ("gone", pa.int64())]))
     table.append(pa.table({"a": [1, 2], "b": ["x", "y"], "gone": [7, 8]}))
@@ -201,6 +203,7 @@ def spec(*names: str) -> PartitionSpec:
     return PartitionSpec(*made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["part"], ["day", "part"], ["at"], ["local", "day"], ["id"]], ids=",".join)
 def test_identity_partitions_are_partitions(catalog: Catalog, names: list[str]) -> None:
     table = catalog.create_table("n.t", PARTS, partition_spec=spec(*names))
@@ -221,6 +224,7 @@ def test_identity_partitions_are_partitions(catalog: Catalog, names: list[str]) 
     assert sorted(row["id"] for row in converted.scan().to_arrow().to_pylist()) == [1, 2]
 
 
+@pytest.mark.slow
 def test_other_transforms_do_not_partition(catalog: Catalog) -> None:
     transforms = PartitionSpec(
         PartitionField(1, 1000, BucketTransform(4), "id_bucket"),
@@ -233,6 +237,7 @@ def test_other_transforms_do_not_partition(catalog: Catalog) -> None:
     assert assert_same(table).snapshot().partition_columns == ["part"]
 
 
+@pytest.mark.slow
 def test_partition_evolution(catalog: Catalog) -> None:
     rows = parts([date(2020, 1, 1), None], ["a", "b"])
     table = catalog.create_table("n.t", PARTS, partition_spec=spec("part"))
@@ -255,6 +260,7 @@ def test_an_empty_table(catalog: Catalog) -> None:
     assert deltic.Table(place(table)).scan().to_arrow().num_rows == 0
 
 
+@pytest.mark.slow
 def test_files_that_are_no_longer_live_are_left_out(catalog: Catalog) -> None:
     table = catalog.create_table("n.t", PARTS, partition_spec=spec("part"))
     table.append(parts([None, None], ["a", "b"]))
@@ -264,6 +270,7 @@ def test_files_that_are_no_longer_live_are_left_out(catalog: Catalog) -> None:
     assert_same(table)
 
 
+@pytest.mark.slow
 def test_a_metadata_file_may_be_named(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
     table = catalog.create_table("n.t", PARTS)
     table.append(parts([None], ["a"]))
@@ -312,6 +319,7 @@ def planned(table: Iceberg) -> int:
 NAMED = "pass the metadata file that the catalog names"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hint", [None, "", "1", "2", "3", "v2", "v2.metadata.json"])
 def test_a_hint_does_not_hide_a_newer_version(catalog: Catalog, hint: str | None) -> None:
     table = made(catalog, 2)
@@ -321,6 +329,7 @@ def test_a_hint_does_not_hide_a_newer_version(catalog: Catalog, hint: str | None
     assert planned(table) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hint", ["4", "nonsense", "v"])
 def test_a_hint_of_no_version_is_refused(catalog: Catalog, hint: str) -> None:
     table = made(catalog, 1)
@@ -353,6 +362,7 @@ def test_a_hint_decides_between_two_of_one_number(catalog: Catalog) -> None:
         deltic.convert(place(table))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [
@@ -379,6 +389,7 @@ def test_one_file_needs_no_number(catalog: Catalog) -> None:
     assert planned(table) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("appends", [0, 1, 2, 3])
 def test_a_table_that_was_created_again_is_refused(catalog: Catalog, appends: int) -> None:
     before = made(catalog, 2)
@@ -406,6 +417,7 @@ def test_metadata_that_a_writer_left_half_written_is_told_of(catalog: Catalog) -
         deltic.convert(place(table))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v{}.metadata.json.gz", "v{}.gz.metadata.json"])
 def test_compressed_metadata_is_found(catalog: Catalog, name: str) -> None:
     table = made(catalog, 2)
@@ -451,6 +463,7 @@ def without(table: Iceberg, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DataFile, "file_size_in_bytes", property(lambda _: size), raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [b"a", None])
 @pytest.mark.parametrize("type", ["string", "binary"])
 def test_values_that_only_manifests_have_are_not_read_as_null(
@@ -474,6 +487,7 @@ def test_values_that_only_manifests_have_are_not_read_as_null(
         deltic.convert(place(table))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "now", "value"),
     [
@@ -563,6 +577,7 @@ def column(type: Any) -> Schema:
     return Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "c", type, required=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "type",
     [
@@ -582,6 +597,7 @@ def test_types_that_no_delta_table_has_are_refused_by_column(catalog: Catalog, t
     assert not Path(place(table), "_delta_log").exists()
 
 
+@pytest.mark.slow
 def test_a_column_that_was_widened_is_refused(catalog: Catalog) -> None:
     table = catalog.create_table("n.t", column(IntegerType()))
     table.append(pa.table({"id": [1], "c": pa.array([1], pa.int32())}))

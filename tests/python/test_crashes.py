@@ -165,6 +165,7 @@ def test_a_clone_is_made_or_not_and_can_be_repeated(store: ObjectStore, shallow:
         assert is_whole(target), at
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_conversion_is_made_or_not_and_can_be_repeated(store: ObjectStore) -> None:
     store.go_away(None)

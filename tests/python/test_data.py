@@ -146,6 +146,7 @@ def test_a_pandas_without_arrow_streams(uri: str, monkeypatch: pytest.MonkeyPatc
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

@@ -68,9 +68,9 @@ def test_notebooks_get_tables(table: deltic.Table) -> None:
     snapshot = table.snapshot()
     for thing, *told in (
         (table, table.uri),
-        (snapshot, table.uri, "version", "1", "partitioned by", "m", "int64"),
+        (snapshot, table.uri, "version", "1", "partitioned by", "m", "long"),
         (table.plan(filter="m = 1"), "filter", "m = 1", "1 of 3", "skipped by partition", "2"),
-        (table.scan(columns=["v"], filter="v > 1"), "v > 1", "int64", "Scan of 3 files"),
+        (table.scan(columns=["v"], filter="v > 1"), "v > 1", "long", "Scan of 3 files"),
         (table.plan(filter="m = 1").explain(), "m = 1", "1 of 3 files (33.3 %)", "2 files by their partition values"),
         (table.history(), "2 commits", "WRITE", "CREATE TABLE AS SELECT", "partitionBy"),
         (table.check(), "nothing differs", "kind"),
@@ -196,6 +196,7 @@ def test_names_of_others_are_escaped_wherever_they_are_shown(uri: str) -> None:
     assert len(repr(checked).split("\n")) == 2
 
 
+@pytest.mark.slow
 def test_a_repr_is_bounded(uri: str) -> None:
     deltic.create(uri, pa.schema([(f"column_{at}", pa.int64()) for at in range(3000)]))
     table = deltic.Table(uri)

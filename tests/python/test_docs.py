@@ -21,6 +21,7 @@ MODULES = [path.stem for path in sorted((ROOT / "python" / "deltic").glob("*.py"
 """Those with examples; what needs Spark is run by `tests/spark/test_read.py`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings_run(name: str) -> None:
     module = importlib.import_module("deltic" if name == "__init__" else f"deltic.{name}")
@@ -74,6 +75,34 @@ def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     assert "files=1/2" in result.stdout
     assert "AA" in result.stdout
+
+
+def section(page: str, heading: str) -> str:
+    """What stands below a heading, up to the next of any level."""
+    found = re.search(
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert found, f"{page} has no heading {heading!r}"
+    return found.group(1)
+
+
+def test_the_readme_says_how_to_install() -> None:
+    assert "pip install" in section("README.md", "Install")
+
+
+def test_an_example_opens_a_table_on_s3_without_dynamodb() -> None:
+    text = section("docs/howto.md", "Open a table on S3")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "s3://" in block
+    assert "dynamodb" not in block.lower()
+
+
+@pytest.mark.parametrize("scan", [deltic.Table.scan, deltic.Snapshot.scan])
+def test_the_help_of_a_scan_has_its_arguments(scan: object) -> None:
+    """The arguments stand there, not a hop away, and an example of a filter with them."""
+    told = scan.__doc__ or ""
+    assert re.search(r"^ +columns: .*None for all", told, re.MULTILINE)
+    assert re.search(r"^ +filter: SQL such as `\"", told, re.MULTILINE)
 
 
 def test_the_howto_has_many_tasks(root: Path) -> None:

@@ -1,10 +1,13 @@
 """Bad input: a typed error that says what, where and what to do, and nothing lost."""
 
+import json
+import logging
 import pickle
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -95,6 +98,61 @@ def test_a_missing_data_file_is_named_once(table: deltic.Table, uri: str) -> Non
     with pytest.raises(deltic.CorruptTableError, match="a file that is gone") as caught:
         table.scan().to_arrow()
     assert str(caught.value).count(missing.name) == 1
+
+
+def deletes_a_row(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableDeletionVectors": "true"})
+    deltic.Table(uri).delete("n = 1")
+
+
+def changes_a_row(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableChangeDataFeed": "true"})
+    deltic.Table(uri).update({"n": "3"}, "n = 1")
+
+
+def has_sidecars(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.checkpointPolicy": "v2"})
+    deltic.Table(uri).checkpoint()
+    for commit in Path(uri, "_delta_log").glob("*.json"):
+        commit.unlink()
+
+
+def is_written(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1, 2]}))
+
+
+def reads_tasks(table: deltic.Table) -> object:
+    (group,) = table.plan().task_groups(1)
+    return deltic.read_task_group(table, group).read_all()
+
+
+MISSING: dict[str, tuple[Callable[[str], None], str, Callable[[deltic.Table], object]]] = {
+    "deletion vector": (deletes_a_row, "*.bin", lambda table: table.scan().to_arrow()),
+    "change file": (changes_a_row, "_change_data/*.parquet", lambda table: table.changes(1, 1).to_arrow()),
+    "sidecar": (has_sidecars, "_delta_log/_sidecars/*.parquet", lambda table: table.scan().to_arrow()),
+    "data file of a task": (is_written, "*.parquet", reads_tasks),
+    "data file of a scan": (is_written, "*.parquet", lambda table: table.scan().to_arrow()),
+    "data file of an update": (is_written, "*.parquet", lambda table: table.update({"n": "1"}, "n = 2")),
+    "data file of a merge": (
+        is_written,
+        "*.parquet",
+        lambda table: table.merge(pa.table({"n": [1]}), "source.n = target.n").when_matched_update_all().execute(),
+    ),
+    "data file of a purge": (deletes_a_row, "*.parquet", lambda table: table.purge()),
+    "data file of a stream": (is_written, "*.parquet", lambda table: pa.table(table.scan())),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_missing_file_is_named_once_whatever_it_is(uri: str, kind: str) -> None:
+    make, pattern, read = MISSING[kind]
+    make(uri)
+    (missing,) = Path(uri).glob(pattern)
+    missing.unlink()
+    with pytest.raises((deltic.DelticError, OSError, pa.ArrowException)) as caught:
+        read(deltic.Table(uri))
+    assert str(caught.value).count(missing.name) == 1, caught.value
+    assert not isinstance(caught.value, FileNotFoundError), "a table is there"
 
 
 @pytest.mark.parametrize("version", [1, 7, 2**40])
@@ -366,3 +424,127 @@ def test_every_error_is_a_deltic_error() -> None:
     classes = [getattr(deltic, name) for name in deltic.__all__ if name.endswith("Error")]
     assert len(classes) == 15
     assert all(issubclass(cls, deltic.DelticError) and cls.__doc__ for cls in classes)
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\r\nINFO all is well"
+
+
+def hostile_table(uri: str) -> deltic.Table:
+    """A table of another's: its columns, properties, partitions and files are named to move a terminal's cursor."""
+    fields = [
+        {"name": f"a{HOSTILE}", "type": "long", "nullable": False, "metadata": {}},
+        {"name": f"p{HOSTILE}", "type": "integer", "nullable": True, "metadata": {}},
+        {"name": "n", "type": "long", "nullable": True, "metadata": {}},
+    ]
+    metadata = {
+        "id": "5d9b2d3c-0000-4000-8000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [f"p{HOSTILE}"],
+        "configuration": {f"delta.constraints.c{HOSTILE}": f"`a{HOSTILE}` > 0"},
+    }
+    added = {
+        "path": quote(f"f{HOSTILE}.parquet"),
+        "partitionValues": {f"p{HOSTILE}": f"x{HOSTILE}"},
+        "size": 10,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    log = Log.empty(uri, protocol(1, 3), {"metaData": metadata})
+    log.commit(1, [{"add": added}])
+    log.commit(2, [{"add": {**added, "partitionValues": {f"p{HOSTILE}": "1"}}}, {"remove": added}])
+    return deltic.Table(uri)
+
+
+def unknown_feature(uri: str) -> None:
+    names = [f"zebra{HOSTILE}"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    needed = {"protocol": {**versions, "readerFeatures": names, "writerFeatures": names}}
+    schema = json.dumps({"type": "struct", "fields": []})
+    metadata = {"id": "x", "format": {"provider": "parquet"}, "schemaString": schema, "partitionColumns": []}
+    Log.empty(uri, needed, {"metaData": {**metadata, "configuration": {}}})
+    deltic.Table(uri).snapshot()
+
+
+ON_HOSTILE: dict[str, Callable[[deltic.Table], object]] = {
+    "scan": lambda table: table.scan().to_arrow(),
+    "stream": lambda table: pa.table(table.scan()),
+    "scan of a bad partition value": lambda table: table.snapshot(1).scan(filter=f"`p{HOSTILE}` = 1").to_arrow(),
+    "column": lambda table: table.scan(columns=["nobody"]),
+    "own column": lambda table: table.scan(columns=[f"nobody{HOSTILE}"]),
+    "filter": lambda table: table.scan(filter="nobody = 1"),
+    "type of a filter": lambda table: table.scan(filter=f"`a{HOSTILE}` = 'x'"),
+    "syntax of a filter": lambda table: table.scan(filter=f"`a{HOSTILE}` = = 1"),
+    "write": lambda table: deltic.write(table, pa.table({"n": [1]})),
+    "write of another type": lambda table: deltic.write(
+        table, pa.table({f"a{HOSTILE}": ["x"], f"p{HOSTILE}": pa.array([1], pa.int32()), "n": [1]})
+    ),
+    "write of a null": lambda table: deltic.write(
+        table, pa.table({f"a{HOSTILE}": pa.array([None], pa.int64()), f"p{HOSTILE}": pa.array([1], pa.int32())})
+    ),
+    "write against a rule": lambda table: deltic.write(
+        table, pa.table({f"a{HOSTILE}": [-1], f"p{HOSTILE}": pa.array([1], pa.int32()), "n": [1]})
+    ),
+    "write of one more": lambda table: deltic.write(table, pa.table({f"z{HOSTILE}": [1]})),
+    "write of a twice named": lambda table: deltic.write(
+        table, pa.table([pa.array([1]), pa.array([1])], [f"z{HOSTILE}", f"Z{HOSTILE}"])
+    ),
+    "write of an unknown type": lambda table: deltic.write(
+        table, pa.table({f"z{HOSTILE}": pa.array([1], pa.uint64())}), schema_mode="merge"
+    ),
+    "partitions": lambda table: deltic.write(table, pa.table({"n": [1]}), partition_by=["n"]),
+    "delete": lambda table: table.delete(f"`a{HOSTILE}` > 0"),
+    "update": lambda table: table.update({f"a{HOSTILE}": "'x'"}),
+    "merge": lambda table: table.merge(pa.table({"q": [1]}), "source.q = target.nobody").execute(),
+    "rename": lambda table: table.rename_column(f"a{HOSTILE}", "n"),
+    "drop": lambda table: table.drop_columns([f"p{HOSTILE}"]),
+    "add": lambda table: table.add_columns([pa.field(f"n{HOSTILE}", pa.int64(), nullable=False)]),
+    "property": lambda table: table.set_properties({f"delta.x{HOSTILE}": "1"}),
+    "constraint": lambda table: table.drop_constraint(f"x{HOSTILE}"),
+    "optimize": lambda table: table.optimize(where=f"`a{HOSTILE}` > 0"),
+    "diff": lambda table: table.diff(0, rows=True),
+}
+
+
+def assert_printable(error: BaseException) -> None:
+    """No control character is in what an error says, nor in the errors behind it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        text = str(seen)
+        assert all(line.isprintable() for line in text.split("\n  ")), repr(text)
+        for place in (getattr(seen, "path", None), getattr(seen, "table", None)):
+            assert place is None or place.isprintable(), repr(place)
+        seen = seen.__cause__
+
+
+@pytest.mark.parametrize("name", ON_HOSTILE)
+def test_no_control_character_of_a_log_is_in_an_error(uri: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    table = hostile_table(uri)
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    with pytest.raises((deltic.DelticError, OSError, pa.ArrowException)) as caught:
+        ON_HOSTILE[name](table)
+    assert_printable(caught.value)
+    assert_printable(pickle.loads(pickle.dumps(caught.value)))
+    assert all(record.getMessage().isprintable() for record in caplog.records), caplog.text
+
+
+def test_no_control_character_is_in_names_of_features_paths_and_log_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(deltic.DelticError, match=r"\\x1b\[2J") as caught:
+        unknown_feature(str(tmp_path / "unknown"))
+    assert_printable(caught.value)
+    table = hostile_table(str(tmp_path / "t"))
+    with pytest.raises(deltic.CorruptTableError) as missing:
+        table.scan().to_arrow()
+    assert_printable(missing.value)
+    assert missing.value.path == "f\\x1b[2J\\x1b]0;owned\\x07\\x9b31m\\u202e\\r\\nINFO all is well.parquet"
+    # A place of the caller's own is escaped as well, and so is what is logged of it.
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    odd = tmp_path / f"odd{HOSTILE.replace('/', '')}"
+    deltic.write(odd, pa.table({"n": [1]}))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert all(record.getMessage().isprintable() for record in caplog.records), caplog.text
+    error = deltic.CorruptTableError(f"a{HOSTILE}\n  an excerpt", table=HOSTILE, path=HOSTILE)
+    assert_printable(error)
+    assert str(error).endswith("INFO all is well\n  an excerpt")

@@ -163,6 +163,7 @@ def test_the_loser_of_a_race_is_told(uri: str) -> None:
     assert ids(uri) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_no_number_is_given_twice(uri: str) -> None:
     create(uri)
     failures: list[BaseException] = []

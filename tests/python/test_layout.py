@@ -59,6 +59,7 @@ def model(ranges: list[tuple[Any, Any]]) -> tuple[float, int, float]:
     return sum(depths) / len(depths), max(depths), sum(others) / len(others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_ranges_beside_a_plain_model(uri: str, seed: int) -> None:
     chosen = random.Random(seed)
@@ -188,6 +189,7 @@ def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["layout", uri + "-not"]) == 1
 
 
+@pytest.mark.slow
 def test_a_plot(uri: str, tmp_path: Path) -> None:
     figure = appended(uri, {"p": ["$x$"], "v": [1]}, partition_by=["p"]).layout().plot()
     titles = [axes.get_title() for axes in figure.axes]

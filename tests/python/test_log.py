@@ -48,6 +48,7 @@ def test_a_hint_beyond_the_log(log: Log) -> None:
     assert log.rows() == list(range(6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [
@@ -240,6 +241,7 @@ def test_history_of_commits_without_commit_info(log: Log) -> None:
     assert newest["version"] == version
 
 
+@pytest.mark.slow
 def test_history_reads_the_beginning_of_large_commits(log: Log) -> None:
     noise = [{"add": {**action["add"], "path": f"{i}{'x' * 1000}"}} for i in range(2000) for action in log.read(5)[1:]]
     log.commit(5, [log.read(5)[0], *noise])
@@ -382,6 +384,7 @@ def test_a_commit_that_lacks_its_time(log: Log) -> None:
     assert caught.value.path == f"_delta_log/{5:020}.json"
 
 
+@pytest.mark.slow
 def test_in_commit_times_are_found_by_binary_search(log: Log) -> None:
     for _ in range(6, 200):
         log.append([])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from object_store import object_store
 
 import deltic
 
@@ -170,6 +171,7 @@ def test_threads_and_handlers_that_use_deltic_do_not_wait_for_one_another(
     assert len(seen) == 8
 
 
+@pytest.mark.slow
 def test_a_forked_child_logs_its_own_and_a_process_ends_well(tmp_path: Path, python: str) -> None:
     script = """
         import logging, os, sys
@@ -192,3 +194,46 @@ def test_a_forked_child_logs_its_own_and_a_process_ends_well(tmp_path: Path, pyt
     ]
     assert len({process for process, _ in lines}) == 2
     assert str(os.getpid()) not in {process for process, _ in lines}
+
+
+def test_requests_that_are_sent_again_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    commit = f"_delta_log/{0:020}.json"
+    with object_store() as store:
+        secret = {"aws_access_key_id": "sesame", "aws_secret_access_key": "sesame", "aws_session_token": "sesame"}
+        options = {**store.options, **secret, "backoff_config.init_backoff": "1ms", "backoff_config.max_backoff": "1ms"}
+        table = deltic.Table("s3://bucket/t", options)
+        deltic.write(table, ROWS)
+        asked: list[str] = []
+
+        def busy(method: str, path: str) -> bool:
+            asked.append(f"{method} {path}")
+            return asked.count(f"{method} {path}") <= 2 and path.endswith(commit)
+
+        store.busy = busy
+        caplog.set_level(logging.INFO, logger="deltic")
+        assert [entry["version"] for entry in deltic.Table("s3://bucket/t", options).history()] == [0]
+        assert asked.count(f"GET bucket/t/{commit}") >= 3
+        again = [line for line in told(caplog) if "sent again" in line]
+        address = f"http://127.0.0.1:{store.port}/bucket/t/{commit}"
+        line = f"INFO GET {address}: the server answered with status 503; the request is sent again as far as retries"
+        assert again == [f"{line} are left"] * 2
+        assert "sesame" not in caplog.text
+
+
+def test_a_commit_that_may_have_been_lost_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    with object_store() as store:
+        options = {**store.options, "backoff_config.init_backoff": "1ms", "backoff_config.max_backoff": "1ms"}
+        table = deltic.Table("s3://bucket/t", options)
+        deltic.write(table, ROWS)
+        asked: list[str] = []
+
+        def busy(method: str, path: str) -> bool:
+            is_commit = method == "PUT" and path.endswith(f"_delta_log/{1:020}.json")
+            asked.extend([path] if is_commit else [])
+            return is_commit and len(asked) == 1
+
+        store.busy = busy
+        caplog.set_level(logging.DEBUG, logger="deltic")
+        assert deltic.write(table, ROWS).version == 1
+        assert len(asked) == 2
+        assert "DEBUG attempt 1: version 1 is tried again" in told(caplog)

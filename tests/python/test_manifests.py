@@ -69,6 +69,7 @@ def test_partitions_have_one_each_and_stale_ones_go(uri: str) -> None:
     assert manifests(uri) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_they_follow_commits_by_property(uri: str, partitioned: bool) -> None:
     rng = random.Random(f"{partitioned}")
@@ -146,6 +147,7 @@ def test_values_too_long_for_a_folder_are_refused_before_any_is_written(uri: str
     assert manifests(uri) == {}
 
 
+@pytest.mark.slow
 def test_a_slow_writer_does_not_leave_older_ones() -> None:
     """One of its manifests reaches the store after another writer has committed and written all of them."""
     with object_store() as store:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import changed_rows
+import pandas as pd
 import pyarrow as pa
 import pytest
 from changed_rows import (
@@ -105,6 +106,7 @@ def test_floats_are_equal_as_sql_has_it(uri: str) -> None:
     assert sorted(row["v"] for row in Table(uri).scan().to_arrow().to_pylist()) == [3, 10, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("on", "pairs"),
     [
@@ -141,6 +143,7 @@ def test_conditions_of_every_kind_are_joined(uri: str, on: str, pairs: dict[int,
         assert stock(table) == sorted(wanted + (expected[3:] if clauses != "update" else []), key=repr)
 
 
+@pytest.mark.slow
 @COPIES_AND_VECTORS
 def test_a_row_is_not_changed_by_several(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
@@ -157,6 +160,7 @@ def test_a_row_is_not_changed_by_several(uri: str, properties: dict[str, str]) -
     assert table.merge(twice, ON).when_matched_delete().execute().metrics["numTargetRowsDeleted"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("on", "clauses", "told"),
     [
@@ -338,6 +342,7 @@ def test_columns_that_the_source_lacks_are_asked_for(uri: str) -> None:
     assert stock(table) == [("a", 1, 10), ("a", 2, 0), ("b", 3, 30), ("b", 4, 40), ("c", 5, 50), (None, 9, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED, **IDS}], ids=label)
 def test_the_table_gets_the_columns_of_the_source(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
@@ -413,6 +418,7 @@ def test_nothing_is_committed_where_there_is_nothing_to_do(uri: str) -> None:
     assert (done.version, again.attempts) == (1, 0)
 
 
+@pytest.mark.slow
 def test_writers_that_merge_other_keys_all_win_where_rows_are_marked(uri: str) -> None:
     deltic.write(uri, pa.table({"k": range(32), "v": [0] * 32}), properties=VECTORS)
 
@@ -519,6 +525,7 @@ def feed_of(table: Table, version: int) -> list[tuple[object, ...]]:
     return sorted((row["_change_type"], row["id"], row["left"]) for row in changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize("last", ["update some", "update the rest", "merge"])
 def test_the_feed_tells_of_every_step_of_a_transaction(uri: str, vectors: str, last: str) -> None:
@@ -579,3 +586,17 @@ def test_fields_of_structs_are_not_lost(uri: str) -> None:
         Table(uri).merge(source, "source.id = target.id").when_matched_update({"s": "source.s"}).execute()
     Table(uri).merge(source, "source.id = target.id").when_matched_update({"s.a": "source.s.a"}).execute()
     assert Table(uri).scan().to_arrow()["s"].to_pylist() == [{"a": 10, "b": 2}]
+
+
+def test_a_named_index_of_a_source_is_a_column_of_it(uri: str) -> None:
+    table = made(uri)
+    source = pd.DataFrame({"shop": ["a", "z"], "item": [2, 9], "left": [21, 91]}).set_index(["shop", "item"])
+    table.merge(source, ON).when_matched_update_all().when_not_matched_insert_all().execute()
+    assert stock(table)[1] == ("a", 2, 21)
+    assert stock(table)[-1] == ("z", 9, 91)
+    sums = pd.DataFrame({"item": [1, 1], "left": [3, 4]}).groupby("item").sum()
+    table.merge(sums, ON).when_matched_update({"left": "source.left"}).execute()
+    assert stock(table)[0] == ("a", 1, 7)
+    unclear = source.reset_index()[lambda frame: frame.left > 21]
+    with pytest.raises(InvalidInputError, match="index has no name"):
+        table.merge(unclear, ON).when_matched_update_all().execute()

@@ -95,6 +95,7 @@ def test_partitions_are_optimized_apart(uri: str) -> None:
     assert table.snapshot().num_files == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, "argument", "property"])
 def test_files_are_packed_up_to_the_target_size(uri: str, size: str | None) -> None:
     table = made(uri)
@@ -122,6 +123,7 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
     assert (done.files_to_rewrite, done.bytes_to_rewrite) == (result.files_to_rewrite, result.bytes_to_rewrite)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -170,6 +172,7 @@ def test_names_with_dots_and_backticks_order_rows(uri: str) -> None:
         table.optimize(zorder_by=["`a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["compact", "zorder"])
 @pytest.mark.parametrize("properties", [{}, VECTORS, IDS, VECTORS | IDS | FEED, MAPPED | IDS], ids=str)
 def test_rows_and_ids_stay(uri: str, properties: dict[str, str], layout: str) -> None:
@@ -239,6 +242,7 @@ def test_every_type_is_copied(uri: str) -> None:
         assert Counter(map(repr, table.scan().to_arrow().to_pylist())) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "column",
     ["byte", "integer", "float", "double", "boolean", "string", "binary", "date", "timestamp", "decimal", "struct.x"],
@@ -303,6 +307,7 @@ def rows_of(count: int, seed: int) -> pa.Table:
     return pa.table({name: [chance.randrange(1000) for _ in range(count)] for name in ["a", "b", "c"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, IDS, MAPPED], ids=str)
 def test_clustered_tables_are_clustered_and_only_when_rows_came(uri: str, properties: dict[str, str]) -> None:
     table = clustered(uri, ["a", "c"], properties)
@@ -331,6 +336,7 @@ def test_clustered_tables_are_clustered_and_only_when_rows_came(uri: str, proper
         table.optimize(zorder_by=["a"])
 
 
+@pytest.mark.slow
 def test_appends_are_never_in_the_way(uri: str) -> None:
     table = made(uri, files=20)
 

@@ -182,6 +182,7 @@ UNKNOWN: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "arrow", "value"), FOREIGN, ids=lambda value: str(value)[:40])
 def test_a_foreign_type_is_read_as_it_is_stored(log: Log, kind: Any, arrow: pa.DataType, value: Any) -> None:
     rows = pa.table({"id": [1, 2], "x": pa.array([value, None], arrow)})
@@ -201,6 +202,7 @@ def test_a_foreign_type_is_read_as_it_is_stored(log: Log, kind: Any, arrow: pa.D
     assert checkpointed.to_pylist()[0]["schemaString"] == meta["metaData"]["schemaString"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", UNKNOWN, ids=str)
 def test_an_unknown_type_hides_its_own_column_alone(log: Log, kind: Any) -> None:
     meta = metadata(struct(field("id", "long"), field("x", kind)))
@@ -230,6 +232,7 @@ def test_a_mapping_ends_where_a_foreign_type_begins(log: Log) -> None:
 # --- what writers that died leave behind ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b'{"add":{"path":"torn', b"PAR1 and not much more"])
 @pytest.mark.parametrize(
     "name",
@@ -255,6 +258,7 @@ def test_a_torn_file_that_is_optional_is_passed_over(uri: str, name: str, conten
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commits", [12, 22])
 def test_a_torn_checkpoint_is_passed_over_beside_checksums(uri: str, commits: int) -> None:
     def rows() -> list[int]:
@@ -278,6 +282,7 @@ def test_a_torn_checkpoint_is_passed_over_beside_checksums(uri: str, commits: in
     assert rows() == list(range(commits + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [1, 2, 3])
 @pytest.mark.parametrize("beside", ["nothing", "a checksum", "a commit", "both"])
 def test_a_json_checkpoint_cut_at_a_line_end_is_passed_over(
@@ -302,6 +307,7 @@ def test_a_json_checkpoint_cut_at_a_line_end_is_passed_over(
         log.rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_older", [False, True])
 @pytest.mark.parametrize("left", [None, b"", b"PAR1 and not much more"])
 def test_a_checkpoint_without_its_sidecar_is_passed_over(
@@ -409,6 +415,7 @@ LOOSE: dict[str, Action] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", LOOSE.values(), ids=LOOSE)
 def test_scalars_of_files_that_are_written_as_others(log: Log, change: Action) -> None:
     schema = struct(field("v", "long"), field("p", "integer"))

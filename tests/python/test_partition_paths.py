@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,3 +50,38 @@ def test_random_prefixes_are_followed_by_every_write(tmp_path: Path) -> None:
     assert {len(path.split("/")[0]) for path in paths} == {4}
     with pytest.raises(deltic.InvalidInputError, match=r"delta.randomPrefixLength.*1 to 255"):
         deltic.create(str(tmp_path / "other"), rows.schema, properties={"delta.randomPrefixLength": "256"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_random_prefixes_are_followed_by_every_change(tmp_path: Path, vectors: str) -> None:
+    properties = {
+        "delta.randomizeFilePrefixes": "true",
+        "delta.randomPrefixLength": "4",
+        "delta.enableChangeDataFeed": "true",
+        "delta.enableDeletionVectors": vectors,
+    }
+    table = deltic.Table(tmp_path / "table")
+    rows = pa.table({"p": [1, 1, 2, 2], "x": [1, 2, 3, 4]})
+    deltic.write(table, rows, partition_by=["p"], properties=properties)
+    table.update({"x": "x + 10"}, "x = 1")
+    table.delete("x = 2")
+    merge = table.merge(pa.table({"p": [2, 3], "x": [3, 9]}), "source.x = target.x")
+    merge.when_matched_update({"x": "source.x + 20"}).when_not_matched_insert_all().execute()
+    deltic.write(table, pa.table({"p": [1], "x": [5]}))
+    table.optimize()
+    table.delete("x = 4")
+    table.purge()
+    added, changed = set(), set()
+    for path in sorted(Path(table.uri, "_delta_log").glob("*.json")):
+        for line in map(json.loads, path.read_text().splitlines()):
+            added |= {line["add"]["path"]} if "add" in line else set()
+            changed |= {line["cdc"]["path"]} if "cdc" in line else set()
+    assert len(added) > 6
+    assert changed
+    assert {path.count("/") for path in added} == {1}
+    assert {len(path.split("/")[0]) for path in added} == {4}
+    assert {path.split("/")[0] for path in changed} == {"_change_data"}
+    assert not any("p=" in path for path in added | changed), "random folders stand in for those of partitions"
+    assert sorted(table.scan().to_arrow()["x"].to_pylist()) == [5, 9, 11, 23]
+    assert table.check(files=True).ok

@@ -69,6 +69,7 @@ def test_writes_count_rows(uri: str) -> None:
         assert (report.unit, report.done, report.total) == ("rows", rows, None)
 
 
+@pytest.mark.slow
 def test_what_else_reports(uri: str, tmp_path: Path) -> None:
     table = made(uri)
     report = last(reported(lambda: table.clone(str(tmp_path / "deep"), shallow=False)), "CLONE")
@@ -90,6 +91,53 @@ def test_what_else_reports(uri: str, tmp_path: Path) -> None:
     assert last(reported(lambda: deltic.convert(str(folder))), "CONVERT").done == 3
 
 
+def of_changes(reports: list[Progress], operation: str) -> list[tuple[str, int, int | None]]:
+    """What each piece of work came to, in the order in which they began."""
+    ids = sorted({report.id for report in reports if report.operation == operation})
+    ends = [last([report for report in reports if report.id == id], operation) for id in ids]
+    return [(end.unit, end.done, end.total) for end in ends]
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_changes_of_rows_report_files_and_rows(uri: str, marks: bool) -> None:
+    for number in range(4):
+        rows = pa.table({"id": range(10 * number, 10 * number + 10), "v": [0] * 10})
+        properties = {"delta.enableDeletionVectors": str(marks).lower()} if number == 0 else None
+        deltic.write(uri, rows, properties=properties)
+    table = Table(uri)
+    copied = 0 if marks else 1
+    reports = reported(lambda: table.update({"v": "id"}, "id % 10 = 3 AND id < 30"))
+    assert of_changes(reports, "UPDATE") == [("files", 3, 3), ("rows", 3 + 27 * copied, 3 + 27 * copied)]
+    # Of the files only that with ids from 30 on goes unread.
+    reports = reported(lambda: table.delete("id >= 30 OR id % 10 = 4"))
+    (files, rows) = of_changes(reports, "DELETE")
+    assert (files[0], rows) == ("files", ("rows", 13 + 27 * copied, 13 + 27 * copied))
+    assert files[1] == files[2] == len(pa.table(table.files()))
+    source = pa.table({"id": [0, 1, 100], "v": [7, 7, 7]})
+
+    def merge() -> None:
+        table.merge(source, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
+
+    before = table.scan(filter="id < 10").count()
+    reports = reported(merge)
+    assert of_changes(reports, "MERGE")[1] == ("rows", *[3 + (before - 2) * copied] * 2)
+    assert of_changes(reports, "MERGE")[0][0] == "files"
+    reports = reported(lambda: table.delete("id = 12345"))
+    assert of_changes(reports, "DELETE") == [("rows", 0, 0)]
+    planned = reported(lambda: table.delete_preview("id % 10 = 5"))
+    assert {unit for unit, _, _ in of_changes(planned, "DELETE")} == {"files"}, "nothing is written"
+
+
+def test_a_change_that_fails_ends_what_it_reported(uri: str) -> None:
+    made(uri)
+    reports: list[Progress] = []
+    with deltic.progress(reports.append), pytest.raises(InvalidInputError):
+        Table(uri).update({"id": "id % 0"}, "id = 1")
+    assert reports
+    assert all(report.ended for report in {report.id: report for report in reports}.values())
+
+
+@pytest.mark.slow
 def test_a_long_work_reports_while_it_goes_on(uri: str) -> None:
     def slowly() -> Iterator[pa.RecordBatch]:
         for batch in ROWS.to_batches() * 8:
@@ -142,6 +190,7 @@ def test_blocks_in_several_threads_end_their_own(uri: str) -> None:
     assert len(progress_bars._listening) <= 2, "those that nothing can restore are forgotten"
 
 
+@pytest.mark.slow
 def test_after_a_block_a_call_that_goes_on_reports_nothing(uri: str) -> None:
     heard: list[Progress] = []
     begun, ended = threading.Event(), threading.Event()
@@ -240,6 +289,7 @@ def test_the_function_may_use_deltic(uri: str, tmp_path: Path) -> None:
     assert Table(log).scan().to_arrow()["done"].to_pylist()[-1] > 0
 
 
+@pytest.mark.slow
 def test_a_forked_child_reports_its_own(uri: str) -> None:
     code = f"""
         import os, sys
@@ -268,6 +318,7 @@ def test_a_forked_child_reports_its_own(uri: str) -> None:
     assert [line for line in lines if line.startswith(child)][-1:] == [f"{child} OPTIMIZE True"]
 
 
+@pytest.mark.slow
 def test_a_child_that_is_forked_while_the_function_is_called_reports_its_own(uri: str) -> None:
     code = f"""
         import os
@@ -395,6 +446,7 @@ def test_threads_share_bars_and_a_report_after_the_end_shows_nothing(monkeypatch
     assert stderr.getvalue() == shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 def test_without_a_stderr_nothing_is_shown(
     uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], closed: bool
@@ -430,6 +482,7 @@ def test_elsewhere_there_are_lines_now_and_then(
     ]
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_it_on_a_terminal(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made(uri)
     monkeypatch.setattr(progress_bars, "_BAR_AFTER", 0.0)

@@ -144,6 +144,7 @@ def test_random_histories(uri: str, properties: dict[str, str], partitioned: boo
             assert (info["operation"] == "REORG") == (not changes)
 
 
+@pytest.mark.slow
 def test_dropped_columns_go(uri: str) -> None:
     data = pa.table({"a": [1, 2], "b": ["secret", "x"], "s": pa.array([{"x": 1, "y": "inner"}, None])})
     for mode in ("name", "id"):
@@ -166,6 +167,7 @@ def test_dropped_columns_go(uri: str) -> None:
         assert rows == [{"c": 1, "s": {"x": 1}}, {"c": 2, "s": None}, {"c": 3, "s": {"x": 5}}]
 
 
+@pytest.mark.slow
 def test_what_was_forgotten_is_nowhere_after_a_vacuum(uri: str) -> None:
     tokens = [uuid.UUID(int=random.Random(n).getrandbits(128)).hex for n in range(6)]
 
@@ -314,6 +316,7 @@ def test_a_vacuum_goes_by_the_times_of_the_commits(uri: str) -> None:
     assert held.vacuum_from > datetime.now(timezone.utc) + timedelta(days=6)
 
 
+@pytest.mark.slow
 def test_dropping_vectors_leaves_files_without_them_alone(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1], "gone": [1]}), properties={**MAPPED, **VECTORS})
     deltic.write(uri, pa.table({"n": [2], "gone": [2]}))
@@ -369,6 +372,7 @@ def test_rows_that_stay_are_not_touched_by_a_refused_purge(uri: str) -> None:
     assert table.snapshot().version == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_file_that_cannot_be_read_may_hold_anything(uri: str, checkpoint: bool) -> None:
     deltic.write(uri, pa.table({"n": ["a", "b"]}))
@@ -391,6 +395,7 @@ def test_a_file_that_cannot_be_read_may_hold_anything(uri: str, checkpoint: bool
     assert table.snapshot().version == version
 
 
+@pytest.mark.slow
 def test_others_may_go_on(uri: str) -> None:
     deltic.write(uri, table_of([]), partition_by=["p"], properties={**VECTORS, **IDS})
     model = Changed(uri, {})
@@ -421,6 +426,7 @@ def test_others_may_go_on(uri: str) -> None:
     assert numbers == [n for n in range(60) if n % 10 and n not in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_a_feature_goes_with_its_vectors(uri: str) -> None:
     deltic.write(uri, pa.table({"n": range(100)}), properties=VECTORS)
     table = Table(uri)

@@ -138,6 +138,7 @@ def is_sound(log: Log) -> bool:
     return checked.ok and log.path(newest, "crc").exists() and named is not None
 
 
+@pytest.mark.slow
 def test_a_sound_table_is_left_alone(log: Log) -> None:
     before = files_below(log.uri)
     result = log.table.repair(dry_run=False)
@@ -146,6 +147,7 @@ def test_a_sound_table_is_left_alone(log: Log) -> None:
     assert "nothing that is wrong" in repr(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "kind", "told"), FAULTS, ids=[fault.__name__ for fault, _, _ in FAULTS])
 def test_each_fault_is_mended(log: Log, fault: Callable[[Log], None], kind: str, told: str) -> None:
     fault(log)
@@ -175,6 +177,7 @@ def test_each_fault_is_mended(log: Log, fault: Callable[[Log], None], kind: str,
 PAIRS = [(a[0], b[0]) for a, b in itertools.combinations(FAULTS, 2) if a[1] != b[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", PAIRS, ids=lambda pair: "-".join(fault.__name__ for fault in pair))
 def test_faults_together_are_mended_together(log: Log, faults: tuple[Callable[[Log], None], ...]) -> None:
     for fault in faults:
@@ -184,6 +187,7 @@ def test_faults_together_are_mended_together(log: Log, faults: tuple[Callable[[L
     assert log.rows() == left(*faults)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_which_nothing_leads_to_the_version(log: Log) -> None:
     for version in range(10):
         log.path(version).unlink()
@@ -198,6 +202,7 @@ def test_a_checkpoint_without_which_nothing_leads_to_the_version(log: Log) -> No
     assert files_below(log.uri) == before
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_leads_to_the_version(log: Log) -> None:
     for version in range(14, 21):
         deltic.write(log.uri, pa.table({"v": [version]}))
@@ -235,12 +240,14 @@ def assert_left_alone(log: Log, kind: str, told: str) -> None:
     assert log.rows() == rows
 
 
+@pytest.mark.slow
 def test_a_right_checkpoint_stays_where_a_commit_lost_an_action(log: Log) -> None:
     lost_add(log, 4)
     assert_left_alone(log, "checkpoint", "the checksum of version 10 agrees with the checkpoint")
     assert log.rows() == ROWS
 
 
+@pytest.mark.slow
 def test_a_right_checkpoint_stays_where_an_older_one_is_wrong(log: Log) -> None:
     for version in range(14, 21):
         deltic.write(log.uri, pa.table({"v": [version]}))
@@ -258,6 +265,7 @@ def test_a_right_checkpoint_stays_where_an_older_one_is_wrong(log: Log) -> None:
     assert files_below(log.uri) == before
 
 
+@pytest.mark.slow
 def test_without_a_checksum_nobody_knows_which_is_wrong(log: Log) -> None:
     wrong_checkpoint(log)
     for version in range(14):
@@ -265,6 +273,7 @@ def test_without_a_checksum_nobody_knows_which_is_wrong(log: Log) -> None:
     assert_left_alone(log, "checkpoint", "no checksum says which is right")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [lost_add, miscount])
 def test_a_checksum_that_counts_other_files_stays(log: Log, fault: Callable[[Log, int], None]) -> None:
     deltic.write(log.uri, pa.table({"v": [14]}))
@@ -272,6 +281,7 @@ def test_a_checksum_that_counts_other_files_stays(log: Log, fault: Callable[[Log
     assert_left_alone(log, "checksum", "One of them is wrong")
 
 
+@pytest.mark.slow
 def test_no_checkpoint_is_written_of_a_log_that_lost_files(log: Log) -> None:
     wrong_checkpoint(log)
     for version in range(10):
@@ -281,6 +291,7 @@ def test_no_checkpoint_is_written_of_a_log_that_lost_files(log: Log) -> None:
     assert_left_alone(log, "checksum", "One of them is wrong")
 
 
+@pytest.mark.slow
 def test_a_checksum_that_commits_and_a_checkpoint_gainsay_is_written_anew(log: Log) -> None:
     for version in range(14, 21):
         deltic.write(log.uri, pa.table({"v": [version]}))
@@ -290,6 +301,7 @@ def test_a_checksum_that_commits_and_a_checkpoint_gainsay_is_written_anew(log: L
     assert log.table.check().ok
 
 
+@pytest.mark.slow
 def test_a_sidecar_that_is_overwritten_is_damage(uri: str) -> None:
     properties = {"delta.checkpointPolicy": "v2", "delta.feature.v2Checkpoint": "supported"}
     for version in range(11):
@@ -339,6 +351,7 @@ def test_a_table_that_cannot_be_written_to_is_left_as_it_is(uri: str) -> None:
     assert files_below(uri) == before
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_be_looked_at_stops_it(log: Log) -> None:
     no_data_file(log)
     no_checksum(log)
@@ -351,6 +364,7 @@ def test_a_file_that_may_not_be_looked_at_stops_it(log: Log) -> None:
     assert log.table.snapshot().version == 13
 
 
+@pytest.mark.slow
 def test_a_file_of_another_size_is_told_of(log: Log) -> None:
     place = data_file(log, 6)
     place.write_bytes(place.read_bytes() + b"more")
@@ -362,6 +376,7 @@ def test_a_file_of_another_size_is_told_of(log: Log) -> None:
     assert files_below(log.uri) == before
 
 
+@pytest.mark.slow
 def test_rows_of_an_append_only_table_stay(log: Log) -> None:
     log.table.set_properties({"delta.appendOnly": "true"})
     no_data_file(log)
@@ -373,6 +388,7 @@ def test_rows_of_an_append_only_table_stay(log: Log) -> None:
     assert log.table.snapshot().version == 14
 
 
+@pytest.mark.slow
 def test_command_line(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["repair", log.uri]) == 0
     assert "nothing that is wrong" in capsys.readouterr().out

@@ -190,6 +190,7 @@ class Elsewhere:
         return version
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["copy", "mark", "feed", "both"])
 def test_rows_are_replaced_by_the_process_that_commits(uri: str, properties: dict[str, str]) -> None:
     deltic.write(uri, table(0, 10), properties=properties)

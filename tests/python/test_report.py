@@ -68,6 +68,7 @@ def shown(path: Path) -> Page:
     return Page(text)
 
 
+@pytest.mark.slow
 def test_what_is_on_the_page(flights: deltic.Table, tmp_path: Path) -> None:
     path = flights.report(tmp_path / "report.html")
     assert path == tmp_path / "report.html"
@@ -90,6 +91,7 @@ def test_what_is_on_the_page(flights: deltic.Table, tmp_path: Path) -> None:
     assert page.rows["delta.enableDeletionVectors"] == ["true"]
 
 
+@pytest.mark.slow
 def test_a_page_is_of_one_version(flights: deltic.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = flights.snapshot().version
     check = deltic.Table.check
@@ -116,12 +118,14 @@ def test_what_was_looked_at_is_on_the_page(uri: str, tmp_path: Path, vacuum: Lit
     assert ("Only the log was read." in text) == (vacuum != "full")
 
 
+@pytest.mark.slow
 def test_the_report_changes_nothing(flights: deltic.Table, tmp_path: Path) -> None:
     before = sorted(str(path) for path in Path(flights.uri).rglob("*"))
     flights.report(tmp_path / "report.html")
     assert sorted(str(path) for path in Path(flights.uri).rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_the_page_stands_alone(flights: deltic.Table, tmp_path: Path) -> None:
     path = flights.report(tmp_path / "report.html")
     page, text = shown(path), path.read_text()
@@ -178,6 +182,7 @@ def test_tables_with_little_in_them(uri: str, tmp_path: Path) -> None:
     assert "VACUUM" not in text
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_table_is_on_its_page(
     flights: deltic.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +198,7 @@ def test_what_is_wrong_with_a_table_is_on_its_page(
     assert page.rows["1"] == [f"{1 << 60} ms", "?", ""]
 
 
+@pytest.mark.slow
 def test_wrong_arguments(flights: deltic.Table, tmp_path: Path) -> None:
     with pytest.raises(deltic.InvalidInputError, match="vacuum must be"):
         flights.report(tmp_path / "r.html", vacuum="all")  # type: ignore[arg-type]
@@ -205,6 +211,7 @@ def test_wrong_arguments(flights: deltic.Table, tmp_path: Path) -> None:
     assert not (tmp_path / "r.html").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line(flights: deltic.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.html"
     assert main(["report", flights.uri, "-o", str(path), "--vacuum", "none"]) == 0

@@ -79,6 +79,7 @@ def test_what_is_no_older_version_is_refused(table: deltic.Table) -> None:
     assert table.snapshot().version == 2
 
 
+@pytest.mark.slow
 def test_missing_files_are_listed_before_anything_happens(uri: str) -> None:
     for value in range(15):
         deltic.write(uri, pa.table({"id": [value]}))
@@ -196,6 +197,7 @@ def test_the_protocol_is_lowered_only_if_that_is_allowed(uri: str) -> None:
     assert (table.snapshot().protocol, ids(table)) == (new, [1, 2])
 
 
+@pytest.mark.slow
 def test_checkpoints_stay_protected_where_the_protocol_is_lowered(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     table = deltic.Table(uri)

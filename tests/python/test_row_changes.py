@@ -115,6 +115,7 @@ def test_options_of_commits_are_those_of_transactions(uri: str) -> None:
     assert table.delete("left = 0", isolation="WriteSerializable", max_attempts=1).version == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, {**IDS, **FEED}, {**VECTORS, **IDS, **FEED}])
 def test_a_transaction_sees_what_it_deleted(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
@@ -202,6 +203,7 @@ def test_rows_of_one_file_that_are_marked_are_compared_as_rows(uri: str) -> None
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_writers_that_mark_rows_of_one_file_all_win(uri: str) -> None:
     rows = pa.table({"shop": ["a"] * 64, "item": ["nut"] * 64, "left": range(64)})
     made(uri, VECTORS, rows)

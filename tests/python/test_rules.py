@@ -44,6 +44,7 @@ def test_missing_columns_are_computed_and_given_ones_compared(table: deltic.Tabl
         deltic.write(table, pa.table({"id": [1, 2], "twice": [2, 5]}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_transaction", [False, True])
 def test_a_violation_late_in_a_stream_leaves_nothing(table: deltic.Table, as_transaction: bool) -> None:
     schema = pa.schema([("id", pa.int64())])

@@ -90,6 +90,7 @@ def test_an_empty_result_has_its_schema(trips: deltic.Table) -> None:
     assert trips.scan(filter="month IS NULL").to_pandas().empty
 
 
+@pytest.mark.slow
 def test_streams_are_lazy(uri: str) -> None:
     for part in range(50):
         deltic.write(uri, pa.table({"part": [part] * 10, "v": list(range(10))}), partition_by=["part"])
@@ -273,6 +274,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("filter", "count"), FILTERS)
 @pytest.mark.parametrize("files", [1, 5])
 def test_filters_are_exact(uri: str, filter: str, count: int, files: int) -> None:
@@ -301,6 +303,7 @@ _LITERALS: list[tuple[pa.DataType, st.SearchStrategy[Any], Callable[[Any], str]]
 ]
 
 
+@pytest.mark.slow
 @hypothesis.given(data=st.data())
 @hypothesis.settings(
     max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]

@@ -1,6 +1,7 @@
 """Writes that bring other columns than the table has: in one commit with the rows, or refused with nothing changed."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,40 @@ def test_a_handle_that_remembers_merges_too(uri: str) -> None:
     deltic.write(table, pa.table({"n": [3], "y": [3]}), schema_mode="merge")
     assert [row["n"] for row in rows(uri, "n")] == [1, 2, 3]
     assert [field["name"] for field in fields(uri)] == ["n", "x", "y"]
+
+
+DEFINES = ["delta.columnMapping.id", "delta.identity.start", "delta.typeChanges", "CURRENT_DEFAULT", "somebody's own"]
+WAYS: dict[str, Callable[[str, pa.Table], object]] = {
+    "merge": lambda uri, data: deltic.write(uri, data, schema_mode="merge"),
+    "overwrite": lambda uri, data: deltic.write(uri, data, mode="overwrite", schema_mode="overwrite"),
+    "MERGE": lambda uri, data: (
+        deltic.Table(uri)
+        .merge(data, "source.n = target.n")
+        .with_schema_evolution()
+        .when_not_matched_insert_all()
+        .execute()
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("key", DEFINES)
+def test_of_what_the_data_say_of_a_new_column_only_what_describes_it_is_kept(uri: str, key: str, way: str) -> None:
+    deltic.write(uri, pa.table({"n": [1]}))
+    describes = {"comment": "new", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+    inside = {"comment": "deep", key: "7"}
+    new = pa.schema(
+        [
+            pa.field("n", pa.int64()),
+            pa.field("s", pa.string(), metadata={**describes, key: "7"}),
+            pa.field("d", pa.struct([pa.field("x", pa.int64(), metadata=inside)]), metadata={key: "7"}),
+        ]
+    )
+    WAYS[way](uri, pa.table({"n": [2], "s": ["abc"], "d": [{"x": 1}]}, schema=new))
+    stored = {field["name"]: field for field in fields(uri)}
+    assert stored["s"]["metadata"] == describes
+    assert stored["d"]["metadata"] == {}
+    assert stored["d"]["type"]["fields"][0]["metadata"] == {"comment": "deep"}
+    assert rows(uri, "n")[-1] == {"n": 2, "s": "abc", "d": {"x": 1}}
+    with pytest.raises(deltic.InvalidInputError, match=r"`s`.*varchar\(3\)|varchar\(3\).*`s`"):
+        deltic.write(uri, pa.table({"n": [3], "s": ["abcd"], "d": [{"x": 1}]}))

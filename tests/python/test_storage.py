@@ -66,6 +66,7 @@ def test_the_environment_is_checked_as_options_are(monkeypatch: pytest.MonkeyPat
             assert "HIDDEN" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
     asked = []
 
@@ -87,9 +88,21 @@ def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
         with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
             deltic.Table(uri).scan().to_arrow()
         assert asked == []
+        # Nor a change file, which only the feed reads.
+        fed = str(tmp_path / "fed")
+        deltic.create(fed, SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
+        change = {"path": path, "partitionValues": {}, "size": 9000, "dataChange": False}
+        Log(fed).commit(1, [{"cdc": change}])
+        with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
+            deltic.Table(fed).changes(1, 1).to_arrow()
+        assert asked == []
         options = {"allow_foreign_paths": "true", "allow_http": "true"}
         with pytest.raises(deltic.DelticError):
             deltic.Table(uri, options).scan().to_arrow()
-        assert asked
+        assert len(asked) > 0
+        before = len(asked)
+        with pytest.raises(deltic.DelticError):
+            deltic.Table(fed, options).changes(1, 1).to_arrow()
+        assert len(asked) > before
     finally:
         server.shutdown()

@@ -28,6 +28,7 @@ def test_the_groups_together_are_the_rows_of_the_plan(months: deltic.Table) -> N
     assert sorted(pa.concat_tables(part.read_all() for part in parts)["km"].to_pylist()) == [1] * 4 + [2] * 4
 
 
+@pytest.mark.slow
 def test_other_processes_read_them(months: deltic.Table) -> None:
     groups = pickle.loads(pickle.dumps(months.plan().task_groups(2)))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:

@@ -49,7 +49,7 @@ TABLE: list[set[str]] = [
     {"table"},
 ]
 STORE: list[set[str]] = [
-    {"counts", "failures", "listing", "parallel", "place", "put", "ranges"},
+    {"counts", "events", "failures", "listing", "parallel", "place", "put", "ranges"},
     {"location", "syncing"},
     {"config", "pin"},
     {"cloud/client"},
@@ -72,7 +72,8 @@ BINDING: list[set[str]] = [
     {"maintenance", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"duckdb_functions", "errors", "display", "hints", "instant", "physical_name", "_deltic"},
+    {"duckdb_functions", "display", "instant", "physical_name", "type_name", "_deltic"},
+    {"errors", "hints"},
     {
         "arguments",
         "charts",
@@ -80,6 +81,7 @@ PYTHON: list[set[str]] = [
         "commit_history",
         "explanation",
         "row_keys",
+        "telemetry",
     },
     {
         "progress_bars",
@@ -106,7 +108,7 @@ PYTHON: list[set[str]] = [
     {"conversion"},
     {"cli"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
-    {"spark/schema"},
+    {"spark/schema", "spark/native"},
     {"spark/maintenance", "spark/read", "spark/write", "spark/rows"},
     {"spark/delta_table"},
     {"spark/source"},
@@ -479,3 +481,33 @@ def test_nothing_is_left_to_do_and_no_machine_is_named() -> None:
         text = path.read_text(errors="replace")
         assert not left.search(text), f"{path}: {left.search(text)}"
         assert not machine.search(text), f"{path}: {machine.search(text)}"
+
+
+def messages_of_python(path: Path) -> Iterator[str]:
+    """The strings of a Python file that somebody may read at work: all but documentation and the names of keys."""
+    tree = ast.parse(path.read_text())
+    documentation = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+
+
+def messages_of_rust(path: Path) -> Iterator[str]:
+    """The string literals of a Rust file."""
+    yield from re.findall(r'"((?:[^"\\]|\\.)*)"', code(path), re.DOTALL)
+
+
+@pytest.mark.slow
+def test_no_message_speaks_of_predicates() -> None:
+    """Calls take a `filter` or a condition; `predicate` is what delta-spark calls a parameter of a commit."""
+    found = [
+        (path.name, text)
+        for paths, messages in ((ALL_PYTHON, messages_of_python), (ALL_RUST, messages_of_rust))
+        for path in paths
+        for text in messages(path)
+        # A key of `operationParameters`, or a name of a function or method that others have.
+        if re.search(r"\bpredicates?\b", text, re.IGNORECASE) and not re.fullmatch(r"[\w.]*[pP]redicates?", text)
+    ]
+    assert found == []

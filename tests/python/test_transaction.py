@@ -376,6 +376,7 @@ def test_a_handle_that_lost_touch_begins_again(table: Table) -> None:
         late.scan()
 
 
+@pytest.mark.slow
 def test_a_table_that_was_made_anew_gets_the_rows(table: Table) -> None:
     for n in range(5):
         deltic.write(table, shop("d", n))
@@ -486,6 +487,7 @@ def test_a_block_that_fails_and_a_newer_snapshot_end_what_is_remembered(table: T
     assert not table.remembers()
 
 
+@pytest.mark.slow
 def test_checksums_follow_from_commit_to_commit(table: Table) -> None:
     log = Path(table.uri) / "_delta_log"
     for n in range(13):
@@ -525,6 +527,7 @@ def test_all_of_many_processes_get_through(uri: str) -> None:
     assert Table(uri).check().ok
 
 
+@pytest.mark.slow
 def test_many_threads_share_a_handle(uri: str) -> None:
     deltic.write(uri, shop("w", -1))
     table = Table(uri, {"deltic.durability": "none"})
@@ -552,6 +555,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_inside_the_block_abandons(table: Table, python: str) -> None:
     before = data_files(table)
     environment = {**os.environ}

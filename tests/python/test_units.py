@@ -46,6 +46,7 @@ def table(uri: str) -> deltic.Table:
     return deltic.Table(uri)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", SIZES)
 def test_sizes(table: deltic.Table, text: str) -> None:
     assert table.optimize(target_file_size=text, dry_run=True).target_file_size == SIZES[text]
@@ -58,6 +59,7 @@ def test_a_size_is_that_of_the_property(table: deltic.Table) -> None:
     assert by_property == table.optimize(target_file_size="3 MB", dry_run=True).target_file_size == 3 << 20
 
 
+@pytest.mark.slow
 def test_files_of_a_size(uri: str) -> None:
     rows = pa.table({"v": range(200_000)})
     deltic.write(uri, rows, target_file_size="64 kB", row_group_rows=10_000, compression="uncompressed")
@@ -76,6 +78,7 @@ def test_what_is_no_size(table: deltic.Table, text: str) -> None:
     assert table.snapshot().version == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", LENGTHS)
 def test_lengths_of_time(table: deltic.Table, text: str) -> None:
     assert table.vacuum(text, dry_run=True, force=True).retention == LENGTHS[text]
@@ -98,6 +101,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]
     return code, captured.out + captured.err
 
 
+@pytest.mark.slow
 def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
     uri = table.uri
     assert "files of 134.2 MB" in told(capsys, "optimize", uri, "--dry-run", "--target-file-size", "128 MB")[1]

@@ -74,6 +74,7 @@ def test_assignments_see_the_row_as_it_was(uri: str, properties: dict[str, str])
     assert stock(table) == [(10, 1), (2, 20)]
 
 
+@pytest.mark.slow
 @COPIES_AND_VECTORS
 def test_rows_move_to_the_partition_that_they_are_set_to(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
@@ -103,6 +104,7 @@ NESTED = pa.table(
 )
 
 
+@pytest.mark.slow
 @COPIES_AND_VECTORS
 def test_fields_of_structs_are_set_alone(uri: str, properties: dict[str, str]) -> None:
     deltic.write(uri, NESTED, properties=properties)
@@ -118,6 +120,7 @@ def test_fields_of_structs_are_set_alone(uri: str, properties: dict[str, str]) -
     assert [row[1] for row in stock(table)][:2] == [{"x": 9, "deep": {"y": None}}, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("set", "told"),
     [
@@ -182,6 +185,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.slow
 @COPIES_AND_VECTORS
 def test_rules_hold_for_rows_that_are_updated(uri: str, properties: dict[str, str]) -> None:
     checked = {"delta.constraints.small": "id < 100", **properties}
@@ -223,6 +227,7 @@ def test_nothing_is_committed_where_no_row_matches(uri: str) -> None:
     assert table.update({"left": "1"}, "left = 0", app_id="job", app_version=1).attempts == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", PROPERTIES[:8], ids=label)
 def test_a_transaction_sees_what_it_updated(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
@@ -268,6 +273,7 @@ def test_previews_say_what_an_update_does(uri: str) -> None:
     assert (files_of(uri), table.snapshot().version) == (on_disk, 0)
 
 
+@pytest.mark.slow
 def test_writers_that_update_rows_of_one_file_all_win_where_rows_are_marked(uri: str) -> None:
     rows = pa.table({"shop": ["a"] * 40, "item": ["nut"] * 40, "left": range(40)})
     made(uri, {**VECTORS, **FEED}, rows)
@@ -286,6 +292,7 @@ def test_writers_that_update_rows_of_one_file_all_win_where_rows_are_marked(uri:
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_a_row_is_not_updated_by_two(uri: str) -> None:
     for properties in ({}, VECTORS):
         table = made(uri + str(len(properties)), properties)

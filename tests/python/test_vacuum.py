@@ -105,6 +105,7 @@ def test_folders_of_partitions_may_begin_as_hidden_ones(uri: str) -> None:
     assert rows(table) == [{"id": 1, "_p": "a"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["é", "a b", "a%20b", "x/y", "50%", "#?", "\u65e5\u672c"])
 def test_paths_are_told_apart_however_they_are_spelled(uri: str, value: str) -> None:
     deltic.write(uri, pa.table({"id": [1], "p": [value]}), partition_by=["p"])
@@ -128,6 +129,7 @@ def commit(table: deltic.Table, version: int, *actions: dict[str, Any]) -> None:
     (Path(table.uri) / "_delta_log" / f"{version:020}.json").write_text("".join(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["file:", "file://", "FILE:", "", "/"])
 @pytest.mark.parametrize("what", ["remove", "cdc", "vector"])
 def test_a_log_does_not_have_files_elsewhere_deleted(uri: str, tmp_path: Path, prefix: str, what: str) -> None:
@@ -153,6 +155,7 @@ def test_a_log_does_not_have_files_elsewhere_deleted(uri: str, tmp_path: Path, p
     assert victim.read_bytes() == b"mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["file:", "s3:", "memory:", "http:"])
 def test_a_folder_that_reads_as_a_place_elsewhere_is_left_alone(
     table: deltic.Table, tmp_path: Path, folder: str
@@ -186,6 +189,7 @@ def test_a_file_that_is_added_again_before_it_begins_stays(table: deltic.Table) 
     assert [row["id"] for row in rows(table)] == [0, 2]
 
 
+@pytest.mark.slow
 def test_deletion_vectors_and_change_files_stay(uri: str) -> None:
     properties = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
     deltic.write(uri, pa.table({"id": range(10)}), properties=properties)
@@ -204,6 +208,7 @@ def test_deletion_vectors_and_change_files_stay(uri: str) -> None:
     assert rows(table) == expected
 
 
+@pytest.mark.slow
 def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
     forced = ["vacuum", table.uri, "--retention", "0", "--force"]
     before = files(table)
@@ -314,6 +319,7 @@ WRONG: dict[str, tuple[pa.Table, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
 def test_an_inventory_that_is_none_is_refused(table: deltic.Table, what: str) -> None:
     orphan(table, "left.parquet")
@@ -353,6 +359,7 @@ def test_lite_counts_a_file_of_several_deletion_vectors_once(uri: str) -> None:
     assert [row["id"] for row in rows(table)] == [0] * 3 + [3] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_of_an_inventory_have_units(table: deltic.Table, unit: str) -> None:
     old, young = orphan(table, "old.parquet"), orphan(table, "young.parquet")

@@ -159,6 +159,7 @@ class OnlyAStream:
 A = pa.schema([("a", pa.int64())])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [
@@ -200,6 +201,7 @@ def test_a_scan_may_be_written(uri: str) -> None:
     assert deltic.Table(uri + "2").scan().to_arrow().num_rows == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
@@ -266,6 +268,7 @@ def of(outer: str, inner: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), inner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outers", [["list"], ["struct"], ["map"], ["dictionary"], ["dictionary", "struct", "list"]])
 def test_private_types_are_found_at_every_depth(uri: str, outers: list[str]) -> None:
     inner = pa.array([1, 0], pa.bool8())
@@ -340,6 +343,7 @@ INEXACT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "kept", "values", "expected"), EXACT)
 def test_values_that_are_exact_in_the_columns_type_are_stored(
     uri: str, given: pa.DataType, kept: pa.DataType, values: list[Any], expected: list[Any]
@@ -349,6 +353,7 @@ def test_values_that_are_exact_in_the_columns_type_are_stored(
     assert deltic.Table(uri).scan().to_arrow()["v"].to_pylist() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "kept", "value", "told"), INEXACT)
 def test_values_that_are_not_exact_are_refused_by_their_row(
     uri: str, given: pa.DataType, kept: pa.DataType, value: Any, told: str
@@ -560,6 +565,7 @@ def test_partitions(uri: str) -> None:
     assert (plan.files_kept, plan.skipped["partition"]) == (1, 5)
 
 
+@pytest.mark.slow
 def test_partition_columns_of_every_primitive_type(uri: str) -> None:
     table = every_type(12)
     nested = {"array", "map", "struct", "array_of_structs", "map_of_arrays"}
@@ -714,6 +720,7 @@ def test_create_then_append(uri: str) -> None:
     assert action["commitInfo"]["operation"] == "CREATE TABLE"
 
 
+@pytest.mark.slow
 def test_appends_at_once_all_land(uri: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -740,3 +747,14 @@ def test_an_application_transaction_is_written(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}), app_id="loader", app_version=7)
     (action,) = [action for action in log_actions(uri, 0) if "txn" in action]
     assert (action["txn"]["appId"], action["txn"]["version"]) == ("loader", 7)
+
+
+@pytest.mark.slow
+def test_strings_that_rows_share_may_be_more_than_one_array_of_offsets_holds(uri: str) -> None:
+    """2,300 rows of one string of 1 MB: 2.3 GB where each row has its own, 1 MB where they share it."""
+    letters = "x" * 1_000_000
+    frame = polars.DataFrame({"n": range(2300)}).with_columns(s=polars.lit(letters))
+    assert deltic.write(uri, frame).version == 0
+    table = deltic.Table(uri)
+    assert sorted(table.scan(columns=["n"]).to_arrow()["n"].to_pylist()) == list(range(2300))
+    assert table.scan(columns=["s"], filter="n = 2299").to_arrow()["s"].to_pylist() == [letters]

@@ -91,6 +91,7 @@ def by_partition(uri: str) -> dict[str | None, list[int]]:
     return {partition: sorted(numbers) for partition, numbers in found.items()}
 
 
+@pytest.mark.slow
 def test_only_the_partitions_of_the_data_are_replaced(uri: str) -> None:
     deltic.write(uri, pa.table({"p": ["a", "a", "b", None, "c d"], "n": [1, 2, 3, 4, 5]}), partition_by="p")
     deltic.write(uri, pa.table({"p": ["a", "b"], "n": [6, 7]}))
@@ -221,6 +222,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "sort_by names `q`": {"sort_by": ["q"]},
     "max_rows_per_file must be a whole number from 1, not 0": {"max_rows_per_file": 0},
     "row_group_rows must be a whole number from 1, not 0": {"row_group_rows": 0},
+    "memory_limit is at least 1 MB (1048576 bytes)": {"memory_limit": "1023 KB"},
+    "memory_limit must be a number of bytes or": {"memory_limit": "all"},
     "compression_level must be a whole number, not 'high'": {"compression_level": "high"},
     "compression_level of zstd is a number up to 22, not 23": {"compression_level": 23},
     "snappy has no levels": {"compression": "snappy", "compression_level": 1},
@@ -251,6 +254,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", REFUSED)
 def test_a_wrong_option_is_named_and_nothing_is_written(uri: str, told: str) -> None:
     for exists in (False, True):
@@ -264,6 +268,7 @@ def test_a_wrong_option_is_named_and_nothing_is_written(uri: str, told: str) -> 
         assert deltic.Table(uri).exists() is exists
 
 
+@pytest.mark.slow
 def test_a_source_that_fails_midway_leaves_the_table_alone(uri: str) -> None:
     deltic.write(uri, ROW)
 

@@ -66,7 +66,15 @@ def test_every_argument_is_an_option() -> None:
     parameters = inspect.signature(deltic.spark.write).parameters.keys() - {"df", "uri", "mode", "storage_options"}
     text = {"properties": "{}", "column_options": "{}", "commit_info": "{}", "data_change": "true"}
     text |= {"optimize_write": "false"} | dict.fromkeys(
-        ("target_file_size", "max_rows_per_file", "row_group_rows", "compression_level", "app_version", "max_attempts"),
+        (
+            "target_file_size",
+            "memory_limit",
+            "max_rows_per_file",
+            "row_group_rows",
+            "compression_level",
+            "app_version",
+            "max_attempts",
+        ),
         "1",
     )
     found = write_arguments({name: text.get(name, "x") for name in parameters})
@@ -202,6 +210,7 @@ def test_options_of_files(spark: SparkSession, uri: str) -> None:
         "partition_by": '["p"]',
         "max_attempts": "3",
         "target_file_size": "100000000",
+        "memory_limit": "64 MB",
     }
     save(frame(spark, ("a", 3), ("a", 1), ("a", 2)), uri, compression="gzip", **options)
     (footer,) = footers(uri, 0)

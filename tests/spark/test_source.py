@@ -1,10 +1,11 @@
 """`format("deltic")`: the data source and its options."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from time import sleep
+from uuid import uuid4
 
 import pyarrow as pa
 import pyspark
@@ -359,6 +360,54 @@ def test_memory_is_refused_on_the_driver(spark: SparkSession) -> None:
         spark.read.format("deltic").schema("id long").load(where).collect()
     with pytest.raises(PySparkException, match=told):
         spark.range(3).write.format("deltic").mode("append").save(where)
+    assert deltic.Table(where).snapshot().version == 0
+
+
+def doors() -> dict[str, Callable[[SparkSession, str], object]]:
+    """Every call of `deltic.spark` that takes a location."""
+    spark, Table = deltic.spark, deltic.spark.DeltaTable
+    return {
+        "DeltaTable.convertToDelta": lambda session, where: Table.convertToDelta(session, f"parquet.`{where}`"),
+        "DeltaTable.forPath": lambda session, where: Table.forPath(session, where),
+        "DeltaTable.isDeltaTable": lambda session, where: Table.isDeltaTable(session, where),
+        "DelticDataSource": lambda _, where: spark.DelticDataSource({"path": where}).schema(),
+        "convert": lambda session, where: spark.convert(session, where),
+        "delete": lambda session, where: spark.delete(session, where),
+        "merge": lambda session, where: spark.merge(session, where, session.range(3), "source.id = target.id"),
+        "optimize": lambda session, where: spark.optimize(session, where),
+        "read": lambda session, where: spark.read(session, where),
+        "update": lambda session, where: spark.update(session, where, {"id": "1"}),
+        "vacuum": lambda session, where: spark.vacuum(session, where),
+        "write": lambda session, where: spark.write(session.range(3), where),
+    }
+
+
+WITHOUT_LOCATION = {"DeltaMergeBuilder", "install", "register", "uninstall"}
+"""Of `deltic.spark`; what takes a DeltaTable or a session alone."""
+CLASS_METHODS = {
+    f"DeltaTable.{name}"
+    for name, member in vars(deltic.spark.DeltaTable).items()
+    if isinstance(member, classmethod) and not name.startswith("_")
+}
+
+
+def test_every_call_that_takes_a_location_is_known() -> None:
+    known = {name for name in doors() if "." not in name} | {"DeltaTable"} | WITHOUT_LOCATION
+    assert set(deltic.spark.__all__) == known
+    refused = {name for name in CLASS_METHODS if name not in doors()}
+    for name in refused:
+        with pytest.raises(deltic.UnsupportedFeatureError):
+            getattr(deltic.spark.DeltaTable, name.partition(".")[2])("x")
+
+
+@pytest.mark.parametrize("name", doors())
+@pytest.mark.parametrize("as_table", [False, True], ids=["location", "table"])
+def test_no_call_of_spark_takes_the_memory_of_one_process(spark: SparkSession, name: str, as_table: bool) -> None:
+    where = f"memory://spark/{uuid4()}"
+    deltic.write(where, pa.table({"id": [1]}))
+    takes_text = name in {"DelticDataSource", "DeltaTable.convertToDelta"}
+    with pytest.raises(deltic.InvalidInputError, match=r"memory of one process.*every executor can open"):
+        doors()[name](spark, deltic.Table(where) if as_table and not takes_text else where)
     assert deltic.Table(where).snapshot().version == 0
 
 

@@ -246,6 +246,7 @@ _WRITE: Names = {
     "dataChange": ("data_change", _flag),
     "sort_by": ("sort_by", _columns),
     "target_file_size": ("target_file_size", byte_size),
+    "memory_limit": ("memory_limit", byte_size),
     "max_rows_per_file": ("max_rows_per_file", _number),
     "maxRecordsPerFile": ("max_rows_per_file", _most),
     "row_group_rows": ("row_group_rows", _number),
@@ -263,6 +264,7 @@ _WRITE: Names = {
     "app_version": ("app_version", _number),
     "txnVersion": ("app_version", _number),
     "max_attempts": ("max_attempts", _number),
+    "engine": ("engine", _word),
     "optimize_write": ("optimize_write", _flag),
     "optimizeWrite": ("optimize_write", _flag),
 }

@@ -2,16 +2,18 @@
 
 A task hands back one row for each file it wrote, and only rows of successful attempts arrive: what a failed, retried or
 speculative task wrote is named by no commit. When the job fails, the driver finds the files of all tasks by their names
-and deletes them. A dead driver leaves the table as it was.
+and deletes them. A dead driver leaves the table as it was. Spark's own Parquet writer may write instead (`native`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,16 +21,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from deltic import _deltic
-from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, flag, several, whole
+from deltic.arguments import Compression, Engine, Mode, PartitionOverwrite, SchemaMode, flag, one_of, several, whole
 from deltic.errors import DelticError
 from deltic.spark.location import shared
+from deltic.spark.native import NativeWrite, check_arguments
 from deltic.spark.schema import nullable
 from deltic.spark.types import to_arrow
 from deltic.table import Table
+from deltic.telemetry import operation
 from deltic.write import Commit, commit
 from deltic.write_options import core_options, options_of
 
 __all__ = ["write"]
+
+_LOG = logging.getLogger("deltic")
+_AUTO = "arrow", "auto: it writes every table, and about as fast"
 
 
 def write_batches(plan: bytes, storage_options: dict[str, str] | None, rows: Iterator[pa.RecordBatch]) -> list[bytes]:
@@ -74,6 +81,7 @@ def write(
     compression: Compression | None = None,
     compression_level: int | None = None,
     column_options: Mapping[str, Mapping[str, Any]] | None = None,
+    memory_limit: int | str | None = None,
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -83,16 +91,24 @@ def write(
     app_version: int | None = None,
     max_attempts: int | None = None,
     optimize_write: bool = False,
+    engine: Engine = "auto",
     storage_options: Mapping[str, str] | None = None,
 ) -> Commit:
     """Write a DataFrame as one commit, creating the table if there is none.
 
     `uri`: a location, or a `deltic.Table`. The arguments are those of `deltic.write` that have the same names, and mean
-    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task. With `replace_where`
-    the tasks check their rows, and the driver deletes those that are replaced, in the same commit. `optimize_write`,
-    which `deltic.write` does not have: True lets Spark divide the rows anew before they are written, by the table's
-    partition columns if it has some (its hint REBALANCE), so that the rows of a partition come to few tasks. Otherwise
-    every task writes its own files, one or more for each partition value it meets.
+    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task, `memory_limit` is
+    for each task, of memory outside the JVM. With `replace_where` the tasks check their rows, and the driver deletes
+    those that are replaced, in the same commit. `optimize_write`, which `deltic.write` does not have: True lets Spark
+    divide the rows anew before they are written, by the table's partition columns if it has some (its hint REBALANCE),
+    so that the rows of a partition come to few tasks. Otherwise every task writes its own files, one for each partition
+    value it meets, and more where one would be too large.
+
+    `engine`: `"arrow"` lets the tasks write Parquet in Rust, of the Arrow batches that Spark gives to Python.
+    `"native"` lets Spark's own Parquet writer write it, without Python, into a folder of its own in the table, and
+    reads the statistics from the footers: the same rows, in files that end where tasks do. It looks at no row, and is
+    refused by name where somebody has to (`docs/spark.md` says where). `"auto"`, the default, is `"arrow"`. Which one
+    it was is logged by the logger `deltic`, at the level INFO.
 
     The metadata of the columns, such as comments and the lengths of CHAR and VARCHAR, becomes that of a new table, but
     for what defines one (defaults, generated columns, `delta.*`): a DataFrame is rows and no definition. Columns of a
@@ -115,7 +131,9 @@ def write(
     >>> deltic.spark.write(more, uri + "_copy", schema_mode="merge", sort_by="distance").version
     1
     """
-    chosen = core_options(mode, options_of(locals()))
+    arguments = options_of(locals())
+    chosen = core_options(mode, arguments)
+    used, why = engine_named(engine, "engine")
     attempts, rebalances = whole(max_attempts, "max_attempts", 1), flag(optimize_write, "optimize_write")
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
@@ -124,18 +142,47 @@ def write(
         # Nothing is to be written, so that the rows need not be computed.
         return commit(transaction, attempts)
     plan = transaction.write_plan(rows)
+    _LOG.info("%s: rows are written by the engine %r (%s)", table.uri, used, why)
     if rebalances:
         df = df.hint("rebalance", *map(_column, _partition_columns(table, partition_by)))
+    with operation("write", table.uri) as told:
+        if used == "native":
+            check_arguments(arguments)
+            native = NativeWrite(df, table, plan, rows)
+            _append(transaction, native.run, native.discard)
+        else:
+            written, discarded = (
+                partial(_write_arrow, df, table, plan, rows),
+                partial(discard, plan, table.storage_options),
+            )
+            _append(transaction, written, discarded)
+        return told.gave(commit(transaction, attempts))
+
+
+def engine_named(engine: object, argument: str) -> tuple[str, str]:
+    """The engine that writes, and why."""
+    named = one_of(engine, argument, get_args(Engine))
+    return _AUTO if named == "auto" else (named, "asked for")
+
+
+def _append(
+    transaction: _deltic.Transaction, written: Callable[[], list[bytes]], discarded: Callable[[], None]
+) -> None:
+    """Add the files of a job to a transaction; a job that fails leaves none."""
+    try:
+        transaction.append_files(written())
+    except BaseException:
+        transaction.abandon()
+        discarded()
+        raise
+
+
+def _write_arrow(df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> list[bytes]:
     # Spark looks the columns up by name here, and takes a dot in one for the way into a struct.
     numbered = df.toDF(*(f"c{at}" for at in range(len(rows))))
     tasks = numbered.mapInArrow(_writer(plan, table.storage_options, rows.names), "file binary")
-    try:
-        transaction.append_files(tasks.toArrow().column(0).to_pylist())
-    except BaseException:
-        transaction.abandon()
-        discard(plan, table.storage_options)
-        raise
-    return commit(transaction, attempts)
+    files: list[bytes] = tasks.toArrow().column(0).to_pylist()
+    return files
 
 
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:

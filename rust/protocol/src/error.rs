@@ -3,7 +3,7 @@
 //! An [`Error`] is a [`Kind`] plus a message for a person and the place it happened (table, log version, file).
 //! Decisions are made on the kind, never on the text. Adding a kind is justified only when a caller would act
 //! differently on it. Credentials must never be put into a message: whatever the log or a caller calls a file, URLs are
-//! rendered without user info and query.
+//! rendered without user info and query. Nor do control characters of names in a log get into one: see [`printable`].
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -121,7 +121,7 @@ pub struct Error(Box<Inner>);
 impl Error {
     /// An error of `kind` with a message that says what was wrong and what to do.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        let message = mask_urls(message.into());
+        let message = printable(mask_urls(message.into()));
         Self(Box::new(Inner { kind, message, table: None, version: None, path: None, source: None }))
     }
 
@@ -168,7 +168,7 @@ impl Error {
     /// Adds the table's location, unless one is known already.
     #[must_use]
     pub fn in_table(mut self, table: impl Into<String>) -> Self {
-        self.0.table.get_or_insert_with(|| mask_urls(table.into()));
+        self.0.table.get_or_insert_with(|| printable_name(mask_urls(table.into())));
         self
     }
 
@@ -182,7 +182,7 @@ impl Error {
     /// Adds the file, unless one is known already.
     #[must_use]
     pub fn in_file(mut self, path: impl Into<String>) -> Self {
-        self.0.path.get_or_insert_with(|| mask_urls(path.into()));
+        self.0.path.get_or_insert_with(|| printable_name(mask_urls(path.into())));
         self
     }
 
@@ -203,7 +203,7 @@ impl Error {
         &self.0.message
     }
 
-    /// The table's location, when known.
+    /// The table's location, when known; printable.
     pub fn table(&self) -> Option<&str> {
         self.0.table.as_deref()
     }
@@ -213,7 +213,7 @@ impl Error {
         self.0.version
     }
 
-    /// The file, relative to the table or absolute, when known.
+    /// The file, relative to the table or absolute, when known; printable.
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
     }
@@ -252,7 +252,7 @@ impl fmt::Display for Error {
             write!(f, " [{}]", place.join(", "))?;
         }
         if let Some(source) = &e.source {
-            write!(f, ": {source}")?;
+            write!(f, ": {}", printable(source.to_string()))?;
         }
         Ok(())
     }
@@ -316,9 +316,55 @@ pub fn mask_urls(text: String) -> String {
     out
 }
 
+/// The text with what is no printable character written as `\x1b` or `\u202e`: names of others could move a terminal's
+/// cursor or turn the direction of the text. Line ends stay where two blanks follow, as in the excerpt of an expression.
+pub fn printable(text: String) -> String {
+    escaped(text, |rest| rest.starts_with("\n  "))
+}
+
+/// As [`printable`], in one line.
+pub fn printable_name(text: String) -> String {
+    escaped(text, |_| false)
+}
+
+fn escaped(text: String, keeps_line_end: fn(&str) -> bool) -> String {
+    if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        match c {
+            ' '..='~' => out.push(c),
+            '\n' if text.get(at..).is_some_and(keeps_line_end) => out.push(c),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            // Behind another character, for alone a combining one is escaped as well.
+            _ if !c.is_control() && String::from_iter(['a', c]).escape_debug().count() == 2 => out.push(c),
+            '\u{80}'..='\u{ff}' | '\0'..='\u{7f}' => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            '\u{100}'..='\u{ffff}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            '\u{10000}'.. => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_control_character_is_in_an_error() {
+        let name = "a\x1b[2J\0\u{9b}\u{202e}\u{e0001}\u{a0}\r\n\tb\u{7f}";
+        let escaped = r"a\x1b[2J\x00\x9b\u202e\U000e0001\xa0\r\n\tb\x7f";
+        let error = Error::corrupt(name).in_table(name).in_file(name).caused_by(name);
+        assert_eq!(error.message(), escaped);
+        assert_eq!((error.table(), error.path()), (Some(escaped), Some(escaped)));
+        assert_eq!(error.to_string(), format!("{escaped} [table {escaped}, file {escaped}]: {escaped}"));
+        let plain = "\"caf\u{e9}\" e\u{301} \u{65e5}\u{672c} '\u{1f600}' \\ and\n  an excerpt";
+        assert_eq!(Error::corrupt(plain).to_string(), plain);
+        assert_eq!(printable_name(plain.to_owned()), plain.replace('\n', "\\n"));
+    }
 
     #[test]
     fn no_word_of_an_error_says_how_to_get_in() {

@@ -5,13 +5,15 @@
 //! that is in use is passed over, so that a lock which a forked child inherits as held costs it one record.
 //!
 //! Events of other crates are not taken: they could be about requests, whose addresses may hold credentials. A handler or
-//! filter that raises changes nothing of what is done: its exception goes to `sys.unraisablehook`.
+//! filter that raises changes nothing of what is done: its exception goes to `sys.unraisablehook`. A record is one line
+//! without control characters, whatever a log names.
 //! Proved by `tests/python/test_logging.py`.
 
 use std::process;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use deltic_protocol::error::{mask_urls, printable_name};
 use deltic_table::events::TARGET;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::exceptions::PyException;
@@ -49,7 +51,7 @@ impl Log for Sink {
         }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (process, level) = (process::id(), record.level());
-        let text = deltic_protocol::error::mask_urls(record.args().to_string());
+        let text = printable_name(mask_urls(record.args().to_string()));
         let at = usize::try_from(number).unwrap_or_default() % SLOTS;
         let Some(Ok(mut slot)) = WAITING.get(at).map(Mutex::try_lock) else { return };
         if slot.as_ref().is_none_or(|old| old.process != process) {

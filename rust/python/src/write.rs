@@ -6,6 +6,7 @@ use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_store::Storage;
+use deltic_table::convert::{self, ExternalLayout};
 use deltic_table::transaction::builder::{CreateMode, TableDefinition, delete_written};
 use deltic_table::write::plan::{DataFile, WritePlan};
 use deltic_table::write::writer::DataWriter;
@@ -16,7 +17,7 @@ use crate::arrow::{Batches, reader_from_py, run_fed, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
-use crate::table::{Table, storage};
+use crate::table::{Table, json_text, storage};
 use crate::transaction::{parse_options, run_to_end, told, version_of};
 
 type Options = Option<HashMap<String, String>>;
@@ -96,6 +97,35 @@ pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options
     let (plan, storage) = open(plan, storage_options)?;
     let delete = async {
         delete_written(&storage, plan.spec.id_prefix).await;
+        Ok(())
+    };
+    run(py, delete)
+}
+
+/// What another engine's Parquet writer has to be told of a plan, for rows with a schema: JSON text.
+#[entry]
+#[pyfunction]
+pub(crate) fn external_layout(plan: &[u8], schema: &Bound<'_, PyAny>) -> Result<String> {
+    let plan = WritePlan::from_bytes(plan)?;
+    json_text(&ExternalLayout::of(&plan, &schema_from_py(schema)?)?)
+}
+
+/// The files that another engine has written as a plan says, so many rows together; gives each in its byte form.
+#[entry]
+#[pyfunction]
+pub(crate) fn take_external(py: Python<'_>, plan: &[u8], storage_options: Options, rows: u64) -> Result<Vec<Vec<u8>>> {
+    let (plan, storage) = open(plan, storage_options)?;
+    let files = run(py, convert::take_external(&storage, &plan, rows))?;
+    Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
+}
+
+/// Deletes all that another engine has written as a plan says, when no commit will name it, as far as the store lets it.
+#[entry]
+#[pyfunction]
+pub(crate) fn delete_external(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {
+    let (plan, storage) = open(plan, storage_options)?;
+    let delete = async {
+        convert::delete_external(&storage, &plan).await;
         Ok(())
     };
     run(py, delete)

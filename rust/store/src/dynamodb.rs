@@ -19,6 +19,7 @@ use crate::cloud::client::{Redirects, http_client};
 use crate::cloud::credentials::no_credentials;
 use crate::config::options::Options;
 use crate::error::{Error, Result};
+use crate::events::TARGET;
 use crate::location::Location;
 
 /// Attempts of a request that may be repeated.
@@ -191,6 +192,8 @@ impl LockTable {
         loop {
             match self.send(operation, body).await {
                 Err(failure) if attempt < ATTEMPTS && failure.is_passing() => {
+                    let name = &self.name;
+                    log::info!(target: TARGET, "{operation} of the table {name} of DynamoDB failed and is sent again");
                     tokio::time::sleep(PAUSE * 2u32.pow(attempt - 1)).await;
                     attempt += 1;
                 }

@@ -19,6 +19,7 @@ mod config;
 pub mod conformance;
 mod counts;
 pub mod dynamodb;
+pub mod events;
 mod failures;
 mod file_writer;
 mod listing;

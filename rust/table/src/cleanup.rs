@@ -18,6 +18,7 @@ use futures::TryStreamExt;
 use futures::future::ready;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
+use crate::checkpoint_writer::OLDEST_REUSED_MS;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::log::{LogSource, log_path};
@@ -25,6 +26,9 @@ use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+// What a checkpoint that is being written names again must be far from being deleted.
+const _: () = assert!(OLDEST_REUSED_MS * 2 <= DAY_MS);
 
 /// Removes log files that are older than `delta.logRetentionDuration`, as far as a checkpoint stands in for them, and says
 /// how many.
@@ -104,14 +108,30 @@ fn start_of_day(time_ms: i64) -> i64 {
 
 /// Removes sidecars that no checkpoint names and that are too old to belong to one that is being written.
 ///
-/// The checkpoints are listed after the sidecars: one that was written meanwhile may name sidecars that are old.
+/// The checkpoints are listed after the sidecars, and once more when those of the first listing are read: one that was
+/// written meanwhile by another client may name sidecars that are old. Those of deltic never do.
 async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
     let oldest_kept = start_of_day(now_ms.saturating_sub(DAY_MS));
     let mut sidecars = LogSource::of(storage).list_sidecars().await?;
     sidecars.retain(|sidecar| sidecar.modified_ms < oldest_kept);
-    if sidecars.is_empty() {
-        return Ok(0);
+    let mut seen = HashSet::new();
+    for _ in 0..2 {
+        if sidecars.is_empty() {
+            return Ok(0);
+        }
+        let named = named_sidecars(storage, &mut seen).await?;
+        sidecars.retain(|sidecar| !named.contains(file_name(&sidecar.path)));
     }
+    let mut removed = 0;
+    for sidecar in sidecars {
+        storage.delete(&sidecar.path).await?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// The names of the sidecars of every checkpoint that is there and was not `seen`.
+async fn named_sidecars(storage: &Storage, seen: &mut HashSet<(String, u64, i64)>) -> Result<HashSet<String>> {
     let mut named = HashSet::new();
     for file in LogSource::of(storage).list(0).await?.iter().filter(|file| file.size > 0) {
         let kind = match &file.name {
@@ -128,18 +148,14 @@ async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
             | LogName::Checksum { .. }
             | LogName::CheckpointMultiPart { .. } => continue,
         };
-        let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![file.clone()] };
-        let open = OpenCheckpoint::open(storage, &checkpoint).await?;
-        named.extend(open.sidecars().iter().map(|(path, _)| file_name(path).to_owned()));
-    }
-    let mut removed = 0;
-    for sidecar in sidecars {
-        if !named.contains(file_name(&sidecar.path)) {
-            storage.delete(&sidecar.path).await?;
-            removed += 1;
+        // Another file may have taken the place of a classic one.
+        if seen.insert((file.file_name.clone(), file.size, file.modified_ms)) {
+            let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![file.clone()] };
+            let open = OpenCheckpoint::open(storage, &checkpoint).await?;
+            named.extend(open.sidecars().iter().map(|(path, _)| file_name(path).to_owned()));
         }
     }
-    Ok(removed)
+    Ok(named)
 }
 
 fn file_name(path: &str) -> &str {

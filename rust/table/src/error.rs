@@ -18,10 +18,25 @@ pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
 /// whose place another might be created.
 pub(crate) fn vanished(error: Error) -> Error {
     match error.is_not_found() {
-        true => {
-            Error::storage(true, "a file of the log is gone since it was listed; open the table again").caused_by(error)
-        }
+        true => in_place_of(
+            &error,
+            Error::storage(true, "a file of the log is gone since it was listed; open the table again"),
+        ),
         false => error,
+    }
+}
+
+/// `told` with the place of `error`, in whose place it stands: as the cause, that would name the file again.
+pub(crate) fn in_place_of(error: &Error, mut told: Error) -> Error {
+    if let Some(path) = error.path() {
+        told = told.in_file(path);
+    }
+    if let Some(version) = error.version() {
+        told = told.at_version(version);
+    }
+    match error.table() {
+        Some(table) => told.in_table(table),
+        None => told,
     }
 }
 

@@ -13,9 +13,10 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use crate::scan::task::{FileTask, ReadSpec};
@@ -36,6 +37,8 @@ pub(crate) struct Copying {
     written: SchemaRef,
     /// What a writer may hold.
     limits: Limits,
+    /// Where rows are counted.
+    progress: Progress,
 }
 
 impl Copying {
@@ -79,7 +82,13 @@ impl Copying {
         for (field, hidden) in fields.iter_mut().skip(visible).zip(&write.hidden_columns) {
             *field = Arc::new(field.as_ref().clone().with_name(&hidden.name));
         }
-        Ok(Self { read, write, written: Arc::new(Schema::new(fields)), limits: Limits::default() })
+        let (limits, progress) = (Limits::default(), Progress::default());
+        Ok(Self { read, write, written: Arc::new(Schema::new(fields)), limits, progress })
+    }
+
+    /// The same, with each row counted that it writes.
+    pub(crate) fn reporting(self, progress: &Progress) -> Self {
+        Self { progress: progress.clone(), ..self }
     }
 
     /// The same rows into other files, with a writer that holds no more than this.
@@ -104,7 +113,8 @@ impl Copying {
         let named = |batch: Result<RecordBatch>| {
             Ok(RecordBatch::try_new(Arc::clone(&self.written), batch?.columns().to_vec())?)
         };
-        writer.write_all_soon(rows.map(named)).await
+        let counted = rows.map(named).inspect_ok(|batch| self.progress.advance(batch.num_rows() as u64));
+        writer.write_all_soon(counted).await
     }
 }
 

@@ -6,9 +6,15 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray, StructArray};
 use arrow_schema::{DataType, Field, Fields};
-use deltic_protocol::action::batch::KeyBatch;
+use deltic_protocol::action::Cdc;
+use deltic_protocol::action::batch::{AddBatch, KeyBatch, Origin};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
+use deltic_protocol::deletion_vector::{DeletionVectorPath, encode_path};
+use deltic_protocol::replay::logical::LogicalFiles;
+use deltic_protocol::replay::retention::{Needed, Retention};
 use deltic_protocol::replay::{Replay, canonical_path};
 use proptest::prelude::*;
+use serde_json::json;
 
 /// Storage type, path and offset.
 type Vector = (&'static str, &'static str, Option<i32>);
@@ -213,4 +219,67 @@ mod properties {
             prop_assert_eq!(live, model);
         }
     }
+}
+
+/// Files of a commit, by their paths, the first byte of the UUID of their file of vectors if they have one, and row ids.
+fn files(kind: &str, of: &[(&str, Option<u8>, Option<i64>)]) -> CommitActions {
+    let line = |(path, vector, id): &(&str, Option<u8>, Option<i64>)| {
+        let vector = vector.map(|first| {
+            let mut uuid = [0; 16];
+            uuid[0] = first;
+            json!({"storageType": "u", "pathOrInlineDv": encode_path("", &uuid), "offset": 1, "sizeInBytes": 40, "cardinality": 1})
+        });
+        let file = json!({"path": path, "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": true,
+            "deletionVector": vector, "baseRowId": id});
+        json!({ kind: file }).to_string()
+    };
+    let lines = of.iter().map(line).collect::<Vec<_>>().join("\n");
+    parse_commit(&lines.into(), Origin::Commit(0), Wanted::All).unwrap()
+}
+
+#[test]
+fn versions_differ_in_paths_and_vectors() {
+    let mut now = LogicalFiles::default();
+    now.extend(&files("add", &[("a", None, Some(7)), ("b", Some(1), None), ("c%20d", None, None)]).adds).unwrap();
+    now.insert("e", None);
+    let then = files(
+        "add",
+        &[("a", None, Some(7)), ("b", Some(2), None), ("b", Some(1), None), ("c d", None, None), ("f", None, None)],
+    );
+    assert_eq!(now.others(&then.adds).unwrap(), [1, 4]);
+    assert!(now.has("e", None) && !now.has("b", None));
+    assert_eq!(now.numbered_otherwise(&then.adds).unwrap(), None);
+    let other = files("add", &[("g", None, Some(1)), ("a", None, Some(8))]);
+    assert_eq!(now.numbered_otherwise(&other.adds).unwrap(), Some("a"));
+}
+
+#[test]
+fn a_vacuum_keeps_what_versions_within_its_retention_name() {
+    let retention = Retention { cutoff_ms: 100, current: Some(3), newest: 6 };
+    assert_eq!((retention.first_commit(), retention.tombstones_after_ms()), (4, 99));
+    assert!(retention.is_old(99) && !retention.is_old(100));
+    assert_eq!(Retention { current: None, ..retention }.first_commit(), 0);
+    let kept = |version: Option<u64>| {
+        let mut kept = Vec::new();
+        let mut keep = |needed: Needed<'_>| {
+            kept.push(match needed {
+                Needed::Data(path) => path.to_owned(),
+                Needed::Vectors(DeletionVectorPath::Relative(path)) => path[..18].to_owned(),
+                Needed::Vectors(path) => panic!("{path:?}"),
+            });
+            Ok(())
+        };
+        let adds = files("add", &[("new", Some(9), None)]).adds;
+        let removes = files("remove", &[("old", Some(1), None)]).remove_rows;
+        let removes = AddBatch::new(Origin::Commit(4), removes).unwrap();
+        let cdc = Cdc { path: "change".to_owned(), ..Cdc::default() };
+        match version {
+            Some(version) => retention.commit(version, (&adds, &removes), [&cdc], &mut keep).unwrap(),
+            None => retention.files(&adds, &mut keep).unwrap(),
+        }
+        kept
+    };
+    assert_eq!(kept(None), ["new", "deletion_vector_09"]);
+    assert_eq!(kept(Some(4)), ["old", "deletion_vector_01", "change"]);
+    assert_eq!(kept(Some(7)), ["new", "deletion_vector_09", "old", "deletion_vector_01", "change"]);
 }

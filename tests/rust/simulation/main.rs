@@ -2,19 +2,24 @@
 //! commit loop over a store that delays, reorders, loses and lies, and are killed between any two steps.
 //!
 //! After every step: what was read at a version is what the commits up to it leave, done one after the other; what was
-//! acknowledged is in the log once, and what was refused is not; nobody tries a version before reading the one below it;
-//! no commit that was visible is ever removed.
+//! acknowledged is in the log once, and what was refused is not; no row is there twice, and none that was gone comes again
+//! unless its version is gone back to; nobody tries a version before reading the one below it; no commit that was visible
+//! is ever removed; no file is deleted that a version within a vacuum's retention needs.
 //! At the end every writer has ended, and every transaction of which nobody knew stands or does not.
 //!
 //! One thread, one virtual clock, no runtime: the same seed does the same thing. A seed that fails prints its steps.
 //! `DELTIC_SIMULATION_SEEDS=N` runs so many, `DELTIC_SIMULATION_SEED=S` runs one and prints it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod client;
+mod operation;
 mod process;
 mod random;
 mod referee;
 mod store;
 mod table;
+mod vacuum;
+mod view;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,11 +29,13 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use deltic_protocol::property::IsolationLevel;
 
-use process::{Client, Script, World};
+use client::{Client, MOST_SKEW_MS, World};
+use operation::Operation;
+use process::{Isolation, Script};
 use random::Random;
 use referee::Referee;
 use store::{Counts, Event, Store, Weather};
-use table::{Design, Operation};
+use table::Design;
 
 /// Simulations in a run of the tests.
 const SEEDS: u64 = 10_000;
@@ -59,11 +66,23 @@ pub(crate) enum Fault {
     CommitIsTakenBack,
     /// Deletion vectors are united without a look whether a row is in both.
     VectorsAreUnited,
+    /// Who only rearranges rows does not see the files that winners removed.
+    OptimizeIgnoresRemoves,
+    /// Who merges does not say that it went by rows that match and stay.
+    MatchesAreForgotten,
+    /// Who goes back to an older version does not see what others do meanwhile.
+    RestoreIsBlind,
+    /// A vacuum takes files of deletion vectors for what nobody needs.
+    VacuumForgetsVectors,
+    /// A vacuum keeps what the newest version needs, and no other.
+    VacuumForgetsVersions,
+    /// A vacuum takes files however young they are.
+    VacuumForgetsWriters,
 }
 
 impl Fault {
-    /// A winner's commit as a writer with this fault reads it.
-    fn distorted(self, lines: Bytes) -> Bytes {
+    /// A winner's commit as a writer with this fault reads it, who `rearranges` rows or does something else.
+    fn distorted(self, lines: Bytes, rearranges: bool) -> Bytes {
         let without = |start: &str| {
             let text = std::str::from_utf8(&lines).unwrap();
             let kept: Vec<&str> = text.lines().filter(|line| !line.starts_with(start)).collect();
@@ -72,16 +91,12 @@ impl Fault {
         match self {
             Self::AddsAreIgnored => without("{\"add\""),
             Self::RemovesAreIgnored => without("{\"remove\""),
+            Self::OptimizeIgnoresRemoves if rearranges => without("{\"remove\""),
             Self::MetadataIsIgnored => without("{\"metaData\""),
             Self::OwnCommitIsForeign => {
                 Bytes::from(std::str::from_utf8(&lines).unwrap().replace("\"txnId\"", "\"nobodys\""))
             }
-            Self::None
-            | Self::StoreOverwrites
-            | Self::UnknownIsCreated
-            | Self::UnknownIsRefused
-            | Self::CommitIsTakenBack
-            | Self::VectorsAreUnited => lines,
+            _ => lines,
         }
     }
 }
@@ -107,11 +122,18 @@ struct Ending {
 impl Simulation {
     fn new(seed: u64, fault: Fault, traced: bool) -> Self {
         let mut random = Random::new(seed);
-        let isolation = match random.chance(600) {
-            true => IsolationLevel::Serializable,
-            false => IsolationLevel::WriteSerializable,
-        };
-        let design = Design { partitioned: random.chance(500), featured: random.chance(300) };
+        let isolation = Isolation(random.pick(&[
+            IsolationLevel::Serializable,
+            IsolationLevel::Serializable,
+            IsolationLevel::WriteSerializable,
+            IsolationLevel::WriteSerializable,
+            IsolationLevel::SnapshotIsolation,
+        ]));
+        let (partitioned, featured) = (random.chance(500), random.chance(300));
+        // A vacuum, and for how long it keeps files.
+        let retention_ms = random.chance(200).then(|| random.pick(&[100, 300, 1000]));
+        let vector_files = random.chance(if retention_ms.is_some() { 800 } else { 200 });
+        let design = Design { partitioned, featured, vector_files };
         let weather = Weather {
             faults: random.pick(&[0, 30, 100, 250]),
             late_listings: random.pick(&[0, 200, 500]),
@@ -126,7 +148,8 @@ impl Simulation {
             })
             .collect();
         scripts.extend((0..readers).map(|_| Vec::new()));
-        let skews: Vec<i64> = scripts.iter().map(|_| random.below(60) as i64 - 30).collect();
+        scripts.extend(retention_ms.map(|_| vec![Operation::Vacuum("VACUUM START")]));
+        let skews: Vec<i64> = scripts.iter().map(|_| random.below(60) as i64 - MOST_SKEW_MS).collect();
         let attempts = random.pick(&[2, 4, 50]);
         // One more writer makes the table before the others begin, as a rule.
         let founder = random.chance(850).then(|| {
@@ -134,16 +157,20 @@ impl Simulation {
             std::iter::repeat_with(|| Operation::append(&mut random)).take(1 + appends).collect()
         });
         let store = Store::new(weather, traced);
-        let mut world = World::new(store, Referee::new(design, isolation), random);
+        let mut world = World::new(store, Referee::new(design), random);
         world.store.say(|| format!("{design:?} {isolation:?} {weather:?} {scripts:?} {founder:?}"));
+        world.retention_ms = retention_ms;
         let world = Arc::new(Mutex::new(world));
         let mut processes = Vec::new();
         for (process, (operations, skew)) in scripts.into_iter().zip(skews).enumerate() {
-            let client =
-                Client { process, world: world.clone(), fault, skew, attempts, born: 0, own: Default::default() };
-            let process: Process = match operations.is_empty() {
-                true => Box::pin(process::read(client, 3)),
-                false => Box::pin(process::write(client, Script { operations, design, isolation })),
+            let client = Client { fault, skew, attempts, ..Client::new(process, world.clone(), vector_files) };
+            let script = Script { operations, design, isolation };
+            let process: Process = match (script.operations.first(), retention_ms) {
+                (None, _) => Box::pin(process::read(client, 3)),
+                (Some(Operation::Vacuum(_)), Some(retention_ms)) => {
+                    Box::pin(vacuum::vacuum(client, script, retention_ms))
+                }
+                _ => Box::pin(process::write(client, script)),
             };
             processes.push(Some(process));
         }
@@ -160,8 +187,7 @@ impl Simulation {
         let at = self.processes.len();
         let weather = std::mem::replace(&mut self.world.lock().unwrap().store.weather, Weather::GOOD);
         let world = self.world.clone();
-        let client =
-            Client { process: at, world, fault: Fault::None, skew: 0, attempts: 1, born: 0, own: Default::default() };
+        let client = Client::new(at, world, script.design.vector_files);
         self.processes.push(Some(Box::pin(process::write(client, script))));
         self.poll(at);
         while self.step() {}
@@ -209,7 +235,12 @@ impl Simulation {
             }
             match world.store.step(&mut world.random) {
                 Event::Landed { version, born, lines } => {
-                    world.referee.landed(version, born, &lines);
+                    world.referee.landed(version, (born, world.store.now_ms()), &lines);
+                    None
+                }
+                Event::Discarded { path, file, goes_by } => {
+                    let what = world.referee.discarded(&path, &file, goes_by);
+                    world.store.count(what);
                     None
                 }
                 Event::Removed(version) => {
@@ -292,12 +323,17 @@ const EXPECTED: &[&str] = &[
     "commits that were given up",
     "commits that took rows out and took several attempts",
     "commits that took several attempts",
+    "compactions that left files out",
     "conflicts: ConcurrentAppend",
     "conflicts: ConcurrentDeleteDelete",
     "conflicts: ConcurrentDeleteRead",
     "conflicts: ConcurrentTransaction",
     "conflicts: MetadataChanged",
     "conflicts: ProtocolChanged",
+    "files of older versions that were read beside a vacuum",
+    "files of vectors that a vacuum took",
+    "files of versions beyond the retention that were gone",
+    "files that a vacuum took",
     "listings that failed",
     "listings that were late",
     "listings with a hole",
@@ -315,6 +351,7 @@ const EXPECTED: &[&str] = &[
     "reads that missed what was there",
     "unknown commits that do not",
     "unknown commits that stand",
+    "vacuums that came to their end",
     "vectors that were read",
 ];
 
@@ -374,13 +411,29 @@ fn a_store_that_overwrites_is_noticed() {
         "has the row ids",
         "that is gone",
         "was said not to be made",
+        "which is deleted",
+        "as if no commit named it",
+        "is there twice",
+        "comes again",
+        "it only rearranges",
+        "it goes back to",
+        "a vacuum took",
+        "misses",
     ];
     is_noticed(Fault::StoreOverwrites, &["was acknowledged as version", "was read as"], &besides);
 }
 
 #[test]
 fn a_writer_that_judges_badly_is_noticed() {
-    let besides = ["doing it again leaves", "it went by", "its writer was told"];
+    let besides = [
+        "doing it again leaves",
+        "it went by",
+        "its writer was told",
+        "it only rearranges",
+        "it goes back to",
+        "comes again",
+        "is there twice",
+    ];
     is_noticed(Fault::AddsAreIgnored, &["it went by"], &besides);
     is_noticed(Fault::RemovesAreIgnored, &["which is not there"], &besides);
     is_noticed(Fault::MetadataIsIgnored, &["doing it again leaves State"], &besides);
@@ -389,6 +442,28 @@ fn a_writer_that_judges_badly_is_noticed() {
 #[test]
 fn vectors_that_are_united_unseen_are_noticed() {
     is_noticed(Fault::VectorsAreUnited, &["that is gone"], &["it went by", "doing it again leaves"]);
+}
+
+#[test]
+fn a_rearrangement_that_ignores_removes_is_noticed() {
+    is_noticed(Fault::OptimizeIgnoresRemoves, &["it only rearranges", "which is not there"], &["its writer was told"]);
+}
+
+#[test]
+fn a_merge_that_forgets_what_matched_is_noticed() {
+    is_noticed(Fault::MatchesAreForgotten, &["it went by"], &["doing it again leaves"]);
+}
+
+#[test]
+fn going_back_without_a_look_at_others_is_noticed() {
+    is_noticed(Fault::RestoreIsBlind, &["it goes back to"], &["it went by", "doing it again leaves"]);
+}
+
+#[test]
+fn a_vacuum_that_forgets_is_noticed() {
+    is_noticed(Fault::VacuumForgetsVectors, &["a vacuum took deletion_vector"], &[]);
+    is_noticed(Fault::VacuumForgetsVersions, &["needs, within its retention"], &[]);
+    is_noticed(Fault::VacuumForgetsWriters, &["which was changed within its retention"], &["needs, within"]);
 }
 
 #[test]

@@ -1,430 +1,172 @@
 //! Writers and readers. A writer looks at the table, prepares an operation on what it saw, and runs the real
-//! [`transaction::commit`]; its [`Committer`] sends every request through the simulated store.
+//! [`transaction::commit`].
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use deltic_protocol::action::batch::{KeyBatch, Origin};
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
-use deltic_protocol::action::lines::Lines;
-use deltic_protocol::action::{CommitInfo, DeletionVectorDescriptor, Metadata, Protocol};
-use deltic_protocol::commit::{Actions, Pending, ROW_TRACKING_DOMAIN, TableState, watermark};
-use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
-use deltic_protocol::error::{Error, Kind, Result};
-use deltic_protocol::feature;
-use deltic_protocol::log::segment::{LogFile, Segment};
+use deltic_protocol::action::CommitInfo;
+use deltic_protocol::commit::{Actions, Conflict, Pending, ReadSet, TableState};
+use deltic_protocol::error::{Error, Kind};
+use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::property::IsolationLevel;
-use deltic_protocol::replay::Replay;
-use deltic_store::Put;
-use deltic_table::committers::Committer;
-use deltic_table::log::parse_file;
-use deltic_table::transaction::{self, Committed, PreparedCommit, RetryPolicy, VectorFiles};
-use futures::future::BoxFuture;
+use deltic_protocol::replay::logical::LogicalFiles;
+use deltic_table::transaction::{self, Committed, Failed, PreparedCommit, RetryPolicy};
 use serde_json::Map;
 
 use crate::Fault;
-use crate::random::Random;
-use crate::referee::{Referee, Seen, Told};
-use crate::store::{Answer, Request, Store};
-use crate::table::{Author, Design, Known, Operation, State};
-
-/// Looks at the table before a process gives up on it.
-const LOOKS: usize = 12;
-
-/// All that processes share.
-#[derive(Debug)]
-pub(crate) struct World {
-    pub(crate) store: Store,
-    pub(crate) referee: Referee,
-    pub(crate) random: Random,
-    /// Versions that each process has read or made.
-    known: BTreeMap<usize, BTreeSet<u64>>,
-    /// The version that each process tried last.
-    tried: BTreeMap<usize, u64>,
-    /// Before when a process sends nothing: it backs off.
-    waits: BTreeMap<usize, u64>,
-    /// Processes that want no further attempt.
-    pub(crate) cancelled: BTreeSet<usize>,
-    /// Commits by where their bytes are; reading is a function of the bytes.
-    parsed: Vec<(u64, Bytes, Arc<Parsed>)>,
-    /// The files of vectors, by the vectors' ids.
-    vectors: BTreeMap<String, String>,
-}
-
-/// A commit as a reader needs it.
-#[derive(Debug)]
-struct Parsed {
-    commit: CommitActions,
-    adds: KeyBatch,
-}
-
-impl World {
-    pub(crate) fn new(store: Store, referee: Referee, random: Random) -> Self {
-        let (known, tried, waits) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self {
-            store,
-            referee,
-            random,
-            known,
-            tried,
-            waits,
-            cancelled: BTreeSet::new(),
-            parsed: Vec::new(),
-            vectors: BTreeMap::new(),
-        }
-    }
-
-    fn parsed(&mut self, file: &LogFile, lines: &Bytes) -> Result<Arc<Parsed>> {
-        let version = file.name.version();
-        if let Some((_, _, parsed)) = self.parsed.iter().find(|(at, known, _)| *at == version && known == lines) {
-            return Ok(parsed.clone());
-        }
-        let commit = parse_file(file, lines, Wanted::All)?;
-        let parsed = Arc::new(Parsed { adds: commit.adds.keys()?, commit });
-        self.parsed.push((version, lines.clone(), parsed.clone()));
-        Ok(parsed)
-    }
-}
-
-/// A process's way to the store, its clock and its patience.
-#[derive(Debug, Clone)]
-pub(crate) struct Client {
-    pub(crate) process: usize,
-    pub(crate) world: Arc<Mutex<World>>,
-    pub(crate) fault: Fault,
-    /// How far its clock is from the right time.
-    pub(crate) skew: i64,
-    /// Attempts at a commit before it gives up.
-    pub(crate) attempts: u32,
-    /// The transaction that it is at.
-    pub(crate) born: usize,
-    /// The rows that it takes out of files that stay.
-    pub(crate) own: BTreeMap<String, DeletionVector>,
-}
-
-impl Client {
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap()
-    }
-
-    async fn ask(&self, request: Request) -> Answer {
-        let answer = {
-            let mut world = self.world();
-            let not_before = world.waits.get(&self.process).copied().unwrap_or_default();
-            world.store.send(self.process, request, not_before)
-        };
-        answer.await.unwrap()
-    }
-
-    /// What must not fail, however the store behaves.
-    fn sound<T>(&self, read: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
-        let mut world = self.world();
-        let result = read(&mut world);
-        if let Err(e) = &result {
-            let what = format!("process {} cannot read the table: {e}", self.process);
-            world.referee.object(what);
-        }
-        result
-    }
-
-    /// Reads a version as it is, whatever is wrong with the writer.
-    async fn fetch(&self, version: u64) -> Result<Option<Bytes>> {
-        let Answer::Read(found) = self.ask(Request::Read { version }).await else { panic!("not what was asked") };
-        let found = found?;
-        if found.is_some() {
-            self.world().known.entry(self.process).or_default().insert(version);
-        }
-        Ok(found)
-    }
-}
-
-impl Committer for Client {
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
-        let lines = Bytes::from(lines.pieces().map(|piece| piece.unwrap()).collect::<Vec<_>>().concat());
-        Box::pin(async move {
-            {
-                let mut world = self.world();
-                world.tried.insert(self.process, version);
-                let known = world.known.get(&self.process);
-                if version.checked_sub(1).is_some_and(|below| known.is_none_or(|known| !known.contains(&below))) {
-                    world.referee.object(format!("process {} tries {version} before reading", self.process));
-                }
-            }
-            let request = Request::Put { version, born: self.born, lines };
-            let Answer::Put(put) = self.ask(request).await else { panic!("not what was asked") };
-            if let Ok(Put::Created) = put {
-                self.world().known.entry(self.process).or_default().insert(version);
-            }
-            match (self.fault, put) {
-                (Fault::CommitIsTakenBack, Ok(Put::Created)) => {
-                    self.ask(Request::Delete { version }).await;
-                    Err(Error::storage(true, "the commit was taken back"))
-                }
-                (Fault::UnknownIsCreated, Ok(Put::Unknown(_))) => Ok(Put::Created),
-                (Fault::UnknownIsRefused, Ok(Put::Unknown(lost))) => Err(lost),
-                (_, put) => put,
-            }
-        })
-    }
-
-    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        Box::pin(async move {
-            let Some(lines) = self.fetch(version).await? else { return Ok(None) };
-            if self.fault == Fault::VectorsAreUnited {
-                let adds = parse_commit(&lines, Origin::Commit(version), Wanted::All)?.adds;
-                for row in 0..adds.len() {
-                    if let Some(vector) = adds.deletion_vector(row)? {
-                        self.world().vectors.insert(vector.unique_id(), adds.path().value(row).to_owned());
-                    }
-                }
-            }
-            Ok(Some(self.fault.distorted(lines)))
-        })
-    }
-
-    /// What the store shows is there to stay.
-    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    /// Nobody cleans the log.
-    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
-}
-
-/// Vectors stand in the log here.
-impl VectorFiles for Client {
-    fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
-        let vector = inline(&descriptor);
-        self.world().store.count("vectors that were read");
-        Box::pin(std::future::ready(vector.map(|vector| match self.fault {
-            // Whoever unites without a look sees no row that is in both.
-            Fault::VectorsAreUnited => {
-                let world = self.world();
-                let path = world.vectors.get(&descriptor.unique_id());
-                path.and_then(|path| self.own.get(path)).map_or(vector.clone(), |own| vector.minus(own))
-            }
-            _ => vector,
-        })))
-    }
-
-    fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
-        Box::pin(std::future::ready(vectors.iter().map(DeletionVector::to_inline).collect()))
-    }
-}
-
-impl RetryPolicy for Client {
-    fn now_ms(&self) -> i64 {
-        1_700_000_000_000 + self.world().store.now as i64 + self.skew
-    }
-
-    /// The wait itself happens in the store, where time is: no request of this process arrives before.
-    fn back_off(&self, attempts: u32) -> Option<Duration> {
-        let mut world = self.world();
-        let wait = world.random.below(10 << attempts.min(8)) as u64;
-        let until = world.store.now + wait;
-        world.waits.insert(self.process, until);
-        (attempts < self.attempts).then_some(Duration::ZERO)
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.world().cancelled.contains(&self.process)
-    }
-}
-
-/// What a look at the table gave.
-#[derive(Debug)]
-struct View {
-    version: u64,
-    protocol: Protocol,
-    metadata: Metadata,
-    seen: Seen,
-    /// What the log says of the files.
-    files: Known,
-}
-
-/// What a process remembers of the log, as a handle on a table does.
-#[derive(Debug, Default)]
-struct Memory {
-    segment: Option<Segment>,
-    commits: BTreeMap<u64, (LogFile, Arc<Parsed>)>,
-}
-
-impl Memory {
-    /// Looks at the table: lists the log, chooses what defines a version, and replays it. `None` if there is no table.
-    async fn look(&mut self, client: &Client, target: Option<u64>) -> Result<Option<View>> {
-        let Answer::List(listing) = client.ask(Request::List).await else { panic!("not what was asked") };
-        let listing = listing?;
-        let known = self.segment.as_ref().filter(|_| target.is_none());
-        let segment = match known.and_then(|known| known.extended(&listing)) {
-            Some(segment) => segment,
-            None => match Segment::choose(&listing, target, true) {
-                Ok(segment) => segment,
-                Err(e) if e.is_not_found() => return Ok(None),
-                Err(e) => return Err(e),
-            },
-        };
-        for file in &segment.tail {
-            let version = file.name.version();
-            if self.commits.get(&version).is_some_and(|(known, _)| known == file) {
-                continue;
-            }
-            let lines = client.fetch(version).await?.ok_or_else(|| Error::not_found("a commit vanished"))?;
-            let parsed = client.sound(|world| world.parsed(file, &lines))?;
-            self.commits.insert(version, (file.clone(), parsed));
-        }
-        let tail: Vec<&Parsed> = segment.tail.iter().map(|f| self.commits[&f.name.version()].1.as_ref()).collect();
-        let view = client.sound(|world| view(&tail, segment.version, &world.referee))?;
-        client.world().referee.saw(view.version, &view.seen);
-        if target.is_none() {
-            self.segment = Some(segment);
-        }
-        Ok(Some(view))
-    }
-
-    /// The same, until it works.
-    async fn look_until_it_works(&mut self, client: &Client) -> Option<Option<View>> {
-        for _ in 0..LOOKS {
-            if let Ok(view) = self.look(client, None).await {
-                return Some(view);
-            }
-        }
-        None
-    }
-}
-
-/// The table that these commits, oldest first, leave.
-fn view(commits: &[&Parsed], version: u64, referee: &Referee) -> Result<View> {
-    let (mut protocol, mut metadata, mut files) = (None, None, Known::new());
-    let (mut replay, mut state, mut highest) = (Replay::new(), State::default(), None);
-    for parsed in commits.iter().rev() {
-        let commit = &parsed.commit;
-        let newest = replay.remember(&parsed.adds);
-        for row in newest.set_indices() {
-            let add = commit.adds.add(row)?;
-            if files.insert(add.path.clone(), add).is_some() {
-                return Err(Error::corrupt("a file is there twice, with different deletion vectors"));
-            }
-        }
-        replay.remember(&commit.removes);
-        protocol = protocol.or_else(|| commit.protocol.clone());
-        metadata = metadata.or_else(|| commit.metadata.clone());
-        for txn in &commit.txns {
-            state.apps.entry(txn.app_id.clone()).or_insert(txn.version);
-        }
-        for domain in &commit.domains {
-            match domain.domain.as_str() {
-                ROW_TRACKING_DOMAIN => highest = highest.or(Some(watermark(&domain.configuration)?)),
-                name => drop(state.domains.entry(name.to_owned()).or_insert_with(|| domain.configuration.clone())),
-            }
-        }
-    }
-    let missing = || Error::corrupt("the log has neither protocol nor metadata");
-    let (protocol, metadata) = (protocol.ok_or_else(missing)?, metadata.ok_or_else(missing)?);
-    state.features = feature::supported(&protocol);
-    state.properties = metadata.configuration.clone();
-    state.files = referee.rows_of(files.keys().cloned()).map_err(Error::internal)?;
-    for (path, add) in &files {
-        let rows = state.files.get_mut(path).into_iter().flatten();
-        let gone = add.deletion_vector.as_ref().map(inline).transpose()?.unwrap_or_default();
-        (0..).zip(rows).filter(|(at, _)| gone.contains(*at)).for_each(|(_, row)| *row = None);
-    }
-    let info = commits.last().and_then(|parsed| parsed.commit.commit_info.as_ref());
-    let time = info.and_then(CommitInfo::in_commit_timestamp);
-    Ok(View { version, protocol, metadata, seen: Seen { state, watermark: highest, time }, files })
-}
-
-/// The vector of a descriptor that holds it, as all do here.
-fn inline(descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
-    match source(descriptor)? {
-        Source::Inline(bytes) => parse_inline(&bytes, descriptor),
-        Source::File { .. } => Err(Error::internal("there are no files of vectors here")),
-    }
-}
+use crate::client::{Client, MOST_SKEW_MS, World};
+use crate::operation::{Operation, files_of, restore};
+use crate::referee::{Beginning, Told};
+use crate::store::{Answer, Request};
+use crate::table::{Author, Design, Known, Prepared, State};
+use crate::view::{Memory, View, vector_file};
 
 /// What a writer is to do, and how.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) operations: Vec<Operation>,
     pub(crate) design: Design,
-    pub(crate) isolation: IsolationLevel,
+    pub(crate) isolation: Isolation,
+}
+
+/// The isolation that writers ask for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Isolation(pub(crate) IsolationLevel);
+
+impl Isolation {
+    /// Who goes back to an older version would undo unseen what others do.
+    fn of(self, operation: &Operation) -> IsolationLevel {
+        if matches!(operation, Operation::Restore(_)) { IsolationLevel::Serializable } else { self.0 }
+    }
+}
+
+/// How a transaction ended.
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub(crate) committed: Option<Committed>,
+    conflict: Option<Conflict>,
+}
+
+impl Ended {
+    /// Whether others took files, or rows of them.
+    fn took_rows(&self) -> bool {
+        matches!(self.conflict, Some(Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete))
+    }
 }
 
 /// Does its operations one after the other.
 pub(crate) async fn write(mut client: Client, script: Script) {
     let mut memory = Memory::default();
     let mut last: Option<Committed> = None;
-    for operation in script.operations {
+    for operation in &script.operations {
         let append = {
             let mut world = client.world();
             (last.is_some() && world.random.chance(400)).then(|| Operation::append(&mut world.random))
         };
         // Who has just committed appends without looking.
         if let (Some(append), Some(Committed { state, .. })) = (append, last.take()) {
-            let nothing = (State::default(), Known::new());
-            last = commit(&mut client, (&script.design, script.isolation), append, nothing, Some(state)).await;
+            let nothing = (&State::default(), &Known::new());
+            last = commit(&mut client, &script, (append, None), nothing, Some(state)).await.committed;
             continue;
         }
         let Some(view) = memory.look_until_it_works(&client).await else { continue };
-        let (operation, on, base) = match view {
-            None => (Operation::Create(vec![('a', 1), ('b', 4), ('a', 5)]), (State::default(), Known::new()), None),
-            Some(View { version, protocol, metadata, seen, files }) => {
-                let (row_id_watermark, timestamp) = (seen.watermark, seen.time);
-                let base = TableState { version, protocol, metadata, row_id_watermark, clustering: vec![], timestamp };
-                (operation, (seen.state, files), Some(base))
-            }
+        let Some(view) = view else {
+            let create = Operation::Create(vec![('a', 1), ('b', 4), ('a', 5)]);
+            let nothing = (&State::default(), &Known::new());
+            last = commit(&mut client, &script, (create, None), nothing, None).await.committed;
+            continue;
         };
-        last = commit(&mut client, (&script.design, script.isolation), operation, on, base).await;
+        let restored = match operation {
+            Operation::Restore(back) => match go_back(&client, &mut memory, &view, *back).await {
+                Some(restored) => Some(restored),
+                None => continue,
+            },
+            _ => None,
+        };
+        let (on, base) = ((&view.seen.state, &view.files), Some(view.base()));
+        let ended = commit(&mut client, &script, (operation.clone(), restored), on, base).await;
+        let ended = match operation {
+            Operation::Compact(None) if ended.took_rows() => {
+                compact_the_rest(&mut client, &mut memory, &script, &view, ended).await
+            }
+            _ => ended,
+        };
+        last = ended.committed;
     }
 }
 
-async fn commit(
-    client: &mut Client,
-    (design, isolation): (&Design, IsolationLevel),
-    operation: Operation,
-    (on, files): (State, Known),
-    base: Option<TableState>,
-) -> Option<Committed> {
-    let transaction = {
-        let mut world = client.world();
-        let born = world.referee.born();
-        let prepared = operation.prepare(&on, Author { born, design: *design })?;
-        let shy = world.random.chance(150);
-        let table = base.as_ref().map(|state| (&state.protocol, &state.metadata));
-        let (actions, read) = (prepared.actions(table, &files, *design, shy), prepared.read.clone());
-        let marked = prepared.marked_files(&on, &files);
-        let own = marked.iter().map(|file| (file.add.path.clone(), file.rows.clone())).collect();
-        let version = base.as_ref().map(|state| state.version);
-        let process = client.process;
-        world.store.say(|| format!("process {process} begins transaction {born} on {version:?}: {operation:?}"));
-        world.cancelled.remove(&process);
-        world.referee.prepared(operation, prepared, version);
-        let pending = Pending {
-            state: base,
-            read,
-            read_apps: BTreeSet::new(),
-            isolation,
-            actions: Actions::of(actions).unwrap(),
-            marked,
-        };
-        drop(world);
-        (client.born, client.own) = (born, own);
-        PreparedCommit {
-            pending,
-            operation: "WRITE".to_owned(),
-            parameters: Map::new(),
-            metrics: Map::new(),
-            user_metadata: None,
-            info: Map::new(),
-            txn_id: txn_id(born),
+/// What is to be done to go back so many versions, if that is possible and the store has all files.
+async fn go_back(client: &Client, memory: &mut Memory, view: &View, back: u64) -> Option<Prepared> {
+    let version = view.version.checked_sub(back)?;
+    let old = memory.look(client, Some(version)).await.ok()??;
+    let prepared = client.sound(|_| restore(view, &old)).ok()??;
+    if client.world().retention_ms.is_some() {
+        for (path, (add, _)) in &prepared.returned {
+            for path in [Some(path.clone()), add.deletion_vector.as_ref().and_then(vector_file)].into_iter().flatten() {
+                match client.ask(Request::Open { path }).await {
+                    Answer::Opened(Ok(true)) => {}
+                    Answer::Opened(Ok(false)) => {
+                        client.world().store.count("restores that a missing file stopped");
+                        return None;
+                    }
+                    _ => return None,
+                }
+            }
         }
+    }
+    Some(prepared)
+}
+
+/// Others took files: the bins that they did not touch are committed, on the version whose files were chosen. As the
+/// maintenance of tables does it, whose loop needs a store.
+async fn compact_the_rest(
+    client: &mut Client,
+    memory: &mut Memory,
+    script: &Script,
+    view: &View,
+    mut ended: Ended,
+) -> Ended {
+    let on = &view.seen.state;
+    let mut bins = ['a', 'b'].map(|p| files_of(on, p)).to_vec();
+    while ended.took_rows() {
+        let Some(Some(newest)) = memory.look_until_it_works(client).await else { break };
+        let mut live = LogicalFiles::default();
+        newest.files.values().for_each(|add| live.insert(&add.path, add.deletion_vector.as_ref()));
+        let before = bins.len();
+        bins.retain(|bin| {
+            bin.iter().all(|path| live.has(path, view.files.get(path).and_then(|add| add.deletion_vector.as_ref())))
+        });
+        if bins.len() == before || bins.iter().all(BTreeSet::is_empty) {
+            break;
+        }
+        client.world().store.count("compactions that left files out");
+        let rest = (Operation::Compact(Some(bins.clone())), None);
+        ended = commit(client, script, rest, (on, &view.files), Some(view.base())).await;
+    }
+    ended
+}
+
+/// Commits an operation. What going back to an older version does is prepared already.
+pub(crate) async fn commit(
+    client: &mut Client,
+    script: &Script,
+    (operation, restored): (Operation, Option<Prepared>),
+    (on, files): (&State, &Known),
+    base: Option<TableState>,
+) -> Ended {
+    let Some((transaction, own_files)) = begin(client, script, (operation, restored), (on, files), base) else {
+        return Ended::default();
     };
     let first = transaction.pending.version();
     let marks = !transaction.pending.marked.is_empty();
-    let outcome = transaction::try_commit(transaction, (client, client), client).await.map_err(Error::from);
+    let outcome = transaction::try_commit(transaction, (&*client, &*client), &*client).await;
+    // No commit names the files of one that is refused, nor vectors of attempts before the last.
+    let mut unnamed = client.world().begun.remove(&client.process).unwrap_or_default();
+    match &outcome {
+        Ok(_) => drop(unnamed.pop()),
+        Err(Failed::Certainly(_)) => unnamed.extend(own_files),
+        Err(Failed::Perhaps(_)) => unnamed.clear(),
+    }
+    let outcome = outcome.map_err(Error::from);
     let (told, what) = match &outcome {
         Ok(committed) => (Told::Committed(committed.version), "commits that were acknowledged"),
         Err(e) if e.message().contains("outcome of the commit is unknown") => {
@@ -444,15 +186,80 @@ async fn commit(
             world.store.count("commits that took rows out and took several attempts");
         }
     }
-    if what.is_empty() {
-        world.referee.object(format!("transaction {born}: {:?}", outcome.as_ref().err()));
+    let is_slow = world
+        .retention_ms
+        .is_some_and(|retention| world.store.now_ms() - world.referee.began_ms(born) > retention - MOST_SKEW_MS);
+    match &outcome {
+        Err(e) if e.is_not_found() && is_slow => world.store.count("commits that a vacuum overtook"),
+        Err(e) if what.is_empty() => {
+            let what = format!("transaction {born}: {e:?}");
+            world.referee.object(what);
+        }
+        _ => {}
     }
     world.referee.told(born, told);
+    world.abandon(unnamed);
     if let Ok(committed) = &outcome {
         let World { referee, store, .. } = &mut *world;
         referee.acknowledged(committed, first, store.log.get(&committed.version).map(|(lines, _)| lines));
     }
-    outcome.ok()
+    let conflict = match outcome.as_ref().err().map(Error::kind) {
+        Some(Kind::Conflict(conflict)) => Some(*conflict),
+        _ => None,
+    };
+    Ended { committed: outcome.ok(), conflict }
+}
+
+/// A transaction that is ready to be committed, and its data files; `None` if there is nothing to do.
+fn begin(
+    client: &mut Client,
+    script: &Script,
+    (operation, restored): (Operation, Option<Prepared>),
+    (on, files): (&State, &Known),
+    base: Option<TableState>,
+) -> Option<(PreparedCommit, Vec<String>)> {
+    let now_ms = client.now_ms();
+    let (design, isolation) = (script.design, script.isolation.of(&operation));
+    let mut world = client.world();
+    let born = world.referee.born();
+    let prepared = match restored {
+        Some(restored) => restored,
+        None => operation.prepare(on, Author { born, design })?,
+    };
+    let shy = world.random.chance(150);
+    let table = base.as_ref().map(|state| (&state.protocol, &state.metadata));
+    let actions = prepared.actions(table, files, (design, shy), now_ms);
+    let read = match (client.fault, &operation) {
+        (Fault::RestoreIsBlind, Operation::Restore(_)) => ReadSet::Nothing,
+        (Fault::MatchesAreForgotten, Operation::Merge(..)) => prepared.read.clone(),
+        _ => prepared.read_set(),
+    };
+    let marked = prepared.marked_files(on, files);
+    let own = marked.iter().map(|file| (file.add.path.clone(), file.rows.clone())).collect();
+    let version = base.as_ref().map(|state| state.version);
+    let process = client.process;
+    world.store.say(|| format!("process {process} begins transaction {born} on {version:?}: {operation:?}"));
+    world.cancelled.remove(&process);
+    world.begun.remove(&process);
+    let own_files: Vec<String> = prepared.added.keys().cloned().collect();
+    own_files.iter().for_each(|path| world.store.keep(path, Vec::new()));
+    let (rearranges, name) = (prepared.rearranges, prepared.told.unwrap_or("WRITE"));
+    let beginning = Beginning { base: version, isolation, began_ms: world.store.now_ms() };
+    world.referee.prepared(operation, prepared, beginning);
+    drop(world);
+    let actions = Actions::of(actions).unwrap();
+    let pending = Pending { state: base, read, read_apps: BTreeSet::new(), isolation, actions, marked };
+    (client.born, client.own, client.rearranges) = (born, own, rearranges);
+    let transaction = PreparedCommit {
+        pending,
+        operation: name.to_owned(),
+        parameters: Map::new(),
+        metrics: Map::new(),
+        user_metadata: None,
+        info: Map::new(),
+        txn_id: txn_id(born),
+    };
+    Some((transaction, own_files))
 }
 
 fn txn_id(born: usize) -> String {
@@ -492,20 +299,39 @@ fn failed(error: &Error) -> &'static str {
     }
 }
 
-/// Looks at the table a few times, at the newest version or one before.
+/// Looks at the table a few times, at the newest version or one before. Beside a vacuum it reads all files, some time
+/// later.
 pub(crate) async fn read(client: Client, looks: usize) {
     let mut memory = Memory::default();
     let mut newest = None;
     for _ in 0..looks {
-        let target = {
+        let (target, retention_ms) = {
             let mut world = client.world();
-            newest
+            let target = newest
                 .filter(|_| world.random.chance(300))
-                .map(|newest: u64| world.random.below(newest as usize + 1) as u64)
+                .map(|newest: u64| world.random.below(newest as usize + 1) as u64);
+            (target, world.retention_ms)
         };
-        if let Ok(Some(view)) = memory.look(&client, target).await {
-            newest = newest.max(Some(view.version));
-            client.world().store.count("reads of a version");
+        let Ok(Some(view)) = memory.look(&client, target).await else { continue };
+        newest = newest.max(Some(view.version));
+        client.world().store.count("reads of a version");
+        let Some(retention_ms) = retention_ms else { continue };
+        client.pause(retention_ms as usize);
+        for path in view.stored() {
+            let opened = client.ask(Request::Open { path: path.clone() }).await;
+            let mut world = client.world();
+            let now_ms = world.store.now_ms();
+            match opened {
+                Answer::Opened(Ok(false)) => {
+                    let protected_ms = now_ms + MOST_SKEW_MS - retention_ms;
+                    let what = world.referee.missed(view.version, &path, protected_ms);
+                    world.store.count(what);
+                }
+                Answer::Opened(Ok(true)) if world.referee.newest() > Some(view.version) => {
+                    world.store.count("files of older versions that were read beside a vacuum");
+                }
+                _ => {}
+            }
         }
     }
 }

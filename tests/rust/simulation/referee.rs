@@ -1,7 +1,7 @@
 //! The referee: knows what every transaction was to do and what its writer was told, sees every version appear, and says
 //! what is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
@@ -13,7 +13,10 @@ use deltic_protocol::feature;
 use deltic_protocol::property::IsolationLevel;
 use deltic_table::transaction::Committed;
 
-use crate::table::{Author, Design, Files, Operation, Prepared, State};
+use crate::operation::Operation;
+use crate::store::{GoesBy, Stored};
+use crate::table::{Author, Design, Files, Prepared, Row, State};
+use crate::view::vector_file;
 
 /// What a writer was told of its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +35,38 @@ pub(crate) enum Told {
 struct Known {
     operation: Operation,
     prepared: Prepared,
-    /// The version that it builds on.
-    base: Option<u64>,
+    beginning: Beginning,
     told: Told,
     /// Where it stands.
     landed: Option<u64>,
+}
+
+/// How a transaction begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning {
+    /// The version that it builds on.
+    pub(crate) base: Option<u64>,
+    pub(crate) isolation: IsolationLevel,
+    /// When its files were written.
+    pub(crate) began_ms: i64,
+}
+
+/// A version as it must look, fixed when it appears.
+#[derive(Debug)]
+struct Made {
+    seen: Seen,
+    /// Its transaction.
+    born: usize,
+    /// The time by which it is found.
+    since_ms: i64,
+    /// The files of deletion vectors, by the data files that they are of.
+    vectors: BTreeMap<String, String>,
+}
+
+impl Made {
+    fn needs(&self, path: &str) -> bool {
+        self.seen.state.files.contains_key(path) || self.vectors.values().any(|vectors| vectors == path)
+    }
 }
 
 /// What was seen of the table, by whoever looked.
@@ -50,16 +80,25 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Referee {
     design: Design,
-    isolation: IsolationLevel,
     known: Vec<Known>,
-    /// What each version must look like, fixed when it appears, and its transaction.
-    versions: BTreeMap<u64, (Seen, usize)>,
+    versions: BTreeMap<u64, Made>,
+    /// Files that are deleted.
+    deleted: BTreeSet<String>,
+    /// Those of them that a vacuum may have taken from who was slower than its retention, or went back to what was older.
+    excused: BTreeSet<String>,
     pub(crate) violation: Option<String>,
 }
 
 impl Referee {
-    pub(crate) fn new(design: Design, isolation: IsolationLevel) -> Self {
-        Self { design, isolation, known: Vec::new(), versions: BTreeMap::new(), violation: None }
+    pub(crate) fn new(design: Design) -> Self {
+        Self {
+            design,
+            known: Vec::new(),
+            versions: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            excused: BTreeSet::new(),
+            violation: None,
+        }
     }
 
     /// The number of the next transaction.
@@ -68,8 +107,13 @@ impl Referee {
     }
 
     /// A writer is about to commit.
-    pub(crate) fn prepared(&mut self, operation: Operation, prepared: Prepared, base: Option<u64>) {
-        self.known.push(Known { operation, prepared, base, told: Told::Nothing, landed: None });
+    pub(crate) fn prepared(&mut self, operation: Operation, prepared: Prepared, beginning: Beginning) {
+        self.known.push(Known { operation, prepared, beginning, told: Told::Nothing, landed: None });
+    }
+
+    /// When a transaction began.
+    pub(crate) fn began_ms(&self, born: usize) -> i64 {
+        self.known[born].beginning.began_ms
     }
 
     /// A writer was told something.
@@ -90,7 +134,7 @@ impl Referee {
 
     /// What a writer is told of the table after its commit must be so.
     pub(crate) fn acknowledged(&mut self, committed: &Committed, first: u64, lines: Option<&Bytes>) {
-        let Some((seen, _)) = self.versions.get(&committed.version) else { return };
+        let Some(Made { seen, .. }) = self.versions.get(&committed.version) else { return };
         let state = &committed.state;
         let found = (feature::supported(&state.protocol), &state.metadata.configuration, state.row_id_watermark);
         let expected = (seen.state.features.clone(), &seen.state.properties, seen.watermark);
@@ -118,8 +162,8 @@ impl Referee {
     }
 
     /// A version was put.
-    pub(crate) fn landed(&mut self, version: u64, born: usize, lines: &Bytes) {
-        if let Err(what) = self.judge(version, born, lines) {
+    pub(crate) fn landed(&mut self, version: u64, (born, now_ms): (usize, i64), lines: &Bytes) {
+        if let Err(what) = self.judge(version, (born, now_ms), lines) {
             self.object(format!("version {version} (transaction {born}, {:?}): {what}", self.known[born].operation));
         }
     }
@@ -129,7 +173,7 @@ impl Referee {
         self.object(format!("version {version} was visible and is removed"));
     }
 
-    fn judge(&mut self, version: u64, born: usize, lines: &Bytes) -> Result<(), String> {
+    fn judge(&mut self, version: u64, (born, now_ms): (usize, i64), lines: &Bytes) -> Result<(), String> {
         let known = &self.known[born];
         match known.told {
             Told::Nothing | Told::Unknown => {}
@@ -139,22 +183,42 @@ impl Referee {
         if let Some(at) = known.landed {
             return Err(format!("it stands at {at} already"));
         }
-        let before = match version.checked_sub(1) {
-            Some(before) => &self.versions.get(&before).ok_or("the version before it is not there")?.0,
-            None => &Seen { state: State::default(), watermark: None, time: None },
+        let nothing = || Seen { state: State::default(), watermark: None, time: None };
+        let nothing = Made { seen: nothing(), born, since_ms: i64::MIN, vectors: BTreeMap::new() };
+        let made_before = match version.checked_sub(1) {
+            Some(before) => self.versions.get(&before).ok_or("the version before it is not there")?,
+            None => &nothing,
         };
+        let before = &made_before.seen;
         if matches!(known.operation, Operation::Create(_)) != (version == 0) {
             return Err("a table is created once, by version 0".to_owned());
         }
         self.isolated(known, version, born, &before.state)?;
         let state = known.prepared.apply(&before.state, self.design);
+        let target = known.prepared.restores.and_then(|target| self.versions.get(&target));
+        lineage(&before.state, &state, born, target.map(|target| &target.seen.state))?;
         let (watermark, time) = match self.design.featured {
-            true => derived(lines, version, before)?,
+            true => derived(lines, version, (before, &known.prepared))?,
             false => (None, None),
         };
-        if let Some((_, replaced)) = self.versions.insert(version, (Seen { state, watermark, time }, born)) {
+        let since_ms = time.unwrap_or(now_ms.max(made_before.since_ms.saturating_add(1)));
+        let vectors = match self.design.vector_files {
+            true => vectors_of(lines, version, (made_before, &state))?,
+            false => BTreeMap::new(),
+        };
+        let restores = target.is_some();
+        let made = Made { seen: Seen { state, watermark, time }, born, since_ms, vectors };
+        let own = &known.prepared.added;
+        let gone: Vec<String> = self.deleted.iter().filter(|path| made.needs(path)).cloned().collect();
+        // Who was slow, or went back to what is older than the retention, may have lost files to a vacuum.
+        let is_excused = |path: &&String| restores || own.contains_key(*path) || self.excused.contains(*path);
+        if let Some(path) = gone.iter().find(|path| !is_excused(path) && made_before.needs(path)) {
+            return Err(format!("it still has {path}, which is deleted"));
+        }
+        self.excused.extend(gone);
+        if let Some(replaced) = self.versions.insert(version, made) {
             // A store that overwrites. Whoever was told of what was there finds out.
-            self.known[replaced].landed = None;
+            self.known[replaced.born].landed = None;
         }
         self.known[born].landed = Some(version);
         Ok(())
@@ -173,17 +237,33 @@ impl Referee {
                 return Err(format!("it takes a row out of {path} that is gone"));
             }
         }
+        let left = known.prepared.apply(before, self.design);
+        if known.prepared.rearranges && left.rows() != before.rows() {
+            return Err(format!("it only rearranges, and leaves {:?} of {:?}", left.rows(), before.rows()));
+        }
+        if let Some(target) = known.prepared.restores {
+            let target = &self.versions.get(&target).ok_or("the version that it goes back to is not there")?.seen.state;
+            if left.rows() != target.rows() {
+                let (left, target) = (left.rows(), target.rows());
+                return Err(format!("it goes back to {target:?} and leaves {left:?}"));
+            }
+            return Ok(());
+        }
         // Under WriteSerializable blind appends may count as made after it. Whoever changes metadata sees them.
-        let first = known.base.map_or(0, |base| base + 1);
-        let passable = self.isolation == IsolationLevel::WriteSerializable && !known.prepared.changes_metadata();
-        let between = self.versions.range(first..version).map(|(_, (_, born))| *born);
+        let Beginning { base, isolation, .. } = known.beginning;
+        let first = base.map_or(0, |base| base + 1);
+        let passable = isolation == IsolationLevel::WriteSerializable && !known.prepared.changes_metadata();
+        let between = self.versions.range(first..version).map(|(_, made)| made.born);
         let passed = between.filter(|born| passable && self.known[*born].prepared.is_blind()).collect();
         let (alone, passed) = before.without(&passed);
         let by = Author { born, design: self.design };
-        let left = known.prepared.apply(before, self.design);
-        let again = match known.operation {
-            // Says which file goes, not which rows.
-            Operation::Drop(_) => known.prepared.clone(),
+        // Under SnapshotIsolation it reads what was there when it began. That it still finds the rows that it takes, and
+        // brings none back, is looked at for all.
+        let old = base.and_then(|base| self.versions.get(&base)).map(|made| &made.seen.state);
+        let again = match (&known.operation, isolation, old) {
+            // They say which files go, not which rows.
+            (Operation::Drop(_) | Operation::Compact(_), ..) => known.prepared.clone(),
+            (_, IsolationLevel::SnapshotIsolation, Some(old)) => known.operation.prepare(old, by).unwrap_or_default(),
             _ => known.operation.prepare(&alone, by).unwrap_or_default(),
         };
         if again.observed != known.prepared.observed {
@@ -206,11 +286,65 @@ impl Referee {
 
     /// Somebody has read a version.
     pub(crate) fn saw(&mut self, version: u64, seen: &Seen) {
-        let expected = self.versions.get(&version).map(|(expected, _)| expected);
+        let expected = self.versions.get(&version).map(|made| &made.seen);
         if expected != Some(seen) {
             let what = format!("version {version} was read as {seen:?} and is {expected:?}");
             self.object(what);
         }
+    }
+
+    /// A vacuum has taken a file; what that was.
+    pub(crate) fn discarded(&mut self, path: &str, file: &Stored, goes_by: GoesBy) -> &'static str {
+        let GoesBy { cutoff_ms, seen } = goes_by;
+        if file.modified_ms >= cutoff_ms {
+            self.object(format!("a vacuum took {path}, which was changed within its retention"));
+        }
+        let mut later = self.versions.values().skip(1).map(|made| made.since_ms);
+        for (version, made) in self.versions.range(..=seen) {
+            let until_ms = later.next();
+            let is_kept = *version == seen || until_ms.is_none_or(|until_ms| until_ms > cutoff_ms);
+            if is_kept && made.needs(path) {
+                let what = format!("a vacuum took {path}, which version {version} needs, within its retention");
+                return self.fail(what);
+            }
+        }
+        let newer = self.versions.range(seen + 1..);
+        if newer.into_iter().any(|(_, made)| made.needs(path)) {
+            self.excused.insert(path.to_owned());
+        }
+        self.deleted.insert(path.to_owned());
+        if path.starts_with("deletion_vector") {
+            "files of vectors that a vacuum took"
+        } else {
+            "files that a vacuum took"
+        }
+    }
+
+    fn fail(&mut self, what: String) -> &'static str {
+        self.object(what);
+        ""
+    }
+
+    /// A file that no commit should name is deleted by who wrote it.
+    pub(crate) fn abandoned(&mut self, path: &str) {
+        if let Some((version, _)) = self.versions.iter().find(|(_, made)| made.needs(path)) {
+            let what = format!("{path} is deleted as if no commit named it, and version {version} does");
+            self.object(what);
+        }
+        self.deleted.insert(path.to_owned());
+    }
+
+    /// A reader of a version misses a file. That must not be where the version was current after `since_ms`.
+    pub(crate) fn missed(&mut self, version: u64, path: &str, since_ms: i64) -> &'static str {
+        let until_ms = self.versions.get(&(version + 1)).map(|next| next.since_ms);
+        let is_kept = until_ms.is_none_or(|until_ms| until_ms > since_ms);
+        if !is_kept {
+            return "files of versions beyond the retention that were gone";
+        }
+        if !self.excused.contains(path) {
+            self.object(format!("a reader of version {version} misses {path}"));
+        }
+        "files that a vacuum took from who was slower than it"
     }
 
     /// After every step: what was acknowledged is where it was said to be, and versions follow each other.
@@ -218,7 +352,7 @@ impl Referee {
         let told = |known: &Known| if let Told::Committed(version) = known.told { Some(version) } else { None };
         for (born, known) in self.known.iter().enumerate() {
             if let Some(version) = told(known)
-                && self.versions.get(&version).map(|(_, born)| *born) != Some(born)
+                && self.versions.get(&version).map(|made| made.born) != Some(born)
             {
                 let what = format!("transaction {born} was acknowledged as version {version} and is not there");
                 return self.object(what);
@@ -240,8 +374,51 @@ impl Referee {
     }
 }
 
+/// Rows come once, from who writes them first, or from the version that is gone back to.
+fn lineage(before: &State, after: &State, born: usize, target: Option<&State>) -> Result<(), String> {
+    let ids =
+        |state: &State| -> BTreeSet<(usize, usize)> { state.files.values().flatten().flatten().map(Row::id).collect() };
+    let (were, target) = (ids(before), target.map(ids).unwrap_or_default());
+    let mut seen = BTreeSet::new();
+    for row in after.files.values().flatten().flatten() {
+        let id = row.id();
+        if !seen.insert(id) {
+            return Err(format!("the row {row:?} is there twice"));
+        }
+        if row.born != born && !were.contains(&id) && !target.contains(&id) {
+            return Err(format!("the row {row:?} was gone and comes again"));
+        }
+    }
+    Ok(())
+}
+
+/// The files of vectors of a version.
+fn vectors_of(
+    lines: &Bytes,
+    version: u64,
+    (before, after): (&Made, &State),
+) -> Result<BTreeMap<String, String>, String> {
+    let commit = parse_commit(lines, Origin::Commit(version), Wanted::All).map_err(|e| e.to_string())?;
+    let mut vectors = before.vectors.clone();
+    for row in 0..commit.removes.len() {
+        vectors.remove(commit.removes.path(row));
+    }
+    for row in 0..commit.adds.len() {
+        if let Some(descriptor) = commit.adds.deletion_vector(row).map_err(|e| e.to_string())? {
+            let file = vector_file(&descriptor).ok_or("a vector stands in the log")?;
+            vectors.insert(commit.adds.path().value(row).to_owned(), file);
+        }
+    }
+    vectors.retain(|path, _| after.files.contains_key(path));
+    Ok(vectors)
+}
+
 /// Row ids and times of a commit: each id is given once, each time is later than the one before.
-fn derived(lines: &Bytes, version: u64, before: &Seen) -> Result<(Option<i64>, Option<i64>), String> {
+fn derived(
+    lines: &Bytes,
+    version: u64,
+    (before, prepared): (&Seen, &Prepared),
+) -> Result<(Option<i64>, Option<i64>), String> {
     let commit = parse_commit(lines, Origin::Commit(version), Wanted::All).map_err(|e| e.to_string())?;
     let time = commit.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp).ok_or("it has no time")?;
     if before.time.is_some_and(|before| before >= time) {
@@ -253,6 +430,12 @@ fn derived(lines: &Bytes, version: u64, before: &Seen) -> Result<(Option<i64>, O
     let mut given = before.watermark.map_or(0, |highest| highest + 1);
     for row in 0..commit.adds.len() {
         let add = commit.adds.add(row).map_err(|e| e.to_string())?;
+        if let Some((returned, _)) = prepared.returned.get(&add.path) {
+            if add.base_row_id.is_none() || add.base_row_id != returned.base_row_id {
+                return Err(format!("{} comes back with the row ids from {:?}", add.path, add.base_row_id));
+            }
+            continue;
+        }
         if add.deletion_vector.is_some() {
             // It was there before, and keeps its ids: whoever adds a new file has taken no row out of it.
             if !before.state.files.contains_key(&add.path) || add.base_row_id.is_none_or(|id| id >= given) {

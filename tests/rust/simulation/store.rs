@@ -31,7 +31,38 @@ pub(crate) enum Request {
     Delete {
         version: u64,
     },
+    /// All files that are not in the log.
+    ListFiles,
+    /// Whether such a file is there, for who reads it.
+    Open {
+        path: String,
+    },
+    /// A vacuum takes such a file.
+    Discard {
+        path: String,
+        goes_by: GoesBy,
+    },
 }
+
+/// What a vacuum goes by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GoesBy {
+    /// When its retention begins.
+    pub(crate) cutoff_ms: i64,
+    /// The newest version that it has seen.
+    pub(crate) seen: u64,
+}
+
+/// A file that is not in the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) modified_ms: i64,
+    /// What is in it, if those are deletion vectors.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// When a simulation begins, in milliseconds since the epoch.
+pub(crate) const EPOCH_MS: i64 = 1_700_000_000_000;
 
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -39,6 +70,8 @@ pub(crate) enum Answer {
     Read(Result<Option<Bytes>>),
     List(Result<Vec<LogFile>>),
     Deleted,
+    Files(Result<Vec<(String, i64)>>),
+    Opened(Result<bool>),
 }
 
 /// A request on its way, or its answer.
@@ -63,6 +96,12 @@ pub(crate) enum Event {
     },
     /// A commit that was visible is gone.
     Removed(u64),
+    /// A vacuum took a file.
+    Discarded {
+        path: String,
+        file: Stored,
+        goes_by: GoesBy,
+    },
     /// A process has its answer.
     Heard(usize),
     Nothing,
@@ -89,6 +128,8 @@ pub(crate) type Counts = BTreeMap<&'static str, u64>;
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) log: BTreeMap<u64, (Bytes, u64)>,
+    /// Data files, and files of deletion vectors.
+    pub(crate) files: BTreeMap<String, Stored>,
     flights: Vec<Flight>,
     pub(crate) weather: Weather,
     pub(crate) now: u64,
@@ -100,7 +141,15 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(weather: Weather, traced: bool) -> Self {
         let trace = traced.then(Vec::new);
-        Self { log: BTreeMap::new(), flights: Vec::new(), weather, now: 0, counts: Counts::new(), trace }
+        Self {
+            log: BTreeMap::new(),
+            files: BTreeMap::new(),
+            flights: Vec::new(),
+            weather,
+            now: 0,
+            counts: Counts::new(),
+            trace,
+        }
     }
 
     pub(crate) fn say(&mut self, what: impl FnOnce() -> String) {
@@ -110,6 +159,9 @@ impl Store {
     }
 
     pub(crate) fn count(&mut self, what: &'static str) {
+        if what.is_empty() {
+            return;
+        }
         *self.counts.entry(what).or_default() += 1;
     }
 
@@ -118,6 +170,16 @@ impl Store {
         let (caller, answer) = oneshot::channel();
         self.flights.push(Flight { process, request, not_before, answer: None, caller: Some(caller) });
         answer
+    }
+
+    /// Its clock.
+    pub(crate) fn now_ms(&self) -> i64 {
+        EPOCH_MS + self.now as i64
+    }
+
+    /// Puts a file that is not in the log.
+    pub(crate) fn keep(&mut self, path: &str, bytes: Vec<u8>) {
+        self.files.insert(path.to_owned(), Stored { modified_ms: self.now_ms(), bytes });
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -175,6 +237,18 @@ impl Store {
                 self.say(|| format!("{version} is deleted"));
                 let removed = self.log.remove(&version).map_or(Event::Nothing, |_| Event::Removed(version));
                 (Answer::Deleted, removed)
+            }
+            Request::ListFiles if fault => (Answer::Files(Err(unreachable())), Event::Nothing),
+            Request::ListFiles => {
+                let files = self.files.iter().map(|(path, file)| (path.clone(), file.modified_ms)).collect();
+                (Answer::Files(Ok(files)), Event::Nothing)
+            }
+            Request::Open { .. } if fault => (Answer::Opened(Err(unreachable())), Event::Nothing),
+            Request::Open { path } => (Answer::Opened(Ok(self.files.contains_key(&path))), Event::Nothing),
+            Request::Discard { path, goes_by } => {
+                let gone = self.files.remove(&path);
+                let event = gone.map_or(Event::Nothing, |file| Event::Discarded { path, file, goes_by });
+                (Answer::Deleted, event)
             }
         };
         flight.answer = Some(answer);
@@ -243,13 +317,13 @@ impl Store {
         }
         self.count("reads that failed");
         self.say(|| format!("the read of {version} fails"));
-        Answer::Read(Err(Error::storage(true, "no connection")))
+        Answer::Read(Err(unreachable()))
     }
 
     /// All of the log; or what was there some time ago; or with a hole, as by pages read while others write.
     fn list(&mut self, fault: bool, random: &mut Random) -> Result<Vec<LogFile>> {
         let name = |(version, (lines, time)): (&u64, &(Bytes, u64))| {
-            LogFile::parse(&commit_name(*version), lines.len() as u64, *time as i64)
+            LogFile::parse(&commit_name(*version), lines.len() as u64, EPOCH_MS + *time as i64)
         };
         let mut found: Vec<LogFile> = self.log.iter().filter_map(name).collect();
         if random.chance(self.weather.late_listings) && !found.is_empty() {
@@ -262,7 +336,7 @@ impl Store {
             self.say(|| format!("a listing lacks {}", hole.file_name));
         } else if fault {
             self.count("listings that failed");
-            return Err(Error::storage(true, "no connection"));
+            return Err(unreachable());
         }
         Ok(found)
     }
@@ -282,12 +356,19 @@ fn lost() -> Error {
     Error::storage(true, "the answer was lost")
 }
 
+fn unreachable() -> Error {
+    Error::storage(true, "no connection")
+}
+
 fn told(request: &Request) -> String {
     match request {
         Request::Put { version, born, .. } => format!("put {version} (transaction {born})"),
         Request::Read { version } => format!("read {version}"),
         Request::List => "list".to_owned(),
         Request::Delete { version } => format!("delete {version}"),
+        Request::ListFiles => "list files".to_owned(),
+        Request::Open { path } => format!("open {path}"),
+        Request::Discard { path, .. } => format!("discard {path}"),
     }
 }
 
@@ -299,6 +380,12 @@ fn heard(answer: &Answer) -> String {
         Answer::Read(Ok(found)) => if found.is_some() { "found" } else { "not there" }.to_owned(),
         Answer::List(Ok(found)) => format!("{} files", found.len()),
         Answer::Deleted => "deleted".to_owned(),
-        Answer::Put(Err(e)) | Answer::Read(Err(e)) | Answer::List(Err(e)) => format!("error: {e}"),
+        Answer::Files(Ok(found)) => format!("{} files", found.len()),
+        Answer::Opened(Ok(found)) => if *found { "found" } else { "not there" }.to_owned(),
+        Answer::Put(Err(e))
+        | Answer::Read(Err(e))
+        | Answer::List(Err(e))
+        | Answer::Files(Err(e))
+        | Answer::Opened(Err(e)) => format!("error: {e}"),
     }
 }

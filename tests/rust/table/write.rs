@@ -1,5 +1,6 @@
 mod char_lengths;
 mod conform;
+mod many_partitions;
 mod options;
 mod partition;
 mod rules;

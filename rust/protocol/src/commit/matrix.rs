@@ -52,6 +52,8 @@ struct Operation {
     marks: &'static [u64],
     data_change: bool,
     property: Option<&'static str>,
+    /// Whether it says again what the metadata is.
+    restates: bool,
     feature: bool,
 }
 
@@ -65,6 +67,7 @@ const NOTHING: Operation = Operation {
     marks: &[],
     data_change: true,
     property: None,
+    restates: false,
     feature: false,
 };
 
@@ -106,8 +109,23 @@ const OPERATIONS: &[Operation] = &[
         marks: &[2, 3, 4],
         ..NOTHING
     },
+    Operation {
+        name: "merge: row 5 of the file in `a` matches and stays, a row comes to `b`",
+        predicate: Some("p = 'a' AND x = 5"),
+        files: &["a"],
+        adds: &["b"],
+        ..NOTHING
+    },
     Operation { name: "optimize `a`", files: &["a"], removes: &["a"], adds: &["a"], data_change: false, ..NOTHING },
     Operation { name: "overwrite", whole_table: true, removes: &["a", "b"], adds: &["a"], ..NOTHING },
+    Operation {
+        name: "restore a version without the file in `a`",
+        whole_table: true,
+        removes: &["a"],
+        restates: true,
+        ..NOTHING
+    },
+    Operation { name: "vacuum begins", ..NOTHING },
     Operation { name: "set `delta.appendOnly`", property: Some("delta.appendOnly"), ..NOTHING },
     Operation { name: "set `delta.checkpointInterval`", property: Some("delta.checkpointInterval"), ..NOTHING },
     Operation { name: "add a feature", feature: true, ..NOTHING },
@@ -215,6 +233,9 @@ impl Operation {
             let value = if key == "delta.appendOnly" { "true" } else { "20" };
             metadata.configuration.insert(key.to_owned(), value.to_owned());
             actions.push(Action::Metadata(metadata));
+        }
+        if self.restates {
+            actions.push(Action::Metadata(metadata.clone()));
         }
         actions.extend(self.removes.iter().map(|p| {
             let partition_values = Some(values(p));

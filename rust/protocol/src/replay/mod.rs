@@ -19,7 +19,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::action::batch::KeyBatch;
 
+pub mod logical;
 pub mod paths;
+pub mod retention;
 
 /// The logical files seen so far, newest first.
 #[derive(Debug, Default)]

@@ -25,8 +25,8 @@ use text::{fmt_date, fmt_decimal, fmt_float, fmt_instant, parse_binary, unescape
 pub use text::{iso_instant, parse_decimal, parse_timestamp, parse_timestamp_ntz};
 
 use crate::error::{Error, Result};
-use crate::schema::PrimitiveType;
 use crate::schema::arrow::to_arrow_type;
+use crate::schema::{PrimitiveType, with_article};
 
 /// A value of a primitive type. Timestamps are microseconds since the epoch, dates are days.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,8 +73,9 @@ impl Scalar {
     pub fn parse_partition(text: Option<&str>, data_type: &PrimitiveType) -> Result<Self> {
         match text {
             None | Some("") => Ok(Self::Null),
-            Some(text) => Self::parse(text, data_type)
-                .ok_or_else(|| Error::corrupt(format!("`{text}` is not a {data_type}, in a partition value"))),
+            Some(text) => Self::parse(text, data_type).ok_or_else(|| {
+                Error::corrupt(format!("`{text}` is not {}, in a partition value", with_article(data_type)))
+            }),
         }
     }
 
@@ -154,7 +155,7 @@ impl Scalar {
             Self::TimestampNtz(v) => Arc::new(TimestampMicrosecondArray::from_value(*v, len)),
         };
         if array.data_type() != &arrow {
-            return Err(Error::internal(format!("a {self} was taken for a {data_type}")));
+            return Err(Error::internal(format!("a {self} was taken for {}", with_article(data_type))));
         }
         Ok(array)
     }
@@ -172,7 +173,7 @@ impl Scalar {
                     .map(|value| match value {
                         Self::Null => Ok(None),
                         Self::$variant($value) => Ok(Some($out)),
-                        other => Err(Error::internal(format!("a {other} was taken for a {data_type}"))),
+                        other => Err(Error::internal(format!("a {other} was taken for {}", with_article(data_type)))),
                     })
                     .collect::<Result<$array>>()?
             };
@@ -196,7 +197,7 @@ impl Scalar {
                 let digits = values.iter().map(|value| match value {
                     Self::Null => Ok(None),
                     Self::Decimal { value, precision: p, scale: s } if (p, s) == (precision, scale) => Ok(Some(*value)),
-                    other => Err(Error::internal(format!("a {other} was taken for a {data_type}"))),
+                    other => Err(Error::internal(format!("a {other} was taken for {}", with_article(data_type)))),
                 });
                 let array = digits.collect::<Result<Decimal128Array>>()?;
                 Arc::new(array.with_precision_and_scale(*precision, scale.cast_signed())?)

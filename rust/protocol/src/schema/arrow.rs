@@ -20,6 +20,7 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use serde_json::{Map, Value};
 
+use super::arrow_name::arrow_name;
 use super::json::MAX_DEPTH;
 use super::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, json};
 use crate::error::{Error, Result};
@@ -231,9 +232,10 @@ fn primitive_to_arrow(primitive: &PrimitiveType) -> ArrowType {
     }
 }
 
-/// The name of the table type that holds values of an Arrow type, for messages; Arrow's own where there is none.
+/// The name of the table type that holds values of an Arrow type, for messages; where there is none, Arrow's own as its
+/// documentation spells it (`uint64`).
 pub fn table_type_name(arrow: &ArrowType) -> String {
-    from_arrow_type(arrow, "", 0).map_or_else(|_| arrow.to_string(), |data_type| data_type.to_string())
+    from_arrow_type(arrow, "", 0).map_or_else(|_| arrow_name(arrow), |data_type| data_type.to_string())
 }
 
 /// The table schema that an Arrow schema defines, with all column metadata, or
@@ -371,6 +373,7 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
         return Err(Error::invalid(format!("column `{name}` nests deeper than {MAX_DEPTH} levels; flatten it")));
     }
     let refuse = |advice: &str| {
+        let arrow = arrow_name(arrow);
         Err(Error::invalid(format!("column `{name}` has the Arrow type {arrow}, which Delta cannot hold; {advice}")))
     };
     let primitive = match arrow {

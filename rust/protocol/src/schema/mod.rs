@@ -1,6 +1,7 @@
 //! Table schemas: the types, their JSON form, their Arrow form, their physical names, and how they evolve.
 
 pub mod arrow;
+mod arrow_name;
 pub mod assign;
 pub mod char_length;
 pub mod collation;
@@ -14,4 +15,6 @@ mod types;
 pub mod widen;
 
 pub use table::TableSchema;
-pub use types::{ArrayType, DataType, FieldsByName, ForeignType, MapType, PrimitiveType, StructField, StructType};
+pub use types::{
+    ArrayType, DataType, FieldsByName, ForeignType, MapType, PrimitiveType, StructField, StructType, with_article,
+};

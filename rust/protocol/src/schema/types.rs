@@ -294,6 +294,13 @@ impl fmt::Display for DataType {
     }
 }
 
+/// A type with its article, as messages have it: `an integer`, `a long`.
+pub fn with_article(data_type: impl fmt::Display) -> String {
+    let name = data_type.to_string();
+    let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
+    format!("{article} {name}")
+}
+
 impl fmt::Display for ForeignType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |key: &str| self.definition.get(key).and_then(Value::as_str);

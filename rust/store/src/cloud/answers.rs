@@ -17,6 +17,7 @@ use url::Url;
 
 use super::client::{Redirects, http_client, server_of};
 use crate::config::options::Options;
+use crate::events::TARGET;
 
 /// So much of a failure is read.
 const LONGEST_BODY: usize = 16 * 1024;
@@ -121,7 +122,14 @@ impl HttpService for Service {
                     404_u16.try_into().map_err(|_| HttpError::new(HttpErrorKind::Unknown, NoAddress))?;
                 return Ok(response);
             }
-            let response = self.client.execute(request).await?;
+            let asked = Asked::of(&request, self.every_failure);
+            let response = match self.client.execute(request).await {
+                Ok(response) => response,
+                Err(error) => {
+                    asked.lost("there was no answer");
+                    return Err(error);
+                }
+            };
             let status = response.status().as_u16();
             if let Some(server) = redirected_to(&response) {
                 let body = format!("it redirects to {server}; redirects to another server are not followed");
@@ -134,7 +142,10 @@ impl HttpService for Service {
                 // The library gives these a meaning of their own.
                 404 | 409 | 412 => false,
                 // These it repeats.
-                408 | 429 | 500..=599 => self.every_failure,
+                408 | 429 | 500..=599 => {
+                    asked.lost(&format!("the server answered with status {status}"));
+                    self.every_failure
+                }
                 _ => status < 500,
             };
             let (parts, body) = response.into_parts();
@@ -145,6 +156,30 @@ impl HttpService for Service {
             let body = String::from_utf8_lossy(&body).into_owned();
             Err(HttpError::new(HttpErrorKind::Unknown, Refusal { status, body }))
         })
+    }
+}
+
+/// A request as the log shows it: method and address, without what could be a secret.
+struct Asked(Option<String>);
+
+impl Asked {
+    /// `is_last` of one that nobody sends again.
+    fn of(request: &HttpRequest, is_last: bool) -> Self {
+        let is_told = !is_last && log::log_enabled!(target: TARGET, log::Level::Info);
+        let shown = || {
+            let (method, address) = (request.method(), request.uri());
+            let port = address.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+            let (scheme, host) = (address.scheme_str().unwrap_or_default(), address.host().unwrap_or_default());
+            format!("{method} {scheme}://{host}{port}{}", address.path())
+        };
+        Self(is_told.then(shown))
+    }
+
+    /// Logs that it will be sent again, if it may be.
+    fn lost(&self, why: &str) {
+        if let Self(Some(shown)) = self {
+            log::info!(target: TARGET, "{shown}: {why}; the request is sent again as far as retries are left");
+        }
     }
 }
 

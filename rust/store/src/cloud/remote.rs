@@ -70,6 +70,12 @@ impl Remote {
         self.inner.location.scheme
     }
 
+    /// Whether its requests are sent without credentials.
+    #[cfg(test)]
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.inner.options.anonymous
+    }
+
     /// Whether it is the same client.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

@@ -113,15 +113,25 @@ pub(super) fn prepare(target: &Path, body: Body, durable: bool) -> Result<Option
 }
 
 /// Gives a file its name, unless that is taken: by a link, or where links are not to be had by an exclusive rename.
-pub(super) fn give_name(mut temporary: Temporary, target: &Path, durable: bool) -> Result<Put> {
-    if let Err(error) = fs::hard_link(&temporary.path, target)
+pub(super) fn give_name(temporary: Temporary, target: &Path, durable: bool) -> Result<Put> {
+    give_name_by(temporary, target, durable, (|from: &Path, to: &Path| fs::hard_link(from, to), rename_if_absent))
+}
+
+/// As [`give_name`], by these ways of giving a name.
+pub(super) fn give_name_by(
+    mut temporary: Temporary,
+    target: &Path,
+    durable: bool,
+    (link, rename): (impl Fn(&Path, &Path) -> io::Result<()>, impl Fn(&Path, &Path) -> io::Result<()>),
+) -> Result<Put> {
+    if let Err(error) = link(&temporary.path, target)
         && !temporary.is_linked()
     {
         match Refused::of(&error) {
             Refused::Taken => return Ok(Put::Exists),
             Refused::Passing => return Ok(Put::Unknown(failed("write", target, error))),
             Refused::ForGood => return Err(failed("write", target, error)),
-            Refused::ThisWay => match rename_if_absent(&temporary.path, target) {
+            Refused::ThisWay => match rename(&temporary.path, target) {
                 Ok(()) => temporary.kept = true,
                 Err(again) => return temporary.not_renamed(target, again, error),
             },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use super::disk::WORTH_A_THREAD;
-use super::naming::{Refused, rename_if_absent};
+use super::naming::{Refused, give_name_by, rename_if_absent};
 use super::*;
 
 #[test]
@@ -73,6 +73,59 @@ fn a_name_that_cannot_be_given_is_an_error_at_once() {
     assert!(matches!(temporary.not_renamed(&target, Errno::IO.into(), Errno::PERM.into()), Ok(Put::Unknown(_))));
     drop(temporary);
     assert!(target.exists());
+}
+
+#[test]
+#[cfg(unix)]
+fn what_a_link_fails_with_is_waited_for_or_told_at_once() {
+    use rustix::io::Errno;
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("1.json");
+    let named = |link: &dyn Fn(&Path, &Path) -> io::Result<()>, rename: &dyn Fn(&Path, &Path) -> io::Result<()>| {
+        let mut temporary = Temporary::create(&target, false).unwrap();
+        temporary.write(b"{}").unwrap();
+        let put = give_name_by(temporary, &target, false, (link, rename));
+        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        for name in &names {
+            fs::remove_file(name).unwrap();
+        }
+        assert!(names.is_empty() || names == [target.clone()], "a temporary file stays: {names:?}");
+        (put, !names.is_empty())
+    };
+    let fails = |errno: Errno| move |_: &Path, _: &Path| -> io::Result<()> { Err(errno.into()) };
+    let renames = |from: &Path, to: &Path| fs::rename(from, to);
+    let may_not_rename = |_: &Path, _: &Path| -> io::Result<()> { panic!("no other way is tried") };
+    let links = |from: &Path, to: &Path| fs::hard_link(from, to);
+    assert!(matches!(named(&links, &may_not_rename), (Ok(Put::Created), true)));
+    // Where links are not to be had, whatever the file system says to that, a rename gives the name.
+    for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::INVAL, Errno::IO, Errno::from_raw_os_error(524)] {
+        assert!(matches!(named(&fails(errno), &renames), (Ok(Put::Created), true)), "{errno:?}");
+        assert!(matches!(named(&fails(errno), &fails(Errno::EXIST)), (Ok(Put::Exists), false)), "{errno:?}");
+        let (refused, there) = named(&fails(errno), &fails(Errno::INVAL));
+        assert!(refused.is_err() && !there, "{errno:?}");
+    }
+    for errno in [Errno::ACCESS, Errno::NOENT, Errno::NOSPC, Errno::DQUOT, Errno::ROFS] {
+        assert!(matches!(named(&fails(errno), &may_not_rename), (Err(_), false)), "{errno:?}");
+    }
+    for errno in [Errno::TIMEDOUT, Errno::STALE, Errno::AGAIN, Errno::INTR] {
+        assert!(matches!(named(&fails(errno), &may_not_rename), (Ok(Put::Unknown(_)), false)), "{errno:?}");
+    }
+    assert!(matches!(named(&fails(Errno::EXIST), &may_not_rename), (Ok(Put::Exists), false)));
+    // A link that was made, though an error came.
+    let links_and_fails = |from: &Path, to: &Path| fs::hard_link(from, to).and(Err(Errno::IO.into()));
+    assert!(matches!(named(&links_and_fails, &may_not_rename), (Ok(Put::Created), true)));
+}
+
+#[tokio::test]
+#[cfg(unix)]
+async fn a_link_that_fails_each_time_fails_the_put() {
+    let folder = tempfile::tempdir().unwrap();
+    // Too long a name: the temporary file is written, and the link is what fails.
+    let path = folder.path().join("1".repeat(300)).to_str().unwrap().to_owned();
+    let disk = LocalDisk { durable: false, tally: Arc::default() };
+    let error = disk.put_if_absent(path, Bytes::from("{}").into()).await.unwrap_err();
+    assert_eq!(*error.kind(), crate::error::Kind::Storage { retryable: false }, "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]

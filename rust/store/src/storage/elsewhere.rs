@@ -3,7 +3,7 @@
 //! Whoever writes a log could send its readers to any address, in their own network too, and have their credentials. So
 //! nobody is asked unless the caller allows it, and then credentials go to no server that the log names.
 //!
-//! Proved by the tests in `tests/rust/table/storage/foreign.rs`. PROTOCOL.md: "Add File and Remove File" (path).
+//! Proved by the tests below and those in `tests/rust/table/storage/foreign.rs`. PROTOCOL.md: "Add File and Remove File" (path).
 
 use deltic_protocol::error::mask_urls;
 use object_store::azure::AzureConfigKey;
@@ -79,5 +79,64 @@ impl Storage {
             stores.clear();
         }
         stores.entry(there.base.clone()).or_insert_with(open).clone()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::location::Target;
+
+    /// Whether a file that a log names is asked for without credentials; `None` if it is in the table's own store.
+    fn is_asked_anonymously(table: &Storage, path: &str) -> Option<bool> {
+        match table.inner.location.resolve(path).unwrap() {
+            Target::Elsewhere(there) => Some(table.foreign(&there).is_anonymous()),
+            Target::Here(_) => None,
+            Target::Local(_) => panic!("{path} is no local file"),
+        }
+    }
+
+    #[test]
+    fn other_accounts_of_azure_get_no_credentials() {
+        let given = [
+            ("allow_foreign_paths", "true"),
+            ("azure_storage_account_name", "account"),
+            ("azure_storage_account_key", "c2VzYW1l"),
+        ];
+        let options: HashMap<String, String> =
+            given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let table_of = |uri: &str| Storage::open(uri, &options).unwrap();
+        for uri in ["abfss://container@account.dfs.core.windows.net/t", "az://container/t", "s3://bucket/t"] {
+            let table = table_of(uri);
+            for path in [
+                "abfss://other@account.dfs.core.windows.net/x",
+                "abfss://other@account.blob.core.windows.net/x",
+                "https://account.blob.core.windows.net/other/x",
+                "az://other/x",
+            ] {
+                assert_eq!(is_asked_anonymously(&table, path), Some(false), "{uri}: {path}");
+            }
+            for path in [
+                "abfss://container@account2.dfs.core.windows.net/x",
+                "abfss://other@account2.blob.core.windows.net/x",
+                "abfss://other@account.dfs.fabric.microsoft.com/x",
+                "https://account2.blob.core.windows.net/container/x",
+                "https://account.dfs.fabric.microsoft.com/container/x",
+                "abfss://container@account.example.com/x",
+                "http://account.example.com/x",
+            ] {
+                match table.inner.location.resolve(path) {
+                    Ok(_) => assert_eq!(is_asked_anonymously(&table, path), Some(true), "{uri}: {path}"),
+                    Err(error) => assert!(path.contains("example.com"), "{uri}: {path}: {error}"),
+                }
+            }
+        }
+        // Nor does a table that has another account than the settings name send what they have to theirs.
+        let table = table_of("abfss://container@account2.dfs.core.windows.net/t");
+        assert_eq!(is_asked_anonymously(&table, "abfss://other@account2.dfs.core.windows.net/x"), Some(false));
+        assert_eq!(is_asked_anonymously(&table, "abfss://other@account.dfs.core.windows.net/x"), Some(true));
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
-use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType, with_article};
 
 use crate::error::{Error, Result};
 
@@ -106,7 +106,9 @@ impl Mappings {
             (DataType::Primitive(older), DataType::Primitive(newer)) if widens(older, newer) => Ok(None),
             (DataType::Primitive(PrimitiveType::Void), _) | (DataType::Variant, DataType::Variant) => Ok(None),
             (DataType::Foreign(older), DataType::Foreign(newer)) if older == newer => Ok(None),
-            (older, newer) => Ok(Some(format!("column `{path}` was a {older} and became a {newer}"))),
+            (older, newer) => {
+                Ok(Some(format!("column `{path}` was {} and became {}", with_article(older), with_article(newer))))
+            }
         }
     }
 }

@@ -6,11 +6,13 @@
 //! sidecars stays bounded by that of files. Tombstones, which all expire, are written anew each time.
 //!
 //! Sidecars that are not referenced any more stay where they are: older checkpoints may need them, and log cleanup knows.
+//! It deletes those that no checkpoint names and that are more than a day old. So one that is older than half a day is not
+//! named again but copied to a new name, for it could go while the checkpoint is written.
 //!
 //! PROTOCOL.md: "Sidecar Files", "V2 spec".
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -54,6 +56,8 @@ const SMALL_FILES: u64 = 1_000;
 const TAGGED_COLUMNS: usize = 8;
 /// Sidecars looked at together.
 const CONCURRENT_SIDECARS: usize = 4;
+/// Age in milliseconds up to which a sidecar is named again: half of that from which log cleanup may delete it.
+pub(crate) const OLDEST_REUSED_MS: i64 = 12 * 60 * 60 * 1000;
 
 /// The sidecars of a checkpoint.
 pub(super) struct Sidecars {
@@ -84,6 +88,8 @@ struct Intact {
     file: usize,
     sidecar: Sidecar,
     files: u64,
+    /// Whether log cleanup may soon delete it.
+    is_old: bool,
 }
 
 /// Decides which sidecars stay, and writes the others.
@@ -104,21 +110,45 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
     }
     let (joined, pool) = join_small(&mut kept, pool);
     rewritten.extend(joined);
-    let mut written = Sidecars {
-        reused: kept.len() as u64,
-        adds: kept.iter().map(|k| k.files).sum(),
-        removes: 0,
-        all: kept.into_iter().map(|k| k.sidecar).collect(),
-    };
+    let adds = kept.iter().map(|k| k.files).sum();
+    let (old, young): (Vec<_>, Vec<_>) = kept.into_iter().partition(|k| k.is_old);
+    let all: Vec<Sidecar> = young.into_iter().map(|k| k.sidecar).collect();
+    let mut written = Sidecars { reused: all.len() as u64, adds, removes: 0, all };
     // What stays need not be written.
     work.progress.advance(written.adds);
-    match write_new(work, rewritten, pool, &mut written).await {
+    let done = match copy_old(work, old, &mut written.all).await {
+        Ok(()) => write_new(work, rewritten, pool, &mut written).await,
+        Err(error) => Err(error),
+    };
+    match done {
         Ok(()) => Ok(written),
         Err(error) => {
             written.discard(work.snapshot.storage()).await;
             Err(error)
         }
     }
+}
+
+/// Copies sidecars to new names, for log cleanup could delete them under those they have.
+async fn copy_old(work: &Work, old: Vec<Intact>, all: &mut Vec<Sidecar>) -> Result<()> {
+    let storage = work.snapshot.storage();
+    let copy = |Intact { sidecar, .. }: Intact| async move {
+        let name = new_name();
+        let size = u64::try_from(sidecar.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
+        storage.copy_from((storage, &path_of(&sidecar.path)), &path_of(&name), size).await?;
+        let stats = SidecarStats::of(&sidecar).map(|stats| stats.of_copy(&name));
+        let tags = stats.and_then(tags);
+        Ok::<_, Error>(Sidecar { path: name, modification_time: work.now_ms, tags, ..sidecar })
+    };
+    let copies: Vec<Result<Sidecar>> = stream::iter(old).map(copy).buffered(CONCURRENT_SIDECARS).collect().await;
+    let mut failed = None;
+    for copied in copies {
+        match copied {
+            Ok(sidecar) => all.push(sidecar),
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 /// Writes sidecars of about so many `files`: those of the checkpoint before that are `rewritten`, and new ones.
@@ -170,7 +200,7 @@ async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
                 return Ok(None);
             };
             let lost = lost_files(&work.snapshot, &part, SidecarStats::of(&sidecar), mentioned).await?;
-            Ok::<_, Error>((!lost).then_some(Intact { file, sidecar, files }))
+            Ok::<_, Error>((!lost).then_some(Intact { file, sidecar, files, is_old: true }))
         }
     };
     let found: Vec<Option<Intact>> =
@@ -179,8 +209,15 @@ async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
     if !found.is_empty() {
         // What is known of them may be older than the last cleaning of the log.
         let there = LogSource::of(work.snapshot.storage()).list_sidecars().await?;
-        let there: HashSet<&str> = there.iter().filter_map(|file| file.path.rsplit('/').next()).collect();
-        found.retain(|intact| there.contains(intact.sidecar.path.as_str()));
+        let times: HashMap<&str, i64> =
+            there.iter().filter_map(|file| Some((file.path.rsplit('/').next()?, file.modified_ms))).collect();
+        found.retain_mut(|intact| match times.get(intact.sidecar.path.as_str()) {
+            Some(modified_ms) => {
+                intact.is_old = work.now_ms.saturating_sub(*modified_ms) > OLDEST_REUSED_MS;
+                true
+            }
+            None => false,
+        });
     }
     Ok(found)
 }
@@ -362,7 +399,7 @@ impl Paths {
 
 impl Growing {
     async fn create(work: &Work, encoding: &Arc<Encoding>) -> Result<Self> {
-        let name = format!("{}.parquet", uuid::Uuid::new_v4());
+        let name = new_name();
         let output = Output::create(work.snapshot.storage(), &path_of(&name), encoding).await?;
         Ok(Self { output, name, rows: 0, paths: Paths::None })
     }
@@ -379,8 +416,7 @@ impl Growing {
             Paths::Between(..) | Paths::None | Paths::Unknown => None,
         };
         let claims = SidecarStats::new(name.clone(), files, paths, &part.into(), &columns);
-        let tags = claims.print().map(|text| BTreeMap::from([(TAG.to_owned(), Some(text))]));
-        Ok(Sidecar { path: name, size_in_bytes, modification_time: work.now_ms, tags })
+        Ok(Sidecar { path: name, size_in_bytes, modification_time: work.now_ms, tags: tags(claims) })
     }
 }
 
@@ -399,6 +435,14 @@ fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
     leaves.sort_by_key(|leaf| !clustering.contains(&leaf.path));
     columns.extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| IndexColumn::Bounds { leaf, counted: false }));
     Ok(columns)
+}
+
+fn tags(stats: SidecarStats) -> Option<BTreeMap<String, Option<String>>> {
+    stats.print().map(|text| BTreeMap::from([(TAG.to_owned(), Some(text))]))
+}
+
+fn new_name() -> String {
+    format!("{}.parquet", uuid::Uuid::new_v4())
 }
 
 fn path_of(name: &str) -> String {

@@ -7,7 +7,7 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::log::name::LOG_DIR;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
-use deltic_protocol::schema::{StructField, StructType, TableSchema};
+use deltic_protocol::schema::{StructField, StructType, TableSchema, with_article};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt, future};
 use serde::{Deserialize, Serialize};
@@ -163,8 +163,10 @@ fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
             Error::invalid(format!("the file has no value of the partition column `{name}`, or several"))
         })?;
         let Some(primitive) = column.data_type.as_primitive() else {
-            let message =
-                format!("the partition column `{name}` is a {}, of which a log has no values", column.data_type);
+            let message = format!(
+                "the partition column `{name}` is {}, of which a log has no values",
+                with_article(&column.data_type)
+            );
             return Err(Error::invalid(message));
         };
         if text.as_deref() == Some("") {

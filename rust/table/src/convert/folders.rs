@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use deltic_protocol::action::PartitionValues;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
-use deltic_protocol::schema::{PrimitiveType, StructType};
+use deltic_protocol::schema::{PrimitiveType, StructType, with_article};
 use percent_encoding::percent_decode_str;
 
 use crate::write::layout::NULL_DIRECTORY;
@@ -23,8 +23,9 @@ impl Folders {
         let column = |field: &deltic_protocol::schema::StructField| match field.data_type.as_primitive() {
             Some(primitive) => Ok((field.name.clone(), primitive.clone())),
             None => Err(Error::invalid(format!(
-                "the partition column `{}` is a {}, of which no folder has a value; give it a primitive type",
-                field.name, field.data_type
+                "the partition column `{}` is {}, of which no folder has a value; give it a primitive type",
+                field.name,
+                with_article(&field.data_type)
             ))),
         };
         partition_schema.fields.iter().map(column).collect::<Result<_>>().map(|columns| Self { columns })

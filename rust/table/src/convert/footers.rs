@@ -10,7 +10,7 @@ use deltic_protocol::prune::Bounds;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructType, TableSchema};
-use deltic_protocol::stats::collect::{IndexedColumns, KnownColumn, StatsCollector};
+use deltic_protocol::stats::collect::{IndexedColumns, KnownColumn, STRING_PREFIX_LENGTH, StatsCollector};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use serde::{Deserialize, Serialize};
 
@@ -111,7 +111,11 @@ impl Settings {
             (None, schema) => schema.as_ref().map(|schema| (schema, ColumnMapping::None)),
         };
         let stats = match (columns, &self.indexed) {
-            (Some(columns), Some(indexed)) => statistics(metadata, columns, indexed)?,
+            (Some((schema, mapping)), Some(indexed)) => {
+                let indexed = physical_indexed(indexed, schema, mapping)?;
+                let wanted = Wanted { indexed, prefix_length: STRING_PREFIX_LENGTH, floats: false };
+                statistics(metadata, (schema, mapping), &wanted)?
+            }
             _ => format!(r#"{{"numRecords":{rows}}}"#),
         };
         Ok(Footer { rows, schema, stats })
@@ -135,25 +139,52 @@ impl Settings {
     }
 }
 
+/// Which statistics are wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The columns, by physical names.
+    pub(super) indexed: IndexedColumns,
+    /// Characters of a string kept in its bounds.
+    pub(super) prefix_length: usize,
+    /// Whether a NaN would be among the bounds of a floating-point column, which they leave out otherwise.
+    pub(super) floats: bool,
+}
+
 /// The text of `add.stats`, by the bounds of the row groups.
-fn statistics(
+pub(super) fn statistics(
     metadata: &ArrowReaderMetadata,
     (schema, mapping): (&StructType, ColumnMapping),
-    indexed: &IndexedColumns,
+    wanted: &Wanted,
 ) -> Result<String> {
+    let file = metadata.metadata().file_metadata();
+    let columns = FileSchema { fields: metadata.schema().fields().clone(), calendars: Calendars::of(file) };
+    let constants = Constants::new();
+    let bounds = RowGroupBounds::new(metadata, &columns, schema, mapping, &constants);
+    let known = |path: &[&str]| match column_at((schema, mapping), path)? {
+        Some(column) => known_column(&bounds, &column, wanted.floats),
+        None => Ok(KnownColumn::default()),
+    };
+    let rows = u64::try_from(file.num_rows()).unwrap_or_default();
+    let collector = StatsCollector::new(&mapping.physical_schema(schema)?, &wanted.indexed);
+    let mut collector = collector.with_prefix_length(wanted.prefix_length);
+    collector.update_known(rows, &known)?;
+    Ok(collector.finish())
+}
+
+/// Rows that are null in a column of the table, if the file says so.
+pub(super) fn null_rows(
+    metadata: &ArrowReaderMetadata,
+    (schema, mapping): (&StructType, ColumnMapping),
+    column: &str,
+) -> Result<Option<u64>> {
     let calendars = Calendars::of(metadata.metadata().file_metadata());
     let columns = FileSchema { fields: metadata.schema().fields().clone(), calendars };
     let constants = Constants::new();
     let bounds = RowGroupBounds::new(metadata, &columns, schema, mapping, &constants);
-    let known = |path: &[&str]| match column_at((schema, mapping), path)? {
-        Some(column) => known_column(&bounds, &column),
-        None => Ok(KnownColumn::default()),
-    };
-    let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or_default();
-    let indexed = physical_indexed(indexed, schema, mapping)?;
-    let mut collector = StatsCollector::new(&mapping.physical_schema(schema)?, &indexed);
-    collector.update_known(rows, &known)?;
-    Ok(collector.finish())
+    match column_at((schema, mapping), &[column])? {
+        Some(column) => Ok(bounds.null_count(&column)?.as_ref().and_then(total)),
+        None => Ok(None),
+    }
 }
 
 /// The column at a path of physical names; none of one that is no primitive.
@@ -183,10 +214,11 @@ fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> 
 }
 
 /// What the row groups say of a column.
-fn known_column(bounds: &RowGroupBounds<'_>, column: &Column) -> Result<KnownColumn> {
+fn known_column(bounds: &RowGroupBounds<'_>, column: &Column, floats: bool) -> Result<KnownColumn> {
     let null_counts = bounds.null_count(column)?;
     let nulls = null_counts.as_ref().and_then(total);
-    if matches!(column.primitive()?, PrimitiveType::Float | PrimitiveType::Double) {
+    let is_float = matches!(column.primitive()?, PrimitiveType::Float | PrimitiveType::Double);
+    if is_float && !floats {
         return Ok(KnownColumn { extremes: None, nulls });
     }
     let (Some(min), Some(max)) = (bounds.min(column)?, bounds.max(column)?) else {

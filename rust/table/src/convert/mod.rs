@@ -7,6 +7,8 @@
 //! A table of another format, such as Iceberg, becomes one too: its metadata names the files and the columns, which are
 //! found by their field ids (`existing`, `mapped`). Other processes may read the footers (`distributed`).
 //!
+//! Files that another engine writes for a transaction become its data files in the same way (`external`).
+//!
 //! Proved by `tests/python/test_convert.py` and `tests/python/test_convert_iceberg.py`, and by
 //! `tests/interop/test_convert.py` beside delta-spark.
 //!
@@ -16,6 +18,8 @@ mod columns;
 mod conversion;
 mod distributed;
 mod existing;
+mod external;
+mod external_files;
 mod folders;
 mod footers;
 mod iceberg;
@@ -24,4 +28,6 @@ mod mapped;
 pub use conversion::{ConvertOptions, Converted, convert};
 pub use distributed::{DistributedConvert, FootersTask};
 pub use existing::{ForeignFile, ForeignTable};
+pub use external::ExternalLayout;
+pub use external_files::{delete_external, take_external};
 pub use iceberg::{FoundMetadata, metadata_files, newest_metadata, read_named};

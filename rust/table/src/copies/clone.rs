@@ -276,7 +276,7 @@ impl<'a> Plan<'a> {
                     }
                     continue;
                 }
-                if self.there_by_name.has(&add.path, add.deletion_vector.as_ref()) {
+                if self.there_by_name.logical().has(&add.path, add.deletion_vector.as_ref()) {
                     let message =
                         "the table that is there has a file of this name, which is another; clone to another place";
                     return Err(Error::invalid(message).in_table(self.target.location()).in_file(add.path));
@@ -332,7 +332,7 @@ impl<'a> Plan<'a> {
     async fn remove_others(&mut self, there: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
         let mut live = std::pin::pin!(there.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
-            for row in self.files.others(&adds)? {
+            for row in self.files.logical().others(&adds)? {
                 let remove = adds.add(row)?.removed(now_ms);
                 let size = remove.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
                 done.num_removed_files += 1;

@@ -1,11 +1,7 @@
-//! Logical files of a version, for membership only, and whether files are in the store.
+//! Live files of a version, logical and in the store, for membership only, and whether files are in the store.
 
-use std::hash::Hash;
-
-use arrow_array::Array;
 use deltic_protocol::action::DeletionVectorDescriptor;
-use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::replay::canonical_path;
+use deltic_protocol::replay::logical::LogicalFiles;
 use deltic_protocol::replay::paths::Fingerprints;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
@@ -25,11 +21,9 @@ pub(super) const NAMED: usize = 10;
 /// The live files of a version.
 #[derive(Default)]
 pub(super) struct LiveFiles {
-    logical: Fingerprints,
+    logical: LogicalFiles,
     /// Data files and files of deletion vectors, decoded.
     stored: Fingerprints,
-    /// Those that have row ids, with the first of them.
-    numbered: Fingerprints,
 }
 
 impl LiveFiles {
@@ -39,73 +33,35 @@ impl LiveFiles {
         let mut files = Self::default();
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
+            files.logical.extend(&adds)?;
             for row in 0..adds.len() {
-                let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
-                files.insert(path, vector.as_ref())?;
-                if let Some(id) = first_row_id(&adds, row) {
-                    remember(&mut files.numbered, (identity(path, vector.as_ref()), id));
-                }
+                files.store(adds.path().value(row), adds.deletion_vector(row)?.as_ref())?;
             }
         }
         Ok(files)
     }
 
     pub(super) fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<()> {
-        remember(&mut self.logical, identity(path, vector));
+        self.logical.insert(path, vector);
+        self.store(path, vector)
+    }
+
+    fn store(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<()> {
         for stored in stored_files(path, vector)? {
-            remember(&mut self.stored, stored.as_str());
+            self.stored.insert(&stored.as_str());
         }
         Ok(())
     }
 
-    /// The rows of files that are not among these.
-    pub(super) fn others(&self, adds: &AddBatch) -> Result<Vec<usize>> {
-        let mut others = Vec::new();
-        for row in 0..adds.len() {
-            let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
-            if !self.has(path, vector.as_ref()) {
-                others.push(row);
-            }
-        }
-        Ok(others)
-    }
-
-    /// Whether a file is one of these.
-    pub(super) fn has(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
-        self.logical.contains(&identity(path, vector))
-    }
-
-    /// The first file of these that has other row ids there than here.
-    pub(super) fn numbered_otherwise<'b>(&self, adds: &'b AddBatch) -> Result<Option<&'b str>> {
-        for row in 0..adds.len() {
-            let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
-            let Some(id) = first_row_id(adds, row) else { continue };
-            if self.has(path, vector.as_ref()) && !self.numbered.contains(&(identity(path, vector.as_ref()), id)) {
-                return Ok(Some(path));
-            }
-        }
-        Ok(None)
+    /// As logical files.
+    pub(super) fn logical(&self) -> &LogicalFiles {
+        &self.logical
     }
 
     /// Whether a file in the store is of one of these.
     pub(super) fn has_stored(&self, literal: &str) -> bool {
         self.stored.contains(&literal)
     }
-}
-
-fn first_row_id(adds: &AddBatch, row: usize) -> Option<i64> {
-    adds.int64("baseRowId").filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row))
-}
-
-fn remember<T: Hash>(set: &mut Fingerprints, member: T) {
-    set.insert(&member);
-}
-
-fn identity<'a>(
-    path: &'a str,
-    vector: Option<&DeletionVectorDescriptor>,
-) -> (std::borrow::Cow<'a, str>, Option<String>) {
-    (canonical_path(path), vector.map(DeletionVectorDescriptor::unique_id))
 }
 
 /// The files in the store that hold a logical file, as the store takes their paths.

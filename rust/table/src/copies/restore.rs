@@ -180,7 +180,7 @@ async fn difference(newest: &Snapshot, old: &Snapshot, now_ms: i64) -> Result<(A
     let then = LiveFiles::of(old).await?;
     let mut live = std::pin::pin!(newest.live_files(&remove_columns(Vec::new())).await?);
     while let Some(adds) = live.try_next().await? {
-        for row in then.others(&adds)? {
+        for row in then.logical().others(&adds)? {
             let remove = adds.add(row)?.removed(now_ms);
             let size = remove.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
             done.num_removed_files += 1;
@@ -200,12 +200,12 @@ async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Re
         let sizes = adds.size().into_iter().flatten().flatten();
         let bytes = sizes.map(|size| u64::try_from(size).unwrap_or_default());
         done.table_size_after_restore = bytes.fold(done.table_size_after_restore, u64::saturating_add);
-        if let Some(path) = now.numbered_otherwise(&adds)? {
+        if let Some(path) = now.logical().numbered_otherwise(&adds)? {
             let message = "row tracking was dropped and enabled again since that version, so that rows which are still there \
                            have other ids than they had; the table cannot go back to it. Clone the older version";
             return Err(Error::invalid(message).in_file(path));
         }
-        let rows = now.others(&adds)?;
+        let rows = now.logical().others(&adds)?;
         for add in whole_adds(&adds, rows.into_iter())? {
             let add = add?;
             for path in stored_files(&add.path, add.deletion_vector.as_ref())? {

@@ -12,6 +12,7 @@ use deltic_protocol::deletion_vector::DeletionVector;
 use super::changed::{Part, Updating};
 use super::find::{Covered, Found, Touched};
 use crate::error::{Error, Result};
+use crate::progress::{Progress, Unit};
 use crate::rewrite::{Copying, Written};
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
@@ -113,8 +114,21 @@ impl Chosen {
         (bytes, vectors)
     }
 
+    /// Begins to count the rows that are deleted, changed, copied beside those, or inserted, so many of them. Those that
+    /// are deleted count at once.
+    pub(super) fn progress(&self, operation: &str, inserted: u64) -> Progress {
+        let changed = |touched: &Touched| touched.changed.cardinality();
+        let changed: u64 = [&self.marked, &self.copied, &self.copied_new].into_iter().flatten().map(changed).sum();
+        let known = self.rows.saturating_add(self.covered.rows.unwrap_or_default());
+        let deleted = known.saturating_sub(changed);
+        let all = known.saturating_add(self.copied_rows()).saturating_add(inserted);
+        let progress = Progress::begin(operation, Unit::Rows, self.covered.rows.map(|_| all));
+        progress.advance(deleted);
+        progress
+    }
+
     /// Writes the rows that stay or are changed, and records those that go or are. `updating`: what rows become, if they do
-    /// not go.
+    /// not go. `progress`: of [`Chosen::progress`].
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
@@ -123,6 +137,7 @@ impl Chosen {
         tx: &mut Transaction,
         snapshot: &Snapshot,
         (updating, clock): (Option<&Updating>, Clock),
+        progress: &Progress,
     ) -> Result<Replaced> {
         let storage = tx.storage().clone();
         let mut replaced = Replaced {
@@ -131,8 +146,8 @@ impl Chosen {
             changes: Vec::new(),
             unclaimed: Unclaimed::new(storage.clone()),
         };
-        let written = Box::pin(self.write(tx, (snapshot, &storage), &mut replaced, (updating, clock))).await;
-        match written {
+        let writing = self.write(tx, (snapshot, &storage), &mut replaced, (updating, clock), progress);
+        match Box::pin(writing).await {
             Ok(()) => Ok(replaced),
             Err(error) => {
                 replaced.unclaimed.delete().await;
@@ -147,6 +162,7 @@ impl Chosen {
         (snapshot, storage): (&Snapshot, &Storage),
         replaced: &mut Replaced,
         (updating, clock): (Option<&Updating>, Clock),
+        progress: &Progress,
     ) -> Result<()> {
         let mut parts = self.copied.iter().map(whole_part).collect::<Result<Vec<_>>>()?;
         for touched in self.marked.iter().filter(|touched| !touched.changed.is_empty()) {
@@ -154,13 +170,13 @@ impl Chosen {
         }
         if !parts.is_empty() {
             let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
-            let copying = Copying::new(snapshot, specs, tx.tracks_rows()?)?;
+            let copying = Copying::new(snapshot, specs, tx.tracks_rows()?)?.reporting(progress);
             replaced.rewritten = copy(storage, &copying, parts, (updating, clock)).await?;
             replaced.unclaimed.hold(&replaced.rewritten.0)?;
         }
         if !self.copied_new.is_empty() {
             let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
-            let copying = Copying::new(snapshot, specs, None)?;
+            let copying = Copying::new(snapshot, specs, None)?.reporting(progress);
             let parts = self.copied_new.iter().map(whole_part).collect::<Result<_>>()?;
             replaced.new = copy(storage, &copying, parts, (updating, clock)).await?;
             replaced.unclaimed.hold(&replaced.new.0)?;

@@ -6,7 +6,7 @@
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
 use super::choose::choose;
-use super::find::{Fate, find};
+use super::find::{DELETE, Fate, find};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
 use crate::transaction::row_counts::StepCounts;
@@ -45,7 +45,8 @@ impl Transaction {
         let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Gone, begun_ms))).await?;
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
-        let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock))).await?;
+        let progress = chosen.progress(DELETE, 0);
+        let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock), &progress)).await?;
         let deleted = chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows));
         let (copied_rows, removed) = (chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);

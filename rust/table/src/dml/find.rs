@@ -24,6 +24,7 @@ use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
 use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::progress::{Progress, Unit};
 use crate::rewrite::refuse_column;
 use crate::scan::count::{count_rows, covered};
 use crate::scan::plan::{ScanPlan, task};
@@ -34,6 +35,11 @@ use crate::scan::vectors::read_vector;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use deltic_store::Storage;
+
+/// The operations, as the history of a table has them.
+pub(super) const DELETE: &str = "DELETE";
+pub(super) const UPDATE: &str = "UPDATE";
+pub(super) const MERGE: &str = "MERGE";
 
 /// What becomes of the rows that are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +67,8 @@ pub(super) type Search = Arc<dyn Fn(&FileTask, &RecordBatch, &[i64]) -> Result<H
 /// What is looked for.
 #[derive(Clone)]
 pub(super) struct Look {
+    /// For what, as those are told who wait for it.
+    pub(super) operation: &'static str,
     pub(super) fate: Fate,
     /// The time in milliseconds since the epoch.
     pub(super) now_ms: i64,
@@ -172,7 +180,8 @@ pub(super) async fn find(
     filter: Option<&str>,
     (fate, now_ms): (Fate, i64),
 ) -> Result<Found> {
-    look(tx, snapshot, filter, Look { fate, now_ms, columns: Vec::new(), search: None }).await
+    let operation = if fate == Fate::Changed { UPDATE } else { DELETE };
+    look(tx, snapshot, filter, Look { operation, fate, now_ms, columns: Vec::new(), search: None }).await
 }
 
 /// As [`find`], of the rows that a search finds among those that make `filter` TRUE.
@@ -291,8 +300,15 @@ async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>
     let concurrent_files = (workers / candidates.len().min(workers)).max(1);
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
     let (storage, spec) = (storage.clone(), Arc::new(spec));
+    let progress = Progress::begin(look.operation, Unit::Files, Some(candidates.len() as u64));
     let touch = move |candidate| {
-        in_parallel(touch((storage.clone(), spec.clone(), reader.clone()), (candidate, options.clone()), look.clone()))
+        let (access, look) = ((storage.clone(), spec.clone(), reader.clone()), look.clone());
+        let (options, progress) = (options.clone(), progress.clone());
+        in_parallel(async move {
+            let touched = touch(access, (candidate, options), look).await;
+            progress.advance(1);
+            touched
+        })
     };
     let touched = all_of(candidates.into_iter().map(touch), workers).await?;
     Ok(touched.into_iter().flatten().collect())

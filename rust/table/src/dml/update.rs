@@ -19,7 +19,7 @@ use deltic_protocol::schema::{StructField, StructType};
 
 use super::changed::Updating;
 use super::choose::choose;
-use super::find::{Fate, find};
+use super::find::{Fate, UPDATE, find};
 use super::preview::Preview;
 use crate::error::{Error, Result};
 use crate::transaction::builder::Transaction;
@@ -51,7 +51,8 @@ impl Transaction {
         let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Changed, begun_ms))).await?;
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
-        let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&updating), clock))).await?;
+        let progress = chosen.progress(UPDATE, 0);
+        let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&updating), clock), &progress)).await?;
         let (updated, copied_rows, removed) = (chosen.rows, chosen.copied_rows(), chosen.gone());
         self.has_read(found.into_read_set()?);
         chosen.apply(self, replaced, begun_ms)?;

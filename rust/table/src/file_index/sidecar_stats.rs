@@ -93,6 +93,11 @@ impl SidecarStats {
         Self { file, size, files, paths, columns: columns.iter().filter_map(claim).collect() }
     }
 
+    /// Of a copy under this name.
+    pub(crate) fn of_copy(self, name: &str) -> Self {
+        Self { file: name.to_owned(), ..self }
+    }
+
     /// As the value of the tag.
     pub(crate) fn print(&self) -> Option<String> {
         serde_json::to_string(self).ok()

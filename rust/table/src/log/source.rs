@@ -22,7 +22,8 @@ use super::reader::{self, Loaded};
 use crate::error::{Error, Result};
 use deltic_store::{FileMeta, Storage};
 
-/// The log of one table. All reads of it go through here.
+/// The log of one table. Listings and single files of it are read through here; `reader` fetches many files at once, and
+/// `history` the beginnings of files.
 #[derive(Debug, Clone)]
 pub struct LogSource {
     storage: Storage,

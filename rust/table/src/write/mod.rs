@@ -1,8 +1,6 @@
 //! Writing data files: splitting by partition, naming, encoding.
 
-mod annotations;
-mod columns;
-mod encoder;
+mod format;
 mod input;
 pub mod layout;
 pub mod options;
@@ -10,7 +8,6 @@ pub mod partition;
 pub(crate) mod pieces;
 pub mod plan;
 mod setup;
-mod sort;
 pub(crate) mod unclaimed;
 pub mod writer;
 

@@ -122,6 +122,8 @@ pub struct FileOptions {
     pub column_options: BTreeMap<String, ColumnOptions>,
     /// Columns by which the rows of each row group are sorted, ascending, nulls first.
     pub sort_by: Vec<String>,
+    /// Bytes of rows and encoded pages that a writer holds.
+    pub memory_limit: Option<u64>,
 }
 
 /// How one column is encoded.

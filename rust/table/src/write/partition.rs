@@ -18,8 +18,9 @@ use arrow_select::take::{take, take_record_batch};
 use deltic_protocol::action::PartitionValues;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
-use deltic_protocol::schema::{PrimitiveType, StructType};
+use deltic_protocol::schema::{PrimitiveType, StructType, with_article};
 
+use super::pieces::{memory, overhead};
 use deltic_protocol::scalar::partition::{normalise, normalise_columns};
 
 /// The partition values of a file: physical name and text of each partition column, in the table's order.
@@ -74,8 +75,8 @@ impl PartitionSplitter {
             };
             let Some(data_type) = field.data_type.as_primitive() else {
                 return Err(Error::corrupt(format!(
-                    "the partition column `{name}` is a {}; only columns without inner columns can partition a table",
-                    field.data_type
+                    "the partition column `{name}` is {}; only columns without inner columns can partition a table",
+                    with_article(&field.data_type)
                 )));
             };
             let name = field.name.clone();
@@ -106,15 +107,23 @@ impl PartitionSplitter {
     /// # Errors
     /// `Invalid`, naming column and value, if a partition value has no string.
     pub fn split(&self, batch: &RecordBatch) -> Result<Vec<(PartitionKey, RecordBatch)>> {
+        Ok(self.divide(batch)?.take(usize::MAX)?.rows)
+    }
+
+    /// As [`PartitionSplitter::split`], but the rows of a partition are copied only when they are taken.
+    ///
+    /// # Errors
+    /// As [`PartitionSplitter::split`].
+    pub(super) fn divide(&self, batch: &RecordBatch) -> Result<Divided> {
         if batch.num_rows() == 0 {
-            return Ok(Vec::new());
+            return Ok(Divided::new(batch.project(&self.kept)?, Vec::new()));
         }
         if u32::try_from(batch.num_rows()).is_err() {
             return Err(Error::invalid("a batch has more than 4 294 967 295 rows; pass smaller batches"));
         }
         let mut data = batch.project(&self.kept)?;
         if self.columns.is_empty() {
-            return Ok(vec![(PartitionKey::default(), data)]);
+            return Ok(Divided::new(data, vec![(PartitionKey::default(), None)]));
         }
         let mut values = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
@@ -125,15 +134,15 @@ impl PartitionSplitter {
         }
         let runs = partition(&values)?.ranges();
         if runs.len() == 1 {
-            return Ok(vec![(self.key(&values, 0)?, data)]);
+            return Ok(Divided::new(data, vec![(self.key(&values, 0)?, None)]));
         }
-        let mut parts = Vec::new();
+        let mut groups = Vec::new();
         for group in group_runs(&values, &runs)? {
             let first = group.first().map_or(0, |&run| runs[run].start);
             let rows: UInt32Array = group.iter().flat_map(|&run| runs[run].clone()).map(|row| row as u32).collect();
-            parts.push((self.key(&values, first)?, take_record_batch(&data, &rows)?));
+            groups.push((self.key(&values, first)?, Some(rows)));
         }
-        Ok(parts)
+        Ok(Divided::new(data, groups))
     }
 
     /// The data and, after it, the values of the partition columns.
@@ -155,6 +164,50 @@ impl PartitionSplitter {
             Ok((column.name.clone(), column.print(&Scalar::from_array(values, row)?)?))
         };
         self.columns.iter().zip(values).map(entry).collect::<Result<_>>().map(PartitionKey)
+    }
+}
+
+/// The rows of a batch, and which of them belong to which partition.
+pub(super) struct Divided {
+    data: RecordBatch,
+    /// What is not taken yet. Without positions, all rows.
+    groups: std::vec::IntoIter<(PartitionKey, Option<UInt32Array>)>,
+}
+
+/// Rows of some partitions.
+pub(super) struct Parts {
+    pub(super) rows: Vec<(PartitionKey, RecordBatch)>,
+    /// Bytes of them in memory, about.
+    pub(super) bytes: usize,
+}
+
+impl Divided {
+    fn new(data: RecordBatch, groups: Vec<(PartitionKey, Option<UInt32Array>)>) -> Self {
+        Self { data, groups: groups.into_iter() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.as_slice().is_empty()
+    }
+
+    /// The rows of the partitions whose turn it is, of at least one, until they have so many bytes.
+    ///
+    /// # Errors
+    /// Those of Arrow.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<Parts> {
+        let besides = overhead(self.data.num_columns());
+        let of_row = (memory(&self.data) - besides).div_ceil(self.data.num_rows().max(1));
+        let mut parts = Parts { rows: Vec::with_capacity(self.groups.len()), bytes: 0 };
+        while parts.bytes < bytes {
+            let Some((key, positions)) = self.groups.next() else { break };
+            let rows = match &positions {
+                Some(positions) => take_record_batch(&self.data, positions)?,
+                None => self.data.clone(),
+            };
+            parts.bytes = parts.bytes.saturating_add(besides + rows.num_rows().saturating_mul(of_row));
+            parts.rows.push((key, rows));
+        }
+        Ok(parts)
     }
 }
 

@@ -16,10 +16,11 @@ const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an array without its values. It counts when there are many partitions of few rows.
 const ARRAY_OVERHEAD: usize = 256;
 
-/// `batch` in pieces small enough to work on. A batch without rows is one piece: its columns are checked as well.
-pub(super) fn pieces(batch: &RecordBatch, target_file_size: u64) -> Vec<RecordBatch> {
+/// `batch` in pieces small enough to work on, of about a quarter of `bytes`. A batch without rows is one piece: its columns
+/// are checked as well.
+pub(super) fn pieces(batch: &RecordBatch, bytes: u64) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
-    let quarter = usize::try_from(target_file_size / 4).unwrap_or(usize::MAX);
+    let quarter = usize::try_from(bytes / 4).unwrap_or(usize::MAX);
     let piece_bytes = quarter.clamp(MAX_PIECE_BYTES / 256, MAX_PIECE_BYTES);
     let count = memory(batch).div_ceil(piece_bytes).max(1);
     let piece_rows = rows.div_ceil(count).clamp(1, MAX_PIECE_ROWS);
@@ -45,8 +46,13 @@ fn halve(piece: RecordBatch, pieces: &mut Vec<RecordBatch>) {
 
 /// Bytes of the rows themselves, not of larger buffers that they are slices of; and what arrays cost besides.
 pub(crate) fn memory(batch: &RecordBatch) -> usize {
-    let besides = (batch.num_columns() + 1) * ARRAY_OVERHEAD;
+    let besides = overhead(batch.num_columns());
     batch.columns().iter().map(|column| laid_out(column.as_ref())).fold(besides, usize::saturating_add)
+}
+
+/// What a batch of so many columns costs besides its rows.
+pub(super) fn overhead(columns: usize) -> usize {
+    (columns + 1) * ARRAY_OVERHEAD
 }
 
 /// Bytes of the values if each had its own.

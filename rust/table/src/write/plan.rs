@@ -118,6 +118,9 @@ pub struct WriteSpec {
     pub max_rows_per_group: usize,
     /// Logical names of the columns by which the rows of each row group are sorted.
     pub sort_by: Vec<String>,
+    /// Bytes of rows and encoded pages that the writer holds, instead of what it would by itself.
+    #[serde(default)]
+    pub memory_limit: Option<u64>,
     /// Whether the rows are those that the table has, in other files.
     pub rearrange_only: bool,
     /// What every row must make TRUE, as SQL.
@@ -159,6 +162,7 @@ impl WriteSpec {
             max_rows_per_file: None,
             max_rows_per_group: 1024 * 1024,
             sort_by: Vec::new(),
+            memory_limit: None,
             rearrange_only: false,
             replace_where: None,
             random_prefix_length: None,

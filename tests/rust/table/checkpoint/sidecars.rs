@@ -36,6 +36,10 @@ fn kept_files(log: &Log, filter: &str) -> u64 {
     block_on(ScanPlan::new(&log.snapshot(), None, Some(filter))).unwrap().files_kept
 }
 
+fn now_ms() -> i64 {
+    i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap()
+}
+
 /// Enough files of one partition that their sidecar is not joined with the next ones at once.
 fn commit_partition(log: &mut Log, p: u64, files: u64) {
     let adds: Vec<Value> = (0..files).map(|i| file(p, p * 100_000 + i)).collect();
@@ -53,8 +57,8 @@ fn sidecars_that_lost_no_file_stay() {
     let before = sidecars_of(&log);
     log.commit(&[gone(1, 100_003), json!({"txn": {"appId": "a", "version": 1}})]);
     let read = log.storage.counts();
-    // The tombstone expired long ago.
-    let written = log.only_checkpoint(i64::MAX);
+    // The tombstone expired long ago, the sidecars are new.
+    let written = log.only_checkpoint(now_ms());
     let read = log.storage.counts().since(&read);
     assert_eq!((written.sidecars, written.reused, written.adds), (3, 2, 59));
     let after = sidecars_of(&log);
@@ -70,6 +74,42 @@ fn sidecars_that_lost_no_file_stay() {
     let written = log.only_checkpoint(0);
     assert_eq!((written.sidecars, written.reused, written.removes), (4, 2, 1));
     assert_eq!(block_on(state(&log.snapshot())).unwrap(), before);
+}
+
+#[test]
+fn a_checkpoint_names_no_sidecar_that_log_cleanup_may_delete() {
+    let mut log = table(&V2);
+    for p in 0..3 {
+        commit_partition(&mut log, p, 20);
+        log.only_checkpoint(0);
+    }
+    let before = sidecars_of(&log);
+    let hour = std::time::Duration::from_secs(60 * 60);
+    for ((sidecar, _), hours) in before.iter().zip([11, 13, 40]) {
+        let name = sidecar.strip_prefix("_delta_log/").unwrap();
+        let file = std::fs::File::options().append(true).open(log.path(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - hours * hour).unwrap();
+    }
+    let state_before = block_on(state(&log.snapshot())).unwrap().pruned();
+    log.commit(&[json!({"txn": {"appId": "a", "version": 1}})]);
+    let written = log.only_checkpoint(now_ms());
+    assert_eq!((written.sidecars, written.reused, written.adds), (3, 1, 60));
+    let after = sidecars_of(&log);
+    assert_eq!((after[0] == before[0], after[1..].iter().any(|s| before.contains(s))), (true, false));
+    // The copies are what they are copies of, to those who go by their tags too.
+    let same_bytes = |(one, two): (&(String, u64), &(String, u64))| {
+        let read = |path: &str| std::fs::read(log.path(path.strip_prefix("_delta_log/").unwrap())).unwrap();
+        read(&one.0) == read(&two.0)
+    };
+    assert!(before.iter().zip(&after).all(same_bytes), "{before:?} {after:?}");
+    assert_eq!(log.hint().unwrap().v2_checkpoint.unwrap().sidecar_files.unwrap().len(), 3);
+    assert_eq!(block_on(state(&log.snapshot())).unwrap().pruned().adds, state_before.adds);
+    let snapshot = log.snapshot();
+    block_on(snapshot.files()).unwrap();
+    let read = log.storage.counts();
+    assert_eq!(block_on(ScanPlan::new(&snapshot, None, Some("p = 7"))).unwrap().files_kept, 0);
+    assert_eq!(log.storage.counts().since(&read).gets, 0, "the tags of copies are of the copies");
+    assert_eq!(kept_files(&log, "p = 1"), 20);
 }
 
 #[test]

@@ -141,8 +141,8 @@ pub const CHECKS: &[Check] = &[
                   SnapshotIsolation all are",
         conflict: "ConcurrentAppend",
         rebases: "",
-        argument: "Files are tested against the whole predicate, with partition values and statistics: bounds rule a file out \
-                   only if no row of it can make the predicate TRUE, so reading after the winner would have given the \
+        argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a file out \
+                   only if no row of it can make it TRUE, so reading after the winner would have given the \
                    same rows. A file with `dataChange` = false holds rows that were there before: had one matched, its \
                    old file would have been read, and the next check decides.",
         run: |case| case.added_files(),

@@ -18,7 +18,7 @@ use super::text::{
 };
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
-use crate::schema::{DataType, PrimitiveType as P};
+use crate::schema::{DataType, PrimitiveType as P, with_article};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 /// The first double that is more microseconds than a timestamp has.
@@ -102,7 +102,7 @@ impl Cast<'_> {
                 format!("'{cut}{}'", if cut.len() < text.len() { "…" } else { "" })
             }
             Ok(value) => format!("the {} {value}", self.source),
-            Err(_) => format!("a {}", self.source),
+            Err(_) => with_article(self.source),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Values as they are spelled: numbers with their suffixes, strings with a type before them, names of types.
 
 use crate::scalar::Scalar;
-use crate::schema::PrimitiveType;
+use crate::schema::{PrimitiveType, with_article};
 
 /// Digits of the longest number.
 const MAX_DIGITS: usize = 38;
@@ -122,7 +122,7 @@ pub(super) fn typed(word: &str, text: &str) -> Result<Scalar, String> {
         }
     };
     let value = Scalar::parse(text.trim(), &data_type);
-    value.ok_or_else(|| format!("'{text}' is not a {data_type}; write it like {form}"))
+    value.ok_or_else(|| format!("'{text}' is not {}; write it like {form}", with_article(&data_type)))
 }
 
 /// The type that a word names; of a decimal the one without precision and scale.

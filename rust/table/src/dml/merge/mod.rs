@@ -22,7 +22,7 @@ use arrow_schema::SchemaRef;
 use deltic_protocol::row_merge::{Bounds, JoinCondition, Sides};
 use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
-use futures::stream;
+use futures::{TryStreamExt, stream};
 
 pub use self::clauses::{Clause, Then, When};
 use self::clauses::{Clauses, evolved};
@@ -31,9 +31,10 @@ use self::rows::{Inserted, Updated, inserted};
 use self::source::Source;
 use super::changed::Updating;
 use super::choose::choose;
-use super::find::{Fate, Found, Look, look};
+use super::find::{Fate, Found, Look, MERGE, look};
 use super::preview::Preview;
 use crate::error::{Error, Result};
+use crate::progress::Progress;
 use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, Transaction, Unsettled};
@@ -181,7 +182,7 @@ impl Transaction {
         let searching = Arc::clone(&join);
         let search = move |task: &_, batch: &_, positions: &_| searching.search(task, batch, positions);
         let columns = join.target_columns();
-        let looking = Look { fate: Fate::Judged, now_ms, columns, search: Some(Arc::new(search)) };
+        let looking = Look { operation: MERGE, fate: Fate::Judged, now_ms, columns, search: Some(Arc::new(search)) };
         let mut found = Box::pin(look(self, snapshot, filter.as_deref(), looking)).await?;
         let outcome = join.take_outcome();
         let inserts = inserted((&join.clauses, &join.sides), &source, &outcome.matched, rules.now)?;
@@ -217,8 +218,9 @@ impl Transaction {
             places: outcome.updates,
         }));
         let chosen = choose(self, &mut found, begun_ms)?;
-        let replaced = Box::pin(chosen.replace(self, snapshot, (Some(&updating), clock))).await?;
-        let new = match Box::pin(self.write_inserted(&join, inserts, clock)).await {
+        let progress = chosen.progress(MERGE, counts.inserted);
+        let replaced = Box::pin(chosen.replace(self, snapshot, (Some(&updating), clock), &progress)).await?;
+        let new = match Box::pin(self.write_inserted(&join, inserts, clock, &progress)).await {
             Ok(new) => new,
             Err(error) => {
                 replaced.delete().await;
@@ -238,7 +240,13 @@ impl Transaction {
     }
 
     /// Writes rows that are inserted; no file is left if that fails.
-    async fn write_inserted(&mut self, join: &Join, inserts: Vec<Inserted>, clock: Clock) -> Result<Vec<Written>> {
+    async fn write_inserted(
+        &mut self,
+        join: &Join,
+        inserts: Vec<Inserted>,
+        clock: Clock,
+        progress: &Progress,
+    ) -> Result<Vec<Written>> {
         let mut groups: Vec<(SchemaRef, Vec<Inserted>)> = Vec::new();
         for of in inserts {
             match groups.iter_mut().find(|(schema, _)| *schema == of.schema()) {
@@ -258,7 +266,8 @@ impl Transaction {
             let writer = DataWriter::new(self.storage().clone(), &plan.spec, clock)?;
             let (sides, source) = (&join.sides, &join.source);
             let batches = group.into_iter().flat_map(|of| of.batches(sides.clone(), Arc::clone(source)));
-            let written = match writer.write_all_soon(stream::iter(batches)).await {
+            let counted = |batch: &RecordBatch| progress.advance(batch.num_rows() as u64);
+            let written = match writer.write_all_soon(stream::iter(batches).inspect_ok(counted)).await {
                 Ok(written) => written,
                 Err(error) => {
                     unclaimed.delete().await;

@@ -1,13 +1,11 @@
-//! Files that a vacuum keeps: those that a version within the retention names.
-//!
-//! These are the files of the newest version, those with young tombstones, and whatever a commit within the retention
-//! removed or recorded, since tombstones have the time of the writer that made them, and checkpoints may lack them.
+//! Files that a vacuum keeps, by the places that their paths mean. Which these are [`Retention`] says.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::replay::paths::Fingerprints;
+use deltic_protocol::replay::retention::{Needed, Retention};
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
@@ -16,7 +14,7 @@ use crate::error::Result;
 use crate::history::commits;
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
-use crate::vector_file::VectorFile;
+use crate::vector_file::literal;
 use deltic_store::{Storage, decode_path};
 
 /// Files that stay, by the places that their paths mean.
@@ -28,59 +26,48 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// What the versions that were current after `cutoff_ms` need; `cutoff_version` was current then.
-    pub(super) async fn of(snapshot: &Snapshot, cutoff_ms: i64, cutoff_version: Option<u64>) -> Result<Self> {
+    /// What the versions within a retention need.
+    pub(super) async fn of(snapshot: &Snapshot, retention: Retention) -> Result<Self> {
         let storage = snapshot.storage().clone();
         let mut kept = Self { storage, places: Fingerprints::default(), names: Fingerprints::default() };
         let members = vec!["path", "deletionVector"];
         let columns = AddColumns { members, ..AddColumns::default() };
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
         while let Some(files) = live.try_next().await? {
-            kept.add_all(&files)?;
+            retention.files(&files, &mut |needed| kept.add(needed))?;
         }
-        // One that is as old as the cutoff was removed in the version that was current then.
-        let mut removed = std::pin::pin!(young_tombstones(snapshot, cutoff_ms.saturating_sub(1)).await?);
+        let mut removed = std::pin::pin!(young_tombstones(snapshot, retention.tombstones_after_ms()).await?);
         while let Some(rows) = removed.try_next().await? {
-            kept.add_all(&AddBatch::new(Origin::Commit(snapshot.version()), rows)?)?;
+            let files = AddBatch::new(Origin::Commit(snapshot.version()), rows)?;
+            retention.files(&files, &mut |needed| kept.add(needed))?;
         }
-        kept.add_commits(snapshot, cutoff_version).await?;
+        kept.add_commits(snapshot, retention).await?;
         Ok(kept)
     }
 
-    /// What commits after `cutoff_version` removed or recorded, and what those after the snapshot added.
-    async fn add_commits(&mut self, snapshot: &Snapshot, cutoff_version: Option<u64>) -> Result<()> {
+    /// What commits within the retention did.
+    async fn add_commits(&mut self, snapshot: &Snapshot, retention: Retention) -> Result<()> {
         let log = LogSource::of(snapshot.storage());
-        let first = cutoff_version.map_or(0, |version| version.saturating_add(1));
-        let mut seen = commits(&log.list(first).await?);
+        let mut seen = commits(&log.list(retention.first_commit()).await?);
         let later = seen.split_off(seen.partition_point(|file| file.name.version() <= snapshot.version()));
-        for (files, is_later) in [(seen, false), (later, true)] {
+        for files in [seen, later] {
+            // All of them are later than the snapshot, or none.
+            let Some(version) = files.first().map(|file| file.name.version()) else { continue };
             let mut read = std::pin::pin!(log.load_whole(files, HashMap::new()));
             while let Some(batch) = read.try_next().await? {
-                if is_later {
-                    self.add_all(&batch.adds)?;
-                }
-                self.add_all(&AddBatch::new(batch.adds.origin, batch.remove_rows)?)?;
-                for change in batch.commits.iter().flat_map(|commit| &commit.cdc) {
-                    self.add(&change.path)?;
-                }
+                let removes = AddBatch::new(batch.adds.origin, batch.remove_rows)?;
+                let cdc = batch.commits.iter().flat_map(|commit| &commit.cdc);
+                retention.commit(version, (&batch.adds, &removes), cdc, &mut |needed| self.add(needed))?;
             }
         }
         Ok(())
     }
 
-    fn add_all(&mut self, files: &AddBatch) -> Result<()> {
-        for row in 0..files.len() {
-            let path = files.path().value(row);
-            self.add(path).map_err(|e| e.in_file(path))?;
-            if let Some(vector) = VectorFile::of_row(files, row)? {
-                self.add_literal(&vector.path)?;
-            }
+    fn add(&mut self, needed: Needed<'_>) -> Result<()> {
+        match needed {
+            Needed::Data(path) => self.add_literal(&decode_path(path)?),
+            Needed::Vectors(path) => self.add_literal(&literal(path)?),
         }
-        Ok(())
-    }
-
-    fn add(&mut self, path: &str) -> Result<()> {
-        self.add_literal(&decode_path(path)?)
     }
 
     fn add_literal(&mut self, path: &str) -> Result<()> {

@@ -12,6 +12,7 @@
 
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
+use deltic_protocol::replay::retention::Retention;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Map, Value, json};
 
@@ -90,7 +91,7 @@ pub async fn vacuum(
     let place = |e: Error| e.in_table(storage.location());
     let now_ms = retry.now_ms();
     let snapshot = Snapshot::open(storage, None).await?;
-    let lengths = Retention::new(&snapshot, &options).map_err(place)?;
+    let lengths = Lengths::new(&snapshot, &options).map_err(place)?;
     if options.dry_run {
         let plan = Plan::new(&snapshot, &lengths, now_ms).await.map_err(place)?;
         return plan.find(options.search).await.map_err(place);
@@ -121,7 +122,7 @@ pub async fn vacuum(
     let told = tell(told("VACUUM END", json!({"status": status}), counted)).await;
     ended.map_err(place)?;
     told?;
-    if is_listing && let Some(version) = plan.cutoff_version {
+    if is_listing && let Some(version) = plan.retention.current {
         last::write(storage, version).await?;
     }
     done.vacuumed.retention_ms = plan.retention_ms;
@@ -133,7 +134,7 @@ pub async fn vacuum(
 /// # Errors
 /// As those of a dry run.
 pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_ms: i64) -> Result<(u64, u64)> {
-    let lengths = Retention::new(snapshot, &VacuumOptions::default())?;
+    let lengths = Lengths::new(snapshot, &VacuumOptions::default())?;
     let found = Plan::new(snapshot, &lengths, now_ms).await?.find(Search::Inventory(files)).await?;
     Ok((found.files_deleted, found.bytes_deleted))
 }
@@ -146,12 +147,12 @@ fn members(value: Value) -> Map<String, Value> {
 }
 
 /// How long files are kept, in milliseconds.
-struct Retention {
+struct Lengths {
     chosen_ms: i64,
     default_ms: i64,
 }
 
-impl Retention {
+impl Lengths {
     fn new(snapshot: &Snapshot, options: &VacuumOptions) -> Result<Self> {
         feature::check_writable(snapshot.protocol(), snapshot.metadata(), &snapshot.shape().schema)?;
         let default_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
@@ -177,10 +178,7 @@ impl Retention {
 struct Plan<'a> {
     snapshot: &'a Snapshot,
     retention_ms: i64,
-    /// Files that were changed since stay.
-    cutoff_ms: i64,
-    /// The version that was current then; none if the log does not say.
-    cutoff_version: Option<u64>,
+    retention: Retention,
     kept: Kept,
 }
 
@@ -192,29 +190,30 @@ struct Done {
 }
 
 impl<'a> Plan<'a> {
-    async fn new(snapshot: &'a Snapshot, retention: &Retention, now_ms: i64) -> Result<Self> {
-        let cutoff_ms = now_ms.saturating_sub(retention.chosen_ms);
-        let cutoff_version = match Timeline::load(snapshot.storage()).await?.until(cutoff_ms).await {
+    async fn new(snapshot: &'a Snapshot, lengths: &Lengths, now_ms: i64) -> Result<Self> {
+        let cutoff_ms = now_ms.saturating_sub(lengths.chosen_ms);
+        let current = match Timeline::load(snapshot.storage()).await?.until(cutoff_ms).await {
             Ok(version) => Some(version),
             Err(e) if e.is_version_not_found() => None,
             Err(e) => return Err(e),
         };
-        let kept = Kept::of(snapshot, cutoff_ms, cutoff_version).await?;
-        Ok(Self { snapshot, retention_ms: retention.chosen_ms, cutoff_ms, cutoff_version, kept })
+        let retention = Retention { cutoff_ms, current, newest: snapshot.version() };
+        let kept = Kept::of(snapshot, retention).await?;
+        Ok(Self { snapshot, retention_ms: lengths.chosen_ms, retention, kept })
     }
 
     async fn listing(&self, search: Search) -> Result<Listing> {
         let storage = self.snapshot.storage();
         match search {
             Search::Full => Ok(candidates::listed(storage)),
-            Search::Lite => candidates::removed(self.snapshot, self.cutoff_version).await,
+            Search::Lite => candidates::removed(self.snapshot, self.retention.current).await,
             Search::Inventory(files) => Ok(candidates::told(storage, files)),
         }
     }
 
     /// Whether a file that was found may go.
     fn is_dispensable(&self, file: &FileMeta, folders: &Folders) -> bool {
-        let is_old = file.modified_ms < self.cutoff_ms;
+        let is_old = self.retention.is_old(file.modified_ms);
         // A name that reads as a place elsewhere, such as one in a folder `file:`, cannot be told to the store.
         let is_itself = self.snapshot.storage().below_root(&file.path).is_some_and(|place| place == file.path);
         is_old && is_itself && folders.may_hold_data(&file.path) && !self.kept.contains(&file.path)
@@ -260,7 +259,7 @@ impl<'a> Plan<'a> {
                 if let Some(folder) = folders.enter(&file.path) {
                     done.folders += 1;
                     if folder.is_empty() || storage.below_root(&folder).is_some_and(|place| place == folder) {
-                        storage.delete_unfinished(&folder, self.cutoff_ms).await?;
+                        storage.delete_unfinished(&folder, self.retention.cutoff_ms).await?;
                     }
                 }
                 if self.is_dispensable(&file, &folders) {

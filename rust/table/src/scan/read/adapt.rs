@@ -23,7 +23,7 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::table_type_name;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType, with_article};
 
 use super::cast::Conversion;
 use super::file_columns::{FileColumns, parquet_id};
@@ -144,7 +144,9 @@ impl Adapter {
             }
             match (origin.constants.get(&field.name), &field.data_type) {
                 (Some(value), DataType::Primitive(primitive)) => Ok(Column::Constant(value.clone(), primitive.clone())),
-                (Some(_), other) => Err(Error::corrupt(format!("the partition column `{}` is a {other}", field.name))),
+                (Some(_), other) => {
+                    Err(Error::corrupt(format!("the partition column `{}` is {}", field.name, with_article(other))))
+                }
                 (None, _) => Ok(match found.next().flatten() {
                     Some((position, shape)) => Column::File(position, shape),
                     None => Column::Missing,
@@ -222,7 +224,8 @@ fn cannot_hold(field: &Field, why: ArrowError) -> Error {
     {
         return Error::new(why.kind().clone(), format!("column `{name}`: {}", why.message()));
     }
-    Error::corrupt(format!("column `{name}` holds what a {data_type} cannot; rewrite the file")).caused_by(why)
+    Error::corrupt(format!("column `{name}` holds what {} cannot; rewrite the file", with_article(data_type)))
+        .caused_by(why)
 }
 
 fn as_int64(array: &ArrayRef) -> Option<&Int64Array> {

@@ -33,6 +33,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::error::in_place_of;
 use crate::parallel::processors;
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
@@ -136,18 +137,11 @@ fn missing(error: Error) -> Error {
     if !error.is_not_found() {
         return error;
     }
-    // The cause would name the file again.
-    let mut missing = Error::corrupt(
+    let missing = Error::corrupt(
         "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise put the \
          file back, or have `repair` remove it from the table",
     );
-    if let Some(path) = error.path() {
-        missing = missing.in_file(path);
-    }
-    match error.table() {
-        Some(table) => missing.in_table(table),
-        None => missing,
-    }
+    in_place_of(&error, missing)
 }
 
 /// The columns to return.

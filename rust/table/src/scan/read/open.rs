@@ -23,7 +23,7 @@ use deltic_protocol::prune;
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema, with_article};
 use parquet::arrow::RowNumber;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
@@ -133,7 +133,7 @@ impl Scan {
                     return Err(Error::unsupported(format!("type {foreign}"), message));
                 }
                 (other, None) => {
-                    return Err(Error::corrupt(format!("the partition column `{name}` is a {other}")));
+                    return Err(Error::corrupt(format!("the partition column `{name}` is {}", with_article(other))));
                 }
             };
             let physical = self.mapping.physical_name(field)?;

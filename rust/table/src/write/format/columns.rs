@@ -14,7 +14,7 @@ use parquet::basic::{Encoding, Type as Physical};
 use parquet::file::properties::WriterPropertiesBuilder;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use super::options::{BloomFilter, ColumnOptions, Compression};
+use crate::write::options::{BloomFilter, ColumnOptions, Compression};
 
 /// Logical names of each leaf of a file with the columns of `schema`, in the file's order.
 pub(super) fn leaf_names(

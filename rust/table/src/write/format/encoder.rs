@@ -31,9 +31,9 @@ use parquet::schema::types::SchemaDescriptor;
 
 use super::annotations::annotated;
 use super::columns::{leaf_names, with_column_options};
-use super::pieces::memory;
-use super::plan::{WriteSpec, not_hidden, physical_indexed};
 use super::sort::SortOrder;
+use crate::write::pieces::memory;
+use crate::write::plan::{WriteSpec, not_hidden, physical_indexed};
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
 const MAX_GROUP_BYTES: usize = 128 * 1024 * 1024;
@@ -49,9 +49,9 @@ const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 
 /// What all files of one writer share.
 #[derive(Debug)]
-pub(super) struct FileFormat {
+pub(in crate::write) struct FileFormat {
     /// Arrow schema of the file: physical names, field ids, no partition columns.
-    pub(super) arrow: SchemaRef,
+    pub(in crate::write) arrow: SchemaRef,
     /// The same as Parquet has it.
     parquet: SchemaDescriptor,
     /// The same as table types, for the statistics.
@@ -68,7 +68,7 @@ impl FileFormat {
     ///
     /// # Errors
     /// `Invalid` for options that the columns do not allow.
-    pub(super) fn new(arrow: SchemaRef, logical: &StructType, spec: &WriteSpec) -> Result<Self> {
+    pub(in crate::write) fn new(arrow: SchemaRef, logical: &StructType, spec: &WriteSpec) -> Result<Self> {
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
         let schema = mapping.physical_schema(logical)?;
         let parquet = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&arrow).map_err(failed)?;
@@ -111,7 +111,7 @@ impl FileFormat {
     }
 
     /// Whether rows are sorted, for which they are gathered.
-    pub(super) fn sorts(&self) -> bool {
+    pub(in crate::write) fn sorts(&self) -> bool {
         self.sort.is_some()
     }
 }
@@ -129,7 +129,7 @@ fn sort_positions(logical: &StructType, spec: &WriteSpec) -> Result<Vec<usize>> 
 }
 
 /// Turns batches into the bytes of a file.
-pub(super) struct Encoder {
+pub(in crate::write) struct Encoder {
     file: SerializedFileWriter<Vec<u8>>,
     columns: ArrowRowGroupWriterFactory,
     /// The columns of the row group that was begun; none if none was.
@@ -141,17 +141,17 @@ pub(super) struct Encoder {
 }
 
 /// The end of a file.
-pub(super) struct Encoded {
+pub(in crate::write) struct Encoded {
     /// Bytes not taken yet.
-    pub(super) rest: Bytes,
+    pub(in crate::write) rest: Bytes,
     /// The text of `add.stats`.
-    pub(super) stats: String,
+    pub(in crate::write) stats: String,
     /// Rows in the file.
-    pub(super) rows: u64,
+    pub(in crate::write) rows: u64,
 }
 
 impl Encoder {
-    pub(super) fn new(format: &FileFormat) -> Result<Self> {
+    pub(in crate::write) fn new(format: &FileFormat) -> Result<Self> {
         let file = SerializedFileWriter::new(Vec::new(), format.parquet.root_schema_ptr(), format.properties.clone());
         let file = file.map_err(failed)?;
         let columns = ArrowRowGroupWriterFactory::new(&file, format.arrow.clone());
@@ -160,7 +160,12 @@ impl Encoder {
     }
 
     /// Encodes rows, on so many threads at most; where they are to be sorted, in row groups of their own.
-    pub(super) fn write_all(&mut self, format: &FileFormat, batches: &[RecordBatch], threads: usize) -> Result<()> {
+    pub(in crate::write) fn write_all(
+        &mut self,
+        format: &FileFormat,
+        batches: &[RecordBatch],
+        threads: usize,
+    ) -> Result<()> {
         let Some(order) = format.sort.as_ref().filter(|_| !batches.is_empty()) else {
             return batches.iter().try_for_each(|batch| self.write(batch, threads));
         };
@@ -207,7 +212,7 @@ impl Encoder {
     }
 
     /// Ends the row group, which frees what it holds in memory.
-    pub(super) fn end_group(&mut self) -> Result<()> {
+    pub(in crate::write) fn end_group(&mut self) -> Result<()> {
         if self.group.is_empty() {
             return Ok(());
         }
@@ -231,21 +236,21 @@ impl Encoder {
     }
 
     /// Bytes the file would have if it ended here, about.
-    pub(super) fn size(&self) -> u64 {
+    pub(in crate::write) fn size(&self) -> u64 {
         (self.file.bytes_written() + self.group_bytes()) as u64
     }
 
     /// Bytes of memory held.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::write) fn memory(&self) -> usize {
         self.group.iter().map(ArrowColumnWriter::memory_size).sum::<usize>() + self.file.inner().len()
     }
 
     /// What is ready to be stored.
-    pub(super) fn take(&mut self) -> Bytes {
+    pub(in crate::write) fn take(&mut self) -> Bytes {
         Bytes::from(std::mem::take(self.file.inner_mut()))
     }
 
-    pub(super) fn finish(mut self) -> Result<Encoded> {
+    pub(in crate::write) fn finish(mut self) -> Result<Encoded> {
         self.end_group()?;
         let rest = self.file.into_inner().map_err(failed)?;
         Ok(Encoded { rest: Bytes::from(rest), stats: self.stats.finish(), rows: self.stats.rows() })

@@ -1,0 +1,122 @@
+"""The tests' S3 store in a process of its own, each request of which takes some time, with a table of removed files.
+
+The tests' listing looks at all names for each page, so this one has its own.
+"""
+
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+import work_tables
+from job import Answer, Job
+from work_job import UNCOUNTED
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+BUCKET = "bench"
+LATENCY = 0.020
+PAGE = 1_000
+
+
+@dataclass
+class Store:
+    """Where the table is, and how it is reached."""
+
+    uri: str
+    options: dict[str, str]
+    asked: Connection
+
+    def after_vacuum(self, job: Job) -> Answer:
+        """Data files that are left, all of which must be those that the table has."""
+        self.asked.send("names")
+        left = {name for name in self.asked.recv() if "_delta_log" not in name}
+        live = {work_tables.removed_path(number) for number in range(work_tables.facts_of(job.uri)["files"])}
+        assert live <= left, f"{len(live - left)} files of the table are gone"
+        return {"files": len(left)}
+
+
+@contextmanager
+def served(job: Job) -> Iterator[Store]:
+    """A store with the table of removed files."""
+    spawn = get_context("spawn")
+    here, there = spawn.Pipe()
+    server = spawn.Process(target=_serve, args=(job.uri, there), daemon=True)
+    server.start()
+    UNCOUNTED.append(server.pid or 0)
+    try:
+        yield Store(f"s3://{BUCKET}/table", here.recv(), here)
+    finally:
+        here.send("stop")
+        server.join()
+
+
+def _serve(source: str, asked: Connection) -> None:
+    from object_store import Handler, object_store, tag
+
+    known: list[str] = []
+
+    def listing(self: Handler, bucket: str, query: dict[str, str]) -> bytes:
+        """A page of names, with one look at all of them only after some came or went."""
+        root, files = bucket.rstrip("/") + "/", self.store.files
+        if len(known) != len(files):
+            known[:] = sorted(files)
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        after = query.get("continuation-token") or query.get("start-after", "")
+        lines: list[str] = []
+        names = list(known)
+        place, last = bisect_right(names, root + max(after, prefix[:-1])), ""
+        while place < len(names) and len(lines) < PAGE:
+            name = names[place].removeprefix(root)
+            place += 1
+            if not name.startswith(prefix):
+                if name > prefix:
+                    place = len(names)
+                continue
+            folder, found, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else ("", "", "")
+            if found:
+                last = prefix + folder + delimiter + "\U0010ffff"
+                place = bisect_right(names, root + last)
+                lines.append(f"<CommonPrefixes><Prefix>{escape(prefix + folder + delimiter)}</Prefix></CommonPrefixes>")
+                continue
+            last = name
+            if (file := files.get(root + name)) is not None:
+                stamp = datetime.fromtimestamp(file[1], timezone.utc)
+                lines.append(
+                    f"<Contents><Key>{escape(name)}</Key><LastModified>{stamp:%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
+                    f"<ETag>{escape(tag(file[0]))}</ETag><Size>{len(file[0])}</Size></Contents>"
+                )
+        if place < len(names):
+            lines.append(
+                f"<IsTruncated>true</IsTruncated><NextContinuationToken>{escape(last)}</NextContinuationToken>"
+            )
+        return f"<ListBucketResult>{''.join(lines)}</ListBucketResult>".encode()
+
+    def act(self: Handler, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        """Of many files that are deleted it says which ones, as S3 does."""
+        done = others(self, path, query, body)
+        if "delete" not in query:
+            return done
+        keys = (key.text or "" for key in ElementTree.fromstring(body).iter() if key.tag.endswith("Key"))
+        told = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+        return 200, f"<DeleteResult>{told}</DeleteResult>".encode(), {}
+
+    others = Handler.act
+    Handler.listing, Handler.act = listing, act  # type: ignore[method-assign]
+    with object_store() as store:
+        root, facts = f"{BUCKET}/table/", work_tables.facts_of(source)
+        for number in range(facts["files"] + facts["removed"]):
+            store.files[root + work_tables.removed_path(number)] = (b"", work_tables.LONG_AGO)
+        for path in Path(source, "_delta_log").iterdir():
+            store.files[f"{root}_delta_log/{path.name}"] = (path.read_bytes(), path.stat().st_mtime)
+        store.before = lambda *_: time.sleep(LATENCY)
+        asked.send(store.options)
+        while asked.recv() != "stop":
+            asked.send([name.removeprefix(root) for name in list(store.files)])

@@ -1,0 +1,291 @@
+"""Data files that Spark's own Parquet writer writes, for a commit that deltic makes.
+
+The core says which columns the files have (physical names, field ids) and which folder is theirs alone; Spark writes
+into it, and its committer makes visible only what successful attempts wrote. The core then reads the footers and holds
+them against the table and against the rows that Spark counted. What would need deltic to look at rows is refused.
+
+The writer's settings belong to a session: the job runs in a copy of the DataFrame's, so that the caller's stays as it
+is. Proved by `tests/spark/test_native_write.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+from pyspark.sql.utils import is_remote
+
+from deltic import _deltic
+from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
+from deltic.table import Table
+
+__all__ = ["NativeWrite", "check_arguments"]
+
+_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+}
+"""What files of a Delta table need."""
+_OPTIONS = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # With version 2 a task's files are visible before the job is committed.
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "parquet.writer.version": "v1",
+}
+_OURS = {
+    "target_file_size": "it ends a file where its task ends, or after max_rows_per_file",
+    "row_group_rows": "it ends a row group by its bytes",
+}
+"""Arguments that Spark's writer has nothing for, and what it does instead."""
+_SCHEMES = {"s3": "s3a", "s3a": "s3a", "abfss": "abfss", "abfs": "abfs", "gs": "gs"}
+"""By the scheme of a table's location: what Hadoop calls it."""
+_PLAIN = r"\A[ -$&-~]*\z"
+"""Texts that stand in a folder as they are."""
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """`UnsupportedFeatureError` for an argument of a write that Spark's writer has nothing for."""
+    for name, instead in _OURS.items():
+        if arguments[name] is not None:
+            raise _refused(name, f"it has no {name}: {instead}")
+
+
+def _refused(what: str, why: str, instead: str = "") -> UnsupportedFeatureError:
+    told = f"Spark's own Parquet writer cannot write this: {why}; {instead}use engine='arrow'"
+    return UnsupportedFeatureError(told, features=[f"engine 'native' with {what}"])
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the core says of the files."""
+
+    folder: str
+    columns: StructType
+    """As the table has them."""
+    files: StructType
+    """As the files have them."""
+    partitions: StructType
+    folders: Sequence[str]
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, plan: bytes, rows: pa.Schema) -> _Layout:
+        told = json.loads(_deltic.external_layout(plan, rows))
+        options = {"compression": told["compression"]}
+        if (level := told["compression_level"]) is not None:
+            options["parquet.compression.codec.zstd.level"] = str(level)
+        if (most := told["max_rows_per_file"]) is not None:
+            options["maxRecordsPerFile"] = str(most)
+        columns, files, partitions = (
+            StructType.fromJson(json.loads(told[name])) for name in ("columns", "files", "partitions")
+        )
+        return cls(told["folder"], columns, files, partitions, told["folders"], options)
+
+
+class NativeWrite:
+    """A write of a DataFrame by Spark's own writer: checked when it is made, `run` once."""
+
+    def __init__(self, df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> None:
+        """Check what can be checked before a task runs.
+
+        `UnsupportedFeatureError` for what needs deltic's own writer, and for a store that Spark cannot reach.
+        """
+        self._table = table
+        self._plan = plan
+        self._layout = _Layout.of(plan, rows)
+        self._place = f"{_hadoop_location(table.uri)}/{self._layout.folder}"
+        session = df.sparkSession
+        if is_remote():
+            _check_settings(session)
+        else:
+            session = _copy(session)
+            _check_reachable(session, self._place)
+            df = DataFrame(_dataset(session).ofRows(session._jsparkSession, df._jdf.logicalPlan()), session)
+        self._session = session
+        _check_partitions(session, self._layout.partitions, table.uri)
+        self._rows = _as_files_have_them(df, self._layout)
+
+    def run(self) -> list[bytes]:
+        """Let Spark write, and return the files, serialised. After an error they are there until `discard`."""
+        counted = Observation()
+        rows = self._rows.observe(counted, F.count(F.lit(1)).alias("rows"))
+        writer = rows.write.mode("error").format("parquet").options(**_OPTIONS, **self._layout.options)
+        if self._layout.folders:
+            writer = writer.partitionBy(*self._layout.folders)
+        writer.save(self._place)
+        return _deltic.take_external(self._plan, self._table.storage_options, int(counted.get["rows"]))
+
+    def discard(self) -> None:
+        """Delete what Spark wrote, as far as the store lets it."""
+        if not is_remote():
+            # Folders too, and where Spark may have written to another store than deltic's.
+            with suppress(Py4JError, PySparkException):
+                path, system = _file_system(self._session, self._place)
+                system.delete(path, True)
+        with suppress(DelticError):
+            _deltic.delete_external(self._plan, self._table.storage_options)
+
+
+def _hadoop_location(uri: str) -> str:
+    """A table's location as Hadoop's file systems take it, who decode nothing."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return f"file://{uri}"
+    if scheme.lower() not in _SCHEMES:
+        raise _refused(
+            f"locations of {scheme}://",
+            f"Hadoop has no file system for {scheme}:// that is deltic's; it has for {', '.join(_SCHEMES)} and paths",
+        )
+    return f"{_SCHEMES[scheme.lower()]}://{unquote(rest).rstrip('/')}"
+
+
+def _copy(session: SparkSession) -> SparkSession:
+    """A session with the settings, the functions and the views of another one, and with those of the files."""
+    copied = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    for name, value in _SETTINGS.items():
+        copied.conf.set(name, value)
+    return copied
+
+
+def _dataset(session: SparkSession) -> Any:
+    return getattr(session._jvm, "org.apache.spark.sql.classic.Dataset")
+
+
+def _check_settings(session: SparkSession) -> None:
+    """Of Spark Connect, where a DataFrame stays in its session, whose settings are the caller's."""
+    wrong = {
+        name: value for name, value in _SETTINGS.items() if str(session.conf.get(name, "")).lower() != value.lower()
+    }
+    if wrong:
+        listed = ", ".join(f"{name} = {value}" for name, value in wrong.items())
+        raise _refused("these settings of Spark Connect", f"the session needs {listed}", "set them, or ")
+
+
+def _file_system(session: SparkSession, place: str) -> tuple[Any, Any]:
+    path = session._jvm.org.apache.hadoop.fs.Path(place)  # type: ignore[union-attr]
+    return path, path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+
+
+def _check_reachable(session: SparkSession, place: str) -> None:
+    try:
+        _file_system(session, place)
+    except (Py4JError, PySparkException) as error:
+        # Not what Java says: a message of a store's client may have its settings in it.
+        kind = type(error).__name__
+        if (cause := getattr(error, "java_exception", None)) is not None:
+            kind = cause.getClass().getName()
+        scheme = place.partition(":")[0]
+        raise _refused(
+            f"locations of {scheme}://",
+            f"Spark's Hadoop file systems do not reach {scheme}:// here ({kind})",
+            "add Hadoop's connector and its settings, or ",
+        ) from None
+
+
+def _check_partitions(session: SparkSession, partitions: StructType, uri: str) -> None:
+    kinds = [field.dataType for field in partitions.fields]
+    is_ansi = str(session.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+    if any(isinstance(kind, DecimalType) for kind in kinds) and not is_ansi:
+        told = "without spark.sql.ansi.enabled Spark prints small decimals with an exponent"
+        raise _refused("decimal partition columns", told, "set it, or ")
+    if any(isinstance(kind, StringType) for kind in kinds) and "://" not in uri and sys.platform in ("darwin", "win32"):
+        raise _refused("string partition columns", "folders whose names differ in case are one on this machine's disks")
+
+
+def _as_files_have_them(df: DataFrame, layout: _Layout) -> DataFrame:
+    """The rows with the columns of the files, and behind them those of the folders."""
+    names = list(df.schema.names)
+    # Spark looks columns up by name, and takes a dot in one for the way into a struct.
+    numbered = df.toDF(*(f"c{at}" for at in range(len(names))))
+
+    def given(column: StructField) -> Column | None:
+        at = _position(names, column.name)
+        if at is None:
+            return None
+        kind = df.schema.fields[at].dataType
+        if _bare(kind) != _bare(column.dataType):
+            kinds = f"{kind.simpleString()}, and {column.dataType.simpleString()} in the table"
+            raise _refused("other types than the table's", f"the column `{column.name}` is {kinds}", "cast it, or ")
+        return F.col(f"c{at}")
+
+    chosen: list[Column] = []
+    for column, stored in zip(layout.columns.fields, layout.files.fields, strict=True):
+        values = given(column)
+        if values is None or _has_fields(stored.dataType):
+            # Names of fields are by position here.
+            values = (F.lit(None) if values is None else values).cast(stored.dataType)
+        chosen.append(values.alias(stored.name, metadata=stored.metadata))
+    for column, folder in zip(layout.partitions.fields, layout.folders, strict=True):
+        values = given(column)
+        if values is None:
+            raise InvalidInputError(f"the rows have no partition column `{column.name}`")
+        chosen.append(_folder_text(values, column.dataType).alias(folder))
+    return numbered.select(*chosen)
+
+
+def _position(names: Sequence[str], name: str) -> int | None:
+    """Where a column of the table is; the core has seen that there is one at most."""
+    if name in names:
+        return names.index(name)
+    return next((at for at, other in enumerate(names) if other.lower() == name.lower()), None)
+
+
+def _has_fields(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_fields(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_fields(kind.keyType) or _has_fields(kind.valueType)
+    return isinstance(kind, StructType)
+
+
+def _bare(kind: DataType) -> Any:
+    """A type without nullability and metadata."""
+    if isinstance(kind, StructType):
+        return ("struct", *((field.name, _bare(field.dataType)) for field in kind.fields))
+    if isinstance(kind, ArrayType):
+        return ("array", _bare(kind.elementType))
+    if isinstance(kind, MapType):
+        return ("map", _bare(kind.keyType), _bare(kind.valueType))
+    return kind.jsonValue()
+
+
+def _folder_text(values: Column, kind: DataType) -> Column:
+    """Partition values as text from which the core reads the same values."""
+    if isinstance(kind, StringType):
+        is_plain = values.rlike(_PLAIN) & (values != F.lit(_NULL_FOLDER))
+        escaped = F.regexp_replace(F.hex(values.cast("binary")), "(..)", "%$1")
+        return F.when(is_plain, values).otherwise(escaped)
+    if isinstance(kind, TimestampType):
+        seconds = (F.unix_micros(values).cast("decimal(20,0)") / F.lit(1_000_000)).try_cast("decimal(18,6)")
+        zero = F.lit(0)
+        # The clock of UTC, whatever the session's time zone is.
+        text = (F.expr("timestamp_ntz'1970-01-01 00:00:00'") + F.make_dt_interval(zero, zero, zero, seconds)).cast(
+            "string"
+        )
+    else:
+        text = values.cast("string")
+    # A value that has no text is none that the core reads.
+    return F.when(values.isNotNull(), F.coalesce(text, F.lit("?")))

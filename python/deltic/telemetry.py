@@ -1,0 +1,109 @@
+"""Spans of OpenTelemetry: one for each operation, while the program traces (`pip install 'deltic[otel]'`).
+
+Who configures a tracer provider has imported OpenTelemetry's API. Until then deltic imports nothing of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from types import TracebackType
+from typing import Any, TypeVar
+
+from deltic import _deltic
+
+__all__ = ["Operation", "operation"]
+
+Result = TypeVar("Result")
+
+_FILES = ("num_added_files", "files_deleted", "files_to_rewrite", "num_restored_files", "num_files", "files_kept")
+_ROWS = ("num_rows", "rows_deleted")
+_BYTES = ("bytes_deleted", "bytes_to_rewrite", "restored_files_size", "bytes_kept", "nbytes", "num_bytes")
+_ROW_METRICS = (
+    ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    ("numOutputRows",),
+    ("numDeletedRows",),
+    ("numUpdatedRows",),
+)
+_BYTE_METRICS = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
+
+
+class Operation:
+    """An operation as it is told to who traces it; without anybody it does nothing."""
+
+    __slots__ = ("_manager", "_span")
+
+    def __init__(self, manager: AbstractContextManager[Any] | None) -> None:
+        """Keep what begins and ends the span; use `operation`."""
+        self._manager = manager
+        self._span: Any = None
+
+    def __enter__(self) -> Operation:
+        if self._manager is not None:
+            self._span = self._manager.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._manager is None:
+            return
+        if kind is not None:
+            self._set("error.type", kind.__qualname__)
+        self._manager.__exit__(kind, error, trace)
+
+    def gave(self, result: Result) -> Result:
+        """Say what came of it, and give it back."""
+        if self._span is not None and self._span.is_recording():
+            # What cannot be told, such as a count that needs the store, must not fail what was done.
+            with suppress(Exception):
+                for name, value in _attributes(result).items():
+                    self._set(name, value)
+        return result
+
+    def _set(self, name: str, value: str | int | bool) -> None:
+        if self._span is not None:
+            self._span.set_attribute(name, value)
+
+
+_UNTRACED = Operation(None)
+
+
+def operation(name: str, location: str | None = None) -> Operation:
+    """Begin an operation in a `with` statement: a span `deltic.NAME`, in which an error is recorded.
+
+    `location`: of the table, as the core has it, without credentials and query.
+    """
+    api = sys.modules.get("opentelemetry.trace")
+    # While it is imported, by another thread perhaps, it has no functions.
+    get_tracer: Callable[..., Any] | None = getattr(api, "get_tracer", None)
+    if get_tracer is None:
+        return _UNTRACED
+    attributes = {} if location is None else {"deltic.table": location}
+    tracer = get_tracer("deltic", _deltic.__version__)
+    return Operation(tracer.start_as_current_span(f"deltic.{name}", attributes=attributes))
+
+
+def _attributes(result: Any) -> dict[str, str | int | bool]:
+    """What a result says, under the names of attributes."""
+    if isinstance(result, int):
+        return {"deltic.version": result}
+    told: dict[str, str | int | bool] = {}
+    metrics = getattr(result, "metrics", None) or {}
+    versions = getattr(result, "versions", None)
+    version = versions[-1] if isinstance(versions, list) and versions else getattr(result, "version", None)
+    rows = [sum(metrics.get(name, 0) for name in names) for names in _ROW_METRICS if names[0] in metrics]
+    found = {
+        "deltic.version": [version],
+        "deltic.files": [getattr(result, name, None) for name in _FILES],
+        "deltic.rows": [*rows, *(getattr(result, name, None) for name in _ROWS)],
+        "deltic.bytes": [*map(metrics.get, _BYTE_METRICS), *(getattr(result, name, None) for name in _BYTES)],
+        "deltic.dry_run": [getattr(result, "dry_run", None)],
+    }
+    for name, values in found.items():
+        if (value := next((value for value in values if isinstance(value, int)), None)) is not None:
+            told[name] = value
+    if isinstance(attempts := getattr(result, "attempts", None), int):
+        told["deltic.retries"] = max(attempts - 1, 0)
+    return told

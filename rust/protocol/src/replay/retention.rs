@@ -1,0 +1,95 @@
+//! What a vacuum keeps: the files that a version within the retention names.
+//!
+//! These are the files of the newest version, those with young tombstones, and whatever a commit within the retention
+//! removed or recorded, since tombstones have the time of the writer that made them, and checkpoints may lack them. Of
+//! commits that came after the newest version was looked at, also what they added. A file that was changed within the
+//! retention stays in any case: its writer may not have committed yet.
+//!
+//! Invariant: every version that was current within the retention can be read after a vacuum (the simulation,
+//! `tests/rust/simulation/vacuum.rs`, deletes beside readers and writers).
+//!
+//! PROTOCOL.md: "Add File and Remove File", "Add CDC File", "Deletion Vectors".
+
+use crate::action::Cdc;
+use crate::action::batch::AddBatch;
+use crate::deletion_vector::{DeletionVectorPath, Source, source};
+use crate::error::Result;
+
+/// What a vacuum goes by.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// When it begins, in milliseconds since the epoch.
+    pub cutoff_ms: i64,
+    /// The version that was current then; none if the log does not say.
+    pub current: Option<u64>,
+    /// The newest version that was looked at.
+    pub newest: u64,
+}
+
+/// A file in the store that stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Needed<'a> {
+    /// A data file or a change file, by its path as the log spells it.
+    Data(&'a str),
+    /// A file of deletion vectors.
+    Vectors(DeletionVectorPath),
+}
+
+/// Is told each file that stays, several times perhaps.
+pub type Keep<'k> = &'k mut dyn FnMut(Needed<'_>) -> Result<()>;
+
+impl Retention {
+    /// Files stay whose tombstones are younger than this. One as old as the cutoff was removed in the version that was
+    /// current then.
+    pub fn tombstones_after_ms(&self) -> i64 {
+        self.cutoff_ms.saturating_sub(1)
+    }
+
+    /// The first commit of which files stay that it removed.
+    pub fn first_commit(&self) -> u64 {
+        self.current.map_or(0, |version| version.saturating_add(1))
+    }
+
+    /// Whether a file was changed so long ago that nobody commits it any more.
+    pub fn is_old(&self, modified_ms: i64) -> bool {
+        modified_ms < self.cutoff_ms
+    }
+
+    /// Live files of the newest version, and those with young tombstones.
+    ///
+    /// # Errors
+    /// Those of `keep`, and `Corrupt` for a deletion vector that cannot be read, naming the file.
+    pub fn files(&self, files: &AddBatch, keep: Keep<'_>) -> Result<()> {
+        for row in 0..files.len() {
+            let path = files.path().value(row);
+            let mut file = || {
+                keep(Needed::Data(path))?;
+                match files.deletion_vector(row)?.map(|descriptor| source(&descriptor)).transpose()? {
+                    Some(Source::File { path, .. }) => keep(Needed::Vectors(path)),
+                    Some(Source::Inline(_)) | None => Ok(()),
+                }
+            };
+            file().map_err(|e| e.in_file(path))?;
+        }
+        Ok(())
+    }
+
+    /// What the commit of a version from [`Retention::first_commit`] on did; of one that is newer than the newest also
+    /// what it added.
+    ///
+    /// # Errors
+    /// As [`Retention::files`].
+    pub fn commit<'c>(
+        &self,
+        version: u64,
+        (adds, removes): (&AddBatch, &AddBatch),
+        cdc: impl IntoIterator<Item = &'c Cdc>,
+        keep: Keep<'_>,
+    ) -> Result<()> {
+        if version > self.newest {
+            self.files(adds, keep)?;
+        }
+        self.files(removes, keep)?;
+        cdc.into_iter().try_for_each(|change| keep(Needed::Data(&change.path)).map_err(|e| e.in_file(&change.path)))
+    }
+}

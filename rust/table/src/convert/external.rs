@@ -1,0 +1,294 @@
+//! Where another engine's Parquet writer puts the files of a write, and which columns they have.
+//!
+//! An engine that has the rows may write them itself: into a folder that no other write has, under the table's physical
+//! names and field ids, in folders of the partition values below that. It moves rows and looks at none. So a table that
+//! asks something of each row is refused by name, and so is a type of which its files would not say what it is.
+//!
+//! Partition values stand in the folders as text that is ASCII: every `%` and what is beyond ASCII is escaped before the
+//! engine escapes what Hive does, whose file names may be in any character set.
+//!
+//! Proved by `tests/spark/test_native_write.py`.
+//!
+//! PROTOCOL.md: "Data Files", "Column Mapping", "Partition Value Serialization".
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow_schema::{FieldRef, Schema};
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::property::PageVersion;
+use deltic_protocol::schema::char_length::Lengths;
+use deltic_protocol::schema::collation::is_collated;
+use deltic_protocol::schema::identity::Identity;
+use deltic_protocol::schema::mapping::{ColumnMapping, NESTED_IDS, field_id};
+use deltic_protocol::schema::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, json};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::write::conform::{Conformer, stored_schema};
+use crate::write::identity::is_given;
+use crate::write::options::Compression;
+use crate::write::plan::{FileKind, WritePlan, WriteSpec};
+
+/// What Spark takes a Parquet field id from, in the metadata of a column.
+const SPARK_FIELD_ID: &str = "parquet.field.id";
+
+/// Metadata of columns that the table computes or checks, and what that is.
+const RULES: [(&str, &str); 2] =
+    [("delta.generationExpression", "is a generated column"), ("delta.invariants", "has an invariant")];
+
+/// Metadata of a column with a default.
+const DEFAULT: &str = "CURRENT_DEFAULT";
+
+/// What another engine's writer has to be told.
+#[derive(Debug, Serialize)]
+pub struct ExternalLayout {
+    /// The folder below the table's root, which is not there yet.
+    folder: String,
+    /// The columns of the files as the rows have them, as a `schemaString`.
+    columns: String,
+    /// The same as the files have them.
+    files: String,
+    /// The partition columns as the rows have them.
+    partitions: String,
+    /// What their folders are called.
+    folders: Vec<String>,
+    /// The codec, as Spark calls it.
+    compression: &'static str,
+    /// Its level, where it has some.
+    compression_level: Option<i64>,
+    max_rows_per_file: Option<u64>,
+}
+
+impl ExternalLayout {
+    /// That of a plan for rows with these columns.
+    ///
+    /// # Errors
+    /// `Unsupported`, naming it, for what only deltic's own writer does.
+    pub fn of(plan: &WritePlan, rows: &Schema) -> Result<Self> {
+        let of_spec = || {
+            let spec = &plan.spec;
+            check_table(spec, rows)?;
+            let columns = Columns::of(spec)?;
+            let (compression, compression_level) = codec(spec)?;
+            let named = columns.mapping.physical_schema(&columns.data)?;
+            let partitions = columns.mapping.physical_schema(&columns.partitions)?;
+            let plain = |schema: &StructType| json::print(&described(schema, ColumnMapping::None));
+            Ok(Self {
+                folder: folder(plan)?,
+                columns: plain(&columns.data),
+                files: json::print(&described(&named, columns.mapping)),
+                partitions: plain(&columns.partitions),
+                folders: partitions.fields.iter().map(|field| folder_text(&field.name)).collect(),
+                compression,
+                compression_level,
+                max_rows_per_file: spec.max_rows_per_file,
+            })
+        };
+        of_spec().map_err(|e: Error| e.in_table(&plan.location))
+    }
+}
+
+/// The columns of a table as another engine's files have them, under logical names.
+#[derive(Debug)]
+pub(super) struct Columns {
+    pub(super) mapping: ColumnMapping,
+    /// Those in files.
+    pub(super) data: StructType,
+    /// Those in folders.
+    pub(super) partitions: StructType,
+    /// What the files have, as Arrow sees it.
+    pub(super) stored: Vec<FieldRef>,
+}
+
+impl Columns {
+    pub(super) fn of(spec: &WriteSpec) -> Result<Self> {
+        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        let stored = stored_schema(&spec.schema);
+        let mut partitions = Vec::with_capacity(spec.partition_columns.len());
+        for name in &spec.partition_columns {
+            let field = stored.fields.iter().find(|field| field.name == *name);
+            partitions.push(field.cloned().ok_or_else(|| {
+                Error::corrupt(format!("the partition column `{name}` is not among the columns that hold values"))
+            })?);
+        }
+        let data = stored.fields.into_iter().filter(|field| !spec.partition_columns.contains(&field.name)).collect();
+        let data = StructType::new(data);
+        let stored = Conformer::new(&data, mapping)?.schema().fields().iter().cloned().collect();
+        Ok(Self { mapping, data, partitions: StructType::new(partitions), stored })
+    }
+}
+
+/// The folder of a plan.
+///
+/// # Errors
+/// `Internal` for an id that is none, which would be no folder of this write alone.
+pub(super) fn folder(plan: &WritePlan) -> Result<String> {
+    let id = Uuid::parse_str(&plan.txn_id);
+    Ok(id.map_err(|e| Error::internal("a transaction has an id that is no UUID").caused_by(e))?.to_string())
+}
+
+/// A text as a folder has it before the engine escapes it.
+pub(super) fn folder_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            // Writing to a String does not fail.
+            _ => drop(write!(out, "%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// The columns without metadata but for their field ids, and with nulls allowed.
+fn described(schema: &StructType, mapping: ColumnMapping) -> StructType {
+    let field = |field: &StructField| {
+        let id = field_id(field).filter(|_| mapping != ColumnMapping::None);
+        StructField {
+            name: field.name.clone(),
+            data_type: described_type(&field.data_type, mapping),
+            nullable: true,
+            metadata: id.map(|id| (SPARK_FIELD_ID.to_owned(), id.into())).into_iter().collect(),
+        }
+    };
+    StructType::new(schema.fields.iter().map(field).collect())
+}
+
+fn described_type(data_type: &DataType, mapping: ColumnMapping) -> DataType {
+    match data_type {
+        DataType::Struct(inner) => DataType::Struct(Arc::new(described(inner, mapping))),
+        DataType::Array(array) => DataType::Array(Arc::new(ArrayType {
+            element: described_type(&array.element, mapping),
+            contains_null: array.contains_null,
+        })),
+        DataType::Map(map) => DataType::Map(Arc::new(MapType {
+            key: described_type(&map.key, mapping),
+            value: described_type(&map.value, mapping),
+            value_contains_null: map.value_contains_null,
+        })),
+        other => other.clone(),
+    }
+}
+
+fn codec(spec: &WriteSpec) -> Result<(&'static str, Option<i64>)> {
+    let (name, level) = match spec.compression {
+        // What deltic takes where nothing is said.
+        Compression::Zstd => ("zstd", spec.compression_level.or(Some(1))),
+        Compression::Snappy => ("snappy", None),
+        Compression::Gzip => ("gzip", None),
+        Compression::Lz4 => ("lz4_raw", None),
+        Compression::Uncompressed => ("uncompressed", None),
+        Compression::Brotli => return Err(refuse("compression brotli", "the codec brotli is asked for")),
+    };
+    match (level, spec.compression_level) {
+        (None, Some(_)) => {
+            Err(refuse("compression levels", "a compression level is asked for, which it only has of zstd"))
+        }
+        (level, _) => Ok((name, level)),
+    }
+}
+
+/// Refuses what Spark's writer does not do.
+fn check_table(spec: &WriteSpec, rows: &Schema) -> Result<()> {
+    if let Some(name) = spec.rules.as_ref().and_then(|rules| rules.constraints.keys().next()) {
+        return Err(refuse("CHECK constraints", &format!("the table has the CHECK constraint `{name}`")));
+    }
+    if spec.replace_where.is_some() {
+        return Err(refuse("replace_where", "each row has to make replace_where TRUE"));
+    }
+    if !spec.sort_by.is_empty() {
+        return Err(refuse("sort_by", "rows are to be sorted by sort_by"));
+    }
+    if !spec.column_options.is_empty() {
+        return Err(refuse("column_options", "column_options say how columns are encoded"));
+    }
+    if spec.rearrange_only {
+        return Err(refuse("data_change=False", "rows are only to be in other files (data_change=False)"));
+    }
+    if spec.materializes_partition_columns {
+        return Err(refuse("materialized partition columns", "the table's files have its partition columns too"));
+    }
+    if spec.page_version == PageVersion::Two {
+        return Err(refuse("pages of version 2", "the table asks for pages of version 2"));
+    }
+    if !spec.hidden_columns.is_empty() || spec.kind != FileKind::Data {
+        return Err(refuse("materialized row ids", "rows bring their ids along"));
+    }
+    for field in &spec.schema.fields {
+        check_column(field, rows)?;
+        let is_partition = spec.partition_columns.contains(&field.name);
+        if is_partition && field.data_type == DataType::Primitive(PrimitiveType::Binary) {
+            let told = format!("the partition column `{}` is binary", field.name);
+            return Err(refuse("binary partition columns", &told));
+        }
+        if !field.nullable && !is_partition && field.data_type.as_primitive().is_none() {
+            return Err(refuse("NOT NULL", &format!("the column `{}` is NOT NULL and no primitive", field.name)));
+        }
+    }
+    Ok(())
+}
+
+fn check_column(field: &StructField, rows: &Schema) -> Result<()> {
+    let name = &field.name;
+    if let Some((_, told)) = RULES.iter().find(|(key, _)| field.metadata.contains_key(*key)) {
+        return Err(refuse("computed columns", &format!("the column `{name}` {told}")));
+    }
+    if Identity::of(field)?.is_some() {
+        return Err(refuse("identity columns", &format!("the column `{name}` is an identity column")));
+    }
+    if field.metadata.contains_key(DEFAULT) && !is_given(name, rows.fields()) {
+        return Err(refuse("column defaults", &format!("the rows lack the column `{name}`, which has a default")));
+    }
+    if Lengths::of(field)?.is_some() {
+        return Err(refuse(
+            "CHAR and VARCHAR",
+            &format!("the strings of the column `{name}` have a length (CHAR, VARCHAR)"),
+        ));
+    }
+    check_field(field, name)
+}
+
+fn check_field(field: &StructField, path: &str) -> Result<()> {
+    if is_collated(field) {
+        return Err(refuse("collations", &format!("the column `{path}` has a collation")));
+    }
+    if field.metadata.contains_key(NESTED_IDS) {
+        return Err(refuse("nested field ids", &format!("the elements of the column `{path}` have field ids")));
+    }
+    if RULES.iter().any(|(key, _)| field.metadata.contains_key(*key)) {
+        return Err(refuse("computed columns", &format!("the column `{path}` is computed or checked")));
+    }
+    check_type(&field.data_type, path)
+}
+
+fn check_type(data_type: &DataType, path: &str) -> Result<()> {
+    let not_null = |path: &str| Err(refuse("NOT NULL", &format!("`{path}` inside a column is NOT NULL")));
+    let foreign =
+        || Err(refuse(&format!("type {data_type}"), &format!("the column `{path}` has the type {data_type}")));
+    match data_type {
+        DataType::Struct(inner) => inner.fields.iter().try_for_each(|field| {
+            let path = format!("{path}.{}", field.name);
+            if !field.nullable {
+                return not_null(&path);
+            }
+            check_field(field, &path)
+        }),
+        DataType::Array(array) if !array.contains_null => not_null(&format!("{path}.element")),
+        DataType::Array(array) => check_type(&array.element, &format!("{path}.element")),
+        DataType::Map(map) if !map.value_contains_null => not_null(&format!("{path}.value")),
+        DataType::Map(map) => {
+            check_type(&map.key, &format!("{path}.key"))?;
+            check_type(&map.value, &format!("{path}.value"))
+        }
+        DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. })
+        | DataType::Variant
+        | DataType::Foreign(_) => foreign(),
+        DataType::Primitive(_) => Ok(()),
+    }
+}
+
+pub(super) fn refuse(what: &str, why: &str) -> Error {
+    let message = format!("Spark's own Parquet writer cannot write this: {why}; use engine='arrow'");
+    Error::unsupported(format!("engine 'native' with {what}"), message)
+}

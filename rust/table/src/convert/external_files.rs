@@ -1,0 +1,301 @@
+//! The files that another engine's Parquet writer left in the folder of a write, as data files of the transaction.
+//!
+//! Each footer is read and held against the plan: the columns, their types and field ids, the calendar, nulls where there
+//! may be none. Together they have the rows that the engine counted, no more and no less. Nothing is taken on trust that
+//! the footers do not say: a bound that may be wrong is left out.
+//!
+//! Proved by `tests/spark/test_native_write.py` and `tests/interop/test_native_write.py`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType as ArrowType, Field, Schema};
+use deltic_protocol::action::{Add, PartitionValues};
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::scalar::Scalar;
+use deltic_protocol::schema::arrow::to_arrow_type;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use futures::{StreamExt, TryStreamExt, stream};
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::basic::Type as PhysicalType;
+use percent_encoding::percent_decode_str;
+
+use super::conversion::CONCURRENT_FOOTERS;
+use super::external::{Columns, folder, folder_text};
+use super::footers::{Wanted, null_rows, statistics};
+use crate::footer::calendar::Calendars;
+use crate::scan::read::{look_at_footer, parquet_id};
+use crate::write::layout::{NULL_DIRECTORY, log_path};
+use crate::write::partition::PartitionSplitter;
+use crate::write::plan::{DataFile, WritePlan, WriteSpec, physical_indexed};
+use deltic_store::{FileMeta, Storage};
+
+/// The writer whose bounds of floating-point columns have a NaN where there is one.
+const BOUNDS_SHOW_NAN: &str = "parquet-mr version 1.";
+
+/// Files made durable at a time.
+const SETTLING: usize = 32;
+
+/// The files of a plan that another engine has written, which are durable then; what else is in the folder is deleted.
+/// `rows`: how many the engine counted.
+///
+/// # Errors
+/// `Invalid` for files that do not have the columns of the plan, have a null where the table allows none, or do not have so
+/// many rows together; `Unsupported` for dates and timestamps of another calendar or type.
+pub async fn take_external(storage: &Storage, plan: &WritePlan, rows: u64) -> Result<Vec<DataFile>> {
+    let taken = async {
+        let folder = folder(plan)?;
+        let expected = Arc::new(Expected::of(&plan.spec)?);
+        let listed: Vec<FileMeta> = storage.list_recursive(&folder).try_collect().await?;
+        let (files, others): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|file| is_data_file(below(&file.path, &folder)));
+        let read = |file: FileMeta| {
+            let (expected, folder) = (Arc::clone(&expected), folder.clone());
+            async move {
+                let read = expected.read(storage, below(&file.path, &folder), &file).await;
+                read.map_err(|e| e.in_file(file.path.clone()))
+            }
+        };
+        let read: Vec<Option<DataFile>> =
+            stream::iter(files.clone()).map(read).buffered(CONCURRENT_FOOTERS).try_collect().await?;
+        let mut taken = Vec::with_capacity(read.len());
+        let mut gone: Vec<String> = others.into_iter().map(|file| file.path).collect();
+        for (file, data) in files.into_iter().zip(read) {
+            match data {
+                Some(data) => taken.push((file.path, data)),
+                None => gone.push(file.path),
+            }
+        }
+        check_rows(&taken, rows, &folder)?;
+        let settling: Vec<_> = taken.iter().map(|(path, _)| storage.settle(path)).collect();
+        stream::iter(settling).buffer_unordered(SETTLING).try_collect::<()>().await?;
+        // Markers and checksums of the engine's own: one that stays is an orphan.
+        let _deleted = storage.delete_many(&gone).await;
+        Ok(taken.into_iter().map(|(_, file)| file).collect())
+    };
+    taken.await.map_err(|e: Error| e.in_table(&plan.location))
+}
+
+/// Deletes all that is in the folder of a plan, when no commit will name it: as far as the store lists it and lets it go.
+pub async fn delete_external(storage: &Storage, plan: &WritePlan) {
+    let Ok(folder) = folder(plan) else { return };
+    let mut files = storage.list_recursive(&folder);
+    let mut paths = Vec::new();
+    while let Some(Ok(file)) = files.next().await {
+        paths.push(file.path);
+    }
+    let _deleted = storage.delete_many(&paths).await;
+}
+
+fn check_rows(taken: &[(String, DataFile)], rows: u64, folder: &str) -> Result<()> {
+    let found = taken.iter().fold(0_u64, |sum, (_, file)| sum.saturating_add(file.rows));
+    if found == rows {
+        return Ok(());
+    }
+    let hint = if taken.is_empty() {
+        "; Spark may have written to another store than this one: its own settings for the store (fs.s3a.* and so on) must \
+         lead to the same place"
+    } else {
+        ""
+    };
+    Err(Error::invalid(format!(
+        "Spark wrote {rows} rows, and the files in `{folder}` have {found}{hint}; nothing was committed; use engine='arrow'"
+    )))
+}
+
+fn below<'p>(path: &'p str, folder: &str) -> &'p str {
+    path.strip_prefix(folder).map_or(path, |rest| rest.trim_start_matches('/'))
+}
+
+/// Whether a path below the folder is that of a file whose task was committed.
+fn is_data_file(path: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    let name = parts.next().unwrap_or_default();
+    let is_hidden = |name: &str| name.starts_with(['_', '.']);
+    // A folder of a partition column may begin so.
+    name.ends_with(".parquet") && !is_hidden(name) && !parts.any(|folder| is_hidden(folder) && !folder.contains('='))
+}
+
+/// What files must have.
+struct Expected {
+    columns: Columns,
+    /// Physical names of the columns without nulls.
+    required: Vec<(String, String)>,
+    /// What the partition columns are called in folders.
+    folders: Vec<String>,
+    splitter: PartitionSplitter,
+    wanted: Wanted,
+    data_change: bool,
+}
+
+impl Expected {
+    fn of(spec: &WriteSpec) -> Result<Self> {
+        let columns = Columns::of(spec)?;
+        let physical = columns.mapping.physical_schema(&columns.data)?;
+        let named = columns.data.fields.iter().zip(physical.fields).filter(|(field, _)| !field.nullable);
+        let required = named.map(|(field, stored)| (field.name.clone(), stored.name)).collect();
+        let partitions = columns.mapping.physical_schema(&columns.partitions)?;
+        let names: Vec<String> = partitions.fields.iter().map(|field| field.name.clone()).collect();
+        let indexed = physical_indexed(&spec.indexed_columns, &columns.data, columns.mapping)?.and(&spec.clustering);
+        Ok(Self {
+            required,
+            folders: names.iter().map(|name| folder_text(name)).collect(),
+            splitter: PartitionSplitter::new(&partitions, &names)?,
+            wanted: Wanted { indexed, prefix_length: spec.string_prefix_length, floats: true },
+            data_change: !spec.rearrange_only,
+            columns,
+        })
+    }
+
+    /// The file as one of the table's; none if it has no rows.
+    async fn read(self: Arc<Self>, storage: &Storage, below: &str, file: &FileMeta) -> Result<Option<DataFile>> {
+        let this = Arc::clone(&self);
+        let described = look_at_footer(storage, (&file.path, file.size), move |footer| this.describe(footer));
+        let (rows, stats) = described.await?;
+        if rows == 0 {
+            return Ok(None);
+        }
+        let size = i64::try_from(file.size);
+        let add = Add {
+            path: log_path(&file.path),
+            partition_values: self.partition_values(below)?,
+            size: size.map_err(|e| Error::internal("a file is too long for the log").caused_by(e))?,
+            modification_time: file.modified_ms,
+            data_change: self.data_change,
+            stats: Some(stats),
+            ..Add::default()
+        };
+        Ok(Some(DataFile { add, rows, identities: BTreeMap::new() }))
+    }
+
+    /// Rows and statistics of a file.
+    fn describe(&self, metadata: &ArrowReaderMetadata) -> Result<(u64, String)> {
+        let file = metadata.metadata().file_metadata();
+        let rows = u64::try_from(file.num_rows()).unwrap_or_default();
+        let calendars = Calendars::of(file);
+        for leaf in metadata.parquet_schema().columns() {
+            if leaf.physical_type() == PhysicalType::INT96 || calendars.may_differ(leaf) {
+                let path = leaf.path().string();
+                let message = format!(
+                    "Spark wrote the column `{path}` as INT96 or in the legacy calendar; set \
+                     spark.sql.parquet.outputTimestampType to TIMESTAMP_MICROS and \
+                     spark.sql.parquet.datetimeRebaseModeInWrite to CORRECTED, or use engine='arrow'"
+                );
+                return Err(Error::unsupported("INT96 timestamps and legacy calendars", message));
+            }
+        }
+        check_fields((&self.columns.stored, metadata.schema().fields()), self.columns.mapping, "")?;
+        let schema = (&self.columns.data, self.columns.mapping);
+        for (name, stored) in &self.required {
+            match null_rows(metadata, schema, stored)? {
+                Some(0) => {}
+                None if rows == 0 => {}
+                nulls => return Err(null_in(name, nulls)),
+            }
+        }
+        let shows_nan = file.created_by().is_some_and(|by| by.starts_with(BOUNDS_SHOW_NAN));
+        let wanted =
+            Wanted { floats: self.wanted.floats && shows_nan, indexed: self.wanted.indexed.clone(), ..self.wanted };
+        Ok((rows, statistics(metadata, schema, &wanted)?))
+    }
+
+    /// The partition values by physical names, by the folders that a file is in.
+    fn partition_values(&self, below: &str) -> Result<PartitionValues> {
+        let folders = below.rsplit_once('/').map_or("", |(folders, _)| folders);
+        let found: Vec<&str> = folders.split('/').filter(|part| !part.is_empty()).collect();
+        let wrong = || {
+            let expected = self.folders.join(", ");
+            Error::invalid(format!("the file is in the folders `{folders}`, and not in those of [{expected}]"))
+        };
+        if found.len() != self.folders.len() {
+            return Err(wrong());
+        }
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        for ((part, name), field) in found.into_iter().zip(&self.folders).zip(&self.columns.partitions.fields) {
+            let (key, value) = part.split_once('=').ok_or_else(wrong)?;
+            if decoded(key)? != *name {
+                return Err(wrong());
+            }
+            let text = if value == NULL_DIRECTORY { None } else { Some(decoded(&decoded(value)?)?) };
+            let primitive = field.data_type.as_primitive().ok_or_else(wrong)?;
+            let parsed = Scalar::parse_partition(text.as_deref(), primitive).map_err(|e| {
+                Error::invalid(format!("a value of the partition column `{}`: {}", field.name, e.message()))
+            })?;
+            fields.push(Field::new(&field.name, to_arrow_type(&field.data_type), true));
+            columns.push(parsed.to_array(primitive, 1)?);
+        }
+        if columns.is_empty() {
+            return Ok(PartitionValues::new());
+        }
+        let row = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
+        let split = self.splitter.split(&row)?;
+        let (key, _) = split.first().ok_or_else(wrong)?;
+        Ok(key.to_partition_values())
+    }
+}
+
+/// A text without its percent escapes.
+fn decoded(text: &str) -> Result<String> {
+    let plain = percent_decode_str(text).decode_utf8().map_err(|e| {
+        Error::invalid(format!("the folder text `{text}` is no UTF-8, as partition values must be")).caused_by(e)
+    })?;
+    Ok(plain.into_owned())
+}
+
+fn null_in(name: &str, nulls: Option<u64>) -> Error {
+    let told = match nulls {
+        Some(nulls) => format!("{nulls} rows have no value in the column `{name}`, which is NOT NULL"),
+        None => format!("the file does not say how many rows have no value in the column `{name}`, which is NOT NULL"),
+    };
+    Error::invalid(format!("{told}; give them one, or use engine='arrow', which names the first of them"))
+}
+
+/// Refuses a file with other columns than these, in whichever way.
+fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMapping, above: &str) -> Result<()> {
+    let names = |fields: &[Arc<Field>]| fields.iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>();
+    if !table.iter().map(|field| field.name()).eq(file.iter().map(|field| field.name())) {
+        let (expected, found) = (names(table).join(", "), names(file).join(", "));
+        let place = if above.is_empty() { String::new() } else { format!(" in `{above}`") };
+        return Err(Error::invalid(format!(
+            "Spark wrote the columns {found}{place}, not {expected}; use engine='arrow'"
+        )));
+    }
+    for (expected, found) in table.iter().zip(file) {
+        let path = if above.is_empty() { found.name().clone() } else { format!("{above}.{}", found.name()) };
+        if mapping != ColumnMapping::None && parquet_id(expected) != parquet_id(found) {
+            return Err(Error::invalid(format!(
+                "Spark wrote the column `{path}` without its field id; set spark.sql.parquet.fieldId.write.enabled to true, \
+                 or use engine='arrow'"
+            )));
+        }
+        check_type((expected.data_type(), found.data_type()), mapping, &path)?;
+    }
+    Ok(())
+}
+
+fn check_type((table, file): (&ArrowType, &ArrowType), mapping: ColumnMapping, path: &str) -> Result<()> {
+    match (table, file) {
+        (ArrowType::Struct(table), ArrowType::Struct(file)) => check_fields((table, file), mapping, path),
+        (ArrowType::List(table), ArrowType::List(file)) => {
+            check_type((table.data_type(), file.data_type()), mapping, &format!("{path}.element"))
+        }
+        (ArrowType::Map(table, _), ArrowType::Map(file, _)) => match (table.data_type(), file.data_type()) {
+            (ArrowType::Struct(table), ArrowType::Struct(file)) if table.len() == file.len() => {
+                let mut parts = table.iter().zip(file).zip(["key", "value"]);
+                parts.try_for_each(|((table, file), name)| {
+                    check_type((table.data_type(), file.data_type()), mapping, &format!("{path}.{name}"))
+                })
+            }
+            _ => Err(other_type((table.data_type(), file.data_type()), path)),
+        },
+        (table, file) if table == file => Ok(()),
+        (table, file) => Err(other_type((table, file), path)),
+    }
+}
+
+fn other_type((table, file): (&ArrowType, &ArrowType), path: &str) -> Error {
+    Error::invalid(format!(
+        "Spark wrote the column `{path}` as {file}, which is {table} in the table; use engine='arrow'"
+    ))
+}

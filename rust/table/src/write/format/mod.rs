@@ -1,0 +1,6 @@
+//! What a data file is made of: its columns, their encodings, the order of its rows, Parquet bytes.
+
+mod annotations;
+mod columns;
+pub(super) mod encoder;
+mod sort;

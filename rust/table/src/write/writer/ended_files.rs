@@ -1,0 +1,36 @@
+//! The files of a writer that finished, which are garbage until somebody claims them.
+
+use deltic_protocol::error::Result;
+
+use crate::write::plan::DataFile;
+use crate::write::unclaimed::Unclaimed;
+use deltic_store::Syncing;
+
+/// All files of a writer, ended.
+pub struct EndedFiles {
+    pub(super) files: Vec<DataFile>,
+    pub(super) syncing: Syncing,
+    pub(super) stored: Unclaimed,
+}
+
+impl EndedFiles {
+    /// The files, which are the caller's from now on, and what ends when they are durable.
+    pub fn claim(self) -> (Vec<DataFile>, Syncing) {
+        self.stored.claim();
+        (self.files, self.syncing)
+    }
+
+    /// The files, when they would survive a power cut.
+    pub(super) async fn durable(self) -> Result<Vec<DataFile>> {
+        match self.syncing.wait().await {
+            Ok(()) => {
+                self.stored.claim();
+                Ok(self.files)
+            }
+            Err(error) => {
+                self.stored.delete().await;
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Ending the files of a writer: those of rows in memory, and then those of rows in its temporary file.
+//!
+//! Spilled rows are taken in again, in waves of partitions that fit a quarter of the memory, each partition's in their order: a
+//! partition has one file, unless the file has its size.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use deltic_protocol::error::Result;
+use futures::{StreamExt, stream};
+use tokio::task::spawn_blocking;
+
+use super::ended_files::EndedFiles;
+use super::open_file::{end, joined, name_file};
+use super::spill::{Runs, SpilledRows};
+use super::{DataWriter, FINISHING, MAX_SYNCING};
+use crate::write::partition::PartitionKey;
+use crate::write::pieces::memory;
+use deltic_store::Syncing;
+
+/// Partitions whose rows are read from a temporary file.
+type Wave = Vec<(PartitionKey, Runs)>;
+
+impl DataWriter {
+    pub(super) async fn end_all(mut self) -> Result<EndedFiles> {
+        let ended = match self.check_intact() {
+            Ok(()) => self.end_each().await,
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(syncing) => {
+                let mut files = std::mem::take(&mut self.finished);
+                files.sort_by(|a, b| a.add.path.cmp(&b.add.path));
+                for file in &mut files {
+                    file.identities.clone_from(self.identities.last());
+                }
+                Ok(EndedFiles { files, syncing, stored: self.stored })
+            }
+            Err(error) => {
+                self.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn end_each(&mut self) -> Result<Syncing> {
+        let (spilled, ready): (Vec<_>, Vec<_>) = self
+            .partitions
+            .keys()
+            .cloned()
+            .partition(|key| self.partitions.get(key).is_some_and(|p| !p.spilled.is_empty()));
+        let syncing = self.end_partitions(&ready).await?;
+        if spilled.is_empty() {
+            return Ok(syncing);
+        }
+        syncing.wait().await?;
+        self.write_spilled(spilled).await?;
+        Ok(Syncing::default())
+    }
+
+    /// Ends the files of these partitions with everything pending for them, several at once; gives what to wait for until they
+    /// are durable.
+    pub(super) async fn end_partitions(&mut self, keys: &[PartitionKey]) -> Result<Syncing> {
+        let mut ending = Vec::with_capacity(keys.len());
+        let (waits, alone) = (keys.len() > MAX_SYNCING, keys.len() == 1);
+        for key in keys {
+            let Some(partition) = self.partitions.remove(key) else { continue };
+            let path = partition
+                .file
+                .as_ref()
+                .map_or_else(|| name_file(&self.setup, &mut self.files_named, key), |file| file.path().clone());
+            self.stored.push(path.key.clone());
+            let ended = end(self.storage.clone(), Arc::clone(&self.setup), key.clone(), path, partition, alone);
+            ending.push(async move {
+                match ended.await? {
+                    (file, syncing) if waits => syncing.wait().await.map(|()| (file, Syncing::default())),
+                    soon => Ok(soon),
+                }
+            });
+        }
+        let ended: Vec<Result<_>> = stream::iter(ending).buffer_unordered(FINISHING).collect().await;
+        let mut syncing = Syncing::default();
+        for (file, its) in ended.into_iter().collect::<Result<Vec<_>>>()? {
+            self.finished.push(file);
+            syncing.extend(its);
+        }
+        Ok(syncing)
+    }
+
+    async fn write_spilled(&mut self, keys: Vec<PartitionKey>) -> Result<()> {
+        self.spill(keys.clone()).await?;
+        let Some(file) = self.spill.take() else { return Ok(()) };
+        let mut rows = joined(spawn_blocking(move || file.finish())).await?;
+        let mut left: Wave = Vec::with_capacity(keys.len());
+        for key in keys {
+            left.extend(self.partitions.remove(&key).map(|partition| (key, partition.spilled)));
+        }
+        left.sort_unstable_by_key(|(_, runs)| runs.first());
+        let mut left = VecDeque::from(left);
+        while !left.is_empty() {
+            let wave = self.next_wave(&mut left);
+            rows = self.write_wave(rows, wave).await?;
+        }
+        Ok(())
+    }
+
+    /// Partitions whose rows fit a quarter of the memory, one of them in parts perhaps; not more with much to encode than there
+    /// may be open files.
+    fn next_wave(&self, left: &mut VecDeque<(PartitionKey, Runs)>) -> Wave {
+        let (share, each) = (self.limits.at_once_of_partition(), self.read_at_once());
+        let (mut wave, mut bytes, mut files) = (Wave::new(), 0, 0);
+        while let Some((_, runs)) = left.front() {
+            bytes += runs.bytes().min(share);
+            files += usize::from(runs.bytes() >= each);
+            if !wave.is_empty() && (bytes > 2 * share || files > self.limits.open_files) {
+                break;
+            }
+            wave.extend(left.pop_front());
+        }
+        wave
+    }
+
+    /// Bytes of a partition's rows that are read at a time.
+    fn read_at_once(&self) -> usize {
+        self.setup.worth_encoding.min(self.limits.at_once_of_partition())
+    }
+
+    /// Writes the files of some partitions, taking so much of each in turn.
+    async fn write_wave(&mut self, mut rows: SpilledRows, mut wave: Wave) -> Result<SpilledRows> {
+        let keys: Vec<PartitionKey> = wave.iter().map(|(key, _)| key.clone()).collect();
+        let each = self.read_at_once();
+        while !wave.is_empty() {
+            let read: Vec<(PartitionKey, Vec<RecordBatch>)>;
+            (rows, wave, read) = joined(spawn_blocking(move || {
+                let mut read = Vec::with_capacity(wave.len());
+                for (key, runs) in &mut wave {
+                    read.push((key.clone(), rows.take(runs, each)?));
+                }
+                wave.retain(|(_, runs)| !runs.is_empty());
+                Ok((rows, wave, read))
+            }))
+            .await?;
+            self.make_room_in_files(read.iter().flat_map(|(_, batches)| batches).map(memory).sum()).await?;
+            let mut due = Vec::new();
+            for (key, batches) in read {
+                let mut is_due = false;
+                for batch in batches {
+                    is_due = self.take_in(&key, batch).await?;
+                }
+                due.extend(is_due.then_some(key));
+            }
+            self.memory_use.note(self.held());
+            self.encode(due, false).await?;
+        }
+        self.end_partitions(&keys).await?.wait().await?;
+        Ok(rows)
+    }
+}

@@ -1,0 +1,88 @@
+//! What a writer may hold in memory, and what it held.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes of rows and encoded pages that a writer holds unless it is told otherwise.
+pub const DEFAULT_MEMORY: usize = 512 * 1024 * 1024;
+
+/// The least that a caller may choose.
+pub const LEAST_MEMORY: u64 = 1024 * 1024;
+
+/// Files that are open at a time.
+const OPEN_FILES: usize = 64;
+
+/// Bytes of the limit for each open file. An upload's buffer is as large.
+const MEMORY_OF_FILE: usize = 8 * 1024 * 1024;
+
+/// Bytes of rows that are taken in at a time.
+const AT_ONCE: usize = 16 * 1024 * 1024;
+
+/// What a writer may hold at a time, however many partitions there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Files begun and not ended. Each has an upload's buffer, which `memory` does not count.
+    pub open_files: usize,
+    /// Bytes of rows and encoded pages. Beyond it, rows of open files are encoded and handed to storage, and others go to
+    /// a temporary file.
+    pub memory: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::of_memory(DEFAULT_MEMORY)
+    }
+}
+
+impl Limits {
+    /// So many bytes, and as many open files as go with them.
+    pub fn of_memory(memory: usize) -> Self {
+        Self { open_files: (memory / MEMORY_OF_FILE).clamp(1, OPEN_FILES), memory }
+    }
+
+    /// What a caller chose, or the default.
+    pub(super) fn chosen(memory: Option<u64>) -> Self {
+        memory.map_or_else(Self::default, |bytes| Self::of_memory(usize::try_from(bytes).unwrap_or(usize::MAX)))
+    }
+
+    /// Bytes of rows that are taken in at a time, about.
+    pub(super) fn at_once(self) -> usize {
+        (self.memory / 8).clamp(1, AT_ONCE)
+    }
+
+    /// Bytes of one partition's rows that are taken out of a temporary file at a time, at most.
+    pub(super) fn at_once_of_partition(self) -> usize {
+        (self.memory / 8).max(1)
+    }
+
+    /// Bytes of other rows after which a partition rests that has none among them.
+    pub(super) fn resting(self) -> u64 {
+        (self.memory / 2) as u64
+    }
+}
+
+/// What a writer held, told while it writes and afterwards.
+#[derive(Debug, Default)]
+pub struct MemoryUse {
+    peak: AtomicUsize,
+    spilled: AtomicU64,
+}
+
+impl MemoryUse {
+    /// The most bytes of rows and encoded pages at a time.
+    pub fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of rows that went to a temporary file.
+    pub fn spilled(&self) -> u64 {
+        self.spilled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note(&self, held: usize) {
+        self.peak.fetch_max(held, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_spilled(&self, bytes: usize) {
+        self.spilled.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,303 @@
+//! Writing data files, without making them part of the table.
+//!
+//! Batches are brought into the table's schema, split by partition, gathered until encoding is worth it, encoded on
+//! the blocking pool and streamed to storage; a file that has reached its size ends and another begins. Memory is
+//! bounded however many partitions there are: rows beyond it wait in a temporary file. Nothing here commits: files that no
+//! commit names are garbage, and [`DataWriter::abort`] removes them, as dropping the writer does in the background.
+//!
+//! Invariant: every row written is in exactly one of the files [`DataWriter::finish`] returns, and those are complete
+//! in storage (`write::round_trips`); after an error, an abort or a drop no file is left (`write::abort_leaves_nothing`,
+//! `write::a_dropped_writer_leaves_nothing`).
+//!
+//! PROTOCOL.md: "Data Files", "Add File and Remove File".
+
+mod ended_files;
+mod finish;
+mod limits;
+mod open_file;
+mod room;
+mod spill;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use deltic_protocol::error::{Error, Result};
+use futures::{Stream, StreamExt, stream};
+use tokio::task::spawn_blocking;
+
+pub use self::ended_files::EndedFiles;
+pub use self::limits::{DEFAULT_MEMORY, LEAST_MEMORY, Limits, MemoryUse};
+use self::open_file::{Encoding, OpenFile, Partition, WORTH_A_THREAD, joined, name_file, start_encoding, upload};
+use self::spill::SpillFile;
+use super::input::identity::Identities;
+pub use super::options::Compression;
+use super::partition::{PartitionKey, Parts};
+use super::pieces::{memory, pieces};
+pub use super::plan::{DataFile, WriteSpec};
+use super::setup::Setup;
+pub use super::setup::{Clock, check};
+use super::unclaimed::Unclaimed;
+use crate::parallel::worker_count;
+use crate::progress::{Progress, Unit};
+use deltic_store::{FileWriter, Storage, Syncing};
+
+/// Files ended at a time when the writer finishes.
+const FINISHING: usize = 32;
+
+/// Files that may still be on their way to the disk after the writer finished. Each is open until then.
+const MAX_SYNCING: usize = 16;
+
+/// Writes the data files of one table.
+pub struct DataWriter {
+    storage: Storage,
+    setup: Arc<Setup>,
+    partitions: HashMap<PartitionKey, Partition>,
+    finished: Vec<DataFile>,
+    stored: Unclaimed,
+    files_named: usize,
+    limits: Limits,
+    memory_use: Arc<MemoryUse>,
+    /// Bytes of rows taken in, before they were divided, to know which partition has rested longest.
+    taken_in: u64,
+    /// Partitions whose files were ended because they rested, and whether one of them had rows after that.
+    ended: HashSet<PartitionKey>,
+    came_back: bool,
+    /// Rows of partitions that have no open file.
+    spill: Option<SpillFile>,
+    /// Rows taken in, by which a row is named.
+    rows: u64,
+    identities: Identities,
+    /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
+    broken: bool,
+    progress: Progress,
+}
+
+impl DataWriter {
+    /// A writer into the table at `storage`.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub fn new(storage: Storage, spec: &WriteSpec, clock: Clock) -> Result<Self> {
+        Ok(Self {
+            stored: Unclaimed::new(storage.clone()),
+            storage,
+            setup: Arc::new(Setup::new(spec, clock)?),
+            partitions: HashMap::new(),
+            finished: Vec::new(),
+            files_named: 0,
+            limits: Limits::chosen(spec.memory_limit),
+            memory_use: Arc::default(),
+            taken_in: 0,
+            ended: HashSet::new(),
+            came_back: false,
+            spill: None,
+            rows: 0,
+            identities: Identities::new(spec.identities.clone()),
+            broken: false,
+            progress: Progress::default(),
+        })
+    }
+
+    /// Holds no more than this at a time, instead of the default.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// What it holds, which can be asked for at any time.
+    pub fn memory_use(&self) -> Arc<MemoryUse> {
+        Arc::clone(&self.memory_use)
+    }
+
+    /// Tells who waits for it how many rows it has taken in.
+    #[must_use]
+    pub fn reporting(mut self) -> Self {
+        self.progress = Progress::begin("WRITE", Unit::Rows, None);
+        self
+    }
+
+    /// Takes in the rows of `batch`, whose columns are the table's in any order.
+    ///
+    /// After an error, or when dropped while it runs, the writer can only be aborted.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column, if the batch cannot become rows of the table without loss; else what storage says.
+    pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.check_intact()?;
+        self.broken = true;
+        let most = self.setup.target_file_size.min((self.limits.memory / 2) as u64);
+        for piece in pieces(batch, most) {
+            self.write_piece(piece).await?;
+        }
+        self.broken = false;
+        self.progress.advance(batch.num_rows() as u64);
+        Ok(())
+    }
+
+    /// Ends when the files are the caller's, or are deleted because the writer failed or was dropped.
+    pub fn gone(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        self.stored.gone()
+    }
+
+    /// Writes all rows of a stream and finishes; after an error no file is left.
+    pub async fn write_all(self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Vec<DataFile>> {
+        self.write_unclaimed(rows).await?.durable().await
+    }
+
+    /// As [`DataWriter::write_all`]; the files are durable when what is given back beside them has ended, which nobody
+    /// may refer to them before.
+    pub async fn write_all_soon(
+        self,
+        rows: impl Stream<Item = Result<RecordBatch>>,
+    ) -> Result<(Vec<DataFile>, Syncing)> {
+        Ok(self.write_unclaimed(rows).await?.claim())
+    }
+
+    /// As [`DataWriter::write_all_soon`]; dropped, the files are deleted unless they are claimed.
+    pub async fn write_unclaimed(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<EndedFiles> {
+        let mut rows = std::pin::pin!(rows);
+        while let Some(batch) = rows.next().await {
+            let written = match batch {
+                Ok(batch) => self.write(&batch).await,
+                Err(e) => Err(e),
+            };
+            if let Err(e) = written {
+                self.abort().await;
+                return Err(e);
+            }
+        }
+        self.end_all().await
+    }
+
+    /// Ends all files; they are durable when this returns. If one cannot be ended, all are removed.
+    pub async fn finish(self) -> Result<Vec<DataFile>> {
+        self.end_all().await?.durable().await
+    }
+
+    /// Removes everything that was written, as far as storage lets it.
+    pub async fn abort(self) {
+        let uploads = self.partitions.into_values().filter_map(|partition| partition.file?.into_upload());
+        stream::iter(uploads).map(FileWriter::abort).buffer_unordered(FINISHING).for_each(|_| async {}).await;
+        self.stored.delete().await;
+    }
+
+    fn check_intact(&self) -> Result<()> {
+        if self.broken {
+            return Err(Error::invalid(
+                "an earlier write of this writer failed or was interrupted; start another writer",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn write_piece(&mut self, piece: RecordBatch) -> Result<()> {
+        let setup = Arc::clone(&self.setup);
+        let bytes = memory(&piece);
+        let is_small = bytes < WORTH_A_THREAD;
+        self.taken_in += bytes as u64;
+        let (first, at_once) = (self.rows, self.limits.at_once());
+        self.rows += piece.num_rows() as u64;
+        let piece = self.identities.fill(piece)?;
+        let split = move || {
+            let (piece, computed) = match &setup.rules {
+                Some(rules) => rules.fill(piece, first)?,
+                None => (piece, Vec::new()),
+            };
+            let rows = setup.conformer.conform_from(&piece, first)?;
+            setup.lengths.check(&rows, first)?;
+            if setup.rules.is_some() || setup.condition.is_some() {
+                // Conditions are about what will be read: an empty string in a partition column is NULL.
+                let stored = setup.splitter.normalised(&rows)?;
+                setup.rules.as_ref().map_or(Ok(()), |rules| rules.check(&stored, &computed, first))?;
+                setup.condition.as_ref().map_or(Ok(()), |condition| condition.check(&stored, first))?;
+            }
+            let mut divided = setup.splitter.divide(&rows)?;
+            let parts = divided.take(at_once)?;
+            Ok((parts, divided))
+        };
+        let (mut parts, mut divided) = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
+        loop {
+            self.take_in_all(parts).await?;
+            if divided.is_empty() {
+                return Ok(());
+            }
+            let more = move || divided.take(at_once).map(|parts| (parts, divided));
+            (parts, divided) = joined(spawn_blocking(more)).await?;
+        }
+    }
+
+    async fn take_in_all(&mut self, parts: Parts) -> Result<()> {
+        self.make_room(parts.bytes).await?;
+        let mut due = Vec::new();
+        for (key, rows) in parts.rows {
+            if self.take_in(&key, rows).await? {
+                due.push(key);
+            }
+        }
+        self.memory_use.note(self.held());
+        let due = self.with_files(due).await?;
+        self.encode(due, false).await?;
+        self.make_room(0).await
+    }
+
+    /// Takes in rows of a partition, ending files that have all the rows they may have; whether encoding the rest is worth it
+    /// now.
+    async fn take_in(&mut self, key: &PartitionKey, mut rows: RecordBatch) -> Result<bool> {
+        self.came_back |= !self.ended.is_empty() && !self.partitions.contains_key(key) && self.ended.contains(key);
+        loop {
+            let partition = self.partitions.entry(key.clone()).or_default();
+            partition.last_used = self.taken_in;
+            if !partition.spilled.is_empty() {
+                partition.push(rows, usize::MAX)?;
+                return Ok(false);
+            }
+            let room = usize::try_from(self.setup.max_rows - partition.rows).unwrap_or(usize::MAX);
+            let now = rows.num_rows().min(room);
+            let is_due = partition.push(rows.slice(0, now), self.setup.worth_encoding)?;
+            let is_full = now == room;
+            rows = rows.slice(now, rows.num_rows() - now);
+            if is_full {
+                self.end_file(key).await?;
+            }
+            if rows.num_rows() == 0 {
+                return Ok(is_due && !is_full);
+            }
+        }
+    }
+
+    /// Encodes what is pending in these partitions, all at once, and ends files that have their size.
+    async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
+        let threads = worker_count() / keys.len().max(1);
+        let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
+        for key in keys {
+            let Some(partition) = self.partitions.get_mut(&key) else { continue };
+            let file = partition
+                .file
+                .get_or_insert_with(|| OpenFile::new(name_file(&self.setup, &mut self.files_named, &key)));
+            let rows = std::mem::take(&mut partition.pending);
+            let job = start_encoding(&self.setup, file.encoder.take(), rows, (end_groups, threads));
+            partition.pending_bytes = 0;
+            jobs.push((key, job));
+        }
+        for (key, job) in jobs {
+            let (encoder, bytes) = joined(job).await?;
+            let is_full = encoder.size() >= self.setup.target_file_size;
+            let Some(file) = self.partitions.get_mut(&key).and_then(|p| p.file.as_mut()) else { continue };
+            file.encoder = Some(encoder);
+            if !bytes.is_empty() {
+                upload(&self.storage, file, bytes).await?;
+            }
+            if is_full {
+                self.end_file(&key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the partition's file with everything pending for it.
+    async fn end_file(&mut self, key: &PartitionKey) -> Result<()> {
+        self.end_partitions(std::slice::from_ref(key)).await?.wait().await
+    }
+}

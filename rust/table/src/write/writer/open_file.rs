@@ -1,0 +1,206 @@
+//! The rows of one partition on their way, and the file that they go to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, UInt64Array};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use bytes::Bytes;
+use deltic_protocol::action::Add;
+use deltic_protocol::error::{Error, Result};
+use tokio::task::{JoinHandle, spawn_blocking};
+use uuid::Uuid;
+
+use super::spill::Runs;
+use crate::parallel::worker_count;
+use crate::write::format::encoder::{Encoded, Encoder};
+use crate::write::layout::{DataPath, file_id, file_name, random_prefix};
+use crate::write::partition::PartitionKey;
+use crate::write::pieces::memory;
+use crate::write::plan::DataFile;
+use crate::write::setup::Setup;
+use deltic_store::{FileWriter, Storage, Syncing};
+
+/// Batches of a partition that are put together rather than kept apart.
+const MAX_PENDING_BATCHES: usize = 64;
+
+/// Bytes that are worked on at once rather than on the blocking pool: going there and back takes longer.
+pub(super) const WORTH_A_THREAD: usize = 32 * 1024;
+
+/// Rows of one partition on their way.
+#[derive(Default)]
+pub(super) struct Partition {
+    pub(super) pending: Vec<RecordBatch>,
+    pub(super) pending_bytes: usize,
+    /// Rows of its file, those among them that are pending.
+    pub(super) rows: u64,
+    pub(super) file: Option<OpenFile>,
+    /// Rows that come before the pending ones, and wait in a temporary file: this partition has no open file.
+    pub(super) spilled: Runs,
+    /// Bytes of all partitions that the writer had taken in when the last rows came.
+    pub(super) last_used: u64,
+}
+
+pub(super) struct OpenFile {
+    path: DataPath,
+    /// Absent only while the blocking pool has it.
+    pub(super) encoder: Option<Encoder>,
+    /// Opened with the first bytes.
+    upload: Option<FileWriter>,
+}
+
+pub(super) type Encoding = JoinHandle<Result<(Encoder, Bytes)>>;
+
+impl OpenFile {
+    pub(super) fn new(path: DataPath) -> Self {
+        Self { path, encoder: None, upload: None }
+    }
+
+    pub(super) fn path(&self) -> &DataPath {
+        &self.path
+    }
+
+    pub(super) fn into_upload(self) -> Option<FileWriter> {
+        self.upload
+    }
+}
+
+pub(super) fn name_file(setup: &Setup, files_named: &mut usize, key: &PartitionKey) -> DataPath {
+    let prefix = setup.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
+    let name = file_name((setup.kind.name(), *files_named), file_id(setup.id_prefix), setup.compression.extension());
+    *files_named += 1;
+    DataPath::new(key, prefix.as_deref(), &name).below(setup.kind.folder())
+}
+
+impl Partition {
+    /// Takes in rows; whether encoding is worth it now.
+    pub(super) fn push(&mut self, rows: RecordBatch, worth_encoding: usize) -> Result<bool> {
+        let bytes = memory(&rows);
+        self.pending_bytes += bytes;
+        self.rows += rows.num_rows() as u64;
+        let is_due = self.pending_bytes >= worth_encoding;
+        // A slice that waits would keep the whole batch it is from in memory.
+        let pins = !is_due && rows.get_array_memory_size() > bytes.saturating_mul(2);
+        let all = || UInt64Array::from_iter_values(0..rows.num_rows() as u64);
+        self.pending.push(if pins { take_record_batch(&rows, &all())? } else { rows });
+        if !is_due && self.pending.len() >= MAX_PENDING_BATCHES {
+            self.put_together()?;
+        }
+        Ok(is_due)
+    }
+
+    /// Makes one batch of the last ones, as long as those after one have at least half of its rows: each row is copied a few
+    /// times only, however many batches come.
+    fn put_together(&mut self) -> Result<()> {
+        let mut rows = 0;
+        let is_small = |batch: &&RecordBatch| {
+            let is_small = rows == 0 || batch.num_rows() / 2 <= rows;
+            rows += batch.num_rows();
+            is_small
+        };
+        let count = self.pending.iter().rev().take_while(is_small).count();
+        let last = self.pending.split_off(self.pending.len() - count);
+        if let Some(schema) = last.first().map(RecordBatch::schema) {
+            self.pending.push(concat_batches(&schema, &last)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        let encoder = self.file.as_ref().and_then(|file| file.encoder.as_ref());
+        self.pending_bytes + encoder.map_or(0, Encoder::memory)
+    }
+}
+
+pub(super) fn start_encoding(
+    setup: &Arc<Setup>,
+    encoder: Option<Encoder>,
+    batches: Vec<RecordBatch>,
+    (end_group, threads): (bool, usize),
+) -> Encoding {
+    let setup = Arc::clone(setup);
+    spawn_blocking(move || {
+        let mut encoder = encoder.map_or_else(|| Encoder::new(&setup.format), Ok)?;
+        encoder.write_all(&setup.format, &batches, threads)?;
+        if end_group {
+            encoder.end_group()?;
+        }
+        let bytes = encoder.take();
+        Ok((encoder, bytes))
+    })
+}
+
+pub(super) async fn upload(storage: &Storage, file: &mut OpenFile, bytes: Bytes) -> Result<()> {
+    match &mut file.upload {
+        Some(upload) => upload.write(bytes).await,
+        None => file.upload.insert(storage.create_file(&file.path.key).await?).write(bytes).await,
+    }
+}
+
+/// Encodes the pending rows of a partition and ends its file. `alone`: no other is ended meanwhile.
+pub(super) async fn end(
+    storage: Storage,
+    setup: Arc<Setup>,
+    key: PartitionKey,
+    path: DataPath,
+    partition: Partition,
+    alone: bool,
+) -> Result<(DataFile, Syncing)> {
+    let (encoder, opened) = partition.file.map_or((None, None), |file| (file.encoder, file.upload));
+    let mut file = OpenFile { path, encoder: None, upload: opened };
+    let result = end_upload(&storage, &setup, &mut file, (encoder, partition.pending), alone).await;
+    let (size, syncing, encoded) = match result {
+        Ok(ended) => ended,
+        Err(error) => {
+            if let Some(upload) = file.upload {
+                // The error that led here says more than one from cleaning up.
+                let _ = upload.abort().await;
+            }
+            return Err(error);
+        }
+    };
+    let size = i64::try_from(size).map_err(|e| Error::internal("a file is too long for the log").caused_by(e))?;
+    let add = Add {
+        path: file.path.log,
+        partition_values: key.to_partition_values(),
+        size,
+        modification_time: (setup.clock)(),
+        data_change: !setup.rearrange_only,
+        stats: Some(encoded.stats),
+        ..Add::default()
+    };
+    Ok((DataFile { add, rows: encoded.rows, identities: BTreeMap::new() }, syncing))
+}
+
+/// Size of the file, what to wait for until it is durable, and its end.
+async fn end_upload(
+    storage: &Storage,
+    setup: &Arc<Setup>,
+    file: &mut OpenFile,
+    (encoder, pending): (Option<Encoder>, Vec<RecordBatch>),
+    alone: bool,
+) -> Result<(u64, Syncing, Encoded)> {
+    let is_small = encoder.is_none() && pending.iter().map(memory).sum::<usize>() < WORTH_A_THREAD;
+    let (format, begun) = (Arc::clone(setup), encoder);
+    let encode = move || {
+        let mut encoder = begun.map_or_else(|| Encoder::new(&format.format), Ok)?;
+        let threads = if alone { worker_count() } else { 1 };
+        encoder.write_all(&format.format, &pending, threads)?;
+        let bytes = encoder.take();
+        Ok((bytes, encoder.finish()?))
+    };
+    let (bytes, mut encoded) = if is_small { encode()? } else { joined(spawn_blocking(encode)).await? };
+    if !bytes.is_empty() {
+        upload(storage, file, bytes).await?;
+    }
+    upload(storage, file, std::mem::take(&mut encoded.rest)).await?;
+    let Some(upload) = file.upload.take() else { return Err(Error::internal("a file ended without an upload")) };
+    let (size, syncing) = upload.appear(alone).await?;
+    Ok((size, syncing, encoded))
+}
+
+/// The result of work on the blocking pool.
+pub(super) async fn joined<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
+    handle.await.unwrap_or_else(|e| Err(Error::internal("a worker thread failed while writing").caused_by(e)))
+}

@@ -1,0 +1,321 @@
+//! What all processes share, and a process's way to it: every request of its [`Committer`] goes through the simulated
+//! store, and the clock is that of the simulation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::action::batch::Origin;
+use deltic_protocol::action::json::{Wanted, parse_commit};
+use deltic_protocol::action::lines::Lines;
+use deltic_protocol::deletion_vector::{
+    DeletionVector, DeletionVectorPath, Source, encode_path, parse_file_region, parse_inline, relative_path, source,
+    to_file_bytes,
+};
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::log::segment::LogFile;
+use deltic_store::Put;
+use deltic_table::committers::Committer;
+use deltic_table::log::parse_file;
+use deltic_table::transaction::{RetryPolicy, VectorFiles};
+use futures::future::BoxFuture;
+
+use crate::Fault;
+use crate::random::Random;
+use crate::referee::Referee;
+use crate::store::{Answer, Request, Store};
+use crate::view::Parsed;
+
+/// How far a clock may be from the right time, in milliseconds.
+pub(crate) const MOST_SKEW_MS: i64 = 30;
+
+/// All that processes share.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) referee: Referee,
+    pub(crate) random: Random,
+    /// Versions that each process has read or made.
+    known: BTreeMap<usize, BTreeSet<u64>>,
+    /// The version that each process tried last.
+    pub(crate) tried: BTreeMap<usize, u64>,
+    /// Before when a process sends nothing: it backs off.
+    waits: BTreeMap<usize, u64>,
+    /// Processes that want no further attempt.
+    pub(crate) cancelled: BTreeSet<usize>,
+    /// Commits by where their bytes are; reading is a function of the bytes.
+    parsed: Vec<(u64, Bytes, Arc<Parsed>)>,
+    /// Vectors by their ids, whether their files are still there or not.
+    vectors: BTreeMap<String, DeletionVector>,
+    /// The data files that vectors are of, by the vectors' ids.
+    marked: BTreeMap<String, String>,
+    /// The files of vectors that the transaction of each process has stored.
+    pub(crate) begun: BTreeMap<usize, Vec<String>>,
+    /// Files of vectors so far.
+    vector_files: u64,
+    /// Milliseconds for which a vacuum keeps files, where there is one.
+    pub(crate) retention_ms: Option<i64>,
+}
+
+impl World {
+    pub(crate) fn new(store: Store, referee: Referee, random: Random) -> Self {
+        Self {
+            store,
+            referee,
+            random,
+            known: BTreeMap::new(),
+            tried: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            parsed: Vec::new(),
+            vectors: BTreeMap::new(),
+            marked: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            vector_files: 0,
+            retention_ms: None,
+        }
+    }
+
+    /// A vector as it is, whether its file is still there or not.
+    pub(crate) fn vector(&self, descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
+        match source(descriptor)? {
+            Source::Inline(bytes) => parse_inline(&bytes, descriptor),
+            Source::File { .. } => {
+                let known = self.vectors.get(&descriptor.unique_id()).cloned();
+                known.ok_or_else(|| Error::internal("nobody stored this deletion vector"))
+            }
+        }
+    }
+
+    /// A vector as who reads it in the store finds it.
+    fn stored_vector(&self, descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
+        match source(descriptor)? {
+            Source::Inline(bytes) => parse_inline(&bytes, descriptor),
+            Source::File { path: DeletionVectorPath::Relative(path), offset, length } => {
+                let file = self.store.files.get(&path).ok_or_else(|| Error::not_found("there is no such file"))?;
+                let region = file.bytes.get(offset as usize..(offset + length) as usize).unwrap_or_default();
+                parse_file_region(region, descriptor)
+            }
+            Source::File { path, .. } => Err(Error::internal(format!("nobody stores vectors at {path:?}"))),
+        }
+    }
+
+    /// Stores vectors in a file of the table.
+    fn store_vectors(&mut self, process: usize, vectors: &[DeletionVector]) -> Result<Vec<DeletionVectorDescriptor>> {
+        let (bytes, places) = to_file_bytes(vectors)?;
+        self.vector_files += 1;
+        let encoded = encode_path("", &u128::from(self.vector_files).to_be_bytes());
+        let path = relative_path(&encoded)?;
+        self.store.keep(&path, bytes);
+        self.begun.entry(process).or_default().push(path);
+        let mut descriptors = Vec::new();
+        for (vector, place) in vectors.iter().zip(places) {
+            let descriptor = DeletionVectorDescriptor {
+                storage_type: "u".to_owned(),
+                path_or_inline_dv: encoded.clone(),
+                offset: Some(place.offset),
+                size_in_bytes: place.size_in_bytes,
+                cardinality: vector.cardinality() as i64,
+            };
+            self.vectors.insert(descriptor.unique_id(), vector.clone());
+            descriptors.push(descriptor);
+        }
+        Ok(descriptors)
+    }
+
+    /// A process deletes files that no commit names.
+    pub(crate) fn abandon(&mut self, paths: impl IntoIterator<Item = String>) {
+        for path in paths {
+            self.store.files.remove(&path);
+            self.referee.abandoned(&path);
+        }
+    }
+
+    pub(crate) fn parsed(&mut self, file: &LogFile, lines: &Bytes) -> Result<Arc<Parsed>> {
+        let version = file.name.version();
+        if let Some((_, _, parsed)) = self.parsed.iter().find(|(at, known, _)| *at == version && known == lines) {
+            return Ok(parsed.clone());
+        }
+        let commit = parse_file(file, lines, Wanted::All)?;
+        let parsed = Arc::new(Parsed { adds: commit.adds.keys()?, commit });
+        self.parsed.push((version, lines.clone(), parsed.clone()));
+        Ok(parsed)
+    }
+}
+
+/// A process's way to the store, its clock and its patience.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pub(crate) process: usize,
+    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) fault: Fault,
+    /// How far its clock is from the right time.
+    pub(crate) skew: i64,
+    /// Attempts at a commit before it gives up.
+    pub(crate) attempts: u32,
+    /// The transaction that it is at.
+    pub(crate) born: usize,
+    /// The rows that it takes out of files that stay.
+    pub(crate) own: BTreeMap<String, DeletionVector>,
+    /// Whether that transaction changes no row.
+    pub(crate) rearranges: bool,
+    /// Whether it stores vectors in files of their own.
+    pub(crate) vector_files: bool,
+}
+
+impl Client {
+    /// One without fault, whose clock is right, and that tries once.
+    pub(crate) fn new(process: usize, world: Arc<Mutex<World>>, vector_files: bool) -> Self {
+        Self {
+            process,
+            world,
+            fault: Fault::None,
+            skew: 0,
+            attempts: 1,
+            born: 0,
+            own: BTreeMap::new(),
+            rearranges: false,
+            vector_files,
+        }
+    }
+
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    pub(crate) async fn ask(&self, request: Request) -> Answer {
+        let answer = {
+            let mut world = self.world();
+            let not_before = world.waits.get(&self.process).copied().unwrap_or_default();
+            world.store.send(self.process, request, not_before)
+        };
+        answer.await.unwrap()
+    }
+
+    /// Lets so much time pass before anything else.
+    pub(crate) fn pause(&self, ms: usize) {
+        let mut world = self.world();
+        let until = world.store.now + world.random.below(ms.max(1)) as u64;
+        world.waits.insert(self.process, until);
+    }
+
+    /// What must not fail, however the store behaves.
+    pub(crate) fn sound<T>(&self, read: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
+        let mut world = self.world();
+        let result = read(&mut world);
+        if let Err(e) = &result {
+            let what = format!("process {} cannot read the table: {e}", self.process);
+            world.referee.object(what);
+        }
+        result
+    }
+
+    /// Reads a version as it is, whatever is wrong with the writer.
+    pub(crate) async fn fetch(&self, version: u64) -> Result<Option<Bytes>> {
+        let Answer::Read(found) = self.ask(Request::Read { version }).await else { panic!("not what was asked") };
+        let found = found?;
+        if found.is_some() {
+            self.world().known.entry(self.process).or_default().insert(version);
+        }
+        Ok(found)
+    }
+}
+
+impl Committer for Client {
+    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        let lines = Bytes::from(lines.pieces().map(|piece| piece.unwrap()).collect::<Vec<_>>().concat());
+        Box::pin(async move {
+            {
+                let mut world = self.world();
+                world.tried.insert(self.process, version);
+                let known = world.known.get(&self.process);
+                if version.checked_sub(1).is_some_and(|below| known.is_none_or(|known| !known.contains(&below))) {
+                    world.referee.object(format!("process {} tries {version} before reading", self.process));
+                }
+            }
+            let request = Request::Put { version, born: self.born, lines };
+            let Answer::Put(put) = self.ask(request).await else { panic!("not what was asked") };
+            if let Ok(Put::Created) = put {
+                self.world().known.entry(self.process).or_default().insert(version);
+            }
+            match (self.fault, put) {
+                (Fault::CommitIsTakenBack, Ok(Put::Created)) => {
+                    self.ask(Request::Delete { version }).await;
+                    Err(Error::storage(true, "the commit was taken back"))
+                }
+                (Fault::UnknownIsCreated, Ok(Put::Unknown(_))) => Ok(Put::Created),
+                (Fault::UnknownIsRefused, Ok(Put::Unknown(lost))) => Err(lost),
+                (_, put) => put,
+            }
+        })
+    }
+
+    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(async move {
+            let Some(lines) = self.fetch(version).await? else { return Ok(None) };
+            if self.fault == Fault::VectorsAreUnited {
+                let adds = parse_commit(&lines, Origin::Commit(version), Wanted::All)?.adds;
+                for row in 0..adds.len() {
+                    if let Some(vector) = adds.deletion_vector(row)? {
+                        self.world().marked.insert(vector.unique_id(), adds.path().value(row).to_owned());
+                    }
+                }
+            }
+            Ok(Some(self.fault.distorted(lines, self.rearranges)))
+        })
+    }
+
+    /// What the store shows is there to stay.
+    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Nobody cleans the log.
+    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+}
+
+impl VectorFiles for Client {
+    fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
+        let mut world = self.world();
+        world.store.count("vectors that were read");
+        let vector = world.stored_vector(&descriptor);
+        Box::pin(std::future::ready(vector.map(|vector| match self.fault {
+            // Whoever unites without a look sees no row that is in both.
+            Fault::VectorsAreUnited => {
+                let path = world.marked.get(&descriptor.unique_id());
+                path.and_then(|path| self.own.get(path)).map_or(vector.clone(), |own| vector.minus(own))
+            }
+            _ => vector,
+        })))
+    }
+
+    fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
+        Box::pin(std::future::ready(match self.vector_files {
+            true => self.world().store_vectors(self.process, &vectors),
+            false => vectors.iter().map(DeletionVector::to_inline).collect(),
+        }))
+    }
+}
+
+impl RetryPolicy for Client {
+    fn now_ms(&self) -> i64 {
+        self.world().store.now_ms() + self.skew
+    }
+
+    /// The wait itself happens in the store, where time is: no request of this process arrives before.
+    fn back_off(&self, attempts: u32) -> Option<Duration> {
+        let mut world = self.world();
+        let wait = world.random.below(10 << attempts.min(8)) as u64;
+        let until = world.store.now + wait;
+        world.waits.insert(self.process, until);
+        (attempts < self.attempts).then_some(Duration::ZERO)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.world().cancelled.contains(&self.process)
+    }
+}
