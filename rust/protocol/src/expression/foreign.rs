@@ -4,6 +4,7 @@
 //! here. Who evaluates vouches that each function means what it means in Spark; what comes back is held against the type
 //! that was promised. Without anybody there are no such functions.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
@@ -44,7 +45,8 @@ pub fn evaluate_elsewhere(by: Box<dyn Elsewhere>) {
 fn columns(arguments: Vec<(ArrayRef, bool)>, rows: usize) -> Result<RecordBatch> {
     let field = |at: usize, array: &ArrayRef, is_literal: bool| {
         let metadata = is_literal.then(|| ("literal".to_owned(), "true".to_owned()));
-        Field::new(format!("a{at}"), array.data_type().clone(), true).with_metadata(metadata.into_iter().collect())
+        Field::new(format!("a{at}"), array.data_type().clone(), true)
+            .with_metadata(metadata.into_iter().collect::<HashMap<_, _>>())
     };
     let fields: Vec<Field> =
         arguments.iter().enumerate().map(|(at, (array, is_literal))| field(at, array, *is_literal)).collect();
