@@ -174,7 +174,7 @@ def evaluate(name: str, arguments: Any, schema: Any) -> pa.RecordBatch:
     try:
         cursor.register("arguments", pa.Table.from_batches([rows]))
         values = cursor.execute(f"SELECT {_translated(name, tuple(literals))} AS value FROM arguments")
-        column = values.fetch_arrow_table().column("value").cast(kind).combine_chunks()
+        column = values.to_arrow_table().column("value").cast(kind).combine_chunks()
     finally:
         cursor.close()
     return pa.record_batch([column], schema=pa.schema([pa.field("value", kind)]))

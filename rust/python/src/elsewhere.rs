@@ -3,7 +3,7 @@
 //! The interpreter's lock is taken for a call alone, on whatever thread rows are evaluated. What goes wrong in Python
 //! becomes an error of the core, which names the function and the expression.
 
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch, new_empty_array};
 use arrow_schema::{Field, Schema};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::expression::{Elsewhere, evaluate_elsewhere};
@@ -39,6 +39,9 @@ impl Elsewhere for DuckDb {
     }
 
     fn evaluate(&self, name: &str, arguments: &RecordBatch, gives: &DataType) -> Result<ArrayRef> {
+        if arguments.num_rows() == 0 {
+            return Ok(new_empty_array(&to_arrow_type(gives)));
+        }
         attached(|py| {
             let schema = ArrowSchema::new(Schema::new(vec![Field::new("value", to_arrow_type(gives), true)]));
             let rows = function(py, "evaluate")?.call1((name, ArrowBatch::new(arguments.clone()), schema))?;

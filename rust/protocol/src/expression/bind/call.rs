@@ -210,7 +210,15 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
             limited(case(vec![(is_nan, cast(number(other, whole)?, &target))], Some(value), whole)?)?
         }
         ("from_unixtime", 1) => named("from_unixtime", vec![take(0), seconds_pattern()], whole)?,
-        ("unix_timestamp" | "to_unix_timestamp", 1 | 2) if !is_text => named("unix_seconds", vec![take(0)], whole)?,
+        ("unix_timestamp" | "to_unix_timestamp", 1 | 2) if !is_text => {
+            let value = take(0);
+            // Of moments before 1970 Spark cuts the seconds towards zero, and `unix_seconds` rounds them down.
+            if value.data_type != DataType::Primitive(P::Date) {
+                let message = "it takes a string or a date here; for timestamps write unix_seconds";
+                return Err(Error::unsupported(format!("function {}", name), message));
+            }
+            named("unix_seconds", vec![value], whole)?
+        }
         ("unix_timestamp" | "to_unix_timestamp", 1) => {
             named("unix_timestamp", vec![take(0), seconds_pattern()], whole)?
         }

@@ -25,8 +25,6 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     define("hex", &[Slot::LongOrBytes], P::String, hex),
     define("unhex", &[Slot::Text], P::Binary, unhex),
     define("bin", &[Slot::Long], P::String, bin),
-    define("base64", &[Slot::Bytes], P::String, base64),
-    define("unbase64", &[Slot::Text], P::Binary, unbase64),
     define("sha1", &[Slot::Bytes], P::String, |a| of_bytes(a, |bytes, _| Some(digits(&sha::sha1(bytes), LOWER)))),
     define("sha2", &[Slot::Bytes, Slot::Int], P::String, sha2),
     define("char", &[Slot::Long], P::String, char_of),
@@ -36,7 +34,6 @@ pub(super) static FUNCTIONS: &[Definition] = &[
 
 const LOWER: &[u8; 16] = b"0123456789abcdef";
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// A digit, of which there are as many as the mask has values.
 fn digit(alphabet: &[u8], value: u32, mask: u32) -> char {
@@ -85,63 +82,6 @@ fn unhex(arguments: &Arguments<'_>) -> Evaluated {
 fn bin(arguments: &Arguments<'_>) -> Evaluated {
     let numbers = arguments.primitive::<Int64Type>(0)?;
     Ok(Arc::new(arguments.strings(|row| Ok(format!("{:b}", numbers.value(row))))?))
-}
-
-fn base64(arguments: &Arguments<'_>) -> Evaluated {
-    let written = |group: &[u8]| {
-        let at = |at: usize| u32::from(group.get(at).copied().unwrap_or_default());
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        [18, 12, 6, 0]
-            .into_iter()
-            .enumerate()
-            .map(move |(place, shift)| match place <= group.len() {
-                true => digit(BASE64, bits >> shift, 63),
-                false => '=',
-            })
-            .collect::<Vec<char>>()
-    };
-    of_bytes(arguments, |bytes, _| Some(bytes.chunks(3).flat_map(written).collect()))
-}
-
-/// As Java reads MIME: what is no character of the code is passed over.
-fn unbase64(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
-    let value = |byte: u8| BASE64.iter().position(|known| *known == byte).and_then(|at| u32::try_from(at).ok());
-    let decoded = |text: &str| -> Option<Vec<u8>> {
-        if text.len() < 2 {
-            return Some(Vec::new());
-        }
-        let (mut made, mut bits, mut count) = (Vec::with_capacity(text.len() / 4 * 3), 0_u32, 0_u8);
-        let mut bytes = text.bytes();
-        while let Some(byte) = bytes.next() {
-            match (value(byte), byte, count) {
-                (None, b'=', 0) => return None,
-                (None, b'=', 2) if bytes.next() != Some(b'=') => return None,
-                (None, b'=', _) => break,
-                (None, ..) => {}
-                (Some(value), ..) => {
-                    bits = bits << 6 | value;
-                    count += 1;
-                    if count == 4 {
-                        made.extend(bits.to_be_bytes().into_iter().skip(1));
-                        (bits, count) = (0, 0);
-                    }
-                }
-            }
-        }
-        match count {
-            0 => {}
-            2 => made.push((bits >> 4) as u8),
-            3 => made.extend([(bits >> 10) as u8, (bits >> 2) as u8]),
-            _ => return None,
-        }
-        bytes.all(|byte| value(byte).is_none()).then_some(made)
-    };
-    let made: BinaryArray = arguments.each(|row| {
-        let text = texts.value(row);
-        decoded(text).map(Some).ok_or_else(|| format!("'{}' is not Base64", text.chars().take(40).collect::<String>()))
-    })?;
-    Ok(Arc::new(made))
 }
 
 /// Of 0 bits are 256; NULL where there is no such hash.
