@@ -105,10 +105,8 @@ def test_constraints_are_added_where_all_rows_satisfy_them(table: deltic.Table) 
     }.items():
         with pytest.raises(deltic.InvalidInputError, match=told):
             table.add_constraint("c", expression)
-    with pytest.raises(
-        deltic.UnsupportedFeatureError, match=r"`c` \(soundex\(id\) = 'a'\): there is no function soundex"
-    ):
-        table.add_constraint("c", "soundex(id) = 'a'")
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`c` \(frob\(id\) = 'a'\): there is no function frob"):
+        table.add_constraint("c", "frob(id) = 'a'")
     with pytest.raises(deltic.InvalidInputError, match="there is a constraint `small` already"):
         table.add_constraint("SMALL", "id < 1000")
     version = table.add_constraint("Given", "id IS NULL OR id > 0").version

@@ -66,13 +66,13 @@ BINDING: list[set[str]] = [
     {"progress"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"alter", "changes", "expression", "row_changes"},
+    {"alter", "changes", "elsewhere", "expression", "row_changes"},
     {"table"},
     {"transaction"},
     {"maintenance", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"display", "instant", "physical_name", "type_name", "_deltic"},
+    {"duckdb_functions", "display", "instant", "physical_name", "type_name", "_deltic"},
     {"errors", "hints"},
     {
         "arguments",

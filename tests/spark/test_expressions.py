@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -429,7 +430,7 @@ def asked(frame: DataFrame, texts: list[str]) -> list[tuple[str, list[str]] | Ex
     try:
         table = frame.selectExpr(*(f"{text} AS c{at}" for at, text in enumerate(texts))).toArrow()
         return [(str(column.type), values(column)) for column in table.columns]
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         if len(texts) == 1:
             return [error]
         half = len(texts) // 2

@@ -3,7 +3,7 @@
 //! Chains of AND and OR are flat lists, so their length costs no stack; everything else is nested at most as deep as
 //! the parser allows. Printing is in `print`.
 
-use super::like::Pattern;
+use super::matching::like::Pattern;
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType;
 
@@ -347,6 +347,6 @@ impl Expression {
 pub(super) fn check_pattern(kind: Match, pattern: &str, escape: Option<char>) -> crate::error::Result<()> {
     match kind {
         Match::Like | Match::ILike => Pattern::new(pattern, escape).map(drop),
-        Match::RLike => super::regex::compile(pattern).map(drop),
+        Match::RLike => super::matching::regex::compile(pattern).map(drop),
     }
 }

@@ -3,8 +3,8 @@
 use crate::expression::ast::{ArithmeticOp, Op};
 use crate::expression::column::Column;
 use crate::expression::functions::Definition;
-use crate::expression::like::Pattern;
-use crate::expression::regex::Regular;
+use crate::expression::matching::like::Pattern;
+use crate::expression::matching::regex::Regular;
 use crate::expression::set::ValueSet;
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType};
@@ -85,6 +85,11 @@ pub(crate) enum Node {
         function: &'static Definition,
         arguments: Vec<Typed>,
     },
+    /// A function that is evaluated elsewhere.
+    Foreign {
+        name: String,
+        arguments: Vec<Typed>,
+    },
 }
 
 impl BoundExpression {
@@ -156,9 +161,11 @@ impl Typed {
     pub(crate) fn parts(&self) -> Vec<&Self> {
         match &*self.node {
             Node::Literal(_) | Node::Column(_) | Node::Now => Vec::new(),
-            Node::And(parts) | Node::Or(parts) | Node::Coalesce(parts) | Node::Call { arguments: parts, .. } => {
-                parts.iter().collect()
-            }
+            Node::And(parts)
+            | Node::Or(parts)
+            | Node::Coalesce(parts)
+            | Node::Call { arguments: parts, .. }
+            | Node::Foreign { arguments: parts, .. } => parts.iter().collect(),
             Node::Not(operand)
             | Node::IsNull(operand)
             | Node::InSet { operand, .. }
@@ -178,9 +185,11 @@ impl Typed {
     pub(super) fn parts_mut(&mut self) -> Vec<&mut Self> {
         match &mut *self.node {
             Node::Literal(_) | Node::Column(_) | Node::Now => Vec::new(),
-            Node::And(parts) | Node::Or(parts) | Node::Coalesce(parts) | Node::Call { arguments: parts, .. } => {
-                parts.iter_mut().collect()
-            }
+            Node::And(parts)
+            | Node::Or(parts)
+            | Node::Coalesce(parts)
+            | Node::Call { arguments: parts, .. }
+            | Node::Foreign { arguments: parts, .. } => parts.iter_mut().collect(),
             Node::Not(operand)
             | Node::IsNull(operand)
             | Node::InSet { operand, .. }
@@ -202,7 +211,7 @@ impl Typed {
         let mut found = false;
         self.visit(&mut |part| {
             found |= match &*part.node {
-                Node::Arithmetic { .. } | Node::Call { .. } => true,
+                Node::Arithmetic { .. } | Node::Call { .. } | Node::Foreign { .. } => true,
                 Node::Cast { is_try, .. } => !is_try,
                 _ => false,
             };

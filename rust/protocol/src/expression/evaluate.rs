@@ -17,6 +17,7 @@ use arrow_select::zip::zip;
 use super::ast::{ArithmeticOp, Op};
 use super::bound::{BoundExpression, Node, Typed};
 use super::column::Values;
+use super::foreign;
 use super::functions::{Arguments, Definition};
 use super::kernel::{self, Evaluated, Trouble, compare, unexpected};
 use crate::error::{Error, Result};
@@ -58,6 +59,7 @@ pub fn evaluate_at(expression: &BoundExpression, batch: &RecordBatch, context: C
 pub(crate) fn evaluate_rows(expression: &BoundExpression, batch: &RecordBatch, now: Option<i64>) -> Evaluated {
     part(&expression.root, &Rows { batch, now }).map_err(|trouble| match trouble {
         Trouble::Row(row, message) => Trouble::Row(row, format!("{message}, in `{}`", expression.text)),
+        Trouble::Call(message) => Trouble::Call(format!("{message}, in `{}`", expression.text)),
         other => other,
     })
 }
@@ -89,6 +91,13 @@ fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
         Node::Case { branches, otherwise } => case(branches, otherwise, rows)?,
         Node::Coalesce(parts) => coalesce(parts, typed, rows)?,
         Node::Call { function, arguments } => call(function, arguments, typed, rows)?,
+        Node::Foreign { name, arguments } => {
+            let mut values = Vec::with_capacity(arguments.len());
+            for argument in arguments {
+                values.push((part(argument, rows)?, argument.as_literal().is_some()));
+            }
+            foreign::evaluate(name, values, rows.len(), &typed.data_type)?
+        }
         Node::And(_)
         | Node::Or(_)
         | Node::Not(_)

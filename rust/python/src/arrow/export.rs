@@ -59,6 +59,13 @@ impl ArrowSchema {
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct ArrowBatch(RecordBatch);
 
+impl ArrowBatch {
+    /// Wraps `batch` for Python.
+    pub(crate) fn new(batch: RecordBatch) -> Self {
+        Self(batch)
+    }
+}
+
 #[entry]
 #[pymethods]
 impl ArrowBatch {

@@ -5,6 +5,7 @@ use super::forms::{case, compare, is_null, limited, negate as negate_condition};
 use crate::error::{Error, Result};
 use crate::expression::ast::{ArithmeticOp, Expression, NON_DETERMINISTIC, Op};
 use crate::expression::bound::{Node, Typed};
+use crate::expression::foreign;
 use crate::expression::functions::{self, Definition, Gives, Second, Slot};
 use crate::expression::parse::{hint, type_named};
 use crate::expression::types::{common, decimal_result, is_number, is_whole, primitive};
@@ -131,11 +132,26 @@ pub(super) fn bind(name: &str, arguments: Vec<Typed>, whole: &Expression) -> Res
         }
         None if KNOWN.contains(&name) => wrong(),
         None => {
+            if let Some(call) = foreign(name, &arguments, whole)? {
+                return Ok(call);
+            }
             let advice = hint::function(name).map(|instead| format!("; {instead}")).unwrap_or_default();
             let message = format!("there is no function {name}{advice}");
             Err(Error::unsupported(format!("function {name}"), message))
         }
     }
+}
+
+/// A call of a function that is evaluated elsewhere, if there is one of this name.
+fn foreign(name: &str, arguments: &[Typed], whole: &Expression) -> Result<Option<Typed>> {
+    let in_whole = |error: Error| Error::new(error.kind().clone(), format!("`{whole:#}`: {}", error.message()));
+    let known: Vec<(DataType, Option<Scalar>)> =
+        arguments.iter().map(|part| (part.data_type.clone(), part.clone().folded().as_literal().cloned())).collect();
+    let data_type = foreign::bind(name, &known).map_err(in_whole)?;
+    Ok(data_type.map(|data_type| {
+        let call = Node::Foreign { name: name.to_owned(), arguments: arguments.to_vec() };
+        Typed::new(call, data_type)
+    }))
 }
 
 enum Reduced {
@@ -182,6 +198,30 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
         }
         ("mod", 2) => arithmetic(take(0), ArithmeticOp::Remainder, take(1), whole)?,
         ("positive", 1) => number(take(0), whole)?,
+        ("log", 1) => named("ln", vec![take(0)], whole)?,
+        ("e", 0) => Typed::literal(Scalar::Double(std::f64::consts::E)),
+        ("pi", 0) => Typed::literal(Scalar::Double(std::f64::consts::PI)),
+        ("nanvl", 2) => {
+            let (value, other) = (take(0), take(1));
+            let float = DataType::Primitive(P::Float);
+            let target = if value.data_type == float && other.data_type == float { float } else { DOUBLE };
+            let value = cast(number(value, whole)?, &target);
+            let is_nan = named("isnan", vec![value.clone()], whole)?;
+            limited(case(vec![(is_nan, cast(number(other, whole)?, &target))], Some(value), whole)?)?
+        }
+        ("from_unixtime", 1) => named("from_unixtime", vec![take(0), seconds_pattern()], whole)?,
+        ("unix_timestamp" | "to_unix_timestamp", 1 | 2) if !is_text => {
+            let value = take(0);
+            // Of moments before 1970 Spark cuts the seconds towards zero, and `unix_seconds` rounds them down.
+            if value.data_type != DataType::Primitive(P::Date) {
+                let message = "it takes a string or a date here; for timestamps write unix_seconds";
+                return Err(Error::unsupported(format!("function {}", name), message));
+            }
+            named("unix_seconds", vec![value], whole)?
+        }
+        ("unix_timestamp" | "to_unix_timestamp", 1) => {
+            named("unix_timestamp", vec![take(0), seconds_pattern()], whole)?
+        }
         ("current_timestamp" | "now", 0) => Typed::new(Node::Now, DataType::TIMESTAMP),
         ("localtimestamp", 0) => {
             cast(Typed::new(Node::Now, DataType::TIMESTAMP), &DataType::Primitive(P::TimestampNtz))
@@ -219,8 +259,13 @@ fn arguments_are_text(arguments: &[Typed]) -> bool {
     arguments.first().is_some_and(|first| matches!(primitive(&first.data_type), Some(P::String | P::Void)))
 }
 
+/// The pattern of what is written without one.
+fn seconds_pattern() -> Typed {
+    Typed::literal(Scalar::String("yyyy-MM-dd HH:mm:ss".to_owned()))
+}
+
 /// Functions that are reduced to other forms.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 20] = [
     "coalesce",
     "nvl",
     "ifnull",
@@ -233,6 +278,9 @@ const KNOWN: [&str; 17] = [
     "equal_null",
     "mod",
     "positive",
+    "e",
+    "pi",
+    "nanvl",
     "current_timestamp",
     "now",
     "localtimestamp",
@@ -247,7 +295,11 @@ fn call(function: &'static Definition, arguments: Vec<Typed>, whole: &Expression
         slots => {
             let repeated = slots.last().copied().unwrap_or(Slot::Any);
             let slots = slots.iter().copied().chain(std::iter::repeat(repeated));
-            let fitted = arguments.into_iter().zip(slots).map(|(argument, slot)| fit(argument, slot, whole));
+            let collection = arguments.first().map(|first| first.data_type.clone());
+            let fitted = arguments.into_iter().zip(slots).map(|(argument, slot)| match (slot, &collection) {
+                (Slot::Key | Slot::Element, Some(collection)) => inside(argument, slot, collection, whole),
+                _ => fit(argument, slot, whole),
+            });
             fitted.collect::<Result<Vec<_>>>()?
         }
     };
@@ -268,6 +320,11 @@ fn call(function: &'static Definition, arguments: Vec<Typed>, whole: &Expression
     let data_type = match &function.gives {
         Gives::Fixed(data_type) => data_type.clone(),
         Gives::First => types.first().cloned().unwrap_or(P::Void),
+        Gives::Element => match arguments.first().map(|first| &first.data_type) {
+            Some(DataType::Array(array)) => plain(&array.element, whole)?,
+            Some(DataType::Map(map)) => plain(&map.value, whole)?,
+            _ => return Err(Error::internal("neither an array nor a map has elements")),
+        },
         Gives::With(of) => {
             let second = arguments.get(1).map(|part| part.clone().folded());
             let second = match &second {
@@ -280,10 +337,48 @@ fn call(function: &'static Definition, arguments: Vec<Typed>, whole: &Expression
     Ok(Typed::new(Node::Call { function, arguments }, DataType::Primitive(data_type)))
 }
 
+/// The type of what is inside of an array or a map, if it is computed with.
+fn plain(of: &DataType, whole: &Expression) -> Result<P> {
+    match primitive(of) {
+        Some(P::Geometry { .. } | P::Geography { .. }) | None => {
+            Err(unfit(whole, "a plain value is needed, and this is of type", &[of]))
+        }
+        Some(of) => Ok(of.clone()),
+    }
+}
+
+/// What is looked for in an array or a map, in the type of what is there: one that holds more is refused.
+fn inside(argument: Typed, slot: Slot, collection: &DataType, whole: &Expression) -> Result<Typed> {
+    let target = match (slot, collection) {
+        (Slot::Key, DataType::Array(_)) => return fit(argument, Slot::Int, whole),
+        (Slot::Key, DataType::Map(map)) => &map.key,
+        (_, DataType::Array(array)) => &array.element,
+        _ => return Err(Error::internal("neither an array nor a map is searched")),
+    };
+    plain(target, whole)?;
+    let is_text = |of: &DataType| primitive(of) == Some(&P::String);
+    match common(target, &argument.data_type) {
+        Some(common) if common == *target && is_text(target) == is_text(&argument.data_type) => {
+            Ok(cast(argument, target))
+        }
+        _ if argument.data_type == DataType::Primitive(P::Void) => Ok(cast(argument, target)),
+        _ => Err(unfit(whole, "write a CAST to the first of these types:", &[target, &argument.data_type])),
+    }
+}
+
 /// An argument in the type that its place needs.
 fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
     let of = primitive(&argument.data_type);
     let refused = |what: &str| Err(unfit(whole, what, &[&argument.data_type]));
+    match (slot, &argument.data_type) {
+        (Slot::Array | Slot::Collection, DataType::Array(_)) | (Slot::Map | Slot::Collection, DataType::Map(_)) => {
+            return Ok(argument);
+        }
+        (Slot::Array, _) => return refused("an array is needed, and this is of type"),
+        (Slot::Map, _) => return refused("a map is needed, and this is of type"),
+        (Slot::Collection, _) => return refused("an array or a map is needed, and this is of type"),
+        _ => {}
+    }
     let to = |target: P| DataType::Primitive(target);
     match (slot, of) {
         (Slot::Any | Slot::Common, Some(_)) => Ok(argument),
@@ -304,9 +399,17 @@ fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
         (Slot::Moment, Some(P::Date | P::String | P::Void)) => Ok(cast(argument, &DataType::TIMESTAMP)),
         (Slot::Bytes, Some(P::Binary)) => Ok(argument),
         (Slot::Bytes, Some(P::String | P::Void)) => Ok(cast(argument, &to(P::Binary))),
+        (Slot::Long, Some(P::String | P::Void)) => Ok(cast(argument, &LONG)),
+        (Slot::Long, _) => Ok(cast(number(argument, whole)?, &LONG)),
+        (Slot::LongOrBytes, Some(P::Binary)) => Ok(argument),
+        (Slot::LongOrBytes, Some(of)) if is_number(of) => Ok(cast(argument, &LONG)),
+        (Slot::LongOrBytes, _) => Ok(cast(text(argument, whole)?, &to(P::Binary))),
         (Slot::Double, _) => refused("a number is needed, and this is of type"),
         (Slot::Date | Slot::Moment, _) => refused("a date or a timestamp is needed, and this is of type"),
         (Slot::Bytes, _) => refused("bytes are needed, and this is of type"),
+        (Slot::Array | Slot::Map | Slot::Collection | Slot::Key | Slot::Element, _) => {
+            refused("a collection is needed, and this is of type")
+        }
         (Slot::Any | Slot::Common, None) => refused("a plain value is needed, and this is of type"),
     }
 }

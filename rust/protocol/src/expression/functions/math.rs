@@ -49,6 +49,22 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     double("ln", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log(v)))),
     double("log10", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log10(v)))),
     double("log2", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log(v) / libm::log(2.0)))),
+    define("log", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), log),
+    double("log1p", |a| map(a, |v| (v > -1.0 || v.is_nan()).then(|| libm::log1p(v)))),
+    double("expm1", |a| map(a, |v| Some(libm::expm1(v)))),
+    double("asin", |a| map(a, |v| Some(libm::asin(v)))),
+    double("acos", |a| map(a, |v| Some(libm::acos(v)))),
+    double("atan", |a| map(a, |v| Some(libm::atan(v)))),
+    define("atan2", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), |a| {
+        let (y, x) = (a.primitive::<Float64Type>(0)?, a.primitive::<Float64Type>(1)?);
+        // As in Spark, there is no zero below zero here.
+        let angle = |row: usize| libm::atan2(y.value(row) + 0.0, x.value(row) + 0.0);
+        Ok(Arc::new(a.each::<_, Float64Array>(|row| Ok(Some(angle(row))))?))
+    }),
+    double("degrees", |a| map(a, |v| Some(v.to_degrees()))),
+    double("radians", |a| map(a, |v| Some(v.to_radians()))),
+    double("rint", |a| map(a, |v| Some(v.round_ties_even()))),
+    define("factorial", 1, &[Slot::Int], Gives::Fixed(P::Long), factorial),
     define("power", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), power),
     define("pmod", 2, &[Slot::Number, Slot::Number], Gives::With(remainder_type), pmod),
     define("isnan", 1, &[Slot::Double], Gives::Fixed(P::Boolean), is_nan),
@@ -85,6 +101,20 @@ fn power(arguments: &Arguments<'_>) -> Evaluated {
         e => libm::pow(base, e),
     };
     Ok(Arc::new(arguments.each::<_, Float64Array>(|row| Ok(Some(java(base.value(row), exponent.value(row)))))?))
+}
+
+/// The logarithm of the second number to the base of the first.
+fn log(arguments: &Arguments<'_>) -> Evaluated {
+    let (base, value) = (arguments.primitive::<Float64Type>(0)?, arguments.primitive::<Float64Type>(1)?);
+    let of = |base: f64, value: f64| (!(base <= 0.0 || value <= 0.0)).then(|| libm::log(value) / libm::log(base));
+    Ok(Arc::new(arguments.each::<_, Float64Array>(|row| Ok(of(base.value(row), value.value(row))))?))
+}
+
+/// NULL beyond the longs.
+fn factorial(arguments: &Arguments<'_>) -> Evaluated {
+    let values = arguments.int(0)?;
+    let of = |value: i32| (0..=20).contains(&value).then(|| (1..=i64::from(value)).product::<i64>());
+    Ok(Arc::new(arguments.each::<_, Int64Array>(|row| Ok(of(values.value(row))))?))
 }
 
 fn is_nan(arguments: &Arguments<'_>) -> Evaluated {

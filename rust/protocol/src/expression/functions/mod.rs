@@ -3,17 +3,20 @@
 //! Arguments come in the types that their slots ask for; a row with a null among them gives null, unless a function
 //! says otherwise.
 
+mod codes;
+mod collection;
 mod hash;
 mod math;
 mod moment;
 mod pattern;
+mod regular;
 mod signature;
 mod text;
 
 pub(crate) use self::signature::{Arguments, Definition, Gives, Second, Slot};
 
 /// Other names of the same function.
-const ALIASES: [(&str, &str); 15] = [
+const ALIASES: [(&str, &str); 21] = [
     ("char_length", "length"),
     ("character_length", "length"),
     ("len", "length"),
@@ -29,25 +32,37 @@ const ALIASES: [(&str, &str); 15] = [
     ("to_timestamp_ltz", "to_timestamp"),
     ("trim", "btrim"),
     ("week", "weekofyear"),
+    ("cardinality", "size"),
+    ("chr", "char"),
+    ("sha", "sha1"),
+    ("rlike", "regexp_like"),
+    ("regexp", "regexp_like"),
+    ("to_unix_timestamp", "unix_timestamp"),
 ];
 
 /// The function of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Definition> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
-    [text::FUNCTIONS, math::FUNCTIONS, moment::FUNCTIONS, hash::FUNCTIONS]
-        .into_iter()
-        .flatten()
-        .find(|function| function.name == name)
+    all().find(|function| function.name == name)
+}
+
+fn all() -> impl Iterator<Item = &'static Definition> {
+    let rooms = [
+        text::FUNCTIONS,
+        codes::FUNCTIONS,
+        collection::FUNCTIONS,
+        regular::FUNCTIONS,
+        math::FUNCTIONS,
+        moment::FUNCTIONS,
+        hash::FUNCTIONS,
+    ];
+    rooms.into_iter().flatten()
 }
 
 /// The names of all functions, for the documentation.
 pub fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = [text::FUNCTIONS, math::FUNCTIONS, moment::FUNCTIONS, hash::FUNCTIONS]
-        .into_iter()
-        .flatten()
-        .map(|function| function.name)
-        .chain(ALIASES.iter().map(|(alias, _)| *alias))
-        .collect();
+    let mut names: Vec<&str> =
+        all().map(|function| function.name).chain(ALIASES.iter().map(|(alias, _)| *alias)).collect();
     names.sort_unstable();
     names.dedup();
     names

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::{Date32Type, TimestampMicrosecondType};
-use arrow_array::{Date32Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray};
+use arrow_array::types::{Date32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Date32Array, Float64Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray};
 
 use super::pattern::Pattern;
 use super::signature::{Arguments, Definition, Gives, Second, Slot};
@@ -13,6 +13,7 @@ use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::PrimitiveType as P;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
+const BEYOND: &str = "the timestamp is beyond the range of timestamps";
 
 const fn define(
     name: &'static str,
@@ -62,6 +63,13 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         };
         Ok(Arc::new(a.each::<_, Date32Array>(|row| Ok(last(row)))?))
     }),
+    define("next_day", &[Slot::Date, Slot::Text], P::Date, next_day),
+    define("months_between", &[Slot::Moment, Slot::Moment], P::Double, months_between),
+    define("dayname", &[Slot::Date], P::String, |a| named(a, "E")),
+    define("monthname", &[Slot::Date], P::String, |a| named(a, "MMM")),
+    define("timestamp_seconds", &[Slot::Long], P::Timestamp, |a| instant(a, MICROS_PER_SECOND)),
+    define("timestamp_millis", &[Slot::Long], P::Timestamp, |a| instant(a, 1000)),
+    define("timestamp_micros", &[Slot::Long], P::Timestamp, |a| instant(a, 1)),
     define("make_date", &[Slot::Int, Slot::Int, Slot::Int], P::Date, make_date),
     define("trunc", &[Slot::Date, Slot::Text], P::Date, trunc),
     define("date_trunc", &[Slot::Text, Slot::Moment], P::Timestamp, date_trunc),
@@ -72,6 +80,22 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         repeats: false,
         gives: Gives::With(|_, pattern| checked(pattern, P::String)),
         run: date_format,
+    },
+    Definition {
+        name: "from_unixtime",
+        least: 2,
+        slots: &[Slot::Long, Slot::Text],
+        repeats: false,
+        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
+        run: from_unixtime,
+    },
+    Definition {
+        name: "unix_timestamp",
+        least: 2,
+        slots: &[Slot::Text, Slot::Text],
+        repeats: false,
+        gives: Gives::With(|_, pattern| checked(pattern, P::Long)),
+        run: unix_timestamp,
     },
     Definition {
         name: "to_date",
@@ -227,4 +251,82 @@ fn to_date(arguments: &Arguments<'_>) -> Evaluated {
 fn to_timestamp(arguments: &Arguments<'_>) -> Evaluated {
     let value = parsed(arguments, Some)?;
     Ok(Arc::new(arguments.each::<_, TimestampMicrosecondArray>(value)?.with_timezone("UTC")))
+}
+
+fn from_unixtime(arguments: &Arguments<'_>) -> Evaluated {
+    let seconds = arguments.primitive::<Int64Type>(0)?;
+    let mut patterns = Patterns { texts: arguments.text(1)?, latest: None };
+    let made = arguments.strings(|row| {
+        let micros = seconds.value(row).checked_mul(MICROS_PER_SECOND).ok_or(BEYOND)?;
+        Ok(patterns.of(row)?.print(micros))
+    })?;
+    Ok(Arc::new(made))
+}
+
+fn unix_timestamp(arguments: &Arguments<'_>) -> Evaluated {
+    let value = parsed(arguments, |micros| Some(micros / MICROS_PER_SECOND))?;
+    Ok(Arc::new(arguments.each::<_, Int64Array>(value)?))
+}
+
+/// A timestamp of so many units since the epoch.
+fn instant(arguments: &Arguments<'_>, unit: i64) -> Evaluated {
+    let numbers = arguments.primitive::<Int64Type>(0)?;
+    let made: TimestampMicrosecondArray =
+        arguments.each(|row| numbers.value(row).checked_mul(unit).map(Some).ok_or_else(|| BEYOND.to_owned()))?;
+    Ok(Arc::new(made.with_timezone("UTC")))
+}
+
+/// A name by a pattern.
+fn named(arguments: &Arguments<'_>, pattern: &str) -> Evaluated {
+    let dates = arguments.primitive::<Date32Type>(0)?;
+    let pattern = Pattern::new(pattern).map_err(crate::error::Error::internal)?;
+    let name = |row: usize| pattern.print(i64::from(dates.value(row)).saturating_mul(MICROS_PER_DAY));
+    Ok(Arc::new(arguments.strings(|row| Ok(name(row)))?))
+}
+
+/// The first day of that name after a day.
+fn next_day(arguments: &Arguments<'_>) -> Evaluated {
+    let (dates, names) = (arguments.primitive::<Date32Type>(0)?, arguments.text(1)?);
+    let made: Date32Array = arguments.each(|row| {
+        let (day, name) = (i64::from(dates.value(row)), names.value(row));
+        let wanted = match name.to_uppercase().as_str() {
+            "MO" | "MON" | "MONDAY" => 0,
+            "TU" | "TUE" | "TUESDAY" => 1,
+            "WE" | "WED" | "WEDNESDAY" => 2,
+            "TH" | "THU" | "THURSDAY" => 3,
+            "FR" | "FRI" | "FRIDAY" => 4,
+            "SA" | "SAT" | "SATURDAY" => 5,
+            "SU" | "SUN" | "SUNDAY" => 6,
+            _ => return Err(format!("'{name}' is the name of no day")),
+        };
+        let following = day + 1 + (wanted - civil::weekday(day) - 1).rem_euclid(7);
+        i32::try_from(following).map(Some).map_err(|_| "the date is beyond the range of dates".to_owned())
+    })?;
+    Ok(Arc::new(made))
+}
+
+/// Months from the second timestamp to the first. Of whole months, and from one month's end to another's, the time of the
+/// day does not count; else a month has 31 days. Eight digits after the point.
+fn months_between(arguments: &Arguments<'_>) -> Evaluated {
+    let [end, start] =
+        [arguments.primitive::<TimestampMicrosecondType>(0)?, arguments.primitive::<TimestampMicrosecondType>(1)?];
+    let split = |micros: i64| {
+        let (year, month, day) = civil::of_days(micros.div_euclid(MICROS_PER_DAY));
+        let is_last = day == civil::length(year, month);
+        let seconds = micros.rem_euclid(MICROS_PER_DAY) / MICROS_PER_SECOND;
+        (year * 12 + i64::from(month), i64::from(day), is_last, seconds)
+    };
+    let between = |row: usize| {
+        let (end, start) = (split(end.value(row)), split(start.value(row)));
+        let months = (end.0 - start.0) as f64;
+        if end.1 == start.1 || (end.2 && start.2) {
+            return months;
+        }
+        let seconds = (end.1 - start.1) * 86_400 + end.3 - start.3;
+        let exact = (months + seconds as f64 / (31.0 * 86_400.0)) * 1e8;
+        // Halves go up.
+        let floor = exact.floor();
+        (if exact - floor >= 0.5 { floor + 1.0 } else { floor }) / 1e8
+    };
+    Ok(Arc::new(arguments.each::<_, Float64Array>(|row| Ok(Some(between(row))))?))
 }

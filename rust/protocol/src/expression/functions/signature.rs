@@ -20,9 +20,22 @@ pub(crate) enum Slot {
     TextOrBytes,
     Bytes,
     Int,
+    Long,
+    /// A whole number as a long, anything else as bytes.
+    LongOrBytes,
     Double,
     /// Any number.
     Number,
+    /// An array.
+    Array,
+    /// A map.
+    Map,
+    /// An array or a map.
+    Collection,
+    /// The key of the map before it, or the position in the array.
+    Key,
+    /// A value of the type of the array's elements.
+    Element,
     Date,
     /// A timestamp, with or without a zone.
     Moment,
@@ -43,6 +56,8 @@ pub(crate) enum Gives {
     Fixed(PrimitiveType),
     /// That of the first argument.
     First,
+    /// That of the elements of an array, or of the values of a map.
+    Element,
     /// By the types of the arguments and the value of the second.
     With(TypeOf),
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
 use arrow_array::{Array, BooleanArray, Int32Array, StringArray};
 
 use super::signature::{Arguments, Definition, Gives, Slot};
@@ -69,6 +70,10 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     define("contains", 2, &[Slot::Text, Slot::Text], P::Boolean, |a| test(a, |text, part| text.contains(part))),
     define("split_part", 3, &[Slot::Text, Slot::Text, Slot::Int], P::String, split_part),
     define("ascii", 1, &[Slot::Text], P::Integer, ascii),
+    define("bit_length", 1, &[Slot::TextOrBytes], P::Integer, bit_length),
+    define("space", 1, &[Slot::Int], P::String, space),
+    define("substring_index", 3, &[Slot::Text, Slot::Text, Slot::Int], P::String, substring_index),
+    define("find_in_set", 2, &[Slot::Text, Slot::Text], P::Integer, find_in_set),
     define("translate", 3, &[Slot::Text, Slot::Text, Slot::Text], P::String, translate),
 ];
 
@@ -354,4 +359,52 @@ fn translate(arguments: &Arguments<'_>) -> Evaluated {
         Ok(texts.value(row).chars().filter_map(|c| becomes.get(&c).copied().unwrap_or(Some(c))).collect())
     })?;
     Ok(Arc::new(made))
+}
+
+fn bit_length(arguments: &Arguments<'_>) -> Evaluated {
+    let bytes = octet_length(arguments)?;
+    Ok(Arc::new(bytes.as_primitive::<Int32Type>().unary::<_, Int32Type>(|count| count.wrapping_mul(8))))
+}
+
+fn space(arguments: &Arguments<'_>) -> Evaluated {
+    let counts = arguments.int(0)?;
+    let mut total = 0_usize;
+    let made = arguments.strings(|row| {
+        let count = usize::try_from(counts.value(row)).unwrap_or_default();
+        total = total.saturating_add(count);
+        bounded(total).map(|()| " ".repeat(count))
+    })?;
+    Ok(Arc::new(made))
+}
+
+/// What is before occurrence number `count` of a separator, or after it from the end if negative. As in Spark, an
+/// occurrence may begin inside of the one before.
+fn substring_index(arguments: &Arguments<'_>) -> Evaluated {
+    let (texts, separators, counts) = (arguments.text(0)?, arguments.text(1)?, arguments.int(2)?);
+    let part = |text: &str, separator: &str, count: i32| -> String {
+        if separator.is_empty() || count == 0 {
+            return String::new();
+        }
+        let places = text.char_indices().map(|(at, _)| at);
+        let is_there = |at: &usize| text.get(*at..).is_some_and(|rest| rest.starts_with(separator));
+        let number = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) - 1;
+        let found = match count > 0 {
+            true => places.filter(is_there).nth(number).and_then(|at| text.get(..at)),
+            false => places.rev().filter(is_there).nth(number).and_then(|at| text.get(at + separator.len()..)),
+        };
+        found.unwrap_or(text).to_owned()
+    };
+    let made = arguments.strings(|row| Ok(part(texts.value(row), separators.value(row), counts.value(row))))?;
+    Ok(Arc::new(made))
+}
+
+/// Which part of a list, separated by commas, a string is, from 1; 0 if it is none.
+fn find_in_set(arguments: &Arguments<'_>) -> Evaluated {
+    let (texts, sets) = (arguments.text(0)?, arguments.text(1)?);
+    let find = |text: &str, set: &str| match text.contains(',') {
+        true => None,
+        false => set.split(',').position(|part| part == text),
+    };
+    let of = |row: usize| find(texts.value(row), sets.value(row)).map_or(0, |at| at + 1);
+    Ok(Arc::new(arguments.each::<_, Int32Array>(|row| Ok(i32::try_from(of(row)).ok()))?))
 }

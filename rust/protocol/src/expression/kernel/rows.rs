@@ -18,6 +18,8 @@ use crate::expression::compare::compare_columns;
 pub(crate) enum Trouble {
     /// SQL has none for this row.
     Row(usize, String),
+    /// A function that is evaluated elsewhere has none for these rows.
+    Call(String),
     /// Another reason.
     Other(Error),
 }
@@ -43,6 +45,7 @@ impl Trouble {
             Self::Row(row, message) => {
                 Error::invalid(format!("row {}: {message}", first_row.saturating_add(row as u64)))
             }
+            Self::Call(message) => Error::invalid(message),
             Self::Other(error) => error,
         }
     }

@@ -1,0 +1,161 @@
+//! Functions of codes: digits and characters that stand for bytes, checksums of the SHA family, and how alike words are.
+
+mod sha;
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{BinaryArray, Int32Array, StringArray};
+
+use super::signature::{Arguments, Definition, Gives, Slot};
+use crate::expression::kernel::{Evaluated, bounded, unexpected};
+use crate::schema::PrimitiveType as P;
+
+const fn define(
+    name: &'static str,
+    slots: &'static [Slot],
+    gives: P,
+    run: fn(&Arguments<'_>) -> Evaluated,
+) -> Definition {
+    Definition { name, least: slots.len(), slots, repeats: false, gives: Gives::Fixed(gives), run }
+}
+
+pub(super) static FUNCTIONS: &[Definition] = &[
+    define("hex", &[Slot::LongOrBytes], P::String, hex),
+    define("unhex", &[Slot::Text], P::Binary, unhex),
+    define("bin", &[Slot::Long], P::String, bin),
+    define("sha1", &[Slot::Bytes], P::String, |a| of_bytes(a, |bytes, _| Some(digits(&sha::sha1(bytes), LOWER)))),
+    define("sha2", &[Slot::Bytes, Slot::Int], P::String, sha2),
+    define("char", &[Slot::Long], P::String, char_of),
+    define("levenshtein", &[Slot::Text, Slot::Text], P::Integer, levenshtein),
+    define("soundex", &[Slot::Text], P::String, soundex),
+];
+
+const LOWER: &[u8; 16] = b"0123456789abcdef";
+const UPPER: &[u8; 16] = b"0123456789ABCDEF";
+
+/// A digit, of which there are as many as the mask has values.
+fn digit(alphabet: &[u8], value: u32, mask: u32) -> char {
+    alphabet.get((value & mask) as usize).map_or('=', |digit| char::from(*digit))
+}
+
+fn digits(bytes: &[u8], alphabet: &[u8; 16]) -> String {
+    let each = |byte: &u8| [u32::from(*byte >> 4), u32::from(*byte)].map(|value| digit(alphabet, value, 15));
+    bytes.iter().flat_map(each).collect()
+}
+
+/// A string of each row's bytes, and of the number beside them.
+fn of_bytes(arguments: &Arguments<'_>, of: impl Fn(&[u8], usize) -> Option<String>) -> Evaluated {
+    let array = arguments.array(0)?;
+    let bytes = array.as_binary_opt::<i32>().ok_or_else(|| unexpected(array))?;
+    let mut total = 0_usize;
+    let made: StringArray = arguments.each(|row| {
+        let made = of(bytes.value(row), row);
+        total = total.saturating_add(made.as_ref().map_or(0, String::len));
+        bounded(total).map(|()| made)
+    })?;
+    Ok(Arc::new(made))
+}
+
+fn hex(arguments: &Arguments<'_>) -> Evaluated {
+    match arguments.array(0)?.as_primitive_opt::<Int64Type>() {
+        Some(numbers) => Ok(Arc::new(arguments.strings(|row| Ok(format!("{:X}", numbers.value(row))))?)),
+        None => of_bytes(arguments, |bytes, _| Some(digits(bytes, UPPER))),
+    }
+}
+
+/// The bytes of hexadecimal digits, the first of which may be alone; NULL where there are other characters.
+fn unhex(arguments: &Arguments<'_>) -> Evaluated {
+    let texts = arguments.text(0)?;
+    let bytes = |text: &str| {
+        let values = text.chars().map(|c| c.to_digit(16).and_then(|v| u8::try_from(v).ok()));
+        let mut values: Vec<u8> = values.collect::<Option<_>>()?;
+        if values.len() % 2 == 1 {
+            values.insert(0, 0);
+        }
+        Some(values.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect::<Vec<u8>>())
+    };
+    Ok(Arc::new(arguments.each::<_, BinaryArray>(|row| Ok(bytes(texts.value(row))))?))
+}
+
+fn bin(arguments: &Arguments<'_>) -> Evaluated {
+    let numbers = arguments.primitive::<Int64Type>(0)?;
+    Ok(Arc::new(arguments.strings(|row| Ok(format!("{:b}", numbers.value(row))))?))
+}
+
+/// Of 0 bits are 256; NULL where there is no such hash.
+fn sha2(arguments: &Arguments<'_>) -> Evaluated {
+    let bits = arguments.int(1)?;
+    of_bytes(arguments, |bytes, row| {
+        let bits = if bits.value(row) == 0 { 256 } else { bits.value(row) };
+        sha::sha2(bytes, bits).map(|hash| digits(&hash, LOWER))
+    })
+}
+
+/// The character of a number's last eight bits; nothing for one below zero.
+fn char_of(arguments: &Arguments<'_>) -> Evaluated {
+    let numbers = arguments.primitive::<Int64Type>(0)?;
+    let of = |number: i64| if number < 0 { String::new() } else { char::from((number & 0xff) as u8).to_string() };
+    Ok(Arc::new(arguments.strings(|row| Ok(of(numbers.value(row))))?))
+}
+
+/// How many characters must be put in, taken out or replaced to make one of the other.
+fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
+    let (left, right) = (arguments.text(0)?, arguments.text(1)?);
+    let distance = |a: &str, b: &str| {
+        let b: Vec<char> = b.chars().collect();
+        let mut costs: Vec<usize> = (0..=b.len()).collect();
+        for (row, from) in a.chars().enumerate() {
+            let (mut diagonal, mut before) = (row, row + 1);
+            for (cost, to) in costs.iter_mut().skip(1).zip(&b) {
+                let changed = diagonal + usize::from(from != *to);
+                diagonal = *cost;
+                before = changed.min(before + 1).min(*cost + 1);
+                *cost = before;
+            }
+            if let Some(first) = costs.first_mut() {
+                *first = row + 1;
+            }
+        }
+        costs.last().copied().unwrap_or_default()
+    };
+    let of = |row: usize| i32::try_from(distance(left.value(row), right.value(row))).ok();
+    Ok(Arc::new(arguments.each::<_, Int32Array>(|row| Ok(of(row)))?))
+}
+
+/// What a letter sounds like; `7` says nothing and parts nothing, `0` parts.
+const SOUNDS: &[u8; 26] = b"01230127022455012623017202";
+
+fn soundex(arguments: &Arguments<'_>) -> Evaluated {
+    let texts = arguments.text(0)?;
+    let sound = |byte: u8| {
+        let letter = byte.to_ascii_uppercase();
+        letter.checked_sub(b'A').and_then(|at| SOUNDS.get(usize::from(at)).copied())
+    };
+    let code = |text: &str| {
+        let mut bytes = text.bytes();
+        let first = bytes.next().and_then(|byte| Some((byte, sound(byte)?)));
+        let Some((first, mut last)) = first else { return text.to_owned() };
+        let mut made = vec![first.to_ascii_uppercase()];
+        for byte in bytes {
+            let Some(of) = sound(byte) else {
+                last = b'0';
+                continue;
+            };
+            if of == b'7' {
+                continue;
+            }
+            if of != b'0' && of != last {
+                made.push(of);
+                if made.len() == 4 {
+                    break;
+                }
+            }
+            last = of;
+        }
+        made.resize(4, b'0');
+        made.into_iter().map(char::from).collect()
+    };
+    Ok(Arc::new(arguments.strings(|row| Ok(code(texts.value(row))))?))
+}

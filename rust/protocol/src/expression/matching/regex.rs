@@ -1,0 +1,238 @@
+//! Regular expressions: those that Java and Rust read alike.
+//!
+//! RLIKE asks whether there is a match. Functions that ask where it is take fewer: what repeats a part that may be empty is
+//! refused, since the two disagree about its groups, and a `$` before a line break at the end is an error of the row.
+
+use regex::{Captures, Regex};
+use regex_syntax::hir::{Hir, HirKind};
+
+use crate::error::{Error, Result};
+
+/// A regular expression ready to match.
+#[derive(Debug, Clone)]
+pub(crate) struct Regular {
+    compiled: Regex,
+}
+
+impl PartialEq for Regular {
+    fn eq(&self, other: &Self) -> bool {
+        self.compiled.as_str() == other.compiled.as_str()
+    }
+}
+
+impl Regular {
+    /// Whether some part of the text matches.
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        self.compiled.is_match(text)
+    }
+}
+
+/// A regular expression ready to say where it matches.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    compiled: Regex,
+    /// Whether there is a `$`.
+    has_end: bool,
+}
+
+const LINE_ENDS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
+
+impl Spans {
+    fn check(&self, text: &str) -> Result<(), String> {
+        match self.has_end && text.ends_with(LINE_ENDS) {
+            true => Err("a `$` of a regular expression stands before the line break at the end of the string, too, \
+                         which is not supported; remove the line break, as rtrim does, or the `$`"
+                .to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// A group of the first match: empty if it is not part of it, `None` without a match.
+    ///
+    /// # Errors
+    /// If there is a match and no such group.
+    pub(crate) fn first<'t>(&self, text: &'t str, group: i32) -> Result<Option<&'t str>, String> {
+        self.check(text)?;
+        let Some(found) = self.compiled.captures(text) else { return Ok(None) };
+        match usize::try_from(group) {
+            Ok(at) if at < found.len() => Ok(Some(found.get(at).map_or("", |part| part.as_str()))),
+            _ => Err(format!("the regular expression has {} groups, and no group {group}", found.len() - 1)),
+        }
+    }
+
+    /// Every match. Unlike in Rust, and as in Java, an empty one may stand right after another.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub(crate) fn each(
+        &self,
+        text: &str,
+        visit: &mut dyn FnMut(&Captures<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.check(text)?;
+        let mut at = 0;
+        while let Some(found) = self.compiled.captures_at(text, at) {
+            visit(&found)?;
+            let Some(all) = found.get(0) else { return Ok(()) };
+            at = all.end();
+            if all.is_empty() {
+                match text.get(at..).and_then(|rest| rest.chars().next()) {
+                    None => return Ok(()),
+                    // Java counts it twice, and looks between its halves.
+                    Some(c) if c.len_utf16() > 1 => {
+                        return Err(format!(
+                            "a regular expression matches nothing before {c:?}, which is not supported"
+                        ));
+                    }
+                    Some(c) => at += c.len_utf8(),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes what takes a match's place: `$1` is a group, a backslash takes the meaning from the character after it.
+///
+/// # Errors
+/// If a group is meant that there is not.
+pub(crate) fn expand(replacement: &str, found: &Captures<'_>, made: &mut String) -> Result<(), String> {
+    let mut chars = replacement.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => made.push(chars.next().ok_or("a replacement ends in a backslash")?),
+            '$' => {
+                let mut next_digit = |most: Option<usize>| {
+                    let digit = chars.peek().and_then(|c| c.to_digit(10))? as usize;
+                    let group = most.map_or(digit, |group| group.saturating_mul(10).saturating_add(digit));
+                    if most.is_some() && group >= found.len() {
+                        return None;
+                    }
+                    chars.next();
+                    Some(group)
+                };
+                let mut group = next_digit(None).ok_or("a `$` of a replacement stands before no number of a group")?;
+                while let Some(longer) = next_digit(Some(group)) {
+                    group = longer;
+                }
+                if group >= found.len() {
+                    return Err(format!("the replacement names group {group}, and there are {}", found.len() - 1));
+                }
+                made.push_str(found.get(group).map_or("", |part| part.as_str()));
+            }
+            c => made.push(c),
+        }
+    }
+    Ok(())
+}
+
+/// Compiles a regular expression.
+///
+/// # Errors
+/// `Invalid` if it is none, or one of Java's alone: with groups that look around or refer back.
+pub(crate) fn compile(pattern: &str) -> Result<Regular> {
+    // Java's `$` stands before a line break at the end, too.
+    let java = translated(pattern, r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z")?;
+    Ok(Regular { compiled: built(&java.text)? })
+}
+
+/// Compiles a regular expression whose matches are asked for.
+///
+/// # Errors
+/// As [`compile`], and for what repeats a part that may be empty.
+pub(crate) fn compile_spans(pattern: &str) -> Result<Spans> {
+    let java = translated(pattern, r"\z")?;
+    let compiled = built(&java.text)?;
+    let tree = regex_syntax::parse(&java.text).map_err(|e| refused(&e.to_string()))?;
+    if repeats_nothing(&tree) {
+        return Err(refused("it repeats a part that may be empty"));
+    }
+    Ok(Spans { compiled, has_end: java.has_end })
+}
+
+fn repeats_nothing(tree: &Hir) -> bool {
+    match tree.kind() {
+        HirKind::Repetition(repetition) => {
+            repetition.sub.properties().minimum_len() == Some(0) || repeats_nothing(&repetition.sub)
+        }
+        HirKind::Capture(capture) => repeats_nothing(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().any(repeats_nothing),
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
+    }
+}
+
+fn refused(why: &str) -> Error {
+    Error::invalid(format!("this regular expression is not supported: {why}"))
+}
+
+fn built(java: &str) -> Result<Regex> {
+    let built = regex::RegexBuilder::new(java).size_limit(1 << 20).build();
+    built.map_err(|e| refused(e.to_string().lines().last().unwrap_or_default()))
+}
+
+/// A regular expression in Rust's terms.
+struct Translated {
+    text: String,
+    has_end: bool,
+}
+
+/// What Java's expression is in Rust's terms; `end` is what `$` becomes.
+fn translated(pattern: &str, end: &str) -> Result<Translated> {
+    let mut java = Translated { text: String::new(), has_end: false };
+    let text = &mut java.text;
+    let (mut chars, mut in_class, mut before) = (pattern.chars().peekable(), 0_u32, None);
+    while let Some(c) = chars.next() {
+        let following = chars.peek().copied();
+        match (c, following) {
+            ('\\', Some(escaped)) => {
+                chars.next();
+                match escaped {
+                    // Java's classes know ASCII alone.
+                    'd' => text.push_str("[0-9]"),
+                    'D' => text.push_str("[^0-9]"),
+                    'w' => text.push_str("[a-zA-Z0-9_]"),
+                    'W' => text.push_str("[^a-zA-Z0-9_]"),
+                    's' => text.push_str(r"[ \t\n\x0b\f\r]"),
+                    'S' => text.push_str(r"[^ \t\n\x0b\f\r]"),
+                    'n' | 'r' | 't' | 'f' => text.extend(['\\', escaped]),
+                    letter if letter.is_alphanumeric() => {
+                        return Err(refused(&format!("it has `\\{letter}`")));
+                    }
+                    other => text.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
+                }
+            }
+            ('\\', None) => return Err(refused("it ends in a backslash")),
+            ('(', Some('?')) if in_class == 0 && chars.clone().nth(1) == Some(':') => text.push(c),
+            ('(', Some('?')) | ('+' | '*' | '?' | '}', Some('+')) => {
+                return Err(refused(&format!("it has `{c}{}`", following.unwrap_or_default())));
+            }
+            ('&', Some('&')) | ('-', Some('-')) | ('~', Some('~')) if in_class > 0 => {
+                return Err(refused(&format!("a class has `{c}{c}`")));
+            }
+            // Java has neither classes with a name there nor, as Rust does, a bracket that needs no backslash.
+            ('[', Some(':')) if in_class > 0 => return Err(refused("a class has `[:`")),
+            (']', _) if matches!(before, Some('[')) || (before == Some('^') && text.ends_with("[^")) => {
+                return Err(refused("a class begins with `]`; write `\\]`"));
+            }
+            ('{', Some(',')) if in_class == 0 => return Err(refused("it has `{,`; write `{0,`")),
+            // Java's `.` knows more line ends.
+            ('.', _) if in_class == 0 => text.push_str(r"[^\n\r\x{85}\x{2028}\x{2029}]"),
+            ('$', _) if in_class == 0 => {
+                java.has_end = true;
+                text.push_str(end);
+            }
+            ('[', _) => {
+                in_class += 1;
+                text.push(c);
+            }
+            (']', _) => {
+                in_class = in_class.saturating_sub(1);
+                text.push(c);
+            }
+            _ => text.push(c),
+        }
+        // What a backslash stands before is no bracket.
+        before = (c != '\\').then_some(c);
+    }
+    Ok(java)
+}

@@ -1,0 +1,128 @@
+"""Functions that DuckDB evaluates, through every door that takes an expression, and what is said where they are not."""
+
+import importlib.util
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import deltic
+from deltic import duckdb_functions
+
+pytest.importorskip("duckdb")
+pytest.importorskip("sqlglot")
+
+TAGS = pa.list_(pa.string())
+FIELDS = [
+    pa.field("id", pa.int64()),
+    pa.field("tags", TAGS),
+    pa.field("first", pa.string(), metadata={"delta.generationExpression": "array_join(sort_array(tags), ',')"}),
+    pa.field("parts", pa.string(), metadata={"delta.generationExpression": "array_join(split(line, '[,;]'), '|')"}),
+    pa.field("line", pa.string()),
+    pa.field("least", pa.int32(), metadata={"CURRENT_DEFAULT": "array_min(array(3, 2))"}),
+]
+CHECK = "array_max(tags) < 'x' OR id = 0"
+ROWS: dict[str, Any] = {"id": [1, 2, 3], "tags": [["b", "a"], [], None], "line": ["a,b;c", "", None]}
+
+
+@pytest.fixture
+def table(uri: str) -> deltic.Table:
+    deltic.create(
+        uri, pa.schema(FIELDS), properties={"delta.constraints.tagged": f"tags IS NULL OR size(tags) = 0 OR {CHECK}"}
+    )
+    deltic.write(uri, pa.table(ROWS, schema=pa.schema([FIELDS[0], FIELDS[1], FIELDS[4]])))
+    return deltic.Table(uri)
+
+
+def read(table: deltic.Table, column: str, **options: Any) -> list[Any]:
+    return table.scan(list(dict.fromkeys(["id", column])), **options).to_arrow().sort_by("id")[column].to_pylist()
+
+
+def test_columns_are_generated_and_defaults_computed(table: deltic.Table) -> None:
+    assert read(table, "first") == ["a,b", "", None]
+    assert read(table, "parts") == ["a|b|c", "", None]
+    assert read(table, "least") == [2, 2, 2]
+
+
+def test_a_violation_names_the_constraint_and_the_row(table: deltic.Table) -> None:
+    rows = pa.table({"id": [7, 8], "tags": pa.array([["a"], ["y"]], TAGS)})
+    with pytest.raises(deltic.InvalidInputError, match=r"`tagged` .* is violated by row 1 .*: tags = .*id = 8"):
+        deltic.write(table, rows)
+    assert table.snapshot().version == 1
+
+
+def test_rows_are_updated_deleted_and_merged(table: deltic.Table) -> None:
+    table.update(set={"tags": "array_append(tags, 'd')"}, where="array_max(tags) = 'b'")
+    assert read(table, "tags") == [["b", "a", "d"], [], None]
+    assert read(table, "first") == ["a,b,d", "", None]
+    source = pa.table({"key": ["a", "z"], "line": ["new", "more"]})
+    merged = table.merge(source, on="array_min(target.tags) = source.key")
+    merged.when_matched_update(set={"line": "array_join(split(source.line, 'e'), '-')"}).execute()
+    assert read(table, "line") == ["n-w", "", None]
+    assert read(table, "id", filter="array_min(tags) = 'a'") == [1]
+    table.delete(where="array_join(tags, '+') = 'b+a+d'")
+    assert read(table, "id") == [2, 3]
+
+
+def test_a_constraint_is_added(table: deltic.Table) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="is violated by 1 row"):
+        table.add_constraint("short", "tags IS NULL OR coalesce(array_join(tags, ''), '') = ''")
+    table.add_constraint("long", "tags IS NULL OR length(array_join(tags, '')) < 3")
+    with pytest.raises(deltic.InvalidInputError, match="`long`"):
+        deltic.write(table, pa.table({"id": [9], "tags": pa.array([["a", "bc"]], TAGS)}))
+
+
+def test_writes_in_several_threads(table: deltic.Table) -> None:
+    rows = pa.table({"id": pa.array(range(20_000)), "tags": pa.array([["b", "a"]] * 20_000, TAGS)})
+    threads = [threading.Thread(target=deltic.write, args=(table, rows)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert table.scan(["id"], filter="first = 'a,b'").to_arrow().num_rows == 60_001
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("array_max(line) > 'a'", "the function array_max is not evaluated here: it does not take the type string"),
+        ("size(split(line, 'a*')) > 1", "split is not evaluated here: it takes a literal of characters"),
+        ("size(sort_array(tags, id > 1)) > 1", "the order must be TRUE or FALSE"),
+        ("array_max(tags, 'a') = 'a'", "the function array_max does not take 2 arguments"),
+        ("array_append(tags, NULL) IS NULL", "the function array_append is not evaluated for NULL itself"),
+        ("get_json_object(line, '$.a') = 'a'", "there is no function get_json_object"),
+    ],
+)
+def test_what_is_not_evaluated_is_named(table: deltic.Table, condition: str, told: str) -> None:
+    with pytest.raises(deltic.UnsupportedFeatureError, match=told.replace("$", r"\$")):
+        table.delete(where=condition)
+
+
+def test_without_the_packages_the_refusal_names_them(table: deltic.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def missing(name: str, package: str | None = None) -> Any:
+        return None if name == "sqlglot" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
+    told = r"the function array_max is evaluated by DuckDB, which is not installed; run pip install 'deltic\[sql\]'"
+    for refused in (
+        lambda: table.delete(where="array_max(tags) = 'a'"),
+        lambda: deltic.write(table, pa.table({"id": [1]})),
+        lambda: table.add_constraint("more", "array_max(tags) = 'a'"),
+    ):
+        with pytest.raises(deltic.UnsupportedFeatureError, match="deltic.sql" if refused is not None else told):
+            refused()
+    with pytest.raises(deltic.UnsupportedFeatureError, match=told):
+        table.update(set={"line": "array_max(tags)"})
+
+
+def test_an_error_names_the_function_and_the_expression(table: deltic.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("out of marbles")
+
+    monkeypatch.setattr(duckdb_functions, "_translated", fails)
+    told = r"the function array_max has no value here: out of marbles, in `array_max\(tags\) = 'a'`"
+    with pytest.raises(deltic.InvalidInputError, match=told):
+        table.delete(where="array_max(tags) = 'a'")
