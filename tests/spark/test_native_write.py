@@ -19,6 +19,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType
 from sample import EVERY_TYPE, adds, every_type, log_actions, rows
 
 import deltic
@@ -149,7 +150,9 @@ def test_bounds_of_times_and_decimals(spark: SparkSession, uri: str) -> None:
         }
     )
     deltic.write(uri, table)
-    df = spark.createDataFrame(table)
+    schema = spark.createDataFrame(table).schema
+    schema["local"].dataType = TimestampNTZType()
+    df = spark.createDataFrame(table, schema)
     write(df.coalesce(1), uri)
     (before,), (after,) = adds(uri, 0), adds(uri, 1)
     assert after["stats"] == before["stats"]
@@ -509,7 +512,7 @@ def test_a_commit_that_is_refused_leaves_nothing(spark: SparkSession, uri: str) 
 
     def meanwhile(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        deltic.Table(uri).set_properties({"delta.columnMapping.mode": "name"})
+        deltic.create(uri, pa.schema([("other", pa.string())]), mode="replace")
 
     with pytest.raises(deltic.CommitConflictError):
         write(spark.range(10, 20, 1, 1).mapInArrow(meanwhile, "id long"), uri)

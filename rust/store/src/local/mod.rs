@@ -352,5 +352,5 @@ fn read_together(paths: &[String], tally: &Tally) -> std::result::Result<Vec<Byt
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
