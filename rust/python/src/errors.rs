@@ -278,7 +278,7 @@ mod tests {
                 "CorruptTableError",
                 "External error: CorruptTableError: x [version 7]",
             ),
-            (Error::invalid("a\0b"), "InvalidInputError", "Invalid argument error: InvalidInputError: a\u{fffd}b"),
+            (Error::invalid("a\0b"), "InvalidInputError", "Invalid argument error: InvalidInputError: a\\x00b"),
             (Error::storage(true, "x"), "StorageError", "Io error: StorageError: x"),
             (
                 Error::new(Kind::Conflict(Conflict::MetadataChanged), "x"),
