@@ -185,7 +185,7 @@ def _translated(name: str, literals: tuple[Any, ...]) -> str:
     """A call in DuckDB's dialect. Strings, whole numbers and truths stand in it, other arguments are columns."""
     import sqlglot
 
-    def spelled(at: int, value: Any) -> sqlglot.exp.Expression:
+    def spelled(at: int, value: Any) -> Any:
         if isinstance(value, (bool, int, str)):
             return sqlglot.exp.convert(value)
         return sqlglot.exp.column(f"a{at}")

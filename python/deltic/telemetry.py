@@ -41,17 +41,21 @@ class Operation:
 
     def __enter__(self) -> Operation:
         if self._manager is not None:
-            self._span = self._manager.__enter__()
+            # A tracer that fails must not stop the work, nor make what was done look undone.
+            with suppress(Exception):
+                self._span = self._manager.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._manager is None:
+        if self._manager is None or self._span is None:
             return
-        if kind is not None:
-            self._set("error.type", kind.__qualname__)
-        self._manager.__exit__(kind, error, trace)
+        with suppress(Exception):
+            if kind is not None:
+                self._set("error.type", kind.__qualname__)
+        with suppress(Exception):
+            self._manager.__exit__(kind, error, trace)
 
     def gave(self, result: Result) -> Result:
         """Say what came of it, and give it back."""
@@ -81,8 +85,10 @@ def operation(name: str, location: str | None = None) -> Operation:
     if get_tracer is None:
         return _UNTRACED
     attributes = {} if location is None else {"deltic.table": location}
-    tracer = get_tracer("deltic", _deltic.__version__)
-    return Operation(tracer.start_as_current_span(f"deltic.{name}", attributes=attributes))
+    with suppress(Exception):
+        tracer = get_tracer("deltic", _deltic.__version__)
+        return Operation(tracer.start_as_current_span(f"deltic.{name}", attributes=attributes))
+    return _UNTRACED
 
 
 def _attributes(result: Any) -> dict[str, str | int | bool]:

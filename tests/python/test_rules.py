@@ -248,3 +248,14 @@ def test_a_zero_that_partitions_has_no_sign_to_what_is_computed_of_it(uri: str, 
         merge.when_not_matched_insert({"id": "source.id", "p": "source.p"}).execute()
     # As a string, for -0.0 equals 0.0.
     assert [(str(row["p"]), row["text"]) for row in table.scan().to_arrow().to_pylist()] == [("0.0", "0.0")]
+
+
+@pytest.mark.parametrize(
+    "call", ["timestamp_seconds({})", "timestamp_millis({})", "from_unixtime({})", "hex({})", "bin({})"]
+)
+@pytest.mark.parametrize("number", ["1.5D", "CAST(1.5 AS decimal(4,3))"])
+def test_functions_of_whole_numbers_drop_no_fraction(uri: str, call: str, number: str) -> None:
+    deltic.write(uri, pa.table({"id": [1]}))
+    with pytest.raises(deltic.UnsupportedFeatureError, match="whole numbers"):
+        deltic.Table(uri).add_constraint("c", call.format(number) + " IS NOT NULL")
+    assert deltic.Table(uri).snapshot().version == 0

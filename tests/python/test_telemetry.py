@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,37 @@ def test_who_imports_the_api_and_configures_nothing_is_told_nothing(uri: str) ->
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
     )
     assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+@pytest.mark.parametrize("place", ["start_as_current_span", "__enter__", "set_attribute", "__exit__"])
+def test_a_tracer_that_fails_fails_nothing(uri: str, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    class Span:
+        def is_recording(self) -> bool:
+            return True
+
+        def set_attribute(self, name: str, value: object) -> None:
+            if place == "set_attribute":
+                raise RuntimeError(place)
+
+        def __enter__(self) -> Span:
+            if place == "__enter__":
+                raise RuntimeError(place)
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            if place == "__exit__":
+                raise RuntimeError(place)
+
+    class Tracer:
+        def start_as_current_span(self, name: str, **options: object) -> Span:
+            if place == "start_as_current_span":
+                raise RuntimeError(place)
+            return Span()
+
+    module = types.ModuleType("opentelemetry.trace")
+    module.get_tracer = lambda *_: Tracer()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
+    assert deltic.write(uri, pa.table({"id": [1]})).version == 0
+    with pytest.raises(deltic.InvalidInputError):
+        deltic.write(uri, pa.table({"other": [1]}))
+    assert deltic.Table(uri).scan().count() == 1

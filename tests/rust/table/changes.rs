@@ -451,7 +451,11 @@ fn a_schema_may_only_grow_inside_a_range() {
         (plain(vec![nested(integer.clone())]), plain(vec![nested(column("n", "long")), integer.clone()]), None),
         (plain(vec![integer.clone()]), metadata(&[mapped("n", "n")], &[], &by_name), None),
         (plain(vec![integer.clone()]), plain(vec![column("m", "integer")]), Some("`n` was dropped or renamed")),
-        (plain(vec![integer.clone()]), plain(vec![column("n", "short")]), Some("`n` was a integer and became a short")),
+        (
+            plain(vec![integer.clone()]),
+            plain(vec![column("n", "short")]),
+            Some("`n` was an integer and became a short"),
+        ),
         (plain(vec![column("n", "long")]), plain(vec![column("n", "double")]), Some("became a double")),
         (plain(vec![column("n", "long")]), plain(vec![column("n", "decimal(20,1)")]), Some("became a decimal")),
         (plain(vec![integer.clone()]), plain(vec![required("n")]), Some("could be null")),

@@ -159,9 +159,20 @@ enum Reduced {
     Call(Vec<Typed>),
 }
 
+/// Functions whose first argument is a whole number: of others Spark keeps the fraction, or refuses them.
+const WHOLE_NUMBERS: &[&str] =
+    &["timestamp_seconds", "timestamp_millis", "timestamp_micros", "from_unixtime", "hex", "bin", "char", "chr"];
+
 /// Calls that are only another spelling: of CASE, COALESCE, casts, tests and operators.
 fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<Reduced> {
     let (count, is_text) = (arguments.len(), arguments_are_text(&arguments));
+    if WHOLE_NUMBERS.contains(&name)
+        && let Some(DataType::Primitive(P::Float | P::Double | P::Decimal { .. })) =
+            arguments.first().map(|argument| &argument.data_type)
+    {
+        let message = format!("`{whole:#}`: it takes whole numbers here; write CAST(… AS bigint) if fractions may go");
+        return Err(Error::unsupported(format!("function {name}"), message));
+    }
     let mut take = |at: usize| arguments.get_mut(at).map_or_else(|| Typed::literal(Scalar::Null), std::mem::take);
     Ok(Reduced::Form(match (name, count) {
         ("coalesce" | "nvl" | "ifnull", 1..) if name == "coalesce" || count == 2 => {
