@@ -8,6 +8,7 @@ included; nothing else is evaluated. Proved by `tests/spark/test_functions.py`.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 from collections.abc import Callable
@@ -56,7 +57,7 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 
 def _whole(argument: _Argument) -> int:
-    if not argument.is_literal or not isinstance(argument.value, int):
+    if isinstance(argument.value, bool) or not isinstance(argument.value, int):
         raise _RefusedError("a position and a length must be literals")
     return argument.value
 
@@ -155,33 +156,35 @@ def bind(name: str, values: Any) -> pa.Schema | str | None:
     if any(pa.types.is_null(argument.type) for argument in arguments):
         return f"the function {name} is not evaluated for NULL itself; write CAST(NULL AS …) or leave it out"
     try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return f"the function {name} does not take {len(arguments)} arguments"
+    try:
         return pa.schema([pa.field("value", function(*arguments))])
     except _RefusedError as refused:
         return f"the function {name} is not evaluated here: {refused}"
-    except TypeError:
-        return f"the function {name} does not take {len(arguments)} arguments"
 
 
 def evaluate(name: str, arguments: Any, schema: Any) -> pa.RecordBatch:
     """The values of a call, a column of the type that `bind` gave."""
     rows = pa.record_batch(arguments)
-    literals = []
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        is_literal = bool(field.metadata) and field.metadata.get(b"literal") == b"true"
-        literals.append(column[0].as_py() if is_literal and len(column) else None)
+    literals = [
+        _Argument(field, column[0].as_py()).value for field, column in zip(rows.schema, rows.columns, strict=True)
+    ]
     kind = pa.schema(schema).field(0).type
     cursor = _connection(os.getpid()).cursor()
     try:
         cursor.register("arguments", pa.Table.from_batches([rows]))
-        values = cursor.execute(f"SELECT {_translated(name, tuple(literals))} AS value FROM arguments")
+        values = cursor.execute(f"SELECT {_translated(name, *literals)} AS value FROM arguments")
         column = values.to_arrow_table().column("value").cast(kind).combine_chunks()
     finally:
         cursor.close()
     return pa.record_batch([column], schema=pa.schema([pa.field("value", kind)]))
 
 
-@lru_cache(maxsize=256)
-def _translated(name: str, literals: tuple[Any, ...]) -> str:
+# `typed`, since 1 and True are one key otherwise.
+@lru_cache(maxsize=256, typed=True)
+def _translated(name: str, *literals: Any) -> str:
     """A call in DuckDB's dialect. Strings, whole numbers and truths stand in it, other arguments are columns."""
     import sqlglot
 

@@ -66,7 +66,7 @@ BINDING: list[set[str]] = [
     {"progress"},
     {"runtime", "clock"},
     {"arrow", "check"},
-    {"alter", "changes", "elsewhere", "expression", "row_changes"},
+    {"alter", "changes", "duckdb", "expression", "row_changes"},
     {"table"},
     {"transaction"},
     {"maintenance", "write"},

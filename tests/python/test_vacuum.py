@@ -95,6 +95,16 @@ def test_young_files_and_hidden_ones_stay(table: deltic.Table) -> None:
     assert kept <= files(table)
 
 
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_a_folder_is_entered_once(uri: str, mode: str) -> None:
+    for number in range(6):
+        deltic.write(uri, pa.table({"p": ["a", "b"], "n": [number, number]}), partition_by="p")
+    table = deltic.Table(uri)
+    table.delete("n < 5")
+    table.vacuum(0, force=True, mode=mode)
+    assert table.history()[0]["operationMetrics"] == {"numDeletedFiles": "10", "numVacuumedDirectories": "2"}
+
+
 def test_folders_of_partitions_may_begin_as_hidden_ones(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1], "_p": ["a"]}), partition_by=["_p"])
     table = deltic.Table(uri)

@@ -7,7 +7,7 @@ mod arrow;
 mod changes;
 mod check;
 mod clock;
-mod elsewhere;
+mod duckdb;
 mod ending;
 mod errors;
 mod events;
@@ -32,7 +32,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::quiet_panics();
     events::listen();
-    elsewhere::ask_python();
+    duckdb::register();
     arrow::return_loans_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<arrow::ArrowSchema>()?;

@@ -270,6 +270,16 @@ fn regular_expressions_are_limited() {
     assert!(error.to_string().contains("size limit"), "{error}");
     let bound = parse_expression("repeat('a', 100000) RLIKE '^(a*)*(a*)*(a*)*b$'").unwrap().bind(&schema()).unwrap();
     assert_eq!(bound.data_type(), &DataType::BOOLEAN);
+    // Java and Rust read these in their own ways.
+    for pattern in ["a{2}{3}", "a+{3}", "a**", "a*??", "a{2}*", "a$b", "(a$)b", "$?"] {
+        let refusal =
+            parse_expression(&format!("s RLIKE '{pattern}'")).and_then(|parsed| parsed.bind(&schema()).map(drop));
+        assert!(refusal.is_err_and(|e| e.to_string().contains("regular expression is not supported")), "{pattern}");
+    }
+    for pattern in ["a{2}?", "a+?b*", "(a{2}){3}", "a$", "(a$|b$)", "[+*]{2}", "a\\\\+{2}", "[$]b"] {
+        let parsed = parse_expression(&format!("s RLIKE '{pattern}'")).unwrap();
+        assert!(parsed.bind(&schema()).is_ok(), "{pattern}");
+    }
 }
 
 /// Dates and years of columns become ranges; the same condition, evaluated as an expression, is the oracle.

@@ -85,8 +85,8 @@ pub(crate) enum Node {
         function: &'static Definition,
         arguments: Vec<Typed>,
     },
-    /// A function that is evaluated elsewhere.
-    Foreign {
+    /// A function of [`super::external`].
+    External {
         name: String,
         arguments: Vec<Typed>,
     },
@@ -165,7 +165,7 @@ impl Typed {
             | Node::Or(parts)
             | Node::Coalesce(parts)
             | Node::Call { arguments: parts, .. }
-            | Node::Foreign { arguments: parts, .. } => parts.iter().collect(),
+            | Node::External { arguments: parts, .. } => parts.iter().collect(),
             Node::Not(operand)
             | Node::IsNull(operand)
             | Node::InSet { operand, .. }
@@ -189,7 +189,7 @@ impl Typed {
             | Node::Or(parts)
             | Node::Coalesce(parts)
             | Node::Call { arguments: parts, .. }
-            | Node::Foreign { arguments: parts, .. } => parts.iter_mut().collect(),
+            | Node::External { arguments: parts, .. } => parts.iter_mut().collect(),
             Node::Not(operand)
             | Node::IsNull(operand)
             | Node::InSet { operand, .. }
@@ -211,7 +211,7 @@ impl Typed {
         let mut found = false;
         self.visit(&mut |part| {
             found |= match &*part.node {
-                Node::Arithmetic { .. } | Node::Call { .. } | Node::Foreign { .. } => true,
+                Node::Arithmetic { .. } | Node::Call { .. } | Node::External { .. } => true,
                 Node::Cast { is_try, .. } => !is_try,
                 _ => false,
             };

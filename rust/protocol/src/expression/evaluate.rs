@@ -17,7 +17,7 @@ use arrow_select::zip::zip;
 use super::ast::{ArithmeticOp, Op};
 use super::bound::{BoundExpression, Node, Typed};
 use super::column::Values;
-use super::foreign;
+use super::external;
 use super::functions::{Arguments, Definition};
 use super::kernel::{self, Evaluated, Trouble, compare, unexpected};
 use crate::error::{Error, Result};
@@ -91,12 +91,12 @@ fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
         Node::Case { branches, otherwise } => case(branches, otherwise, rows)?,
         Node::Coalesce(parts) => coalesce(parts, typed, rows)?,
         Node::Call { function, arguments } => call(function, arguments, typed, rows)?,
-        Node::Foreign { name, arguments } => {
+        Node::External { name, arguments } => {
             let mut values = Vec::with_capacity(arguments.len());
             for argument in arguments {
                 values.push((part(argument, rows)?, argument.as_literal().is_some()));
             }
-            foreign::evaluate(name, values, rows.len(), &typed.data_type)?
+            external::evaluate(name, values, rows.len(), &typed.data_type)?
         }
         Node::And(_)
         | Node::Or(_)

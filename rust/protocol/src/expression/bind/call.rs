@@ -5,7 +5,7 @@ use super::forms::{case, compare, is_null, limited, negate as negate_condition};
 use crate::error::{Error, Result};
 use crate::expression::ast::{ArithmeticOp, Expression, NON_DETERMINISTIC, Op};
 use crate::expression::bound::{Node, Typed};
-use crate::expression::foreign;
+use crate::expression::external;
 use crate::expression::functions::{self, Definition, Gives, Second, Slot};
 use crate::expression::parse::{hint, type_named};
 use crate::expression::types::{common, decimal_result, is_number, is_whole, primitive};
@@ -132,7 +132,7 @@ pub(super) fn bind(name: &str, arguments: Vec<Typed>, whole: &Expression) -> Res
         }
         None if KNOWN.contains(&name) => wrong(),
         None => {
-            if let Some(call) = foreign(name, &arguments, whole)? {
+            if let Some(call) = external_call(name, &arguments, whole)? {
                 return Ok(call);
             }
             let advice = hint::function(name).map(|instead| format!("; {instead}")).unwrap_or_default();
@@ -142,14 +142,14 @@ pub(super) fn bind(name: &str, arguments: Vec<Typed>, whole: &Expression) -> Res
     }
 }
 
-/// A call of a function that is evaluated elsewhere, if there is one of this name.
-fn foreign(name: &str, arguments: &[Typed], whole: &Expression) -> Result<Option<Typed>> {
+/// A call of an external function, if there is one of this name.
+fn external_call(name: &str, arguments: &[Typed], whole: &Expression) -> Result<Option<Typed>> {
     let in_whole = |error: Error| Error::new(error.kind().clone(), format!("`{whole:#}`: {}", error.message()));
     let known: Vec<(DataType, Option<Scalar>)> =
         arguments.iter().map(|part| (part.data_type.clone(), part.clone().folded().as_literal().cloned())).collect();
-    let data_type = foreign::bind(name, &known).map_err(in_whole)?;
+    let data_type = external::bind(name, &known).map_err(in_whole)?;
     Ok(data_type.map(|data_type| {
-        let call = Node::Foreign { name: name.to_owned(), arguments: arguments.to_vec() };
+        let call = Node::External { name: name.to_owned(), arguments: arguments.to_vec() };
         Typed::new(call, data_type)
     }))
 }
@@ -159,20 +159,9 @@ enum Reduced {
     Call(Vec<Typed>),
 }
 
-/// Functions whose first argument is a whole number: of others Spark keeps the fraction, or refuses them.
-const WHOLE_NUMBERS: &[&str] =
-    &["timestamp_seconds", "timestamp_millis", "timestamp_micros", "from_unixtime", "hex", "bin", "char", "chr"];
-
 /// Calls that are only another spelling: of CASE, COALESCE, casts, tests and operators.
 fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<Reduced> {
     let (count, is_text) = (arguments.len(), arguments_are_text(&arguments));
-    if WHOLE_NUMBERS.contains(&name)
-        && let Some(DataType::Primitive(P::Float | P::Double | P::Decimal { .. })) =
-            arguments.first().map(|argument| &argument.data_type)
-    {
-        let message = format!("`{whole:#}`: it takes whole numbers here; write CAST(… AS bigint) if fractions may go");
-        return Err(Error::unsupported(format!("function {name}"), message));
-    }
     let mut take = |at: usize| arguments.get_mut(at).map_or_else(|| Typed::literal(Scalar::Null), std::mem::take);
     Ok(Reduced::Form(match (name, count) {
         ("coalesce" | "nvl" | "ifnull", 1..) if name == "coalesce" || count == 2 => {
@@ -410,6 +399,10 @@ fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
         (Slot::Moment, Some(P::Date | P::String | P::Void)) => Ok(cast(argument, &DataType::TIMESTAMP)),
         (Slot::Bytes, Some(P::Binary)) => Ok(argument),
         (Slot::Bytes, Some(P::String | P::Void)) => Ok(cast(argument, &to(P::Binary))),
+        // Spark's functions differ here: some keep the fraction, some drop it, some refuse it.
+        (Slot::Long | Slot::LongOrBytes, Some(P::Float | P::Double | P::Decimal { .. })) => {
+            refused("whole numbers are needed (write CAST(… AS bigint) if fractions may go), and this is of type")
+        }
         (Slot::Long, Some(P::String | P::Void)) => Ok(cast(argument, &LONG)),
         (Slot::Long, _) => Ok(cast(number(argument, whole)?, &LONG)),
         (Slot::LongOrBytes, Some(P::Binary)) => Ok(argument),

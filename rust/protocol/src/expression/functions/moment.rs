@@ -15,17 +15,8 @@ use crate::schema::PrimitiveType as P;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const BEYOND: &str = "the timestamp is beyond the range of timestamps";
 
-const fn define(
-    name: &'static str,
-    slots: &'static [Slot],
-    gives: P,
-    run: fn(&Arguments<'_>) -> Evaluated,
-) -> Definition {
-    Definition { name, least: slots.len(), slots, repeats: false, gives: Gives::Fixed(gives), run }
-}
-
 const fn of_date(name: &'static str, run: fn(&Arguments<'_>) -> Evaluated) -> Definition {
-    define(name, &[Slot::Date], P::Integer, run)
+    Definition::fixed(name, &[Slot::Date], P::Integer, run)
 }
 
 pub(super) static FUNCTIONS: &[Definition] = &[
@@ -38,24 +29,28 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     of_date("dayofyear", |a| part(a, |days| days - civil::first_of(civil::of_days(days).0, 1) + 1)),
     of_date("weekofyear", |a| part(a, civil::week)),
     of_date("unix_date", |a| part(a, |days| days)),
-    define("hour", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds / 3600)),
-    define("minute", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds / 60 % 60)),
-    define("second", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds % 60)),
-    define("unix_seconds", &[Slot::Moment], P::Long, |a| since(a, MICROS_PER_SECOND)),
-    define("unix_millis", &[Slot::Moment], P::Long, |a| since(a, 1000)),
-    define("unix_micros", &[Slot::Moment], P::Long, |a| since(a, 1)),
-    define("date_from_unix_date", &[Slot::Int], P::Date, |a| {
+    Definition::fixed("hour", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds / 3600)),
+    Definition::fixed("minute", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds / 60 % 60)),
+    Definition::fixed("second", &[Slot::Moment], P::Integer, |a| time(a, |seconds| seconds % 60)),
+    Definition::fixed("unix_seconds", &[Slot::Moment], P::Long, |a| since(a, MICROS_PER_SECOND)),
+    Definition::fixed("unix_millis", &[Slot::Moment], P::Long, |a| since(a, 1000)),
+    Definition::fixed("unix_micros", &[Slot::Moment], P::Long, |a| since(a, 1)),
+    Definition::fixed("date_from_unix_date", &[Slot::Int], P::Date, |a| {
         let days = a.int(0)?;
         Ok(Arc::new(a.each::<_, Date32Array>(|row| Ok(Some(days.value(row))))?))
     }),
-    define("date_add", &[Slot::Date, Slot::Int], P::Date, |a| shifted(a, |days, by| Some(days.wrapping_add(by)))),
-    define("date_sub", &[Slot::Date, Slot::Int], P::Date, |a| shifted(a, |days, by| Some(days.wrapping_sub(by)))),
-    define("add_months", &[Slot::Date, Slot::Int], P::Date, |a| shifted(a, add_months)),
-    define("datediff", &[Slot::Date, Slot::Date], P::Integer, |a| {
+    Definition::fixed("date_add", &[Slot::Date, Slot::Int], P::Date, |a| {
+        shifted(a, |days, by| Some(days.wrapping_add(by)))
+    }),
+    Definition::fixed("date_sub", &[Slot::Date, Slot::Int], P::Date, |a| {
+        shifted(a, |days, by| Some(days.wrapping_sub(by)))
+    }),
+    Definition::fixed("add_months", &[Slot::Date, Slot::Int], P::Date, |a| shifted(a, add_months)),
+    Definition::fixed("datediff", &[Slot::Date, Slot::Date], P::Integer, |a| {
         let (end, start) = (a.primitive::<Date32Type>(0)?, a.primitive::<Date32Type>(1)?);
         Ok(Arc::new(a.each::<_, Int32Array>(|row| Ok(Some(end.value(row).wrapping_sub(start.value(row)))))?))
     }),
-    define("last_day", &[Slot::Date], P::Date, |a| {
+    Definition::fixed("last_day", &[Slot::Date], P::Date, |a| {
         let dates = a.primitive::<Date32Type>(0)?;
         let last = |row: usize| {
             let (year, month, _) = civil::of_days(dates.value(row).into());
@@ -63,16 +58,16 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         };
         Ok(Arc::new(a.each::<_, Date32Array>(|row| Ok(last(row)))?))
     }),
-    define("next_day", &[Slot::Date, Slot::Text], P::Date, next_day),
-    define("months_between", &[Slot::Moment, Slot::Moment], P::Double, months_between),
-    define("dayname", &[Slot::Date], P::String, |a| named(a, "E")),
-    define("monthname", &[Slot::Date], P::String, |a| named(a, "MMM")),
-    define("timestamp_seconds", &[Slot::Long], P::Timestamp, |a| instant(a, MICROS_PER_SECOND)),
-    define("timestamp_millis", &[Slot::Long], P::Timestamp, |a| instant(a, 1000)),
-    define("timestamp_micros", &[Slot::Long], P::Timestamp, |a| instant(a, 1)),
-    define("make_date", &[Slot::Int, Slot::Int, Slot::Int], P::Date, make_date),
-    define("trunc", &[Slot::Date, Slot::Text], P::Date, trunc),
-    define("date_trunc", &[Slot::Text, Slot::Moment], P::Timestamp, date_trunc),
+    Definition::fixed("next_day", &[Slot::Date, Slot::Text], P::Date, next_day),
+    Definition::fixed("months_between", &[Slot::Moment, Slot::Moment], P::Double, months_between),
+    Definition::fixed("dayname", &[Slot::Date], P::String, |a| named(a, "E")),
+    Definition::fixed("monthname", &[Slot::Date], P::String, |a| named(a, "MMM")),
+    Definition::fixed("timestamp_seconds", &[Slot::Long], P::Timestamp, |a| instant(a, MICROS_PER_SECOND)),
+    Definition::fixed("timestamp_millis", &[Slot::Long], P::Timestamp, |a| instant(a, 1000)),
+    Definition::fixed("timestamp_micros", &[Slot::Long], P::Timestamp, |a| instant(a, 1)),
+    Definition::fixed("make_date", &[Slot::Int, Slot::Int, Slot::Int], P::Date, make_date),
+    Definition::fixed("trunc", &[Slot::Date, Slot::Text], P::Date, trunc),
+    Definition::fixed("date_trunc", &[Slot::Text, Slot::Moment], P::Timestamp, date_trunc),
     Definition {
         name: "date_format",
         least: 2,

@@ -76,6 +76,16 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
+    /// A function that takes all of its arguments and gives one type.
+    pub(crate) const fn fixed(
+        name: &'static str,
+        slots: &'static [Slot],
+        gives: PrimitiveType,
+        run: fn(&Arguments<'_>) -> Evaluated,
+    ) -> Self {
+        Self { name, least: slots.len(), slots, repeats: false, gives: Gives::Fixed(gives), run }
+    }
+
     /// Whether the last argument divides the first, and so is computed before it, as in Spark.
     pub(crate) fn divides(&self) -> bool {
         self.name == "pmod"

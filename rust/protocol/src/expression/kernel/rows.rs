@@ -18,7 +18,7 @@ use crate::expression::compare::compare_columns;
 pub(crate) enum Trouble {
     /// SQL has none for this row.
     Row(usize, String),
-    /// A function that is evaluated elsewhere has none for these rows.
+    /// An external function has no value for these rows.
     Call(String),
     /// Another reason.
     Other(Error),

@@ -176,13 +176,44 @@ struct Translated {
     has_end: bool,
 }
 
+/// What stands last in an expression, as far as a quantifier may follow.
+#[derive(Clone, Copy, PartialEq)]
+enum Last {
+    Part,
+    Quantifier,
+    LazyQuantifier,
+}
+
+impl Last {
+    /// After another character. Java and Rust read a quantifier of a quantifier in their own ways.
+    fn then(self, c: char) -> Result<Self> {
+        match (self, c) {
+            (Self::Part, '*' | '+' | '?') | (_, '}') => Ok(Self::Quantifier),
+            (Self::Quantifier, '?') => Ok(Self::LazyQuantifier),
+            (Self::Quantifier | Self::LazyQuantifier, '*' | '+' | '?' | '{') => {
+                Err(refused(&format!("a quantifier stands before `{c}`; write a group")))
+            }
+            _ => Ok(Self::Part),
+        }
+    }
+}
+
 /// What Java's expression is in Rust's terms; `end` is what `$` becomes.
 fn translated(pattern: &str, end: &str) -> Result<Translated> {
     let mut java = Translated { text: String::new(), has_end: false };
     let text = &mut java.text;
     let (mut chars, mut in_class, mut before) = (pattern.chars().peekable(), 0_u32, None);
+    let (mut last, mut after_end) = (Last::Part, false);
     while let Some(c) = chars.next() {
         let following = chars.peek().copied();
+        if in_class == 0 {
+            last = last.then(c)?;
+            // Of Java's `$`, which takes nothing, a line break may follow.
+            if after_end && !matches!(c, ')' | '|') {
+                return Err(refused("something follows a `$`"));
+            }
+            after_end = c == '$' || (after_end && c == ')');
+        }
         match (c, following) {
             ('\\', Some(escaped)) => {
                 chars.next();

@@ -101,13 +101,11 @@ fn removed_by(storage: &Storage, batch: CommitBatch) -> Result<Vec<FileMeta>> {
     Ok(found)
 }
 
-/// The folders of a table: which of them hold data, and which one a listing is in.
-#[derive(Debug)]
+/// The folders of a table: which of them hold data, and which a search came to.
 pub(super) struct Folders {
     /// Columns whose folders begin as hidden ones do.
     partitions: Vec<String>,
-    /// The one of the last file.
-    current: Option<String>,
+    entered: Fingerprints,
 }
 
 impl Folders {
@@ -117,7 +115,7 @@ impl Folders {
         for field in shape.schema.fields.iter().filter(|field| shape.partition_columns.contains(&field.name)) {
             partitions.extend(shape.mapping.physical_name(field).map(str::to_owned));
         }
-        Self { partitions, current: None }
+        Self { partitions, entered: Fingerprints::default() }
     }
 
     /// Whether a path may be that of a data file: neither its name nor a folder is hidden.
@@ -126,8 +124,11 @@ impl Folders {
     pub(super) fn may_hold_data(&self, path: &str) -> bool {
         let is_hidden = |name: &str| name.starts_with(['_', '.']);
         let is_partition = |name: &str| {
-            let column = name.split_once('=').map(|(column, _)| decode_path(column).unwrap_or_default());
-            column.is_some_and(|column| self.partitions.contains(&column))
+            let Some((column, _)) = name.split_once('=') else { return false };
+            // Spark's own writer escapes a name that deltic escaped before.
+            let column = decode_path(column).unwrap_or_default();
+            self.partitions.contains(&column)
+                || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
         };
         let mut parts = path.split('/');
         let file = parts.next_back().unwrap_or_default();
@@ -137,13 +138,12 @@ impl Folders {
                 .all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || is_partition(name))
     }
 
-    /// The folder of a file, if it holds data and the file before was in another.
+    /// The folder of a file, if it holds data and no file before was in it.
     pub(super) fn enter(&mut self, path: &str) -> Option<String> {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        if self.current.as_deref() == Some(folder) {
+        if !self.entered.insert(&folder) {
             return None;
         }
-        self.current = Some(folder.to_owned());
         let is_log = folder == LOG_DIR || folder.starts_with("_delta_log/");
         (!is_log && self.may_hold_data(path)).then(|| folder.to_owned())
     }

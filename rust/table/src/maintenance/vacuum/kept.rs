@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
+use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::replay::paths::Fingerprints;
 use deltic_protocol::replay::retention::{Needed, Retention};
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint_writer::young_tombstones;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::history::commits;
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
@@ -49,6 +50,9 @@ impl Kept {
     async fn add_commits(&mut self, snapshot: &Snapshot, retention: Retention) -> Result<()> {
         let log = LogSource::of(snapshot.storage());
         let mut seen = commits(&log.list(retention.first_commit()).await?);
+        if retention.current.is_some() {
+            listing_is_whole(&seen, retention)?;
+        }
         let later = seen.split_off(seen.partition_point(|file| file.name.version() <= snapshot.version()));
         for files in [seen, later] {
             // All of them are later than the snapshot, or none.
@@ -85,6 +89,21 @@ impl Kept {
     pub(super) fn contains(&self, place: &str) -> bool {
         self.places.contains(&place) || self.names.contains(&name(place))
     }
+}
+
+/// Fails for a listing that lacks commits which are there: what they removed would not be kept.
+fn listing_is_whole(listed: &[LogFile], retention: Retention) -> Result<()> {
+    let mut expected = retention.first_commit();
+    for file in listed {
+        if file.name.version() == expected {
+            expected = expected.saturating_add(1);
+        }
+    }
+    if expected > retention.newest {
+        return Ok(());
+    }
+    let message = "the listing of the log lacks this commit, which the retention needs; run the vacuum again";
+    Err(Error::storage(true, message).at_version(expected))
 }
 
 fn insert(set: &mut Fingerprints, member: impl Hash) {

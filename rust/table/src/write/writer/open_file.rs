@@ -25,6 +25,9 @@ use deltic_store::{FileWriter, Storage, Syncing};
 /// Batches of a partition that are put together rather than kept apart.
 const MAX_PENDING_BATCHES: usize = 64;
 
+/// Bytes that a batch which was put together may have: offsets of strings end at 2 GiB.
+const MAX_TOGETHER: usize = 64 * 1024 * 1024;
+
 /// Bytes that are worked on at once rather than on the blocking pool: going there and back takes longer.
 pub(super) const WORTH_A_THREAD: usize = 32 * 1024;
 
@@ -93,13 +96,17 @@ impl Partition {
     /// Makes one batch of the last ones, as long as those after one have at least half of its rows: each row is copied a few
     /// times only, however many batches come.
     fn put_together(&mut self) -> Result<()> {
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, 0_usize);
         let is_small = |batch: &&RecordBatch| {
-            let is_small = rows == 0 || batch.num_rows() / 2 <= rows;
+            bytes = bytes.saturating_add(memory(batch));
+            let is_small = rows == 0 || (batch.num_rows() / 2 <= rows && bytes <= MAX_TOGETHER);
             rows += batch.num_rows();
             is_small
         };
         let count = self.pending.iter().rev().take_while(is_small).count();
+        if count < 2 {
+            return Ok(());
+        }
         let last = self.pending.split_off(self.pending.len() - count);
         if let Some(schema) = last.first().map(RecordBatch::schema) {
             self.pending.push(concat_batches(&schema, &last)?);

@@ -1,8 +1,8 @@
-//! Functions that are evaluated elsewhere: what this crate does not compute itself, somebody may compute for it.
+//! Functions that this crate does not compute itself: another engine evaluates them on Arrow columns.
 //!
-//! One call is handed over at a time, with its arguments as columns; operators, casts and the order of evaluation stay
-//! here. Who evaluates vouches that each function means what it means in Spark; what comes back is held against the type
-//! that was promised. Without anybody there are no such functions.
+//! One call is evaluated at a time. Operators, casts and the order of evaluation stay here. The engine guarantees that each
+//! function means what it means in Spark; the type of its values is checked. Unless an engine is registered, there are no
+//! such functions.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -17,28 +17,28 @@ use crate::scalar::Scalar;
 use crate::schema::DataType;
 use crate::schema::arrow::to_arrow_type;
 
-/// Evaluates functions elsewhere.
-pub trait Elsewhere: Debug + Send + Sync {
+/// An engine that evaluates functions.
+pub trait ExternalFunctions: Debug + Send + Sync {
     /// The type of a call; `None` if there is no such function. `values`: one row of the arguments, in which those that are
     /// literals have their value and their fields the metadata `literal`; others are NULL.
     ///
     /// # Errors
-    /// `Unsupported` or `Invalid` if there is the function, and these arguments cannot be evaluated, or not here.
+    /// `Unsupported` or `Invalid` if the function exists and cannot be evaluated for these arguments.
     fn bind(&self, name: &str, values: &RecordBatch) -> Result<Option<DataType>>;
 
-    /// The values of a call for rows of its arguments, whose fields have the same metadata, in the Arrow type of the type
-    /// that was promised.
+    /// The values of a call, in the Arrow type of `gives`, which `bind` returned. The fields of `arguments` have the metadata
+    /// that they had in `bind`.
     ///
     /// # Errors
-    /// Whatever went wrong there.
+    /// Those of the engine.
     fn evaluate(&self, name: &str, arguments: &RecordBatch, gives: &DataType) -> Result<ArrayRef>;
 }
 
-static ELSEWHERE: OnceLock<Box<dyn Elsewhere>> = OnceLock::new();
+static ENGINE: OnceLock<Box<dyn ExternalFunctions>> = OnceLock::new();
 
-/// Has functions evaluated elsewhere, for the whole process; who was first stays.
-pub fn evaluate_elsewhere(by: Box<dyn Elsewhere>) {
-    let _ = ELSEWHERE.set(by);
+/// Registers the engine of the process. The first one stays.
+pub fn register_external_functions(engine: Box<dyn ExternalFunctions>) {
+    let _ = ENGINE.set(engine);
 }
 
 /// Columns `a0`, `a1` and so on; those that are literals have the metadata `literal`.
@@ -55,9 +55,9 @@ fn columns(arguments: Vec<(ArrayRef, bool)>, rows: usize) -> Result<RecordBatch>
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)?)
 }
 
-/// The type of a call, if there is a function of this name elsewhere.
+/// The type of a call, if the engine has a function of this name.
 pub(super) fn bind(name: &str, arguments: &[(DataType, Option<Scalar>)]) -> Result<Option<DataType>> {
-    let Some(elsewhere) = ELSEWHERE.get() else { return Ok(None) };
+    let Some(engine) = ENGINE.get() else { return Ok(None) };
     let value = |(data_type, literal): &(DataType, Option<Scalar>)| -> Result<(ArrayRef, bool)> {
         match (data_type.as_primitive(), literal) {
             (Some(primitive), Some(literal)) => Ok((literal.to_array(primitive, 1)?, true)),
@@ -65,14 +65,14 @@ pub(super) fn bind(name: &str, arguments: &[(DataType, Option<Scalar>)]) -> Resu
         }
     };
     let values = arguments.iter().map(value).collect::<Result<Vec<_>>>()?;
-    elsewhere.bind(name, &columns(values, 1)?)
+    engine.bind(name, &columns(values, 1)?)
 }
 
 /// The values of a call, of arguments that may be literals.
 pub(super) fn evaluate(name: &str, arguments: Vec<(ArrayRef, bool)>, rows: usize, gives: &DataType) -> Evaluated {
-    let elsewhere = ELSEWHERE.get().ok_or_else(|| Error::internal(format!("nobody evaluates the function {name}")))?;
+    let engine = ENGINE.get().ok_or_else(|| Error::internal(format!("no engine evaluates the function {name}")))?;
     let arguments = columns(arguments, rows)?;
-    let values = elsewhere
+    let values = engine
         .evaluate(name, &arguments, gives)
         .map_err(|error| Trouble::Call(format!("the function {name} has no value here: {}", error.message())))?;
     if values.len() != rows || values.data_type() != &to_arrow_type(gives) {

@@ -1,48 +1,38 @@
 //! Functions of codes: digits and characters that stand for bytes, checksums of the SHA family, and how alike words are.
 
-mod sha;
-
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{BinaryArray, Int32Array, StringArray};
 
-use super::signature::{Arguments, Definition, Gives, Slot};
+use sha1::Sha1;
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
+
+use super::signature::{Arguments, Definition, Slot};
 use crate::expression::kernel::{Evaluated, bounded, unexpected};
 use crate::schema::PrimitiveType as P;
 
-const fn define(
-    name: &'static str,
-    slots: &'static [Slot],
-    gives: P,
-    run: fn(&Arguments<'_>) -> Evaluated,
-) -> Definition {
-    Definition { name, least: slots.len(), slots, repeats: false, gives: Gives::Fixed(gives), run }
-}
-
 pub(super) static FUNCTIONS: &[Definition] = &[
-    define("hex", &[Slot::LongOrBytes], P::String, hex),
-    define("unhex", &[Slot::Text], P::Binary, unhex),
-    define("bin", &[Slot::Long], P::String, bin),
-    define("sha1", &[Slot::Bytes], P::String, |a| of_bytes(a, |bytes, _| Some(digits(&sha::sha1(bytes), LOWER)))),
-    define("sha2", &[Slot::Bytes, Slot::Int], P::String, sha2),
-    define("char", &[Slot::Long], P::String, char_of),
-    define("levenshtein", &[Slot::Text, Slot::Text], P::Integer, levenshtein),
-    define("soundex", &[Slot::Text], P::String, soundex),
+    Definition::fixed("hex", &[Slot::LongOrBytes], P::String, hex),
+    Definition::fixed("unhex", &[Slot::Text], P::Binary, unhex),
+    Definition::fixed("bin", &[Slot::Long], P::String, bin),
+    Definition::fixed("sha1", &[Slot::Bytes], P::String, |a| {
+        of_bytes(a, |bytes, _| Some(digits(&Sha1::digest(bytes), LOWER)))
+    }),
+    Definition::fixed("sha2", &[Slot::Bytes, Slot::Int], P::String, sha2),
+    Definition::fixed("char", &[Slot::Long], P::String, char_of),
+    Definition::fixed("levenshtein", &[Slot::Text, Slot::Text], P::Integer, levenshtein),
+    Definition::fixed("soundex", &[Slot::Text], P::String, soundex),
 ];
 
 const LOWER: &[u8; 16] = b"0123456789abcdef";
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
-/// A digit, of which there are as many as the mask has values.
-fn digit(alphabet: &[u8], value: u32, mask: u32) -> char {
-    alphabet.get((value & mask) as usize).map_or('=', |digit| char::from(*digit))
-}
-
 fn digits(bytes: &[u8], alphabet: &[u8; 16]) -> String {
-    let each = |byte: &u8| [u32::from(*byte >> 4), u32::from(*byte)].map(|value| digit(alphabet, value, 15));
-    bytes.iter().flat_map(each).collect()
+    let each =
+        |byte: &u8| [byte >> 4, byte & 15].map(|digit| alphabet.get(usize::from(digit)).copied().unwrap_or_default());
+    bytes.iter().flat_map(each).map(char::from).collect()
 }
 
 /// A string of each row's bytes, and of the number beside them.
@@ -87,9 +77,12 @@ fn bin(arguments: &Arguments<'_>) -> Evaluated {
 /// Of 0 bits are 256; NULL where there is no such hash.
 fn sha2(arguments: &Arguments<'_>) -> Evaluated {
     let bits = arguments.int(1)?;
-    of_bytes(arguments, |bytes, row| {
-        let bits = if bits.value(row) == 0 { 256 } else { bits.value(row) };
-        sha::sha2(bytes, bits).map(|hash| digits(&hash, LOWER))
+    of_bytes(arguments, |bytes, row| match bits.value(row) {
+        224 => Some(digits(&Sha224::digest(bytes), LOWER)),
+        0 | 256 => Some(digits(&Sha256::digest(bytes), LOWER)),
+        384 => Some(digits(&Sha384::digest(bytes), LOWER)),
+        512 => Some(digits(&Sha512::digest(bytes), LOWER)),
+        _ => None,
     })
 }
 

@@ -1,12 +1,12 @@
-//! Functions that the core does not compute itself: `python/deltic/duckdb_functions.py` knows which DuckDB does, and how.
+//! DuckDB as the engine of external functions. `python/deltic/duckdb_functions.py` lists them and calls DuckDB.
 //!
-//! The interpreter's lock is taken for a call alone, on whatever thread rows are evaluated. What goes wrong in Python
-//! becomes an error of the core, which names the function and the expression.
+//! The interpreter's lock is taken for each call, on the thread that evaluates the rows. An exception of Python becomes an
+//! error that names the function and the expression.
 
 use arrow_array::{ArrayRef, RecordBatch, new_empty_array};
 use arrow_schema::{Field, Schema};
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::expression::{Elsewhere, evaluate_elsewhere};
+use deltic_protocol::expression::{ExternalFunctions, register_external_functions};
 use deltic_protocol::schema::DataType;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_type};
 use pyo3::prelude::*;
@@ -14,15 +14,15 @@ use pyo3::prelude::*;
 use crate::arrow::{ArrowBatch, ArrowSchema, reader_from_py, schema_from_py};
 use crate::errors::{Failure, Result as Called};
 
-/// Has Python asked for functions that the core does not know.
-pub(crate) fn ask_python() {
-    evaluate_elsewhere(Box::new(DuckDb));
+/// Registers DuckDB.
+pub(crate) fn register() {
+    register_external_functions(Box::new(DuckDb));
 }
 
 #[derive(Debug)]
 struct DuckDb;
 
-impl Elsewhere for DuckDb {
+impl ExternalFunctions for DuckDb {
     fn bind(&self, name: &str, values: &RecordBatch) -> Result<Option<DataType>> {
         attached(|py| {
             let bound = function(py, "bind")?.call1((name, ArrowBatch::new(values.clone())))?;
