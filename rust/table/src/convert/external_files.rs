@@ -31,8 +31,9 @@ use crate::write::partition::PartitionSplitter;
 use crate::write::plan::{DataFile, WritePlan, WriteSpec, physical_indexed};
 use deltic_store::{FileMeta, Storage};
 
-/// The writer whose bounds of floating-point columns have a NaN where there is one.
-const BOUNDS_SHOW_NAN: &str = "parquet-mr version 1.";
+/// The writer whose bounds of floating-point columns have a NaN where there is one, up to the minor version that was tested.
+const PARQUET_MR: &str = "parquet-mr version 1.";
+const LAST_TESTED_MINOR: u32 = 17;
 
 /// Files made durable at a time.
 const SETTLING: usize = 32;
@@ -142,7 +143,7 @@ impl Expected {
             required,
             folders: names.iter().map(|name| folder_text(name)).collect(),
             splitter: PartitionSplitter::new(&partitions, &names)?,
-            wanted: Wanted { indexed, prefix_length: spec.string_prefix_length, floats: true },
+            wanted: Wanted { indexed, prefix_length: spec.string_prefix_length, floats: false },
             data_change: !spec.rearrange_only,
             columns,
         })
@@ -194,9 +195,8 @@ impl Expected {
                 nulls => return Err(null_in(name, nulls)),
             }
         }
-        let shows_nan = file.created_by().is_some_and(|by| by.starts_with(BOUNDS_SHOW_NAN));
-        let wanted =
-            Wanted { floats: self.wanted.floats && shows_nan, indexed: self.wanted.indexed.clone(), ..self.wanted };
+        let floats = file.created_by().is_some_and(bounds_have_nan);
+        let wanted = Wanted { floats, indexed: self.wanted.indexed.clone(), ..self.wanted };
         Ok((rows, statistics(metadata, schema, &wanted)?))
     }
 
@@ -233,6 +233,12 @@ impl Expected {
         let (key, _) = split.first().ok_or_else(wrong)?;
         Ok(key.to_partition_values())
     }
+}
+
+/// Whether the writer of a file is one of which a NaN is among the bounds.
+fn bounds_have_nan(created_by: &str) -> bool {
+    let version = created_by.strip_prefix(PARQUET_MR).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    version.is_some_and(|minor| minor <= LAST_TESTED_MINOR)
 }
 
 /// A text without its percent escapes.
@@ -298,4 +304,20 @@ fn other_type((table, file): (&ArrowType, &ArrowType), path: &str) -> Error {
     Error::invalid(format!(
         "Spark wrote the column `{path}` as {file}, which is {table} in the table; use engine='arrow'"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bounds_have_nan;
+
+    #[test]
+    fn only_tested_writers_are_trusted_with_nan() {
+        assert!(bounds_have_nan("parquet-mr version 1.17.0 (build abc)"));
+        assert!(bounds_have_nan("parquet-mr version 1.10.1"));
+        for other in
+            ["parquet-mr version 1.18.0", "parquet-mr version 2.0.0", "parquet-mr", "parquet-cpp-arrow version 9.0.0"]
+        {
+            assert!(!bounds_have_nan(other), "{other}");
+        }
+    }
 }
