@@ -183,6 +183,12 @@ impl Location {
                 "the location's bucket is no name of one: letters, digits, '-', '_' and '.' only",
             ));
         }
+        // The crate takes the first segment that is not empty for the bucket, and the normal form of the rest for another.
+        if scheme != Scheme::Http && matches!(url.scheme(), "http" | "https") && url.path().starts_with("//") {
+            return Err(Error::invalid(
+                "the location has an empty segment ('//') where its bucket or container stands",
+            ));
+        }
         let root = path.as_ref().to_owned();
         // Where the bucket stands in the path, the crate's key has one segment less than the URL.
         let in_url = url.path().split('/').filter(|s| !s.is_empty()).count();

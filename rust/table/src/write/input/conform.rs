@@ -384,7 +384,11 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
         }
         (ArrowType::List(_), DataType::Array(_)) => conform_list::<i32>(column, field, &array)?,
         (source, DataType::Array(_)) => match element_of(source) {
-            Some(element) => conform_list::<i64>(column, field, &cast(&array, &ArrowType::LargeList(element))?)?,
+            Some(element) => {
+                // Nulls are looked for below, where rows can be named, and only in elements that lists have.
+                let element = Arc::new(element.as_ref().clone().with_nullable(true));
+                conform_list::<i64>(column, field, &cast(&array, &ArrowType::LargeList(element))?)?
+            }
             None => return Err(refuse(column, source, "pass a list").into()),
         },
         (ArrowType::Map(_, _), DataType::Map(_)) => conform_map(column, field, &array)?,
