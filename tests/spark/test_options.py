@@ -56,7 +56,7 @@ def footers(uri: str, version: int) -> list[pq.FileMetaData]:
 
 def test_the_arguments_are_those_of_deltic_write() -> None:
     ours, theirs = (inspect.signature(write).parameters for write in (deltic.spark.write, deltic.write))
-    own = {"df", "uri", "optimize_write"}
+    own = {"df", "uri", "optimize_write", "engine"}
     assert ours.keys() - own == theirs.keys() - {"uri_or_table", "data"}
     for name in ours.keys() - own:
         assert (ours[name].default, ours[name].kind) == (theirs[name].default, theirs[name].kind), name
