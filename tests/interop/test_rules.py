@@ -161,7 +161,9 @@ def test_what_deltic_does_not_evaluate_refuses_the_write(spark: SparkSession, ur
     spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, list ARRAY<INT>) USING delta")
     spark.sql(f"ALTER TABLE delta.`{uri}` ADD CONSTRAINT few CHECK (size(array_distinct(list)) < 3)")
     frame = spark.sql("SELECT 1L AS id, array(1) AS list")
-    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`few` \(size.*\): there is no function array_distinct") as caught:
+    with pytest.raises(
+        deltic.UnsupportedFeatureError, match=r"`few` \(size.*\): there is no function array_distinct"
+    ) as caught:
         write(uri, frame)
     assert tuple(caught.value.features) == ("function array_distinct",)
     assert deltic.Table(uri).scan().to_arrow().num_rows == 0
