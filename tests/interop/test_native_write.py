@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pytest
@@ -66,7 +66,8 @@ def moment(rng: random.Random) -> datetime:
 
 def decimals(precision: int, scale: int) -> Values:
     most = 10**precision - 1
-    return lambda rng: Decimal(rng.choice([-most, most, 0, 1, rng.randint(-most, most)])).scaleb(-scale)
+    exact = Context(prec=precision)  # the default context rounds to 28 digits
+    return lambda rng: Decimal(rng.choice([-most, most, 0, 1, rng.randint(-most, most)])).scaleb(-scale, exact)
 
 
 LEAVES: list[tuple[DataType, Values]] = [
