@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from delta_spark import check_checksum
 from pyspark.sql import DataFrame, SparkSession
@@ -200,7 +201,7 @@ def test_delta_rs_reads_and_continues(spark: SparkSession, uri: str) -> None:
     found = table.to_pyarrow_table()
     assert sorted(found.column("id").to_pylist()) == list(range(60))
     assert table.to_pyarrow_table(filters=[("d", ">", 29.0)]).num_rows == 1
-    deltalake.write_deltalake(uri, found.slice(0, 5), mode="append")
+    deltalake.write_deltalake(uri, found.filter(pc.field("id") < 5), mode="append")
     deltalake.DeltaTable(uri).delete("id >= 30")
     deltic.spark.write(df.where("id >= 30"), uri, engine="native")
     assert deltic.Table(uri).scan().count() == 65
