@@ -241,7 +241,11 @@ fn strings_that_are_not_utf8_are_refused_by_column() {
         column(cast(&of(&bad).slice(0, 1), &strings)).unwrap();
         let (lengths, values) = (OffsetBuffer::from_lengths([1, 1, 2]), Buffer::from(&b"a\xe9\xc3\xa9"[..]));
         let hidden = BinaryArray::new(lengths, values, Some(NullBuffer::from(vec![true, false, true])));
-        column(cast(&of(&(Arc::new(hidden) as ArrayRef)), &strings)).unwrap();
+        let found = column(cast(&of(&(Arc::new(hidden) as ArrayRef)), &strings)).unwrap();
+        found.to_data().validate_full().unwrap();
+        let found = arrow_cast::cast(&found, &Utf8).unwrap();
+        let values: Vec<Option<&str>> = found.as_string::<i32>().iter().collect();
+        assert_eq!(values, [Some("a"), None, Some("é")], "{strings}");
     }
     let strings = cast(&bad, &Utf8);
     let error = column(listed(&[0, 1, 2], strings.clone())).unwrap_err();

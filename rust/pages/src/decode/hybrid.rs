@@ -119,19 +119,24 @@ impl<'b> Runs<'b> {
         Ok(())
     }
 
-    /// Appends a bit for each number: whether it is at least `least`.
-    pub(super) fn at_least(mut self, least: u32, out: &mut BooleanBufferBuilder) -> Decoded<()> {
+    /// Appends a bit for each level: whether it is at least `least`. No level is above `most`.
+    pub(super) fn at_least(mut self, least: u32, most: u32, out: &mut BooleanBufferBuilder) -> Decoded<()> {
         let width = self.width;
+        let mut highest = 0;
         while let Some(run) = self.run()? {
             match run {
-                Run::Same(value, count) => out.append_n(count, value >= least),
-                Run::Packed(bytes, count) if width == 1 && least == 1 => out.append_packed_range(0..count, bytes),
-                Run::Packed(bytes, count) => {
-                    unpacked(bytes, width, count).for_each(|number| out.append(number >= least));
+                Run::Same(level, count) => {
+                    highest = highest.max(level);
+                    out.append_n(count, level >= least);
                 }
+                Run::Packed(bytes, count) if width == 1 && least == 1 => out.append_packed_range(0..count, bytes),
+                Run::Packed(bytes, count) => unpacked(bytes, width, count).for_each(|level| {
+                    highest = highest.max(level);
+                    out.append(level >= least);
+                }),
             }
         }
-        Ok(())
+        if highest > most { Err(Failure::Corrupt("a level is above the highest of its column")) } else { Ok(()) }
     }
 }
 
@@ -173,7 +178,19 @@ mod tests {
         let endless = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1];
         assert_eq!(numbers(&endless, 1, 3), Some(vec![1; 3]));
         let mut bits = BooleanBufferBuilder::new(0);
-        Runs::new(&[0x03, 0b0101_0101, 0x10, 2], 1, 16).unwrap().at_least(1, &mut bits).unwrap();
+        Runs::new(&[0x03, 0b0101_0101, 0x10, 1], 1, 16).unwrap().at_least(1, 1, &mut bits).unwrap();
         assert_eq!(bits.finish().count_set_bits(), 4 + 8);
+    }
+
+    #[test]
+    fn a_level_above_the_highest_is_refused() {
+        let levels = |bytes: &[u8], width, most| {
+            Runs::new(bytes, width, 1).unwrap().at_least(most, most, &mut BooleanBufferBuilder::new(0))
+        };
+        assert!(levels(&[0x03, 0b11], 2, 2).is_err());
+        assert!(levels(&[0x03, 0b10], 2, 2).is_ok());
+        // What a run does not need is not looked at.
+        assert!(levels(&[0x03, 0b1110], 2, 2).is_ok());
+        assert!(levels(&[0x02, 2], 1, 1).is_err());
     }
 }

@@ -179,7 +179,7 @@ impl<'p> Page<'p> {
             return Ok(BooleanBuffer::collect_bool(self.values, |_| least == 0));
         }
         let mut there = BooleanBufferBuilder::new(self.values);
-        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, &mut there)?;
+        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, most, &mut there)?;
         Ok(there.finish())
     }
 

@@ -88,12 +88,12 @@ fn check_type(data_type: &DataType) -> Checked {
 fn checked(data: &ArrayData) -> Checked<ArrayData> {
     check_null_count(data)?;
     match data.data_type() {
-        DataType::Utf8 => strings::check::<i32>(data).map(|()| data.clone()),
-        DataType::LargeUtf8 => strings::check::<i64>(data).map(|()| data.clone()),
+        DataType::Utf8 => strings::checked::<i32>(data),
+        DataType::LargeUtf8 => strings::checked::<i64>(data),
         DataType::Binary => check_offsets::<i32>(data, bytes(data)).map(|_| data.clone()),
         DataType::LargeBinary => check_offsets::<i64>(data, bytes(data)).map(|_| data.clone()),
-        DataType::Utf8View => strings::check_views(data, true).map(|()| data.clone()),
-        DataType::BinaryView => strings::check_views(data, false).map(|()| data.clone()),
+        DataType::Utf8View => strings::checked_views(data, true),
+        DataType::BinaryView => strings::checked_views(data, false),
         DataType::List(field) | DataType::Map(field, _) => list::<i32>(data, field),
         DataType::LargeList(field) => list::<i64>(data, field),
         DataType::FixedSizeList(field, size) => {

@@ -3,6 +3,7 @@
 //! Strings that are not UTF-8 would be cut in the middle of a character, and make the log unreadable.
 
 use arrow_array::OffsetSizeTrait;
+use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use simdutf8::basic::from_utf8;
 
@@ -13,33 +14,41 @@ const NOT_UTF8: &str = "it holds strings, but some of their bytes are not UTF-8;
 /// Bytes of a value that a view holds itself.
 const INLINE: usize = 12;
 
-/// Checks strings with offsets.
-pub(super) fn check<O: OffsetSizeTrait>(data: &ArrayData) -> Checked {
+/// The same strings, checked; under a null stand no bytes that are not UTF-8.
+pub(super) fn checked<O: OffsetSizeTrait>(data: &ArrayData) -> Checked<ArrayData> {
     let offsets = check_offsets::<O>(data, bytes(data))?;
     let (Some(from), Some(to), Some(values)) = (offsets.first(), offsets.last(), data.buffers().get(1)) else {
-        return Ok(());
+        return Ok(data.clone());
     };
     let (bytes, from, to) = (values.as_slice(), from.as_usize(), to.as_usize());
     // Bytes that go on with a character begin with these two bits.
     let is_start = |at: &O| bytes.get(at.as_usize()).filter(|_| at.as_usize() < to).is_none_or(|b| b & 0xC0 != 0x80);
-    let is_utf8 = |range: std::ops::Range<usize>| bytes.get(range).is_some_and(|value| from_utf8(value).is_ok());
-    if is_utf8(from..to) && offsets.iter().all(is_start) {
-        return Ok(());
+    if bytes.get(from..to).is_some_and(|all| from_utf8(all).is_ok()) && offsets.iter().all(is_start) {
+        return Ok(data.clone());
     }
-    // What lies under a null is no value.
-    let mut values = offsets.iter().zip(offsets.iter().skip(1)).enumerate();
-    match values.all(|(row, (low, high))| data.is_null(row) || is_utf8(low.as_usize()..high.as_usize())) {
-        true => Ok(()),
-        false => broken(NOT_UTF8),
+    let (mut kept, mut ends) = (Vec::with_capacity(to - from), Vec::with_capacity(offsets.len()));
+    ends.push(O::default());
+    for (row, (low, high)) in offsets.iter().zip(offsets.iter().skip(1)).enumerate() {
+        match bytes.get(low.as_usize()..high.as_usize()) {
+            _ if data.is_null(row) => {}
+            Some(value) if from_utf8(value).is_ok() => kept.extend_from_slice(value),
+            _ => return broken(NOT_UTF8),
+        }
+        ends.push(O::usize_as(kept.len()));
     }
+    with_buffers(data, vec![Buffer::from_vec(ends), Buffer::from_vec(kept)])
 }
 
-/// Checks views: a short value stands in the view itself, a longer one has its place and its first bytes there.
-pub(super) fn check_views(data: &ArrayData, are_strings: bool) -> Checked {
-    let Some((views, values)) = data.buffers().split_first().filter(|_| !data.is_empty()) else { return Ok(()) };
+/// The same strings or binary values, checked: a short value stands in its view, a longer one has its place and its first
+/// bytes there. Under a null stand no bytes that are not UTF-8.
+pub(super) fn checked_views(data: &ArrayData, are_strings: bool) -> Checked<ArrayData> {
+    let Some((views, values)) = data.buffers().split_first().filter(|_| !data.is_empty()) else {
+        return Ok(data.clone());
+    };
     let views: &[u128] = views.typed_data();
-    let views = views.get(data.offset()..).unwrap_or_default();
-    for (row, view) in views.iter().take(data.len()).enumerate() {
+    let views = views.get(data.offset()..).and_then(|own| own.get(..data.len())).unwrap_or_default();
+    let mut hidden = Vec::new();
+    for (row, view) in views.iter().enumerate() {
         let word = |at: u32| usize::try_from((view >> at) & u128::from(u32::MAX)).unwrap_or(usize::MAX);
         let (length, start, held) = (word(0), word(96), view.to_le_bytes());
         let value = match length <= INLINE {
@@ -53,9 +62,24 @@ pub(super) fn check_views(data: &ArrayData, are_strings: bool) -> Checked {
         };
         match value {
             None => return broken(format!("the view of row {row} of the batch does not lead to a value")),
-            Some(value) if are_strings && !data.is_null(row) && from_utf8(value).is_err() => return broken(NOT_UTF8),
-            Some(_) => {}
+            Some(value) if !are_strings || from_utf8(value).is_ok() => {}
+            Some(_) if data.is_null(row) => hidden.push(row),
+            Some(_) => return broken(NOT_UTF8),
         }
     }
-    Ok(())
+    if hidden.is_empty() {
+        return Ok(data.clone());
+    }
+    let mut views = views.to_vec();
+    for row in hidden {
+        views[row] = 0;
+    }
+    let buffers = std::iter::once(Buffer::from_vec(views)).chain(values.iter().cloned());
+    with_buffers(data, buffers.collect())
+}
+
+/// The nulls and the length of `data`, with other buffers that begin with its first value.
+fn with_buffers(data: &ArrayData, buffers: Vec<Buffer>) -> Checked<ArrayData> {
+    let builder = ArrayData::builder(data.data_type().clone()).len(data.len()).nulls(data.nulls().cloned());
+    Ok(builder.buffers(buffers).build()?)
 }
