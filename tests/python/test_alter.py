@@ -78,6 +78,7 @@ def test_columns_are_added(table: Table) -> None:
     assert table.check().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("new", "after", "told"),
     [
@@ -484,6 +485,7 @@ def test_features_of_readers_are_dropped_behind_checkpoints(uri: str, feature: s
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_dropping_goes_on_where_it_was_stopped(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}))
     table = Table(uri)
@@ -526,6 +528,7 @@ def with_features(*names: str) -> Callable[[Table], None]:
 ICEBERG = ("columnMapping", "icebergCompatV2", "icebergWriterCompatV1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("uses", "feature", "told"),
     [
@@ -750,6 +753,7 @@ def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
     assert {"columnMapping", "inCommitTimestamp"} <= features(table)
 
 
+@pytest.mark.slow
 def test_replacing_conflicts_with_whoever_writes(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}))
     table = Table(uri)

@@ -81,6 +81,7 @@ def table(uri: str) -> deltic.Table:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", CALLS)
 def test_an_argument_of_a_wrong_kind_is_named(table: deltic.Table, told: str) -> None:
     with pytest.raises(deltic.InvalidInputError) as caught:

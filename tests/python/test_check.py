@@ -144,6 +144,7 @@ def test_a_checksum_never_speaks_for_the_log(log: Log) -> None:
     assert {"readerFeatures", "writerFeatures"} <= {m.split("`")[1].split(".")[1] for _, m, _ in found(log)}
 
 
+@pytest.mark.slow
 def test_a_checksum_of_an_old_writer(log: Log) -> None:
     path = log.checksum(5)
     told = json.loads(path.read_text())
@@ -157,6 +158,7 @@ def test_a_checksum_of_an_old_writer(log: Log) -> None:
     assert log.table.check().ok
 
 
+@pytest.mark.slow
 def test_hints(log: Log) -> None:
     log.hint(5, size=3, numOfAddFiles=2, sizeInBytes=1)
     messages = [message for kind, message, path in found(log) if (kind, path) == ("last_checkpoint", HINT)]
@@ -178,6 +180,7 @@ def test_hints(log: Log) -> None:
     assert log.table.check().ok
 
 
+@pytest.mark.slow
 def test_hints_to_several_parts(log: Log) -> None:
     log.path(5, "checkpoint.parquet").unlink()
     parts = log.checkpoint(5, parts=3)
@@ -257,6 +260,7 @@ def test_checkpoints_against_commits(log: Log) -> None:
     assert log.table.check().ok
 
 
+@pytest.mark.slow
 def test_checkpoints_against_an_older_one(log: Log) -> None:
     log.checkpoint(3)
     log.remove(0, 1, 2, 3)

@@ -219,6 +219,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_messages_name_options_rather_than_arguments(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     for told, arguments in {
         "deltic: --full clusters all files": ["optimize", table, "--full"],

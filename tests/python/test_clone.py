@@ -49,6 +49,7 @@ def target(tmp_path: Path) -> str:
     return str(tmp_path / "target")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
 def test_the_clone_is_what_the_table_is(table: deltic.Table, target: str, shallow: bool) -> None:
     commit = table.clone(target, shallow=shallow, user_metadata="copy")
@@ -427,6 +428,7 @@ def test_a_version_whose_files_are_gone_is_not_cloned(tmp_path: Path, target: st
     assert ids(deltic.Table(target)) == [4]
 
 
+@pytest.mark.slow
 def test_a_clone_of_a_clone(table: deltic.Table, target: str) -> None:
     table.clone(target)
     middle = deltic.Table(target)

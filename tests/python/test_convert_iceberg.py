@@ -254,6 +254,7 @@ def test_partition_evolution(catalog: Catalog) -> None:
     assert assert_same(table).snapshot().partition_columns == ["part"]
 
 
+@pytest.mark.slow
 def test_an_empty_table(catalog: Catalog) -> None:
     table = catalog.create_table("n.t", PARTS)
     assert deltic.convert(place(table)).num_files == 0
@@ -339,6 +340,7 @@ def test_a_hint_of_no_version_is_refused(catalog: Catalog, hint: str) -> None:
         deltic.convert(place(table))
 
 
+@pytest.mark.slow
 def test_a_hint_that_cannot_be_read_is_told_of(catalog: Catalog) -> None:
     table = made(catalog, 1)
     hint = Path(place(table)) / "metadata" / "version-hint.text"
@@ -406,6 +408,7 @@ def test_a_table_that_was_created_again_is_refused(catalog: Catalog, appends: in
     assert_same(table)
 
 
+@pytest.mark.slow
 def test_metadata_that_a_writer_left_half_written_is_told_of(catalog: Catalog) -> None:
     table = made(catalog, 1)
     older, newest = metadata_files(table)
@@ -440,6 +443,7 @@ def test_compressed_metadata_has_a_limit(catalog: Catalog, monkeypatch: pytest.M
         deltic.convert(newest)
 
 
+@pytest.mark.slow
 def test_an_iceberg_commit_meanwhile_is_refused(catalog: Catalog) -> None:
     table = made(catalog, 1)
     for given in (place(table), table.metadata_location):

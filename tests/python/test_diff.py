@@ -350,6 +350,7 @@ def test_updates_by_row_ids(uri: str) -> None:
     assert all(row["_metadata.row_id"] == ids[row["k"]] for row in rows if row["k"] in ids)
 
 
+@pytest.mark.slow
 def test_rows_across_a_change_of_schema(uri: str) -> None:
     struct = pa.struct([("x", pa.int32()), ("y", pa.int32())])
     data = pa.table({"a": [1, 2], "b": ["x", "y"], "s": pa.array([{"x": 1, "y": 2}, None], struct)})

@@ -109,6 +109,7 @@ def test_the_howto_has_many_tasks(root: Path) -> None:
     assert len(re.findall(r"^### ", (root / "docs" / "howto.md").read_text(), re.MULTILINE)) >= 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("howto", marks=pytest.mark.slow), "changing-rows", "maintenance"])
 def test_a_page_prints_what_it_says(tmp_path: Path, name: str) -> None:
     source, told = python_of(f"{name}.md")

@@ -39,6 +39,7 @@ def read(table: deltic.Table, column: str, **options: Any) -> list[Any]:
     return table.scan(list(dict.fromkeys(["id", column])), **options).to_arrow().sort_by("id")[column].to_pylist()
 
 
+@pytest.mark.slow
 def test_columns_are_generated_and_defaults_computed(table: deltic.Table) -> None:
     assert read(table, "first") == ["a,b", "", None]
     assert read(table, "parts") == ["a|b|c", "", None]
@@ -52,6 +53,7 @@ def test_a_violation_names_the_constraint_and_the_row(table: deltic.Table) -> No
     assert table.snapshot().version == 1
 
 
+@pytest.mark.slow
 def test_rows_are_updated_deleted_and_merged(table: deltic.Table) -> None:
     table.update(set={"tags": "array_append(tags, 'd')"}, where="array_max(tags) = 'b'")
     assert read(table, "tags") == [["b", "a", "d"], [], None]
@@ -65,6 +67,7 @@ def test_rows_are_updated_deleted_and_merged(table: deltic.Table) -> None:
     assert read(table, "id") == [2, 3]
 
 
+@pytest.mark.slow
 def test_a_constraint_is_added(table: deltic.Table) -> None:
     with pytest.raises(deltic.InvalidInputError, match="is violated by 1 row"):
         table.add_constraint("short", "tags IS NULL OR coalesce(array_join(tags, ''), '') = ''")
@@ -73,6 +76,7 @@ def test_a_constraint_is_added(table: deltic.Table) -> None:
         deltic.write(table, pa.table({"id": [9], "tags": pa.array([["a", "bc"]], TAGS)}))
 
 
+@pytest.mark.slow
 def test_writes_in_several_threads(table: deltic.Table) -> None:
     rows = pa.table({"id": pa.array(range(20_000)), "tags": pa.array([["b", "a"]] * 20_000, TAGS)})
     threads = [threading.Thread(target=deltic.write, args=(table, rows)) for _ in range(3)]
@@ -83,6 +87,7 @@ def test_writes_in_several_threads(table: deltic.Table) -> None:
     assert table.scan(["id"], filter="first = 'a,b'").to_arrow().num_rows == 60_001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "told"),
     [
@@ -118,6 +123,7 @@ def test_without_the_packages_the_refusal_names_them(table: deltic.Table, monkey
         table.update(set={"line": "array_max(tags)"})
 
 
+@pytest.mark.slow
 def test_an_error_names_the_function_and_the_expression(table: deltic.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:
         raise RuntimeError("out of marbles")

@@ -68,6 +68,7 @@ def test_what_is_there_in_the_place_of_a_table(tmp_path: Path, files: list[str],
         assert caught.value.table is not None
 
 
+@pytest.mark.slow
 def test_what_is_there_is_told_from_a_part_of_a_large_folder(tmp_path: Path) -> None:
     for number in range(2500):
         (tmp_path / f"part-{number}.parquet").touch()
@@ -324,6 +325,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "in the way"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 1, 40, -3])
 def test_a_truncated_commit(table: deltic.Table, keep: int) -> None:
     deltic.write(table.uri, pa.table({"id": [3], "name": ["c"], "part": ["x"]}))

@@ -47,6 +47,7 @@ def mark(uri: str) -> int | None:
     return known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "step", "mark_before", "expected"),
     [(1, 1, None, [1, 2, 3]), (10, -5, None, [10, 5, 0]), (0, 7, 14, [21, 28, 35]), (1, 2, 4, [5, 7, 9])],
@@ -108,6 +109,7 @@ def test_writes_of_one_transaction_go_on(uri: str) -> None:
     assert not any("metaData" in action for action in log_actions(uri, 5))
 
 
+@pytest.mark.slow
 def test_many_batches_partitions_and_files(uri: str) -> None:
     create(uri, field("p", "long"), partition=("p",), start=100, step=10)
     count = 50_000

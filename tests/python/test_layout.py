@@ -173,6 +173,7 @@ def test_what_is_shown_is_escaped(uri: str) -> None:
     assert all(line.isprintable() for line in repr(layout).split("\n"))
 
 
+@pytest.mark.slow
 def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     appended(uri, {"v": [0, 10]}, {"v": [5, 15]})
     assert main(["layout", uri]) == 0

@@ -32,6 +32,7 @@ def iso(ms: int) -> str:
 # --- the hint ---
 
 
+@pytest.mark.slow
 def test_a_hint_to_a_checkpoint_that_is_gone(log: Log) -> None:
     log.checkpoint(3)
     log.hint(3)
@@ -41,6 +42,7 @@ def test_a_hint_to_a_checkpoint_that_is_gone(log: Log) -> None:
     assert log.rows(4) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_hint_beyond_the_log(log: Log) -> None:
     log.checkpoint(2)
     log.put_hint({"version": 77, "size": 3})
@@ -202,6 +204,7 @@ def test_a_checkpoint_that_lacks_parts_is_passed_over(log: Log) -> None:
         log.rows()
 
 
+@pytest.mark.slow
 def test_only_checkpoints_are_left(log: Log) -> None:
     log.checkpoint(5)
     log.remove(*range(6))
@@ -224,6 +227,7 @@ def test_history_goes_back_behind_the_checkpoint(log: Log) -> None:
     assert {entry["operation"] for entry in log.table.history()} == {"WRITE"}
 
 
+@pytest.mark.slow
 def test_history_has_the_times_that_time_travel_uses(log: Log) -> None:
     log.modified({version: 1_000_000 + version * 1000 for version in range(6)})
     log.modified({3: 500_000})
@@ -273,6 +277,7 @@ def test_a_time_before_the_first_commit_names_the_range(log: Log) -> None:
     assert (caught.value.earliest_version, caught.value.latest_version) == (0, 5)
 
 
+@pytest.mark.slow
 def test_a_time_after_the_newest_commit_means_the_latest_version(log: Log) -> None:
     log.modified({version: 1_700_000_000_000 + version for version in range(6)})
     for after in (iso(1_700_000_000_006), datetime.now(timezone.utc), "9999-12-31"):
@@ -286,6 +291,7 @@ def test_a_time_after_the_newest_commit_means_the_latest_version(log: Log) -> No
         log.table.snapshot(timestamp=iso(1_700_000_000_006))
 
 
+@pytest.mark.slow
 def test_times_lead_only_to_versions_that_can_be_rebuilt(log: Log) -> None:
     log.modified({version: 1000 + version for version in range(6)})
     log.checkpoint(3)
@@ -299,6 +305,7 @@ def test_times_lead_only_to_versions_that_can_be_rebuilt(log: Log) -> None:
     assert [entry["version"] for entry in log.table.history()] == [5, 4, 3, 2, 1]
 
 
+@pytest.mark.slow
 def test_a_time_in_a_gap_is_refused(log: Log) -> None:
     log.modified({version: 1000 * version for version in range(6)})
     log.checkpoint(4)
@@ -334,6 +341,7 @@ def enable(log: Log, times: dict[int, int], since: int | None) -> None:
         log.edit(version, "commitInfo", lambda info, at=time_ms: info.update({"inCommitTimestamp": at}))
 
 
+@pytest.mark.slow
 def test_in_commit_times_from_the_beginning(log: Log) -> None:
     enable(log, {version: 1000 * version for version in range(6)}, since=None)
     log.modified(dict.fromkeys(range(6), 77))
@@ -404,6 +412,7 @@ def test_in_commit_times_are_found_by_binary_search(log: Log) -> None:
 # --- transactions and domains ---
 
 
+@pytest.mark.slow
 def test_transactions(log: Log) -> None:
     now = int(time.time() * 1000)
     log.append([{"txn": {"appId": "stream", "version": 3, "lastUpdated": now - 3 * DAY}}])
@@ -419,6 +428,7 @@ def test_transactions(log: Log) -> None:
     assert log.table.snapshot().transaction_version("job") == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("retention", "known"), [("interval 3 days", 4), ("interval 1 day", None), (None, 4)])
 def test_transactions_are_forgotten(log: Log, retention: str | None, known: int | None) -> None:
     metadata = next(action for action in log.read(0) if "metaData" in action)
@@ -436,6 +446,7 @@ def test_transactions_are_forgotten(log: Log, retention: str | None, known: int 
     assert log.table.snapshot().transaction_version("ageless") == 2
 
 
+@pytest.mark.slow
 def test_a_retention_that_makes_no_sense(log: Log) -> None:
     metadata = next(action for action in log.read(0) if "metaData" in action)
     metadata["metaData"]["configuration"]["delta.setTransactionRetentionDuration"] = "a while"

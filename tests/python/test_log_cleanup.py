@@ -98,6 +98,7 @@ def test_a_checkpoint_that_deltic_writes_meanwhile_keeps_its_sidecars(store: Obj
     assert sorted(table(store).scan().to_arrow().column("id").to_pylist()) == [7, 8, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [["_delta_log", "_sidecars"], ["_sidecars", "_delta_log"]], ids=" then ".join)
 def test_a_checkpoint_of_others_that_comes_meanwhile_keeps_its_sidecars(store: ObjectStore, moment: list[str]) -> None:
     (first,) = checkpoints(store)

@@ -145,6 +145,7 @@ def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -
     assert "sesame" not in caplog.text
 
 
+@pytest.mark.slow
 def test_threads_and_handlers_that_use_deltic_do_not_wait_for_one_another(
     uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_forked_child_logs_its_own_and_a_process_ends_well(tmp_path: Path, pyt
     assert str(os.getpid()) not in {process for process, _ in lines}
 
 
+@pytest.mark.slow
 def test_requests_that_are_sent_again_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     commit = f"_delta_log/{0:020}.json"
     with object_store() as store:
@@ -220,6 +222,7 @@ def test_requests_that_are_sent_again_are_logged(caplog: pytest.LogCaptureFixtur
         assert "sesame" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_commit_that_may_have_been_lost_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     with object_store() as store:
         options = {**store.options, "backoff_config.init_backoff": "1ms", "backoff_config.max_backoff": "1ms"}

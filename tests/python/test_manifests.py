@@ -109,6 +109,7 @@ def test_a_commit_stands_without_them(uri: str) -> None:
     assert listed(uri) == live(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}])
 def test_properties_that_exclude_them_are_refused(uri: str, other: dict[str, str]) -> None:
     name = next(iter(other))

@@ -54,6 +54,7 @@ def opened(folder: Path) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_each_partition_has_one_file(uri: str, temporary: Path) -> None:
     of_rows = partitions(40_000)
     seen: list[int] = []
@@ -80,6 +81,7 @@ def test_each_partition_has_one_file(uri: str, temporary: Path) -> None:
         assert rows["t"].to_pylist() == [f"{n:0>100}" for n in rows["n"].to_pylist()]
 
 
+@pytest.mark.slow
 def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path) -> None:
     def fails() -> Iterator[pa.RecordBatch]:
         yield from batches(partitions(20_000))
@@ -111,6 +113,7 @@ except deltic.StorageError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
     arguments = [sys.executable, "-c", FULL, uri, str(Path(__file__).parent), str(Path(__file__).parents[1])]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
@@ -122,6 +125,7 @@ def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_task_has_one_file_for_each_partition(uri: str, temporary: Path) -> None:
     """What an executor of Spark does."""
     deltic.create(uri, SCHEMA, partition_by="p")

@@ -269,6 +269,7 @@ def test_a_source_that_raises_leaves_the_table(uri: str) -> None:
     assert merge.execute().metrics["numTargetRowsInserted"] == 1
 
 
+@pytest.mark.slow
 def test_sources_of_every_kind(uri: str) -> None:
     table = made(uri)
     other = uri + "-other"
@@ -280,6 +281,7 @@ def test_sources_of_every_kind(uri: str) -> None:
     assert [row[2] for row in stock(table)] == [10, 25, 35, 40, 50]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", [None, ["p"]], ids=["whole", "parts"])
 def test_columns_of_null_alone_and_mapped_columns_evolve(uri: str, partition_by: list[str] | None) -> None:
     rows = pa.table({"p": ["a", "b"], "k": [1, 2], "st": [{"x": 1}, None]})

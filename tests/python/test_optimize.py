@@ -39,6 +39,7 @@ def tracked(table: Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan(columns=columns).to_arrow().to_pylist())
 
 
+@pytest.mark.slow
 def test_small_files_become_one(uri: str) -> None:
     table = made(uri)
     result = table.optimize()
@@ -109,6 +110,7 @@ def test_files_are_packed_up_to_the_target_size(uri: str, size: str | None) -> N
     assert ids(table) == list(range(60))
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_nothing(uri: str) -> None:
     table = made(uri, partition_by=["part"])
     before = files_of(uri)
@@ -200,6 +202,7 @@ def test_rows_and_ids_stay(uri: str, properties: dict[str, str], layout: str) ->
         assert len({row[1] for row in tracked(table)}) == len(before) + 1
 
 
+@pytest.mark.slow
 def test_a_table_where_rows_may_only_be_added_is_optimized(uri: str) -> None:
     table = made(uri, properties={"delta.appendOnly": "true"})
     assert table.optimize().metrics["numAddedFiles"] == 1
@@ -232,6 +235,7 @@ def test_a_table_without_files_has_nothing_to_optimize(uri: str) -> None:
         assert Table(uri).optimize(**arguments).versions == []
 
 
+@pytest.mark.slow
 def test_every_type_is_copied(uri: str) -> None:
     for rows in (4, 50, 120):
         deltic.write(uri, every_type(rows))
@@ -427,6 +431,7 @@ def test_partition_values_of_every_kind_stay(uri: str) -> None:
     assert sorted(map(repr, table.scan().to_arrow().to_pylist())) == before
 
 
+@pytest.mark.slow
 def test_the_command_line_optimizes(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     table = made(uri, partition_by=["part"])
     assert cli.main(["optimize", uri, "--dry-run"]) == 0
@@ -443,6 +448,7 @@ def test_the_command_line_optimizes(uri: str, capsys: pytest.CaptureFixture[str]
     assert sorted(ids(table)) == list(range(60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renamed", [False, True])
 def test_partitions_are_told_by_the_names_of_their_columns(uri: str, renamed: bool) -> None:
     table = made(uri, files=4, partition_by=["part"], properties=MAPPED)

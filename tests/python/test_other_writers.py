@@ -484,6 +484,7 @@ def test_files_are_compressed_with_the_codec_that_the_table_asks_for(uri: str) -
     assert deltic.Table(uri + "2").scan().to_arrow()["v"].to_pylist() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["brotli", "lzo", ""])
 def test_a_codec_that_deltic_does_not_write_does_not_keep_checkpoints_away(uri: str, codec: str) -> None:
     log = Log(uri, commits=2)

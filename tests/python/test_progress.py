@@ -98,6 +98,7 @@ def of_changes(reports: list[Progress], operation: str) -> list[tuple[str, int, 
     return [(end.unit, end.done, end.total) for end in ends]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marks", [False, True])
 def test_changes_of_rows_report_files_and_rows(uri: str, marks: bool) -> None:
     for number in range(4):
@@ -130,6 +131,7 @@ def test_changes_of_rows_report_files_and_rows(uri: str, marks: bool) -> None:
     assert {unit for unit, _, _ in of_changes(planned, "DELETE")} == {"files"}, "nothing is written"
 
 
+@pytest.mark.slow
 def test_a_change_that_fails_ends_what_it_reported(uri: str) -> None:
     made(uri)
     reports: list[Progress] = []
@@ -154,6 +156,7 @@ def test_a_long_work_reports_while_it_goes_on(uri: str) -> None:
     assert last(reports, "WRITE").done == 24
 
 
+@pytest.mark.slow
 def test_who_listens_changes_and_is_restored(uri: str) -> None:
     table = made(uri)
     outer: list[Progress] = []
@@ -245,6 +248,7 @@ def test_a_function_that_raises_disturbs_nothing(uri: str, monkeypatch: pytest.M
     assert [str(error) for error in raised] == ["OPTIMIZE", "VACUUM"]
 
 
+@pytest.mark.slow
 def test_a_function_stops_the_work_as_ctrl_c_does(uri: str) -> None:
     def stop(report: Progress) -> None:
         raise KeyboardInterrupt

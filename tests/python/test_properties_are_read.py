@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "rust/protocol/src/property/table.rs"
 ACCESSORS = ROOT / "rust/protocol/src/property/properties.rs"
@@ -38,6 +40,7 @@ def accessors(name: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_every_property_is_read() -> None:
     source = sources()
     unread = [
@@ -51,6 +54,7 @@ def test_every_property_is_read() -> None:
     assert unread == []
 
 
+@pytest.mark.slow
 def test_what_is_said_not_to_be_used_is_not() -> None:
     source = sources()
     used = [

@@ -439,6 +439,7 @@ def test_a_feature_goes_with_its_vectors(uri: str) -> None:
     assert table.check(files=True).ok
 
 
+@pytest.mark.slow
 def test_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     deltic.write(uri, pa.table({"n": range(9)}), properties=VECTORS)
     Table(uri).delete("n = 3")

@@ -48,6 +48,7 @@ def test_whole_files_go_unread(uri: str) -> None:
     assert info["isBlindAppend"] is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["copy", "mark", "feed", "both"])
 def test_of_other_files_the_rows_go_in_the_same_commit(uri: str, properties: dict[str, str]) -> None:
     deltic.write(uri, table(0, 10), properties=properties)
@@ -155,6 +156,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", REFUSED)
 def test_what_makes_no_sense_is_refused(uri: str, told: str) -> None:
     deltic.write(uri, table(0, 2))
@@ -210,6 +212,7 @@ def test_rows_are_replaced_by_the_process_that_commits(uri: str, properties: dic
     assert deltic.Table(uri).snapshot().version == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["rows", "columns", "delete"])
 def test_what_another_writer_did_meanwhile_is_a_conflict(uri: str, change: str) -> None:
     deltic.write(uri, table(0, 10))

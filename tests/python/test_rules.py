@@ -221,6 +221,7 @@ def test_an_empty_value_that_a_partition_column_is_computed_to_is_null(uri: str)
     assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"s": " a ", "p": "a"}]
 
 
+@pytest.mark.slow
 def test_replace_where_judges_what_is_computed_from_the_partition_values_that_are_stored(uri: str) -> None:
     table = parted(uri, pa.string(), "true")
     deltic.write(table, pa.table({"id": [1, 2], "p": ["a", None]}))
@@ -233,6 +234,7 @@ def test_replace_where_judges_what_is_computed_from_the_partition_values_that_ar
         assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["write", "update", "merge"])
 def test_a_zero_that_partitions_has_no_sign_to_what_is_computed_of_it(uri: str, how: str) -> None:
     computed = pa.field("text", pa.string(), metadata={"delta.generationExpression": "CAST(p AS STRING)"})
@@ -250,6 +252,7 @@ def test_a_zero_that_partitions_has_no_sign_to_what_is_computed_of_it(uri: str, 
     assert [(str(row["p"]), row["text"]) for row in table.scan().to_arrow().to_pylist()] == [("0.0", "0.0")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call", ["timestamp_seconds({})", "timestamp_millis({})", "from_unixtime({})", "hex({})", "bin({})"]
 )

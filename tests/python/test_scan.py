@@ -70,6 +70,7 @@ def test_a_string_is_no_list_of_columns(trips: deltic.Table) -> None:
         trips.scan(columns="month")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_every_way_out_gives_the_same_rows(trips: deltic.Table) -> None:
     scan = trips.scan(filter="km < 3 OR km > 107")
     expected = rows(scan.to_arrow())
@@ -135,6 +136,7 @@ def test_files_are_a_stream_of_what_the_log_says(trips: deltic.Table) -> None:
     assert all(size > 0 for size in files["size"].to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_counts_come_from_the_log(trips: deltic.Table, checkpoint: bool) -> None:
     if checkpoint:

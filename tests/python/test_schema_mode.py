@@ -97,6 +97,7 @@ def test_columns_of_a_mapped_table_get_ids_and_names_of_their_own(uri: str) -> N
     assert rows(uri, "n") == [{"n": 4, "a b": "text"}]
 
 
+@pytest.mark.slow
 def test_an_overwrite_may_bring_columns_and_partitions_of_its_own(uri: str) -> None:
     deltic.write(uri, pa.table({"p": ["a"], "n": [1]}), partition_by="p")
     data = pa.table({"q": [7], "n": ["text"]})
@@ -207,6 +208,7 @@ WAYS: dict[str, Callable[[str, pa.Table], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("key", DEFINES)
 def test_of_what_the_data_say_of_a_new_column_only_what_describes_it_is_kept(uri: str, key: str, way: str) -> None:

@@ -262,6 +262,7 @@ def bounds_of(path: Path) -> list[dict[str, tuple[Any, Any, int, bool]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["write", "update", "merge", "optimize"])
 def test_there_are_no_bounds_beside_nan(uri: str, how: str) -> None:
     """Spark orders NaN above all numbers, and would skip what is bounded by the others."""

@@ -18,6 +18,7 @@ def months(uri: str) -> deltic.Table:
     return deltic.Table(uri)
 
 
+@pytest.mark.slow
 def test_the_groups_together_are_the_rows_of_the_plan(months: deltic.Table) -> None:
     plan = months.plan(columns=["km"], filter="month > 2 AND km < 3")
     groups = plan.task_groups(3)
@@ -41,6 +42,7 @@ def _count(table: deltic.Table, group: bytes) -> int:
     return deltic.read_task_group(table, group).read_all().num_rows
 
 
+@pytest.mark.slow
 def test_batches_have_the_size_that_was_asked_for(months: deltic.Table) -> None:
     (group,) = months.plan().task_groups(1)
     batches = list(deltic.read_task_group(months, group, batch_size=3))

@@ -50,6 +50,7 @@ def said(spans: list[Any], name: str) -> dict[str, Any]:
     return {key.removeprefix("deltic."): value for key, value in one(spans, name).attributes.items()}
 
 
+@pytest.mark.slow
 def test_operations_are_spans(uri: str, tmp_path: Path, spans: Any) -> None:
     deltic.write(uri, ROWS)
     told = spans()
@@ -135,6 +136,7 @@ def test_a_location_has_no_credentials(spans: Any) -> None:
     assert not any("SECRET" in span.to_json() for span in told)
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_without_it(uri: str) -> None:
     code = f"""
         import sys
@@ -158,6 +160,7 @@ def test_nothing_is_imported_without_it(uri: str) -> None:
     assert done.stdout == "0 []\n"
 
 
+@pytest.mark.slow
 def test_who_imports_the_api_and_configures_nothing_is_told_nothing(uri: str) -> None:
     pytest.importorskip("opentelemetry.trace")
     code = f"""

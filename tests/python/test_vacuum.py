@@ -95,6 +95,7 @@ def test_young_files_and_hidden_ones_stay(table: deltic.Table) -> None:
     assert kept <= files(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["full", "lite"])
 def test_a_folder_is_entered_once(uri: str, mode: str) -> None:
     for number in range(6):
@@ -246,12 +247,14 @@ def test_a_short_retention_is_refused(table: deltic.Table) -> None:
     assert files(table) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retention", [-1, "7 dayz", True, float("nan"), float("inf"), timedelta(days=-1)])
 def test_bad_retentions(table: deltic.Table, retention: Any) -> None:
     with pytest.raises(deltic.InvalidInputError, match="retention"):
         table.vacuum(retention, force=True)
 
 
+@pytest.mark.slow
 def test_lite_asks_the_log(table: deltic.Table) -> None:
     left = orphan(table, "left.parquet")
     assert table.vacuum(0, mode="lite", force=True, dry_run=True).files_deleted == 2

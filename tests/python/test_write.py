@@ -38,6 +38,7 @@ def test_every_type_round_trips(uri: str) -> None:
     assert rows(read) == rows(table)
 
 
+@pytest.mark.slow
 def test_tables_of_many_chunks_and_streams_that_fail_are_written_whole_or_not_at_all(uri: str) -> None:
     batches = [pa.record_batch({"n": [at]}) for at in range(200)]
     chunks = pa.Table.from_batches(batches)
@@ -602,6 +603,7 @@ def test_text_that_is_no_utf8_is_refused(uri: str, kind: pa.DataType) -> None:
     assert data_files(uri) == []
 
 
+@pytest.mark.slow
 def test_rolling_files(uri: str) -> None:
     table = pa.table({"v": pa.array(os.urandom(8) for _ in range(50_000))})
     commit = deltic.write(uri, table, target_file_size=100_000)
