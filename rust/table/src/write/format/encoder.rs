@@ -22,7 +22,7 @@ use parquet::errors::ParquetError;
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 
-use super::layout::{FileFormat, Layout};
+use super::layout::{FileFormat, Layout, failed};
 use crate::write::pieces::memory;
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
@@ -198,8 +198,4 @@ fn encode_columns<'c>(
         column.write(&values)?;
     }
     Ok(())
-}
-
-pub(super) fn failed(source: ParquetError) -> Error {
-    Error::internal("a batch of the table's schema could not be encoded as Parquet").caused_by(source)
 }

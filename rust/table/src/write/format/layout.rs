@@ -15,12 +15,12 @@ use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::stats::collect::IndexedColumns;
 use parquet::arrow::ArrowSchemaConverter;
+use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::schema::types::SchemaDescriptor;
 
 use super::annotations::annotated;
 use super::columns::{leaf_names, with_column_options};
-use super::encoder::failed;
 use super::shred::{Shredding, has_variants};
 use super::sort::SortOrder;
 use crate::write::plan::{WriteSpec, not_hidden, physical_indexed};
@@ -144,4 +144,8 @@ fn sort_positions(logical: &StructType, spec: &WriteSpec) -> Result<Vec<usize>> 
         positions.extend(logical.fields.iter().position(|stored| stored.name == field.name));
     }
     Ok(positions)
+}
+
+pub(super) fn failed(source: ParquetError) -> Error {
+    Error::internal("a batch of the table's schema could not be encoded as Parquet").caused_by(source)
 }
