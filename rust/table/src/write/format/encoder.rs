@@ -14,7 +14,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
-use deltic_protocol::error::{Error, Result};
+use deltic_protocol::error::Result;
 use deltic_protocol::stats::collect::StatsCollector;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::column::writer::ColumnCloseResult;
