@@ -238,6 +238,16 @@ pub fn materializes_partition_columns(protocol: &Protocol, metadata: &Metadata) 
     iceberg::materializes_partition_columns(&in_force(protocol), Properties::of(metadata))
 }
 
+/// Whether variants in new data files may be split into typed columns: the table has the feature and its property says so.
+///
+/// # Errors
+/// `Corrupt` for a property that cannot be read.
+pub fn shreds_variants(protocol: &Protocol, metadata: &Metadata) -> Result<bool> {
+    let in_force = in_force(protocol);
+    let has_feature = ["variantShredding", "variantShredding-preview"].iter().any(|name| in_force.contains(name));
+    Ok(Properties::of(metadata).is_true("delta.enableVariantShredding")? && has_feature)
+}
+
 /// Features that the protocol lists for writers or readers, under the names of [`FEATURES`].
 fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();

@@ -86,7 +86,7 @@ pub const FEATURES: &[Feature] = &[
     readers("typeWidening-preview", READS, WRITES, "the same before it was final"),
     readers("variantType", READS, WRITES, "semi-structured values"),
     readers("variantType-preview", READS, WRITES, "the same before it was final"),
-    readers("variantShredding", READS, WRITES, "variants split into columns; deltic writes them whole"),
+    readers("variantShredding", READS, WRITES, "variants split into typed columns"),
     readers("variantShredding-preview", READS, WRITES, "the same before it was final"),
     writers("domainMetadata", None, WRITES, "named configurations"),
     writers("rowTracking", None, WRITES, "rows keep ids, also when their files are rewritten"),

@@ -89,7 +89,7 @@ pub const PROPERTIES: &[Property] = &[
     row("delta.enableMaterializePartitionColumnsFeature", Takes::Flag, "false", "partition columns stand in data files too"),
     row("delta.enableRowTracking", Takes::Flag, "false", "rows keep ids"),
     row("delta.enableTypeWidening", Takes::Flag, "false", "column types may be widened"),
-    row("delta.enableVariantShredding", Takes::Flag, "false", "variants may be shredded"),
+    row("delta.enableVariantShredding", Takes::Flag, "false", "variants are shredded"),
     row("delta.ignoreProtocolDefaults", Takes::Flag, "false", "not used by deltic, which has no such defaults: create with the protocol that is asked for"),
     row("delta.ignoreIcebergBucketPartition", Takes::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
     row("delta.inCommitTimestampEnablementTimestamp", Takes::Internal, "unset", "set by writers"),

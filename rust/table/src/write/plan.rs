@@ -133,6 +133,9 @@ pub struct WriteSpec {
     /// what became of them. They have no statistics.
     #[serde(default)]
     pub hidden_columns: Vec<HiddenColumn>,
+    /// Whether variants are split into typed columns.
+    #[serde(default)]
+    pub shreds_variants: bool,
     /// What the files are for.
     #[serde(default)]
     pub kind: FileKind,
@@ -166,6 +169,7 @@ impl WriteSpec {
             rearrange_only: false,
             replace_where: None,
             random_prefix_length: None,
+            shreds_variants: false,
             hidden_columns: Vec::new(),
             kind: FileKind::Data,
             id_prefix: None,

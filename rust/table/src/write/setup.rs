@@ -8,7 +8,7 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
 
-use super::format::encoder::FileFormat;
+use super::format::layout::FileFormat;
 use super::input::char_lengths::CharLengths;
 use super::input::condition::Condition;
 use super::input::conform::{Conformer, stored_schema};

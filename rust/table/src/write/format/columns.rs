@@ -16,50 +16,57 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use crate::write::options::{BloomFilter, ColumnOptions, Compression};
 
-/// Logical names of each leaf of a file with the columns of `schema`, in the file's order.
+/// Name of the typed column of a shredded variant.
+const TYPED_VALUE: &str = "typed_value";
+
+/// A leaf of a file.
+pub(super) struct LeafName {
+    /// Logical names on the way to it.
+    pub(super) names: Vec<String>,
+    /// Whether it is a typed column of a variant, or what is beside such a one: no caller can know it.
+    is_shredded: bool,
+}
+
+/// Names of each leaf of a file with the columns of `schema`, in the file's order.
 pub(super) fn leaf_names(
     file: &SchemaDescriptor,
     schema: &StructType,
     mapping: ColumnMapping,
-) -> Result<Vec<Vec<String>>> {
+) -> Result<Vec<LeafName>> {
     let names = |column: &ColumnDescriptor| {
-        let mut names = Vec::new();
-        add_names(column.path().parts(), schema, mapping, &mut names)?;
-        Ok(names)
+        let mut leaf = LeafName { names: Vec::new(), is_shredded: false };
+        add_names(column.path().parts(), schema, mapping, &mut leaf)?;
+        Ok(leaf)
     };
     file.columns().iter().map(|column| names(column)).collect()
 }
 
-fn add_names(parts: &[String], schema: &StructType, mapping: ColumnMapping, names: &mut Vec<String>) -> Result<()> {
+fn add_names(parts: &[String], schema: &StructType, mapping: ColumnMapping, leaf: &mut LeafName) -> Result<()> {
     let Some((name, rest)) = parts.split_first() else { return Ok(()) };
     for field in &schema.fields {
         if mapping.physical_name(field)? == name {
-            names.push(field.name.clone());
-            return add_inner_names(rest, &field.data_type, mapping, names);
+            leaf.names.push(field.name.clone());
+            return add_inner_names(rest, &field.data_type, mapping, leaf);
         }
     }
-    names.extend(parts.iter().cloned());
+    leaf.names.extend(parts.iter().cloned());
     Ok(())
 }
 
-fn add_inner_names(
-    parts: &[String],
-    data_type: &DataType,
-    mapping: ColumnMapping,
-    names: &mut Vec<String>,
-) -> Result<()> {
+fn add_inner_names(parts: &[String], data_type: &DataType, mapping: ColumnMapping, leaf: &mut LeafName) -> Result<()> {
     match (data_type, parts) {
-        (DataType::Struct(inner), parts) => add_names(parts, inner, mapping, names),
+        (DataType::Struct(inner), parts) => add_names(parts, inner, mapping, leaf),
         (DataType::Array(array), [_, element, rest @ ..]) => {
-            names.push(element.clone());
-            add_inner_names(rest, &array.element, mapping, names)
+            leaf.names.push(element.clone());
+            add_inner_names(rest, &array.element, mapping, leaf)
         }
         (DataType::Map(map), [_, part, rest @ ..]) => {
-            names.push(part.clone());
-            add_inner_names(rest, if part == "key" { &map.key } else { &map.value }, mapping, names)
+            leaf.names.push(part.clone());
+            add_inner_names(rest, if part == "key" { &map.key } else { &map.value }, mapping, leaf)
         }
         (_, parts) => {
-            names.extend(parts.iter().cloned());
+            leaf.is_shredded = matches!((data_type, parts), (DataType::Variant, [first, ..]) if first == TYPED_VALUE);
+            leaf.names.extend(parts.iter().cloned());
             Ok(())
         }
     }
@@ -71,7 +78,7 @@ fn add_inner_names(
 /// `Invalid` for a column that the file does not have, and for what the column's values cannot be encoded as.
 pub(super) fn with_column_options(
     mut properties: WriterPropertiesBuilder,
-    (file, leaves): (&SchemaDescriptor, &[Vec<String>]),
+    (file, leaves): (&SchemaDescriptor, &[LeafName]),
     options: &BTreeMap<String, ColumnOptions>,
     codec: Compression,
 ) -> Result<WriterPropertiesBuilder> {
@@ -82,9 +89,12 @@ pub(super) fn with_column_options(
     // The longer path comes later, and what comes later holds.
     chosen.sort_by_key(|(path, ..)| path.len());
     for (path, name, options) in chosen {
-        for (leaf, column) in leaves.iter().zip(file.columns()).filter(|(leaf, _)| is_inside(leaf, &path)) {
+        for (leaf, column) in leaves.iter().zip(file.columns()).filter(|(leaf, _)| is_inside(&leaf.names, &path)) {
+            // What is chosen for a variant is chosen for its bytes.
+            let of_typed = ColumnOptions { encoding: None, bloom_filter: None, ..options.clone() };
+            let options = if leaf.is_shredded { &of_typed } else { options };
             properties = with_options(properties, column, options, codec).map_err(|e| {
-                Error::invalid(format!("column_options of `{name}`: {} (`{}`)", e.message(), leaf.join(".")))
+                Error::invalid(format!("column_options of `{name}`: {} (`{}`)", e.message(), leaf.names.join(".")))
             })?;
         }
     }
@@ -92,9 +102,9 @@ pub(super) fn with_column_options(
 }
 
 /// The path that a caller means by a name.
-fn path_of(name: &str, leaves: &[Vec<String>]) -> Result<Vec<String>> {
+fn path_of(name: &str, leaves: &[LeafName]) -> Result<Vec<String>> {
     let whole = vec![name.to_owned()];
-    let is_column = |path: &[String]| leaves.iter().any(|leaf| is_inside(leaf, path));
+    let is_column = |path: &[String]| leaves.iter().any(|leaf| is_inside(&leaf.names, path));
     if is_column(&whole) {
         return Ok(whole);
     }

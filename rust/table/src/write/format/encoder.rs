@@ -6,34 +6,24 @@
 //! microseconds, lists and maps in the standard three levels, no embedded Arrow schema, statistics for row groups and
 //! pages.
 //!
-//! PROTOCOL.md: "Data Files", "Column Mapping" (field ids).
+//! PROTOCOL.md: "Data Files".
 
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
 use bytes::Bytes;
-use deltic_protocol::error::{Error, Result};
-use deltic_protocol::property::PageVersion;
-use deltic_protocol::schema::StructType;
-use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
-use parquet::arrow::ArrowSchemaConverter;
+use deltic_protocol::error::Result;
+use deltic_protocol::stats::collect::StatsCollector;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::SchemaDescriptor;
 
-use super::annotations::annotated;
-use super::columns::{leaf_names, with_column_options};
-use super::sort::SortOrder;
+use super::layout::{FileFormat, Layout, failed};
 use crate::write::pieces::memory;
-use crate::write::plan::{WriteSpec, not_hidden, physical_indexed};
 
 /// Encoded bytes after which a row group ends: readers hold one in memory.
 const MAX_GROUP_BYTES: usize = 128 * 1024 * 1024;
@@ -44,93 +34,10 @@ const WORTH_A_THREAD: usize = 512 * 1024;
 /// Bytes of sorted rows that are put together at a time.
 const SORTED_AT_ONCE: usize = 4 * 1024 * 1024;
 
-/// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
-const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
-
-/// What all files of one writer share.
-#[derive(Debug)]
-pub(in crate::write) struct FileFormat {
-    /// Arrow schema of the file: physical names, field ids, no partition columns.
-    pub(in crate::write) arrow: SchemaRef,
-    /// The same as Parquet has it.
-    parquet: SchemaDescriptor,
-    /// The same as table types, for the statistics.
-    schema: StructType,
-    indexed: IndexedColumns,
-    prefix_length: usize,
-    properties: WriterPropertiesPtr,
-    rows_of_group: usize,
-    sort: Option<SortOrder>,
-}
-
-impl FileFormat {
-    /// For files of the columns `logical`, which `arrow` has under physical names.
-    ///
-    /// # Errors
-    /// `Invalid` for options that the columns do not allow.
-    pub(in crate::write) fn new(arrow: SchemaRef, logical: &StructType, spec: &WriteSpec) -> Result<Self> {
-        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
-        let schema = mapping.physical_schema(logical)?;
-        let parquet = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&arrow).map_err(failed)?;
-        let parquet = match annotated(parquet.root_schema(), &schema).map_err(failed)? {
-            Some(root) => SchemaDescriptor::new(root),
-            None => parquet,
-        };
-        let version = match spec.page_version {
-            PageVersion::One => WriterVersion::PARQUET_1_0,
-            PageVersion::Two => WriterVersion::PARQUET_2_0,
-        };
-        let chooses = !spec.sort_by.is_empty() || !spec.column_options.is_empty();
-        let leaves = if chooses { leaf_names(&parquet, logical, mapping)? } else { Vec::new() };
-        let sort = SortOrder::new(&arrow, sort_positions(logical, spec)?)?;
-        let leaf_of = |column: usize| {
-            let name = &logical.fields.get(column)?.name;
-            leaves.iter().position(|leaf| leaf.first() == Some(name))
-        };
-        let declared = sort.as_ref().map(|sort| sort.declared(&arrow, leaf_of)).filter(|columns| !columns.is_empty());
-        let properties = WriterProperties::builder()
-            .set_created_by(CREATED_BY.to_owned())
-            .set_writer_version(version)
-            .set_compression(spec.compression.at_level(spec.compression_level)?)
-            .set_statistics_enabled(EnabledStatistics::Page)
-            .set_sorting_columns(declared);
-        let properties = with_column_options(properties, (&parquet, &leaves), &spec.column_options, spec.compression)?;
-        let hidden = spec.hidden_columns.len();
-        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, logical, mapping)?, &schema, hidden)
-            .and(&spec.clustering);
-        Ok(Self {
-            arrow,
-            parquet,
-            schema,
-            indexed,
-            prefix_length: spec.string_prefix_length,
-            properties: properties.build().into(),
-            rows_of_group: spec.max_rows_per_group.max(1),
-            sort,
-        })
-    }
-
-    /// Whether rows are sorted, for which they are gathered.
-    pub(in crate::write) fn sorts(&self) -> bool {
-        self.sort.is_some()
-    }
-}
-
-/// Positions of the columns to sort by. Rows of a file are all the same in the columns that it does not have.
-fn sort_positions(logical: &StructType, spec: &WriteSpec) -> Result<Vec<usize>> {
-    let mut positions = Vec::with_capacity(spec.sort_by.len());
-    for name in &spec.sort_by {
-        let Some(field) = spec.schema.field(name) else {
-            return Err(Error::invalid(format!("sort_by names `{name}`, and the table has no such column")));
-        };
-        positions.extend(logical.fields.iter().position(|stored| stored.name == field.name));
-    }
-    Ok(positions)
-}
-
 /// Turns batches into the bytes of a file.
 pub(in crate::write) struct Encoder {
     file: SerializedFileWriter<Vec<u8>>,
+    layout: Arc<Layout>,
     columns: ArrowRowGroupWriterFactory,
     /// The columns of the row group that was begun; none if none was.
     group: Vec<ArrowColumnWriter>,
@@ -151,12 +58,17 @@ pub(in crate::write) struct Encoded {
 }
 
 impl Encoder {
-    pub(in crate::write) fn new(format: &FileFormat) -> Result<Self> {
-        let file = SerializedFileWriter::new(Vec::new(), format.parquet.root_schema_ptr(), format.properties.clone());
+    /// For a file that begins with these rows, which still have to be written.
+    ///
+    /// # Errors
+    /// `Invalid` for variants that cannot be taken apart.
+    pub(in crate::write) fn new(format: &FileFormat, first: &[RecordBatch]) -> Result<Self> {
+        let layout = format.layout_for(first)?;
+        let file = SerializedFileWriter::new(Vec::new(), layout.parquet.root_schema_ptr(), layout.properties.clone());
         let file = file.map_err(failed)?;
-        let columns = ArrowRowGroupWriterFactory::new(&file, format.arrow.clone());
+        let columns = ArrowRowGroupWriterFactory::new(&file, layout.arrow.clone());
         let stats = StatsCollector::new(&format.schema, &format.indexed).with_prefix_length(format.prefix_length);
-        Ok(Self { file, columns, group: Vec::new(), rows: 0, most_rows: format.rows_of_group, stats })
+        Ok(Self { file, layout, columns, group: Vec::new(), rows: 0, most_rows: format.rows_of_group, stats })
     }
 
     /// Encodes rows, on so many threads at most; where they are to be sorted, in row groups of their own.
@@ -183,10 +95,13 @@ impl Encoder {
                 let number = self.file.flushed_row_groups().len();
                 self.group = self.columns.create_column_writers(number).map_err(failed)?;
             }
-            let now = rest.slice(0, rest.num_rows().min(self.most_rows - self.rows));
+            let at_once = self.layout.shredding.as_ref().map_or(usize::MAX, |shredding| shredding.rows_at_once);
+            let now = rest.slice(0, rest.num_rows().min(self.most_rows - self.rows).min(at_once));
             rest = rest.slice(now.num_rows(), rest.num_rows() - now.num_rows());
-            self.encode(&now, threads).map_err(failed)?;
             self.rows += now.num_rows();
+            let now =
+                self.layout.shredding.as_ref().map_or_else(|| Ok(now.clone()), |shredding| shredding.shred(&now))?;
+            self.encode(&now, threads).map_err(failed)?;
             if self.rows >= self.most_rows || self.group_bytes() >= MAX_GROUP_BYTES {
                 self.end_group()?;
             }
@@ -283,8 +198,4 @@ fn encode_columns<'c>(
         column.write(&values)?;
     }
     Ok(())
-}
-
-fn failed(source: ParquetError) -> Error {
-    Error::internal("a batch of the table's schema could not be encoded as Parquet").caused_by(source)
 }

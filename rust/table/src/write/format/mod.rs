@@ -3,4 +3,7 @@
 mod annotations;
 mod columns;
 pub(super) mod encoder;
+mod infer;
+pub(super) mod layout;
+mod shred;
 mod sort;

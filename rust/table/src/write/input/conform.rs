@@ -435,7 +435,7 @@ fn decode(array: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
     }
 }
 
-/// Put together again: files get variants whole.
+/// Put together again: each file has typed columns of its own, or none.
 fn conform_shredded(column: &Column, field: &FieldRef, array: &ArrayRef) -> Conformed<ArrayRef> {
     let ArrowType::Struct(parts) = field.data_type() else { return Err(misplanned(column).into()) };
     let refuse = |e| refuse(column, array.data_type(), "its parts do not make variants").caused_by(e);

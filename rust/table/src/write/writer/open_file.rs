@@ -128,7 +128,7 @@ pub(super) fn start_encoding(
 ) -> Encoding {
     let setup = Arc::clone(setup);
     spawn_blocking(move || {
-        let mut encoder = encoder.map_or_else(|| Encoder::new(&setup.format), Ok)?;
+        let mut encoder = encoder.map_or_else(|| Encoder::new(&setup.format, &batches), Ok)?;
         encoder.write_all(&setup.format, &batches, threads)?;
         if end_group {
             encoder.end_group()?;
@@ -191,7 +191,7 @@ async fn end_upload(
     let is_small = encoder.is_none() && pending.iter().map(memory).sum::<usize>() < WORTH_A_THREAD;
     let (format, begun) = (Arc::clone(setup), encoder);
     let encode = move || {
-        let mut encoder = begun.map_or_else(|| Encoder::new(&format.format), Ok)?;
+        let mut encoder = begun.map_or_else(|| Encoder::new(&format.format, &pending), Ok)?;
         let threads = if alone { worker_count() } else { 1 };
         encoder.write_all(&format.format, &pending, threads)?;
         let bytes = encoder.take();

@@ -199,6 +199,7 @@ impl Transaction {
         let (protocol, metadata) = self.after()?;
         let mut spec = write_spec(shape, metadata, &self.files)?;
         spec.materializes_partition_columns = feature::materializes_partition_columns(protocol, metadata)?;
+        spec.shreds_variants = feature::shreds_variants(protocol, metadata)?;
         spec.clustering = self.clustering().to_vec();
         Ok(spec)
     }

@@ -1,0 +1,151 @@
+//! What the files of one writer share, and what each has of its own.
+//!
+//! Files differ only where variants are shredded: then each has the typed columns that suit its first rows, and what its footer
+//! says of its leaves is worked out for it.
+//!
+//! PROTOCOL.md: "Data Files", "Column Mapping" (field ids).
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use deltic_protocol::error::{Error, Result};
+use deltic_protocol::property::PageVersion;
+use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::stats::collect::IndexedColumns;
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion};
+use parquet::schema::types::SchemaDescriptor;
+
+use super::annotations::annotated;
+use super::columns::{leaf_names, with_column_options};
+use super::shred::{Shredding, has_variants};
+use super::sort::SortOrder;
+use crate::write::plan::{WriteSpec, not_hidden, physical_indexed};
+
+/// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
+const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
+
+/// What all files of one writer share.
+#[derive(Debug)]
+pub(in crate::write) struct FileFormat {
+    /// Of files whose variants are whole.
+    layout: Arc<Layout>,
+    /// The columns as table types, for the statistics.
+    pub(super) schema: StructType,
+    pub(super) indexed: IndexedColumns,
+    pub(super) prefix_length: usize,
+    pub(super) rows_of_group: usize,
+    pub(super) sort: Option<SortOrder>,
+    /// What it takes to lay out another file, where variants are shredded: logical columns and the specification.
+    shreds: Option<(StructType, WriteSpec)>,
+}
+
+/// What one file is made of.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Arrow schema of the file: physical names, field ids, no partition columns.
+    pub(super) arrow: SchemaRef,
+    /// The same as Parquet has it.
+    pub(super) parquet: SchemaDescriptor,
+    pub(super) properties: WriterPropertiesPtr,
+    pub(super) shredding: Option<Shredding>,
+}
+
+impl FileFormat {
+    /// For files of the columns `logical`, which `arrow` has under physical names.
+    ///
+    /// # Errors
+    /// `Invalid` for options that the columns do not allow.
+    pub(in crate::write) fn new(arrow: SchemaRef, logical: &StructType, spec: &WriteSpec) -> Result<Self> {
+        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        let schema = mapping.physical_schema(logical)?;
+        let sort = SortOrder::new(&arrow, sort_positions(logical, spec)?)?;
+        let layout = Layout::new(arrow, (&schema, logical), spec, sort.as_ref())?;
+        let hidden = spec.hidden_columns.len();
+        let indexed = not_hidden(physical_indexed(&spec.indexed_columns, logical, mapping)?, &schema, hidden)
+            .and(&spec.clustering);
+        let shreds = spec.shreds_variants && schema.fields.iter().any(|field| has_variants(&field.data_type));
+        Ok(Self {
+            layout: Arc::new(layout),
+            schema,
+            indexed,
+            prefix_length: spec.string_prefix_length,
+            rows_of_group: spec.max_rows_per_group.max(1),
+            sort,
+            shreds: shreds.then(|| (logical.clone(), spec.clone())),
+        })
+    }
+
+    /// Whether rows are sorted, for which they are gathered.
+    pub(in crate::write) fn sorts(&self) -> bool {
+        self.sort.is_some()
+    }
+
+    /// Of a file that begins with these rows.
+    ///
+    /// # Errors
+    /// `Invalid` for variants that cannot be taken apart.
+    pub(super) fn layout_for(&self, first: &[RecordBatch]) -> Result<Arc<Layout>> {
+        let Some((logical, spec)) = &self.shreds else { return Ok(Arc::clone(&self.layout)) };
+        let Some(shredding) = Shredding::infer(&self.layout.arrow, &self.schema, first)? else {
+            return Ok(Arc::clone(&self.layout));
+        };
+        let arrow = Arc::clone(&shredding.arrow);
+        let layout = Layout::new(arrow, (&self.schema, logical), spec, self.sort.as_ref())?;
+        Ok(Arc::new(Layout { shredding: Some(shredding), ..layout }))
+    }
+}
+
+impl Layout {
+    fn new(
+        arrow: SchemaRef,
+        (schema, logical): (&StructType, &StructType),
+        spec: &WriteSpec,
+        sort: Option<&SortOrder>,
+    ) -> Result<Self> {
+        let mapping = ColumnMapping::parse(&spec.column_mapping)?;
+        let parquet = ArrowSchemaConverter::new().schema_root("spark_schema").convert(&arrow).map_err(failed)?;
+        let parquet = match annotated(parquet.root_schema(), schema).map_err(failed)? {
+            Some(root) => SchemaDescriptor::new(root),
+            None => parquet,
+        };
+        let version = match spec.page_version {
+            PageVersion::One => WriterVersion::PARQUET_1_0,
+            PageVersion::Two => WriterVersion::PARQUET_2_0,
+        };
+        let chooses = !spec.sort_by.is_empty() || !spec.column_options.is_empty();
+        let leaves = if chooses { leaf_names(&parquet, logical, mapping)? } else { Vec::new() };
+        let leaf_of = |column: usize| {
+            let name = &logical.fields.get(column)?.name;
+            leaves.iter().position(|leaf| leaf.names.first() == Some(name))
+        };
+        let declared = sort.map(|sort| sort.declared(&arrow, leaf_of)).filter(|columns| !columns.is_empty());
+        let properties = WriterProperties::builder()
+            .set_created_by(CREATED_BY.to_owned())
+            .set_writer_version(version)
+            .set_compression(spec.compression.at_level(spec.compression_level)?)
+            .set_statistics_enabled(EnabledStatistics::Page)
+            .set_sorting_columns(declared);
+        let properties = with_column_options(properties, (&parquet, &leaves), &spec.column_options, spec.compression)?;
+        Ok(Self { arrow, parquet, properties: properties.build().into(), shredding: None })
+    }
+}
+
+/// Positions of the columns to sort by. Rows of a file are all the same in the columns that it does not have.
+fn sort_positions(logical: &StructType, spec: &WriteSpec) -> Result<Vec<usize>> {
+    let mut positions = Vec::with_capacity(spec.sort_by.len());
+    for name in &spec.sort_by {
+        let Some(field) = spec.schema.field(name) else {
+            return Err(Error::invalid(format!("sort_by names `{name}`, and the table has no such column")));
+        };
+        positions.extend(logical.fields.iter().position(|stored| stored.name == field.name));
+    }
+    Ok(positions)
+}
+
+pub(super) fn failed(source: ParquetError) -> Error {
+    Error::internal("a batch of the table's schema could not be encoded as Parquet").caused_by(source)
+}
