@@ -141,13 +141,13 @@ impl Transaction {
             let schema = rows.schema();
             let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
-            let gone = writer.gone();
+            let released = writer.released();
             let write = |rows: Batches| async move {
                 writer.reporting().write_unclaimed(rows).await.map_err(|e| e.in_table(plan.location))
             };
-            let written = run_fed(py, (rows, in_memory), write, gone)?.claim();
+            let written = run_fed(py, (rows, in_memory), write, released)?.claim();
             let rows = written.0.iter().map(|file| file.rows).sum();
-            builder.append_soon(written);
+            builder.append_unsynced(written);
             Ok(rows)
         })
     }

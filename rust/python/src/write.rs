@@ -84,9 +84,9 @@ pub(crate) fn write_files(
     let rows = reader_from_py(data)?;
     let spec = plan.spec.of_task(task).map_err(|e| e.in_table(&plan.location))?;
     let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
-    let gone = writer.gone();
+    let released = writer.released();
     let write = |rows: Batches| async move { writer.write_all(rows).await.map_err(|e| e.in_table(plan.location)) };
-    let files = run_fed(py, (rows, in_memory), write, gone)?;
+    let files = run_fed(py, (rows, in_memory), write, released)?;
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 

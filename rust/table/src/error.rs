@@ -18,7 +18,7 @@ pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
 /// whose place another might be created.
 pub(crate) fn vanished(error: Error) -> Error {
     match error.is_not_found() {
-        true => in_place_of(
+        true => replacing(
             &error,
             Error::storage(true, "a file of the log is gone since it was listed; open the table again"),
         ),
@@ -26,17 +26,18 @@ pub(crate) fn vanished(error: Error) -> Error {
     }
 }
 
-/// `told` with the place of `error`, in whose place it stands: as the cause, that would name the file again.
-pub(crate) fn in_place_of(error: &Error, mut told: Error) -> Error {
+/// `replacement` with the path, version and table of `error`, which it replaces. As the cause of it, `error` would name
+/// the file a second time.
+pub(crate) fn replacing(error: &Error, mut replacement: Error) -> Error {
     if let Some(path) = error.path() {
-        told = told.in_file(path);
+        replacement = replacement.in_file(path);
     }
     if let Some(version) = error.version() {
-        told = told.at_version(version);
+        replacement = replacement.at_version(version);
     }
     match error.table() {
-        Some(table) => told.in_table(table),
-        None => told,
+        Some(table) => replacement.in_table(table),
+        None => replacement,
     }
 }
 

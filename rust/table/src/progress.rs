@@ -61,7 +61,7 @@ pub struct Watch(Arc<Mutex<Vec<Watched>>>);
 struct Watched {
     counter: Arc<Counter>,
     /// What was reported last.
-    told: Option<u64>,
+    reported: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Watch {
         CURRENT.scope(watch, future)
     }
 
-    /// What has changed since it was asked last. Work that has ended is told once more, and forgotten.
+    /// What has changed since it was asked last. Work that has ended is reported once more, and forgotten.
     pub fn changes(&self) -> Vec<Report> {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = watched.iter_mut().filter_map(Watched::change).collect();
@@ -94,7 +94,7 @@ impl Watch {
     }
 
     fn begin(&self, counter: Arc<Counter>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { counter, told: None });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { counter, reported: None });
     }
 }
 
@@ -108,7 +108,7 @@ impl Watched {
         // In this order: what is done before the end is counted with it.
         let ended = self.has_ended();
         let report = Report { ended, ..self.counter.report() };
-        let is_news = ended || self.told.replace(report.done) != Some(report.done);
+        let is_news = ended || self.reported.replace(report.done) != Some(report.done);
         is_news.then_some(report)
     }
 }
@@ -145,7 +145,7 @@ impl Progress {
 
     /// A part of the work that is done by `steps` of another size, such as the rows of a file whose bytes are counted.
     pub fn part(&self, amount: u64, steps: Option<u64>) -> Part {
-        Part { progress: self.clone(), amount, steps: steps.unwrap_or_default(), taken: 0, told: 0 }
+        Part { progress: self.clone(), amount, steps: steps.unwrap_or_default(), taken: 0, reported: 0 }
     }
 }
 
@@ -157,11 +157,11 @@ pub struct Part {
     /// How many steps it takes; 0 if nobody knows.
     steps: u64,
     taken: u64,
-    told: u64,
+    reported: u64,
 }
 
 impl Part {
-    /// So many more steps are done. Before its end a part is never told as a whole.
+    /// So many more steps are done. Before its end a part is never reported as a whole.
     pub fn advance(&mut self, more: u64) {
         self.taken = self.taken.saturating_add(more);
         let share = u128::from(self.amount) * u128::from(self.taken.min(self.steps));
@@ -175,7 +175,7 @@ impl Part {
     }
 
     fn tell(&mut self, now: u64) {
-        self.progress.advance(now.saturating_sub(self.told));
-        self.told = self.told.max(now);
+        self.progress.advance(now.saturating_sub(self.reported));
+        self.reported = self.reported.max(now);
     }
 }

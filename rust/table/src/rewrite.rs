@@ -114,7 +114,7 @@ impl Copying {
             Ok(RecordBatch::try_new(Arc::clone(&self.written), batch?.columns().to_vec())?)
         };
         let counted = rows.map(named).inspect_ok(|batch| self.progress.advance(batch.num_rows() as u64));
-        writer.write_all_soon(counted).await
+        writer.write_all_unsynced(counted).await
     }
 }
 

@@ -62,8 +62,8 @@ pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: 
 #[pymethods]
 impl DistributedOptimize {
     /// What is to be done and what was done so far, as JSON text.
-    fn told(&self) -> Result<String> {
-        self.work.with(|optimize| json_text(optimize.told()))
+    fn result(&self) -> Result<String> {
+        self.work.with(|optimize| json_text(optimize.result()))
     }
 
     /// The tasks of the next commit, for `rewrite_files`; none when all is done.
@@ -77,7 +77,7 @@ impl DistributedOptimize {
         self.work.with(|optimize| {
             let committed = async {
                 optimize.commit(&written, &clock, (self.table.committer().as_ref(), &clock)).await?;
-                Ok(optimize.told().versions.last().copied())
+                Ok(optimize.result().versions.last().copied())
             };
             run_to_end(py, committed, &clock, |version| *version).map(|_| ())
         })

@@ -250,11 +250,11 @@ fn decoded(text: &str) -> Result<String> {
 }
 
 fn null_in(name: &str, nulls: Option<u64>) -> Error {
-    let told = match nulls {
+    let problem = match nulls {
         Some(nulls) => format!("{nulls} rows have no value in the column `{name}`, which is NOT NULL"),
         None => format!("the file does not say how many rows have no value in the column `{name}`, which is NOT NULL"),
     };
-    Error::invalid(format!("{told}; give them one, or use engine='arrow', which names the first of them"))
+    Error::invalid(format!("{problem}; give them one, or use engine='arrow', which names the first of them"))
 }
 
 /// Refuses a file with other columns than these, in whichever way.

@@ -163,8 +163,8 @@ impl Holders {
         let looks: Vec<_> = unknown.into_iter().map(look).collect();
         let looked: Vec<(String, Holds)> = all_of(looks, worker_count()).await?;
         self.known.extend(looked);
-        let told = files.into_iter().filter_map(|(path, holder)| Some((holder, self.known.get(&path).copied()?)));
-        Ok(told.filter(|(_, holds)| *holds != Holds::None).collect())
+        let holders = files.into_iter().filter_map(|(path, holder)| Some((holder, self.known.get(&path).copied()?)));
+        Ok(holders.filter(|(_, holds)| *holds != Holds::None).collect())
     }
 }
 

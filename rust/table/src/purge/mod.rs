@@ -152,7 +152,7 @@ async fn delete(
     let snapshot = transaction.snapshot().await?;
     // What cannot be read shows before anything is changed.
     holders.read(&snapshot, filter).await?;
-    transaction.marks_no_rows();
+    transaction.disable_deletion_vectors();
     let rows = transaction.delete(Some(filter), clock).await?;
     match Box::pin(transaction.commit(committer, retry)).await? {
         Ended::Committed(outcome) => {

@@ -33,7 +33,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::error::in_place_of;
+use crate::error::replacing;
 use crate::parallel::processors;
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
@@ -141,7 +141,7 @@ fn missing(error: Error) -> Error {
         "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise put the \
          file back, or have `repair` remove it from the table",
     );
-    in_place_of(&error, missing)
+    replacing(&error, missing)
 }
 
 /// The columns to return.
