@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
 use crate::table::{Table, json_text, storage};
-use crate::transaction::{parse_options, run_to_end, told, version_of};
+use crate::transaction::{committed_json, parse_options, run_to_end, version_of};
 
 type Options = Option<HashMap<String, String>>;
 
@@ -45,7 +45,7 @@ pub(crate) fn create(
     let clock = Clock::default();
     let create = table.0.create((table_definition, definition.mode), (&clock, &clock));
     let created = run_to_end(py, create, &clock, version_of)?;
-    told(&created).ok_or_else(|| Error::internal("creating a table committed nothing").into())
+    committed_json(&created).ok_or_else(|| Error::internal("creating a table committed nothing").into())
 }
 
 /// A table to be, but for its columns.

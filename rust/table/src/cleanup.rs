@@ -21,7 +21,7 @@ use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::checkpoint_writer::OLDEST_REUSED_MS;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
@@ -63,7 +63,7 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
             return Ok(0);
         }
         for file in &files {
-            storage.delete(&log_path(&file.file_name)).await?;
+            storage.delete(&log_file_path(&file.file_name)).await?;
             removed += 1;
         }
         if feature::supported(protocol).contains("v2Checkpoint") {

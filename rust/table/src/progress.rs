@@ -136,7 +136,7 @@ impl Progress {
         Self(Some(counter))
     }
 
-    /// So many more are done.
+    /// `more` further units are done.
     pub fn advance(&self, more: u64) {
         if let Some(counter) = &self.0 {
             counter.done.fetch_add(more, Ordering::AcqRel);
@@ -144,37 +144,37 @@ impl Progress {
     }
 
     /// A part of the work that is done by `steps` of another size, such as the rows of a file whose bytes are counted.
-    pub fn part(&self, amount: u64, steps: Option<u64>) -> Part {
-        Part { progress: self.clone(), amount, steps: steps.unwrap_or_default(), taken: 0, reported: 0 }
+    pub fn share(&self, amount: u64, steps: Option<u64>) -> ProgressShare {
+        ProgressShare { progress: self.clone(), amount, steps: steps.unwrap_or_default(), taken: 0, reported: 0 }
     }
 }
 
-/// A part of a piece of work.
+/// A share of the progress, counted in steps of another unit.
 #[derive(Debug)]
-pub struct Part {
+pub struct ProgressShare {
     progress: Progress,
     amount: u64,
-    /// How many steps it takes; 0 if nobody knows.
+    /// How many steps it takes; 0 if unknown.
     steps: u64,
     taken: u64,
     reported: u64,
 }
 
-impl Part {
-    /// So many more steps are done. Before its end a part is never reported as a whole.
+impl ProgressShare {
+    /// `more` further steps are done. The share counts as complete only after [`ProgressShare::end`].
     pub fn advance(&mut self, more: u64) {
         self.taken = self.taken.saturating_add(more);
         let share = u128::from(self.amount) * u128::from(self.taken.min(self.steps));
         let now = share.checked_div(u128::from(self.steps)).and_then(|now| u64::try_from(now).ok()).unwrap_or_default();
-        self.tell(now);
+        self.report(now);
     }
 
     /// All of it is done.
     pub fn end(mut self) {
-        self.tell(self.amount);
+        self.report(self.amount);
     }
 
-    fn tell(&mut self, now: u64) {
+    fn report(&mut self, now: u64) {
         self.progress.advance(now.saturating_sub(self.reported));
         self.reported = self.reported.max(now);
     }

@@ -7,7 +7,7 @@ use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::{
     Action, Add, CommitInfo, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn,
 };
-use deltic_protocol::commit::rebase::{Attempt, num_records};
+use deltic_protocol::commit::attempt::{Attempt, num_records};
 use deltic_protocol::commit::{
     Actions, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, TableState, Vectors, docs_checks,
     docs_matrix, watermark,

@@ -35,9 +35,9 @@ pub(super) fn add(before: Before<'_>, columns: &[StructField], after: Option<&st
         let path = path::parse(&column.name)?;
         schema = evolve::add(&schema, column, position.as_ref())?;
         let found = find(&schema, &path)?;
-        let mut told = Map::from_iter([("column".to_owned(), description(&found.path, &found.field))]);
-        told.extend(position.as_ref().map(|position| ("position".to_owned(), json!(position.to_string()))));
-        described.push(Value::Object(told));
+        let mut parameters = Map::from_iter([("column".to_owned(), description(&found.path, &found.field))]);
+        parameters.extend(position.as_ref().map(|position| ("position".to_owned(), json!(position.to_string()))));
+        described.push(Value::Object(parameters));
         // The next one comes after this one, not before it.
         position = position.map(|_| Position::After(path::print(&found.path)));
     }

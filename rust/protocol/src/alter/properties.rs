@@ -24,8 +24,8 @@ fn asked(metadata: Metadata, operation: &'static str, parameters: Vec<(&str, Val
 pub(super) fn set(before: Before<'_>, properties: &BTreeMap<String, String>) -> Result<Asked> {
     let mut metadata = before.metadata.clone();
     set_in(&mut metadata, properties)?;
-    let told = json!(json!(properties).to_string());
-    let asked = asked(metadata, "SET TBLPROPERTIES", vec![("properties", told)]);
+    let parameter = json!(json!(properties).to_string());
+    let asked = asked(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)]);
     Ok(Asked { properties: properties.clone(), ..asked })
 }
 
@@ -73,8 +73,8 @@ pub(super) fn describe(before: Before<'_>, text: Option<&str>) -> Asked {
     let metadata = Metadata { description: text.map(str::to_owned), ..before.metadata.clone() };
     match text {
         Some(text) => {
-            let told = json!(json!({ "comment": text }).to_string());
-            asked(metadata, "SET TBLPROPERTIES", vec![("properties", told)])
+            let parameter = json!(json!({ "comment": text }).to_string());
+            asked(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)])
         }
         None => {
             let parameters = vec![("properties", json!(json!(["comment"]).to_string())), ("ifExists", json!(true))];

@@ -247,12 +247,12 @@ fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
 /// The features whose rules hold in a table with this protocol, under the names of [`FEATURES`]. One that readers need
 /// holds only where readers are told.
 fn in_force(protocol: &Protocol) -> BTreeSet<&'static str> {
-    let told = protocol.reader_features.iter().flatten().filter_map(|name| find(name)).map(|f| f.name);
-    let told: BTreeSet<&'static str> = told.collect();
+    let listed = protocol.reader_features.iter().flatten().filter_map(|name| find(name)).map(|f| f.name);
+    let listed: BTreeSet<&'static str> = listed.collect();
     let version = protocol.min_reader_version;
     let is_implied =
         |f: &Feature| version < READER_VERSION && f.reader_version.is_some_and(|implied| implied <= version);
-    let for_readers = |feature: &Feature| told.contains(feature.name) || is_implied(feature);
+    let for_readers = |feature: &Feature| listed.contains(feature.name) || is_implied(feature);
     let supported = supported(protocol);
     let known = supported.iter().filter_map(|name| find(name));
     known.filter(|feature| !feature.is_for_readers() || for_readers(feature)).map(|feature| feature.name).collect()

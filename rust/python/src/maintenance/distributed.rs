@@ -14,7 +14,7 @@ use pyo3::pybacked::PyBackedBytes;
 use crate::arrow::ArrowSchema;
 use crate::clock::Clock;
 use crate::errors::{Result, barrier};
-use crate::maintenance::convert::{options_of, told, version};
+use crate::maintenance::convert::{converted_json, options_of, version};
 use crate::runtime::run;
 use crate::table::{Table, json_text, storage};
 use crate::transaction::{parse_options, run_to_end};
@@ -150,7 +150,7 @@ impl DistributedConvert {
         let committer = self.table.committer();
         self.work.with(|convert| Ok(convert.check_all_read()?))?;
         let commit = self.work.take()?.commit(&clock, (committer.as_ref(), &clock));
-        Ok(told(&run_to_end(py, commit, &clock, version)?))
+        Ok(converted_json(&run_to_end(py, commit, &clock, version)?))
     }
 }
 

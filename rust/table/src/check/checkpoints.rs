@@ -14,7 +14,7 @@ use futures::stream::TryStreamExt;
 use super::{Checker, FindingKind, files_of, state_of};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Kind, Result};
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 
 impl Checker<'_> {
@@ -115,7 +115,7 @@ impl Checker<'_> {
     }
 
     fn about_hint(&mut self, message: String) {
-        self.findings.add(FindingKind::LastCheckpoint, message, Some(log_path(LAST_CHECKPOINT)));
+        self.findings.add(FindingKind::LastCheckpoint, message, Some(log_file_path(LAST_CHECKPOINT)));
     }
 
     /// Finds multi-part checkpoints that lack parts.
@@ -147,7 +147,7 @@ impl Checker<'_> {
             let files = (files_of(&alone).await?, files_of(&commits).await?);
             Ok::<_, Error>((states, files))
         };
-        let path = checkpoint.files.first().map(|file| log_path(&file.file_name));
+        let path = checkpoint.files.first().map(|file| log_file_path(&file.file_name));
         let (states, files) = match compared.await {
             Ok(accounts) => accounts,
             Err(e) if matches!(e.kind(), Kind::Storage { .. } | Kind::Internal) => return Err(e),

@@ -26,7 +26,7 @@ use super::external::{Columns, folder, folder_text};
 use super::footers::{Wanted, null_rows, statistics};
 use crate::footer::calendar::Calendars;
 use crate::scan::read::{look_at_footer, parquet_id};
-use crate::write::layout::{NULL_DIRECTORY, log_path};
+use crate::write::layout::{NULL_DIRECTORY, encode_add_path};
 use crate::write::partition::PartitionSplitter;
 use crate::write::plan::{DataFile, WritePlan, WriteSpec, physical_indexed};
 use deltic_store::{FileMeta, Storage};
@@ -159,7 +159,7 @@ impl Expected {
         }
         let size = i64::try_from(file.size);
         let add = Add {
-            path: log_path(&file.path),
+            path: encode_add_path(&file.path),
             partition_values: self.partition_values(below)?,
             size: size.map_err(|e| Error::internal("a file is too long for the log").caused_by(e))?,
             modification_time: file.modified_ms,

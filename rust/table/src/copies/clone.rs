@@ -32,7 +32,7 @@ use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
 use crate::vector_file::literal;
-use crate::write::layout::log_path;
+use crate::write::layout::encode_add_path;
 use deltic_store::{Storage, decode_path};
 
 /// What happens where there is a table already.
@@ -457,7 +457,7 @@ enum Named {
 
 /// A key below the root as a log has it, which nobody takes for an absolute URI.
 fn relative_uri(key: &str) -> String {
-    let path = log_path(key);
+    let path = encode_add_path(key);
     if is_absolute(&path) { path.replacen(':', "%3A", 1) } else { path }
 }
 

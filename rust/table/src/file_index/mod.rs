@@ -47,8 +47,8 @@ pub(crate) use self::column::IndexColumn;
 use self::known::KnownBounds;
 use self::sidecar_stats::SidecarStats;
 use self::values::Values;
+use crate::checkpoint::action_file::{ActionFile, Decode};
 use crate::checkpoint::actions::action_rows;
-use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Result};
 use crate::log::tail::Tail;
@@ -88,7 +88,7 @@ pub(crate) struct Keys {
 }
 
 /// Row groups of one file.
-type Groups = Vec<(Arc<Part>, usize)>;
+type Groups = Vec<(Arc<ActionFile>, usize)>;
 
 /// The file actions of a checkpoint.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ impl FileIndex {
         Ok(groups.concat())
     }
 
-    async fn file(&self, file: usize) -> Result<&[(Arc<Part>, usize)]> {
+    async fn file(&self, file: usize) -> Result<&[(Arc<ActionFile>, usize)]> {
         let groups = self.groups.get(file).ok_or_else(|| Error::internal("there is no such file"))?;
         let open = async || {
             let part = self.checkpoint.file(file).await?;
@@ -224,7 +224,7 @@ impl FileIndex {
         groups.get_or_try_init(open).await.map(Vec::as_slice)
     }
 
-    async fn group(&self, number: usize) -> Result<&(Arc<Part>, usize)> {
+    async fn group(&self, number: usize) -> Result<&(Arc<ActionFile>, usize)> {
         let missing = || Error::internal("there is no such row group");
         let files = self.groups.len();
         let (at, file) =
@@ -252,7 +252,7 @@ impl FileIndex {
             kept.push((number, self.group(number).await?.clone()));
         }
         for (predicate, columns) in terms {
-            let groups: Vec<(Arc<Part>, usize)> = kept.iter().map(|(_, group)| group.clone()).collect();
+            let groups: Vec<(Arc<ActionFile>, usize)> = kept.iter().map(|(_, group)| group.clone()).collect();
             let possible = prune::keep(predicate, &groups::of_groups(&groups, columns))?;
             let mut at = 0..;
             kept.retain(|_| at.next().is_some_and(|at| possible.value(at)));
@@ -404,7 +404,7 @@ impl FileIndex {
             plan.columns().iter().zip(&decoded).for_each(|(column, values)| self.cache.put(column, group, values));
             if self.cache.is_packing_due(group) {
                 let cache = self.cache.clone();
-                let pack = move |_: &Part| {
+                let pack = move |_: &ActionFile| {
                     cache.pack(Some(group));
                     Ok(())
                 };

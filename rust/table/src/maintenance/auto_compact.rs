@@ -192,7 +192,7 @@ mod tests {
     fn one_commit_stops_before_the_bin_that_is_too_much() {
         let bin = |size| {
             let add = Add { size, ..Add::default() };
-            Bin { partition: PartitionValues::new(), files: vec![Candidate { add, stored: None }] }
+            Bin { partition: PartitionValues::new(), files: vec![Candidate { add, physical_rows: None }] }
         };
         let taken = |sizes: &[i64]| within_one_commit(sizes.iter().map(|size| bin(*size)).collect(), 100).len();
         assert_eq!(taken(&[60, 40, 1]), 2);

@@ -91,7 +91,7 @@ impl RewriteTask {
         let rewritten = async {
             let copying = Copying::of_specs(&storage, read, write)?;
             let rewriting = Rewriting { storage, copying, layout, target, limits, tasks: 1, clock };
-            let uncounted = Progress::default().part(0, None);
+            let uncounted = Progress::default().share(0, None);
             let Rewritten { files, unclaimed, .. } = rewriting.write(bin, cube, uncounted).await?;
             let bytes = pack(REWRITTEN, &RewrittenBin { round, number, files })?;
             unclaimed.claim();

@@ -196,8 +196,8 @@ fn write(
 ) -> impl Future<Output = Result<Rewritten>> + Send + use<> {
     // Along a curve rows are read twice.
     let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
-    let part = progress.part(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
-    in_parallel(rewriting.clone().write(bin, ids.unique(), part))
+    let share = progress.share(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
+    in_parallel(rewriting.clone().write(bin, ids.unique(), share))
 }
 
 /// Drops the work, and with it the files that it wrote, when the caller wants no more.

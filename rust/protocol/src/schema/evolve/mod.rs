@@ -194,9 +194,11 @@ pub fn drop_column(schema: &StructType, column: &[String]) -> Result<StructType>
     struct_at(schema, &above)?;
     edit_struct(schema, &above, &mut |fields| {
         if fields.fields.len() == 1 {
-            let told = if above.is_empty() { "the table".to_owned() } else { format!("`{}`", path::print(&above)) };
+            let parent = if above.is_empty() { "the table".to_owned() } else { format!("`{}`", path::print(&above)) };
             let column = shown(&above, &name);
-            return Err(Error::invalid(format!("the column `{column}` is the only one of {told}, and one must stay")));
+            return Err(Error::invalid(format!(
+                "the column `{column}` is the only one of {parent}, and one must stay"
+            )));
         }
         Ok(StructType::new(fields.fields.iter().filter(|field| field.name != name).cloned().collect()))
     })
