@@ -1,8 +1,8 @@
-//! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due, now and then a
-//! look for log files that have expired, and manifests where the table asks for them.
+//! Work after a commit, best effort: the version's checksum, a checkpoint when one is due, the cleanup of expired log files
+//! from time to time, and manifests where the table asks for them.
 //!
-//! The commit stands whatever happens here: failures are reported, never raised. Only that the version which it builds on
-//! is still there is found out, too, without which nobody knows whether it counts.
+//! Failures are reported, never raised: the commit is made. The one exception: if the version before it is missing from the
+//! log, it is not known whether the commit counts, and that is an error.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Checkpoints".
 

@@ -1,4 +1,4 @@
-//! Removing what nobody needs any more from the log.
+//! Log cleanup: deletes expired files of the log.
 //!
 //! The log from the newest checkpoint that has expired on is kept, with that checkpoint and its commit; what is before it
 //! goes, oldest first, so that what is left is in one piece whenever it stops. The checkpoint is read to its end first:

@@ -41,12 +41,12 @@ pub(crate) fn replacing(error: &Error, mut replacement: Error) -> Error {
     }
 }
 
-/// Whether a file that was listed was gone when it was needed.
+/// Remembers whether a listed file was missing when it was read.
 #[derive(Debug, Default)]
-pub(crate) struct Gone(AtomicBool);
+pub(crate) struct NotFoundFlag(AtomicBool);
 
-impl Gone {
-    /// Notes an error that says so; what becomes of it.
+impl NotFoundFlag {
+    /// Sets the flag if the error is a missing file; gives the error to return.
     pub(crate) fn note(&self, error: Error) -> Error {
         if error.is_not_found() {
             self.0.store(true, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Gone {
         vanished(error)
     }
 
-    /// Whether one did.
+    /// Whether the flag is set.
     pub(crate) fn is_noted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

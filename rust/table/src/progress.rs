@@ -1,8 +1,8 @@
-//! How far long work has come, for who waits for it.
+//! Progress of long operations, for callers that wait.
 //!
 //! A caller makes a [`Watch`] and runs a future in its scope; what the future does begins a [`Progress`] and advances it.
-//! Outside of a scope a `Progress` counts nothing, so that work need not know whether anybody looks. Workers only add to
-//! numbers; nobody is called.
+//! Outside of a scope a `Progress` counts nothing, so that operations need not know whether progress is watched. Workers
+//! only add to counters; there are no callbacks.
 //!
 //! Proved by `tests/rust/table/progress.rs` and `tests/python/test_progress.py`.
 
@@ -79,7 +79,7 @@ impl Watch {
         CURRENT.scope(watch, future)
     }
 
-    /// What has changed since it was asked last. Work that has ended is reported once more, and forgotten.
+    /// The operations that have advanced since the last call. An operation that has ended is reported a last time.
     pub fn changes(&self) -> Vec<Report> {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = watched.iter_mut().filter_map(Watched::change).collect();
@@ -87,7 +87,7 @@ impl Watch {
         reports
     }
 
-    /// Ends what is left: whoever waited for it waits no more.
+    /// Reports all remaining operations as ended: the caller does not wait any more.
     pub fn end(&self) -> Vec<Report> {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watched.drain(..).map(|watched| Report { ended: true, ..watched.counter.report() }).collect()
@@ -99,7 +99,7 @@ impl Watch {
 }
 
 impl Watched {
-    /// Nobody is left who could advance it.
+    /// Whether no worker is left that could advance it.
     fn has_ended(&self) -> bool {
         Arc::strong_count(&self.counter) == 1
     }

@@ -176,7 +176,7 @@ impl Attempt {
         }
         let is_own = |value: &String| value.trim().parse() == Ok(self.first);
         if self.version != self.first && dated.configuration.get(PROTECTION).is_some_and(is_own) {
-            // Whoever protected checkpoints before did so for a version that was there.
+            // Only a protection that this commit sets follows its version.
             dated.configuration.insert(PROTECTION.to_owned(), self.version.to_string());
         }
         if self.version != self.first && dated.schema_string.contains("delta.typeChanges") {

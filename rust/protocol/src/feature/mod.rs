@@ -57,8 +57,8 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableIcebergWriterCompatV3"), &["icebergWriterCompatV3"]),
 ];
 
-/// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
-/// need comes with them.
+/// Features that require others, which must be added before. Row tracking and clustering add those that they require by
+/// themselves.
 const NEEDS: &[(&str, &[&str])] = &[
     ("icebergCompatV1", &["columnMapping"]),
     ("icebergCompatV2", &["columnMapping"]),
@@ -244,8 +244,8 @@ fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     names.filter_map(|name| find(name)).map(|f| f.name).collect()
 }
 
-/// The features whose rules hold in a table with this protocol, under the names of [`FEATURES`]. One that readers need
-/// holds only where readers are told.
+/// The features whose rules hold in a table with this protocol, under the names of [`FEATURES`]. A reader feature
+/// is in force only if `readerFeatures` lists it.
 fn in_force(protocol: &Protocol) -> BTreeSet<&'static str> {
     let listed = protocol.reader_features.iter().flatten().filter_map(|name| find(name)).map(|f| f.name);
     let listed: BTreeSet<&'static str> = listed.collect();

@@ -135,7 +135,7 @@ impl StatsCollector {
         Ok(())
     }
 
-    /// Takes in rows that are not at hand, of which `known` says what somebody found out, by the path of each leaf.
+    /// Adds the statistics of rows that are not read. `known` gives the bounds and the null count of each leaf, by its path.
     ///
     /// # Errors
     /// Those of `known`; `Internal` if the values are of another type than the column.
@@ -165,7 +165,7 @@ impl StatsCollector {
     }
 }
 
-/// What somebody found out of a column.
+/// Known bounds and null count of a column.
 #[derive(Debug, Default)]
 pub struct KnownColumn {
     /// Values of which one is at most, and one at least, what any row has; none if that is not known.
@@ -245,7 +245,7 @@ struct Column {
 #[derive(Debug)]
 enum ColumnKind {
     Struct(Vec<Column>),
-    /// `nulls`: none where somebody did not count them.
+    /// `nulls`: none if they were not counted.
     Leaf {
         nulls: Option<u64>,
         bounds: Bounds,

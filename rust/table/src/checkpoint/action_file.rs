@@ -23,7 +23,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::leaves::{Leaves, may_hold};
-use crate::error::{Error, Gone, Result, corrupt_parquet};
+use crate::error::{Error, NotFoundFlag, Result, corrupt_parquet};
 use crate::footer;
 use crate::parallel::blocking;
 use deltic_store::{Pin, Storage};
@@ -67,7 +67,7 @@ pub(crate) struct ActionFile {
     pin: Pin,
     /// Whether bounds of a leaf are in the order of its values, as [`UNKNOWN`] or a truth value.
     ordered: Vec<AtomicU8>,
-    gone: Gone,
+    gone: NotFoundFlag,
 }
 
 /// The footer of a file as it stands there.
@@ -182,7 +182,7 @@ impl ActionFile {
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = Leaves::of(metadata.metadata().file_metadata(), metadata.schema().fields());
         let ordered = leaves.names().iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
-        let (storage, gone) = (storage.clone(), Gone::default());
+        let (storage, gone) = (storage.clone(), NotFoundFlag::default());
         Ok(Self { storage, path, size, metadata, views, leaves, pin, ordered, gone })
     }
 

@@ -20,7 +20,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 
 use super::action_file::{ActionFile, CONCURRENT_FOOTERS, Footer};
 use super::actions::action_rows;
-use crate::error::{Error, Gone, Result};
+use crate::error::{Error, NotFoundFlag, Result};
 use crate::once::Once;
 use deltic_store::{Storage, decode_path};
 
@@ -64,7 +64,7 @@ struct Files {
     storage: Storage,
     files: Vec<File>,
     /// Whether the file of an unread footer was gone.
-    gone: Gone,
+    gone: NotFoundFlag,
 }
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl OpenCheckpoint {
         let own = files.len();
         let unread = |(path, size): (String, u64)| File { source: Source::Store { path, size }, part: Once::default() };
         files.extend(sidecar_files.iter().cloned().map(unread));
-        let files = Arc::new(Files { storage: storage.clone(), files, gone: Gone::default() });
+        let files = Arc::new(Files { storage: storage.clone(), files, gone: NotFoundFlag::default() });
         Ok(Self { version, state, inline, files, own, sidecars, sidecar_files })
     }
 

@@ -1,9 +1,9 @@
-//! Commits to a bucket that cannot refuse to overwrite: a table of DynamoDB decides them.
+//! Commits through DynamoDB, for buckets without conditional puts.
 //!
 //! As delta-spark's `S3DynamoDBLogStore` does it, so that both can write to one table. A commit's text goes to a temporary
 //! file; then the item that claims the commit's name is added, which one writer alone achieves and which *is* the commit;
-//! then the text is copied to the name, and the item says so. Whoever dies in between has committed nonetheless: who comes
-//! next finishes the commit (`log/claimed.rs`).
+//! then the text is copied to the name, and the item says so. If the writer dies in between, it has committed
+//! nonetheless: the next writer or reader finishes the commit (`log/claimed.rs`).
 //!
 //! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
 //! `tests/rust/table/storage/turns.rs`, with a scripted DynamoDB and with a real one.

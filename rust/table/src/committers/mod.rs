@@ -1,7 +1,7 @@
-//! Where a commit is decided.
+//! Committers: what makes a version of a table exist.
 //!
-//! A [`Committer`] makes one version exist, once. What to do when it already exists, or when nobody knows, is the commit
-//! loop's business. [`for_table`] says which one a table has; catalogs that decide commits themselves belong here, and what
+//! A [`Committer`] makes one version exist, once. What to do when it exists already, or when that is not known, is up to
+//! the commit loop. [`for_table`] says which one a table has; catalogs that decide commits themselves belong here, and what
 //! they committed and did not publish belongs in [`LogSource`](crate::log::LogSource).
 //!
 //! Invariant: a version that exists is never deleted here, whatever is found out about it afterwards: another writer may

@@ -23,14 +23,14 @@ use crate::error::{Error, Result};
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_OF_ROW: usize = 256;
 
-/// The numbers that stand beside the paths.
+/// Numeric leaves that are decoded together with the paths.
 pub(super) const BESIDE: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
 
 /// Why columns are not decoded here.
 pub(super) enum Failed {
     /// The general decoder has to do it.
     Unsupported,
-    /// Nobody can do it.
+    /// The column cannot be decoded.
     Error(Error),
 }
 

@@ -41,7 +41,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
 
 pub use self::cache::DEFAULT_LIMIT;
-use self::cache::{Cache, Held};
+use self::cache::{Cache, CachedColumn};
 
 pub(crate) use self::column::IndexColumn;
 use self::known::KnownBounds;
@@ -328,7 +328,7 @@ impl FileIndex {
         columns: &[IndexColumn],
         rows: &BooleanBuffer,
     ) -> Result<Vec<ArrayRef>> {
-        let of = |held: &Held| match held.chosen(rows)? {
+        let of = |held: &CachedColumn| match held.chosen(rows)? {
             Values::Array(array) => Ok(array),
             _ => Err(Error::internal("a column was not decoded")),
         };
@@ -369,8 +369,8 @@ impl FileIndex {
 
     /// Columns of a row group, cached or decoded together, with all rows in their places. Only those in `rows` are
     /// wanted: where that spares work, or nothing is kept anyway, the values of others may be missing.
-    async fn columns(&self, group: usize, wanted: &[IndexColumn], rows: &BooleanBuffer) -> Result<Vec<Held>> {
-        let cached: Vec<Option<Held>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
+    async fn columns(&self, group: usize, wanted: &[IndexColumn], rows: &BooleanBuffer) -> Result<Vec<CachedColumn>> {
+        let cached: Vec<Option<CachedColumn>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
         let mut missing: Vec<IndexColumn> =
             wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect();
         if missing.is_empty() {
@@ -413,7 +413,7 @@ impl FileIndex {
         }
         decoded.truncate(cached.iter().filter(|known| known.is_none()).count());
         decoded.reverse();
-        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop().map(Held::Plain)));
+        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop().map(CachedColumn::Plain)));
         let all = all.collect::<Option<Vec<_>>>();
         all.ok_or_else(|| Error::internal("a column was not decoded"))
     }
@@ -423,10 +423,10 @@ impl FileIndex {
 fn judged(
     predicate: &BoundPredicate,
     columns: &[(Vec<String>, IndexColumn)],
-    held: &[Held],
+    held: &[CachedColumn],
     rows: &BooleanBuffer,
 ) -> Result<BooleanBuffer> {
-    let block = if held.iter().any(Held::is_packed) { JUDGED_ROWS } else { rows.len() };
+    let block = if held.iter().any(CachedColumn::is_packed) { JUDGED_ROWS } else { rows.len() };
     let mut judged = BooleanBufferBuilder::new(rows.len());
     for start in (0..rows.len()).step_by(block.max(1)) {
         let rows = rows.slice(start, block.min(rows.len() - start));

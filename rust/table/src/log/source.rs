@@ -96,7 +96,7 @@ impl LogSource {
         }
     }
 
-    /// The newest checkpoint that `_last_checkpoint` speaks of. Only a hint: whatever is wrong with it, there is none.
+    /// The checkpoint that `_last_checkpoint` names. Only a hint: none if the file is missing or invalid.
     pub async fn last_checkpoint(&self) -> Option<LastCheckpoint> {
         LastCheckpoint::parse(&self.read(LAST_CHECKPOINT).await.ok()?)
     }

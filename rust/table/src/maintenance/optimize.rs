@@ -33,13 +33,13 @@ use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// Bytes that a file should have where nobody says otherwise, as in delta-spark.
+/// The default target size of files in bytes, as in delta-spark.
 const TARGET_FILE_SIZE: u64 = 1 << 30;
 
-/// How long an interruption may go unnoticed.
+/// How often it is checked whether the caller has interrupted the work.
 const NOTICE: Duration = Duration::from_millis(50);
 
-/// The operation by which other writers know it.
+/// The operation in the commit info.
 pub(super) const OPERATION: &str = "OPTIMIZE";
 
 /// What is to be done, and how.

@@ -38,14 +38,14 @@ pub(super) struct Sound {
     damaged: Vec<(Checkpoint, String)>,
 }
 
-/// What one account says of a version.
+/// The state of a version by one source (checkpoint, commits).
 struct LogContents {
     state: State,
     files: Files,
     totals: Totals,
 }
 
-/// What becomes of a checkpoint.
+/// Whether a checkpoint is right.
 enum Verdict {
     /// It stays, and whether it was compared.
     Right(bool),

@@ -1,7 +1,7 @@
 //! Steps from one schema to the next: columns are added, renamed, dropped and altered, at any depth.
 //!
-//! A path goes through structs by name, and through arrays and maps by `element`, `key` and `value`. Each step does what
-//! it is told and no more; whether the table may have the result, and go to it, is for `validation` to say.
+//! A path goes through structs by name, and through arrays and maps by `element`, `key` and `value`. A step
+//! changes the schema and checks nothing else: `validation` decides whether a table may have the new schema.
 //! Cases are in `tests/data/text/evolve.txt`.
 //!
 //! PROTOCOL.md: "Schema Serialization Format", "Column Mapping", "Type Widening".

@@ -1,7 +1,7 @@
-//! The builder of every commit: what was read, what goes, what comes, what is set.
+//! The builder of every commit: the read set, removed and added files, new metadata.
 //!
-//! Each step is checked when it is taken, before a file is written. A scan sees the transaction's own rows and not what it
-//! removed; nobody else sees either. It becomes a [`PreparedCommit`] once, or nothing: files that were written and not
+//! Each step is checked when it is made, before a file is written. A scan through the transaction sees its own rows and not
+//! what it removed; no other reader sees either. It becomes a [`PreparedCommit`] once, or nothing: files that were written and not
 //! committed are no part of the table. An operation adds steps here, never a commit of its own.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Transaction Identifiers", "Domain Metadata", "Change Metadata".
@@ -248,7 +248,7 @@ impl Transaction {
         self.base.is_none()
     }
 
-    /// Whether it builds on what a handle remembers, and nobody has looked at the table.
+    /// Whether it is based on what a handle remembers of its last commit, without a look at the log.
     pub fn is_on_remembered(&self) -> bool {
         self.base.as_ref().is_some_and(HandleState::is_remembered)
     }
@@ -405,7 +405,7 @@ impl Transaction {
 
     /// Commits, unless there is nothing to say and nobody asked for an empty commit. Rows that were only added to what a
     /// handle remembered are committed to the table as it is, if the files fit that. The files of a commit that is refused
-    /// are deleted; a commit of which nobody knows whether it landed keeps them.
+    /// are deleted; if it is not known whether the commit landed, they stay.
     ///
     /// # Errors
     /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
