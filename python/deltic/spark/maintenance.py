@@ -103,7 +103,7 @@ def optimize(
             with suppress(DelticError):
                 run.discard()
             raise
-    return OptimizeResult.parse(run.told(), only_plans)
+    return OptimizeResult.parse(run.result(), only_plans)
 
 
 def convert(

@@ -1,6 +1,6 @@
-//! What two accounts of one version say of each other: the replayed log, a checksum, a checkpoint.
+//! Compares two sources of one version's state: the replayed log, a checksum, a checkpoint.
 //!
-//! Pure comparison. A difference is a sentence for a person, never an error: which account is right is not known here.
+//! Pure comparison. A difference is a message, never an error: which source is right is not known here.
 //! Both sides are named by the caller, since the same comparison serves checksum against log and checkpoint against
 //! commits.
 //!

@@ -112,11 +112,11 @@ impl Runtime {
         events::look(py)?;
         let output = loop {
             let output = py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
-            let told = events::hand_on(py).and_then(|()| reporting.report(py));
-            match (output, told) {
-                (Ok(output), told) => break told.map(|()| output),
-                (Err(_elapsed), told) => {
-                    if let Err(signal) = told.and_then(|()| py.check_signals()) {
+            let reported = events::hand_on(py).and_then(|()| reporting.report(py));
+            match (output, reported) {
+                (Ok(output), reported) => break reported.map(|()| output),
+                (Err(_elapsed), reported) => {
+                    if let Err(signal) = reported.and_then(|()| py.check_signals()) {
                         break Err(signal);
                     }
                 }

@@ -141,13 +141,13 @@ impl Transaction {
             let schema = rows.schema();
             let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
-            let gone = writer.gone();
+            let released = writer.released();
             let write = |rows: Batches| async move {
                 writer.reporting().write_unclaimed(rows).await.map_err(|e| e.in_table(plan.location))
             };
-            let written = run_fed(py, (rows, in_memory), write, gone)?.claim();
+            let written = run_fed(py, (rows, in_memory), write, released)?.claim();
             let rows = written.0.iter().map(|file| file.rows).sum();
-            builder.append_soon(written);
+            builder.append_unsynced(written);
             Ok(rows)
         })
     }
@@ -291,7 +291,7 @@ impl Transaction {
             Ended::Committed(outcome) if wants_lines => Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)),
             Ended::Committed(_) | Ended::Replayed(_) | Ended::Nothing => None,
         };
-        Ok(told(&ended).map(|told| (told, lines)))
+        Ok(committed_json(&ended).map(|committed| (committed, lines)))
     }
 
     fn abandon(&self, py: Python<'_>) -> Result<()> {
@@ -313,7 +313,7 @@ pub(crate) fn version_of(ended: &Ended) -> Option<u64> {
 }
 
 /// What is said of a commit, as JSON text; nothing where there is none.
-pub(crate) fn told(ended: &Ended) -> Option<String> {
+pub(crate) fn committed_json(ended: &Ended) -> Option<String> {
     match ended {
         Ended::Committed(outcome) => Some(summary(outcome)),
         Ended::Replayed(version) => {
@@ -366,14 +366,14 @@ where
 {
     let (outcome, interrupt) = Runtime::of_process(py)?.block_on_to_end(py, commit, || clock.cancel())?;
     let Some(interrupt) = interrupt else { return Ok(outcome?) };
-    let told = match outcome {
+    let committed = match outcome {
         Ok(done) => match version(&done) {
             Some(version) => format!("interrupted: the commit was made, as version {version}"),
             None => "interrupted: nothing was committed".to_owned(),
         },
         Err(error) => error.to_string(),
     };
-    let raised = interrupt.get_type(py).call1((told,)).map(PyErr::from_value)?;
+    let raised = interrupt.get_type(py).call1((committed,)).map(PyErr::from_value)?;
     raised.set_cause(py, Some(interrupt));
     Err(Failure::Python(raised))
 }

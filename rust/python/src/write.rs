@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
 use crate::table::{Table, json_text, storage};
-use crate::transaction::{parse_options, run_to_end, told, version_of};
+use crate::transaction::{committed_json, parse_options, run_to_end, version_of};
 
 type Options = Option<HashMap<String, String>>;
 
@@ -45,7 +45,7 @@ pub(crate) fn create(
     let clock = Clock::default();
     let create = table.0.create((table_definition, definition.mode), (&clock, &clock));
     let created = run_to_end(py, create, &clock, version_of)?;
-    told(&created).ok_or_else(|| Error::internal("creating a table committed nothing").into())
+    committed_json(&created).ok_or_else(|| Error::internal("creating a table committed nothing").into())
 }
 
 /// A table to be, but for its columns.
@@ -84,9 +84,9 @@ pub(crate) fn write_files(
     let rows = reader_from_py(data)?;
     let spec = plan.spec.of_task(task).map_err(|e| e.in_table(&plan.location))?;
     let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
-    let gone = writer.gone();
+    let released = writer.released();
     let write = |rows: Batches| async move { writer.write_all(rows).await.map_err(|e| e.in_table(plan.location)) };
-    let files = run_fed(py, (rows, in_memory), write, gone)?;
+    let files = run_fed(py, (rows, in_memory), write, released)?;
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 

@@ -46,7 +46,7 @@ pub struct LockTable {
 pub struct TablePaths {
     /// By the scheme of its location.
     pub own: String,
-    /// By the other of the two schemes, under which somebody might look for it.
+    /// By the other of the two schemes (`s3`, `s3a`), which another client may use for the same table.
     pub other: String,
 }
 
@@ -87,7 +87,7 @@ pub struct Item {
 pub enum Claim {
     /// The name is the caller's.
     Made,
-    /// It was taken when the claim came: by somebody else, or by the same claim, sent twice by something on the way.
+    /// The version was taken when the claim came: by another writer, or by this claim, which a retry on the way sent twice.
     Taken,
     /// The request was sent and its answer is lost.
     Unknown(Error),

@@ -305,11 +305,11 @@ pub(super) enum Target {
 /// literal reference that [`Storage`](super::Storage) takes.
 ///
 /// An escape that is none (`100%`, `%zz`) is kept as it is, as writers that do not encode would have it.
-pub fn decode_path(log_path: &str) -> Result<String> {
-    if log_path.is_empty() {
+pub fn decode_path(add_path: &str) -> Result<String> {
+    if add_path.is_empty() {
         return Err(Error::corrupt("the log names a file without a name"));
     }
-    if let Some((scheme, rest)) = split_scheme(log_path) {
+    if let Some((scheme, rest)) = split_scheme(add_path) {
         // The authority is not encoded; only what follows it is.
         let start = match rest.strip_prefix("//") {
             Some(after) => 2 + after.find('/').unwrap_or(after.len()),
@@ -318,10 +318,10 @@ pub fn decode_path(log_path: &str) -> Result<String> {
         let (authority, path) = rest.split_at_checked(start).unwrap_or((rest, ""));
         return Ok(format!("{scheme}:{authority}{}", decode(path).map_err(from_log)?));
     }
-    let literal = decode(log_path).map_err(from_log)?;
+    let literal = decode(add_path).map_err(from_log)?;
     let absolute = |path: &str| path.starts_with('/') || split_scheme(path).is_some();
     // What only looks absolute once decoded is relative all the same.
-    if absolute(&literal) && !absolute(log_path) { Ok(format!("./{literal}")) } else { Ok(literal) }
+    if absolute(&literal) && !absolute(add_path) { Ok(format!("./{literal}")) } else { Ok(literal) }
 }
 
 /// What to do with a table of a store that deltic does not know.

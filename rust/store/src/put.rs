@@ -11,13 +11,13 @@ use crate::error::{Error, Result};
 pub enum Put {
     /// The file is there, and this call put it there.
     Created,
-    /// The name was taken when the request came: by somebody else, or by this file, sent twice by something on the way.
+    /// The file existed when the request came: another writer made it, or a retry on the way sent this one twice.
     Exists,
     /// The request was sent and its answer is lost: read the file to find out whose it is.
     Unknown(Error),
 }
 
-/// What a file is to hold, a piece at a time, so that nobody need hold all of it.
+/// The content of a file to write, piece by piece, so that it need not all be in memory.
 pub struct Body {
     pub(crate) length: u64,
     pub(crate) pieces: Box<dyn Iterator<Item = Result<Bytes>> + Send>,

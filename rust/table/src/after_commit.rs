@@ -1,8 +1,8 @@
-//! What follows a commit, as far as it works out: the version's checksum, a checkpoint when one is due, now and then a
-//! look for log files that have expired, and manifests where the table asks for them.
+//! Work after a commit, best effort: the version's checksum, a checkpoint when one is due, the cleanup of expired log files
+//! from time to time, and manifests where the table asks for them.
 //!
-//! The commit stands whatever happens here: failures are reported, never raised. Only that the version which it builds on
-//! is still there is found out, too, without which nobody knows whether it counts.
+//! Failures are reported, never raised: the commit is made. The one exception: if the version before it is missing from the
+//! log, it is not known whether the commit counts, and that is an error.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Checkpoints".
 
@@ -23,7 +23,7 @@ use crate::checkpoint_writer::{Written, is_due, of_snapshot};
 use crate::cleanup::clean_log;
 use crate::committers::{CommitFile, Committer, put_hint_file};
 use crate::error::{Error, Kind, Result};
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::manifests::write_manifests;
 use crate::snapshot::Snapshot;
 use crate::transaction::{Committed, Failed, state_of};
@@ -109,7 +109,7 @@ impl AfterCommit {
         let (verified, checksum) = futures::join!(verified, increment(storage, committed, known));
         if let Err(error) = verified {
             if !matches!(checksum, Ok(None)) {
-                let _deleted = storage.delete(&log_path(&checksum_name(committed.version))).await;
+                let _deleted = storage.delete(&log_file_path(&checksum_name(committed.version))).await;
             }
             return Err(error);
         }
@@ -255,7 +255,7 @@ async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> R
     let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
     match put_hint_file(storage, &name, text.clone()).await? {
         Put::Created => Ok(()),
-        Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&log_path(&name), text).await,
+        Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&log_file_path(&name), text).await,
         Put::Exists => Ok(()),
         Put::Unknown(lost) => Err(lost),
     }
@@ -278,7 +278,7 @@ pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
 /// Those of replaying the log and of the store.
 pub(crate) async fn rebuild_checksum(snapshot: &Snapshot) -> Result<()> {
     let text = Bytes::from(count(snapshot).await?.print()?);
-    snapshot.storage().put_hint(&log_path(&checksum_name(snapshot.version())), text).await
+    snapshot.storage().put_hint(&log_file_path(&checksum_name(snapshot.version())), text).await
 }
 
 /// The checksum of a snapshot, of all its files.

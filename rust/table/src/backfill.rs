@@ -1,7 +1,7 @@
-//! Row tracking for a table that has files: they get ids, and then the table says that every row has one.
+//! Enables row tracking on a table that has files already: assigns row ids to all of them (backfill).
 //!
-//! Three steps, each of them commits of its own: the protocol gets the feature, from when on whoever adds a file gives it
-//! ids; files without row ids are re-added with ids, some at a time; and when none is left, the property is set. A
+//! Three steps, each with commits of its own: the protocol gets the feature, so that every writer assigns row ids to new
+//! files; files without row ids are re-added with ids, some at a time; and when none is left, the property is set. A
 //! process that dies in between leaves a table that is as good as before, and running it again goes on from there. Other
 //! writers may go on meanwhile: what they removed or replaced is left out ([`Actions::re_add`]).
 //!

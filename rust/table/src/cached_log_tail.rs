@@ -1,9 +1,9 @@
-//! A table's files in a writer's mind, as long as nobody else writes: a snapshot, and the commits that followed it.
+//! The commits of a writer since a snapshot, cached as long as no other writer commits.
 //!
-//! With it a checkpoint asks the store for nothing that the writer has said itself. It is small, or it is dropped: then the
-//! log is read again.
+//! With it a checkpoint does not read the writer's own commits from the store. If it grows beyond a limit it is dropped, and
+//! the log is read again.
 //!
-//! Invariant: the commits follow the snapshot without a gap, so that what they lead to is what the log says
+//! Invariant: the commits follow the snapshot without a gap, so that replaying them gives what the log gives
 //! (`builder::checkpoints_from_memory_equal_those_of_the_log`).
 //!
 //! PROTOCOL.md: "Action Reconciliation".

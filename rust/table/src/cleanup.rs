@@ -1,4 +1,4 @@
-//! Removing what nobody needs any more from the log.
+//! Log cleanup: deletes expired files of the log.
 //!
 //! The log from the newest checkpoint that has expired on is kept, with that checkpoint and its commit; what is before it
 //! goes, oldest first, so that what is left is in one piece whenever it stops. The checkpoint is read to its end first:
@@ -21,7 +21,7 @@ use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::checkpoint_writer::OLDEST_REUSED_MS;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
@@ -63,7 +63,7 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
             return Ok(0);
         }
         for file in &files {
-            storage.delete(&log_path(&file.file_name)).await?;
+            storage.delete(&log_file_path(&file.file_name)).await?;
             removed += 1;
         }
         if feature::supported(protocol).contains("v2Checkpoint") {

@@ -22,7 +22,7 @@ use deltic_protocol::log::segment::LogFile;
 use crate::committers::put_log_file;
 use crate::error::{Error, Result};
 use crate::log::tail::Tail;
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_store::{Put, Storage};
 
@@ -54,7 +54,7 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
     let lines = print(&tail, end)?;
     let name = LogName::Compacted { start, end }.to_string();
     match put_log_file(storage, &name, &lines).await? {
-        Put::Created | Put::Exists => Ok(log_path(&name)),
+        Put::Created | Put::Exists => Ok(log_file_path(&name)),
         Put::Unknown(lost) => Err(lost),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The feature is disabled, and files with deletion vectors are written again if it is that; three checkpoints follow,
 //! each of an empty commit; and one commit takes the feature out of the protocol and protects those checkpoints, so that
-//! no reader goes back further than to them and nobody makes others before. A process that dies in between leaves a table
+//! no reader goes back to versions before them and no writer makes other checkpoints there. A process that dies in between leaves a table
 //! that is as good as before, and running it again goes on from there.
 //!
 //! PROTOCOL.md: "Protocol Evolution"; RFC "Checkpoint Protection".

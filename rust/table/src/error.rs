@@ -18,7 +18,7 @@ pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
 /// whose place another might be created.
 pub(crate) fn vanished(error: Error) -> Error {
     match error.is_not_found() {
-        true => in_place_of(
+        true => replacing(
             &error,
             Error::storage(true, "a file of the log is gone since it was listed; open the table again"),
         ),
@@ -26,26 +26,27 @@ pub(crate) fn vanished(error: Error) -> Error {
     }
 }
 
-/// `told` with the place of `error`, in whose place it stands: as the cause, that would name the file again.
-pub(crate) fn in_place_of(error: &Error, mut told: Error) -> Error {
+/// `replacement` with the path, version and table of `error`, which it replaces. As the cause of it, `error` would name
+/// the file a second time.
+pub(crate) fn replacing(error: &Error, mut replacement: Error) -> Error {
     if let Some(path) = error.path() {
-        told = told.in_file(path);
+        replacement = replacement.in_file(path);
     }
     if let Some(version) = error.version() {
-        told = told.at_version(version);
+        replacement = replacement.at_version(version);
     }
     match error.table() {
-        Some(table) => told.in_table(table),
-        None => told,
+        Some(table) => replacement.in_table(table),
+        None => replacement,
     }
 }
 
-/// Whether a file that was listed was gone when it was needed.
+/// Remembers whether a listed file was missing when it was read.
 #[derive(Debug, Default)]
-pub(crate) struct Gone(AtomicBool);
+pub(crate) struct NotFoundFlag(AtomicBool);
 
-impl Gone {
-    /// Notes an error that says so; what becomes of it.
+impl NotFoundFlag {
+    /// Sets the flag if the error is a missing file; gives the error to return.
     pub(crate) fn note(&self, error: Error) -> Error {
         if error.is_not_found() {
             self.0.store(true, Ordering::Relaxed);
@@ -53,7 +54,7 @@ impl Gone {
         vanished(error)
     }
 
-    /// Whether one did.
+    /// Whether the flag is set.
     pub(crate) fn is_noted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

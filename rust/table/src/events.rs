@@ -1,8 +1,7 @@
-//! What is worth a line in a log.
+//! Log messages.
 //!
-//! Commits, conflicts and requests of the store that are sent again are told at the level of information; each lost
-//! attempt, and what a plan keeps, for debugging.
-//! A warning tells of a file of the log that was passed over, for it should be repaired; what a caller has to act on is an
-//! error that is returned. No credentials: locations are without.
+//! Level info: commits, conflicts, and requests to the store that are retried. Level debug: each lost attempt, and which
+//! files a plan keeps. Level warning: a file of the log that was skipped and should be repaired. What a caller has to act
+//! on is returned as an error instead. Locations are logged without credentials.
 
 pub use deltic_store::events::TARGET;

@@ -22,7 +22,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result, vanished};
-use crate::log::{LogSource, log_path, parse_file};
+use crate::log::{LogSource, log_file_path, parse_file};
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
@@ -291,12 +291,12 @@ fn has_own_time(own_times: Option<InCommitTimestamps>, version: u64) -> bool {
 pub(crate) fn lacks_time(file: &LogFile) -> Error {
     Error::corrupt("the commit has no inCommitTimestamp although the table has them enabled")
         .at_version(file.name.version())
-        .in_file(log_path(&file.file_name))
+        .in_file(log_file_path(&file.file_name))
 }
 
 /// What a commit says of itself.
 async fn commit_info(storage: &Storage, file: &LogFile) -> Result<Option<CommitInfo>> {
-    let path = log_path(&file.file_name);
+    let path = log_file_path(&file.file_name);
     if file.size > HEAD {
         let head = storage.get_range(&path, 0..HEAD).await?;
         let line =

@@ -1,4 +1,4 @@
-//! How the bytes of a Delta table move.
+//! Reads and writes Delta tables: scans, transactions, maintenance.
 //!
 //! Asynchronous: reads and writes through [`deltic_store::Storage`], decodes and encodes Parquet, and leaves every decision
 //! to `deltic-protocol`.

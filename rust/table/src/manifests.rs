@@ -63,13 +63,13 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
     let place = |e: Error| e.in_table(snapshot.storage().location());
     let mut newest = snapshot.clone();
     for _ in 0..MOST_ROUNDS {
-        let told = write_once(&newest, dry_run).await.map_err(place)?;
+        let manifests = write_once(&newest, dry_run).await.map_err(place)?;
         if dry_run {
-            return Ok(told);
+            return Ok(manifests);
         }
         newest = newest.refresh().await.map_err(place)?;
-        if newest.version() == told.version {
-            return Ok(told);
+        if newest.version() == manifests.version {
+            return Ok(manifests);
         }
     }
     let message = format!(
@@ -82,11 +82,11 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
 async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
     let contents = contents(snapshot).await?;
     let files = contents.values().map(|lines| lines.len() as u64).sum();
-    let mut told = Manifests { version: snapshot.version(), files, ..Manifests::default() };
-    told.written.extend(contents.keys().cloned());
+    let mut manifests = Manifests { version: snapshot.version(), files, ..Manifests::default() };
+    manifests.written.extend(contents.keys().cloned());
     let storage = snapshot.storage();
-    told.written.iter().try_for_each(|path| check_length(storage, path))?;
-    told.deleted = stale(storage, &told.written).await?;
+    manifests.written.iter().try_for_each(|path| check_length(storage, path))?;
+    manifests.deleted = stale(storage, &manifests.written).await?;
     if !dry_run {
         let put = |(path, mut lines): (String, Vec<String>)| async move {
             lines.sort();
@@ -94,11 +94,11 @@ async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
             storage.put(&path, Bytes::from(text)).await
         };
         stream::iter(contents).map(put).buffer_unordered(CONCURRENT_PUTS).try_collect::<()>().await?;
-        for outcome in storage.delete_many(&told.deleted).await {
+        for outcome in storage.delete_many(&manifests.deleted).await {
             outcome?;
         }
     }
-    Ok(told)
+    Ok(manifests)
 }
 
 /// Refuses what a store would refuse once some manifests are written.

@@ -1,7 +1,7 @@
 //! Values that are made on first use.
 //!
-//! tokio's own cell has whoever comes later wait for the one who makes the value. A child made by `fork` inherits that
-//! state and not the thread, and would wait for ever: so it has a cell of its own until the value is there.
+//! With tokio's `OnceCell` later callers wait for the first, which computes the value. A child process made by `fork`
+//! inherits that state without the thread, and would wait for ever: so each process has its own cell until there is a value.
 
 use std::process;
 use std::sync::OnceLock;

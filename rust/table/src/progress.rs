@@ -1,8 +1,8 @@
-//! How far long work has come, for who waits for it.
+//! Progress of long operations, for callers that wait.
 //!
 //! A caller makes a [`Watch`] and runs a future in its scope; what the future does begins a [`Progress`] and advances it.
-//! Outside of a scope a `Progress` counts nothing, so that work need not know whether anybody looks. Workers only add to
-//! numbers; nobody is called.
+//! Outside of a scope a `Progress` counts nothing, so that operations need not know whether progress is watched. Workers
+//! only add to counters; there are no callbacks.
 //!
 //! Proved by `tests/rust/table/progress.rs` and `tests/python/test_progress.py`.
 
@@ -61,7 +61,7 @@ pub struct Watch(Arc<Mutex<Vec<Watched>>>);
 struct Watched {
     counter: Arc<Counter>,
     /// What was reported last.
-    told: Option<u64>,
+    reported: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Watch {
         CURRENT.scope(watch, future)
     }
 
-    /// What has changed since it was asked last. Work that has ended is told once more, and forgotten.
+    /// The operations that have advanced since the last call. An operation that has ended is reported a last time.
     pub fn changes(&self) -> Vec<Report> {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = watched.iter_mut().filter_map(Watched::change).collect();
@@ -87,19 +87,19 @@ impl Watch {
         reports
     }
 
-    /// Ends what is left: whoever waited for it waits no more.
+    /// Reports all remaining operations as ended: the caller does not wait any more.
     pub fn end(&self) -> Vec<Report> {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watched.drain(..).map(|watched| Report { ended: true, ..watched.counter.report() }).collect()
     }
 
     fn begin(&self, counter: Arc<Counter>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { counter, told: None });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { counter, reported: None });
     }
 }
 
 impl Watched {
-    /// Nobody is left who could advance it.
+    /// Whether no worker is left that could advance it.
     fn has_ended(&self) -> bool {
         Arc::strong_count(&self.counter) == 1
     }
@@ -108,7 +108,7 @@ impl Watched {
         // In this order: what is done before the end is counted with it.
         let ended = self.has_ended();
         let report = Report { ended, ..self.counter.report() };
-        let is_news = ended || self.told.replace(report.done) != Some(report.done);
+        let is_news = ended || self.reported.replace(report.done) != Some(report.done);
         is_news.then_some(report)
     }
 }
@@ -136,7 +136,7 @@ impl Progress {
         Self(Some(counter))
     }
 
-    /// So many more are done.
+    /// `more` further units are done.
     pub fn advance(&self, more: u64) {
         if let Some(counter) = &self.0 {
             counter.done.fetch_add(more, Ordering::AcqRel);
@@ -144,38 +144,38 @@ impl Progress {
     }
 
     /// A part of the work that is done by `steps` of another size, such as the rows of a file whose bytes are counted.
-    pub fn part(&self, amount: u64, steps: Option<u64>) -> Part {
-        Part { progress: self.clone(), amount, steps: steps.unwrap_or_default(), taken: 0, told: 0 }
+    pub fn share(&self, amount: u64, steps: Option<u64>) -> ProgressShare {
+        ProgressShare { progress: self.clone(), amount, steps: steps.unwrap_or_default(), taken: 0, reported: 0 }
     }
 }
 
-/// A part of a piece of work.
+/// A share of the progress, counted in steps of another unit.
 #[derive(Debug)]
-pub struct Part {
+pub struct ProgressShare {
     progress: Progress,
     amount: u64,
-    /// How many steps it takes; 0 if nobody knows.
+    /// How many steps it takes; 0 if unknown.
     steps: u64,
     taken: u64,
-    told: u64,
+    reported: u64,
 }
 
-impl Part {
-    /// So many more steps are done. Before its end a part is never told as a whole.
+impl ProgressShare {
+    /// `more` further steps are done. The share counts as complete only after [`ProgressShare::end`].
     pub fn advance(&mut self, more: u64) {
         self.taken = self.taken.saturating_add(more);
         let share = u128::from(self.amount) * u128::from(self.taken.min(self.steps));
         let now = share.checked_div(u128::from(self.steps)).and_then(|now| u64::try_from(now).ok()).unwrap_or_default();
-        self.tell(now);
+        self.report(now);
     }
 
     /// All of it is done.
     pub fn end(mut self) {
-        self.tell(self.amount);
+        self.report(self.amount);
     }
 
-    fn tell(&mut self, now: u64) {
-        self.progress.advance(now.saturating_sub(self.told));
-        self.told = self.told.max(now);
+    fn report(&mut self, now: u64) {
+        self.progress.advance(now.saturating_sub(self.reported));
+        self.reported = self.reported.max(now);
     }
 }

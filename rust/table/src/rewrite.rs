@@ -1,6 +1,6 @@
-//! Rows of files in other files: those that a change leaves, or all of them in another arrangement.
+//! Rewrites files: copies the rows that an UPDATE or a DELETE keeps, or all rows in another order.
 //!
-//! Rows that stay keep their ids and the version that they are of, in the columns that the table's properties name. They are
+//! Copied rows keep their row ids and row commit versions, in the columns that the table's properties name. They are
 //! streamed: memory holds what a scan and a writer hold.
 //!
 //! Proved by `dml::copies_keep_order_and_ids`.
@@ -114,7 +114,7 @@ impl Copying {
             Ok(RecordBatch::try_new(Arc::clone(&self.written), batch?.columns().to_vec())?)
         };
         let counted = rows.map(named).inspect_ok(|batch| self.progress.advance(batch.num_rows() as u64));
-        writer.write_all_soon(counted).await
+        writer.write_all_unsynced(counted).await
     }
 }
 

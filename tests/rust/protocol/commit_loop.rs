@@ -30,7 +30,7 @@ fn marks(base: u64) -> CommitLoop {
     let mut marked = MarkedFiles::default();
     let add = Add { path: "f".to_owned(), size: 7, ..Add::default() };
     let (before, rows) = (DeletionVector::default(), [1].into_iter().collect());
-    marked.mark(MarkedFile { add, stored: 10, before, rows, vector: None });
+    marked.mark(MarkedFile { add, physical_rows: 10, deleted_before: before, rows, vector: None });
     with(base, Vec::new(), marked)
 }
 

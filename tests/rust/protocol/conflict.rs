@@ -7,7 +7,7 @@ use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::{
     Action, Add, CommitInfo, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn,
 };
-use deltic_protocol::commit::rebase::{Attempt, num_records};
+use deltic_protocol::commit::attempt::{Attempt, num_records};
 use deltic_protocol::commit::{
     Actions, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, TableState, Vectors, docs_checks,
     docs_matrix, watermark,
@@ -141,7 +141,13 @@ fn marked(rest: &str) -> MarkedFile {
     let partition_values = PartitionValues::from([("p".to_owned(), Some("a".to_owned()))]);
     let add = Add { path: words[0].to_owned(), partition_values, size: 1, ..Add::default() };
     let rows = vector(words[1]);
-    MarkedFile { add, stored: 10, vector: Some(before.union(&rows).to_inline().unwrap()), before, rows }
+    MarkedFile {
+        add,
+        physical_rows: 10,
+        vector: Some(before.union(&rows).to_inline().unwrap()),
+        deleted_before: before,
+        rows,
+    }
 }
 
 /// The vectors that are needed to judge a winner. All stand in their descriptors.
@@ -271,7 +277,7 @@ fn run_case(input: &str) -> String {
     }
     let mut said = format!("version {}", pending.version());
     for marked in pending.marked.iter() {
-        let gone: Vec<String> = marked.united().iter().map(|row| row.to_string()).collect();
+        let gone: Vec<String> = marked.all_deleted().iter().map(|row| row.to_string()).collect();
         let stored = if marked.vector.is_some() { "" } else { " anew" };
         said += &format!(", {} without {}{stored}", marked.add.path, gone.join("."));
     }

@@ -273,7 +273,13 @@ impl Prepared {
             let before = (0..).zip(rows).filter(|(_, row)| row.is_none()).map(|(at, _)| at).collect();
             let gone = places.iter().map(|at| *at as u64).collect();
             let add = Add { size: 1, ..files[path].clone() };
-            marked.mark(MarkedFile { add, stored: rows.len() as u64, before, rows: gone, vector: None });
+            marked.mark(MarkedFile {
+                add,
+                physical_rows: rows.len() as u64,
+                deleted_before: before,
+                rows: gone,
+                vector: None,
+            });
         }
         marked
     }

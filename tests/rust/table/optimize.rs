@@ -416,7 +416,7 @@ fn bins_are_written_by_others() {
         block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
         block_on(run.discard());
         assert!(run.next_tasks(&Numbered).unwrap().is_empty());
-        assert_eq!((run.told().versions.len(), run.told().metrics["numAddedFiles"]), (1, 2));
+        assert_eq!((run.result().versions.len(), run.result().metrics["numAddedFiles"]), (1, 2));
         assert_eq!(data_files(&table).len(), before.len() + 3);
         assert_eq!((table.files().len(), tracked(&table, properties)), (2, rows));
     }
@@ -451,7 +451,7 @@ fn what_others_wrote_is_looked_at() {
         assert!(refused.to_string().contains(told), "{refused}");
     }
     block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
-    assert_eq!((run.told().versions.len(), table.files().len()), (1, 2));
+    assert_eq!((run.result().versions.len(), table.files().len()), (1, 2));
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn what_others_wrote_and_lost_is_left_out() {
     table.delete("p = 'a' AND x = 3");
     let before = data_files(&table).len();
     block_on(run.commit(&written, &World, (&LogCommitter::new(storage.clone()), &World))).unwrap();
-    assert_eq!((run.told().files_lost, run.told().versions.len()), (3, 1));
+    assert_eq!((run.result().files_lost, run.result().versions.len()), (3, 1));
     assert_eq!(data_files(&table).len(), before - 1);
     assert_eq!(table.sorted(&["p", "x"], None).len(), 59);
 }

@@ -18,7 +18,7 @@ fn what_has_changed_is_told() {
         let clone = progress.clone();
         let elsewhere = tokio::spawn(async move {
             // Of no scope.
-            Progress::begin("OPTIMIZE", Unit::Files, None).part(1, None).end();
+            Progress::begin("OPTIMIZE", Unit::Files, None).share(1, None).end();
             clone.advance(4);
         });
         elsewhere.await.unwrap();
@@ -57,7 +57,7 @@ fn parts_are_told_by_their_steps() {
     let watch = Watch::default();
     let work = async {
         let progress = Progress::begin("OPTIMIZE", Unit::Bytes, Some(300));
-        let (mut one, mut unknown) = (progress.part(100, Some(8)), progress.part(200, None));
+        let (mut one, mut unknown) = (progress.share(100, Some(8)), progress.share(200, None));
         one.advance(2);
         unknown.advance(1000);
         assert_eq!(told(&watch), [(25, Some(300), false)]);
@@ -66,7 +66,7 @@ fn parts_are_told_by_their_steps() {
         one.end();
         unknown.end();
         assert_eq!(told(&watch), [(300, Some(300), false)]);
-        let mut huge = progress.part(u64::MAX, Some(u64::MAX));
+        let mut huge = progress.share(u64::MAX, Some(u64::MAX));
         huge.advance(u64::MAX);
     };
     block_on(Watch::scope(Some(watch.clone()), work));

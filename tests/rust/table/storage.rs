@@ -8,7 +8,7 @@ use bytes::Bytes;
 use deltic_protocol::log::name::commit_name;
 use deltic_store::{Body, Put, Storage, conformance, decode_path};
 use deltic_table::error::{Error, Kind};
-use deltic_table::log::{LogSource, log_path};
+use deltic_table::log::{LogSource, log_file_path};
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 
@@ -338,7 +338,7 @@ fn locations() {
 
 #[test]
 fn decoding() {
-    for (log_path, expected) in [
+    for (log_file_path, expected) in [
         ("part-0.parquet", "part-0.parquet"),
         ("p=a%20b/x%3Ay.parquet", "p=a b/x:y.parquet"),
         ("p=a%2520b/x", "p=a%20b/x"),
@@ -355,10 +355,10 @@ fn decoding() {
         ("s3%3A//bucket/x", "./s3://bucket/x"),
         ("time%3A/x", "./time:/x"),
     ] {
-        assert_eq!(decode_path(log_path).unwrap(), expected, "{log_path}");
+        assert_eq!(decode_path(log_file_path).unwrap(), expected, "{log_file_path}");
     }
-    for log_path in ["", "%ff", "s3://bucket/%ff"] {
-        assert_eq!(decode_path(log_path).unwrap_err().kind(), &Kind::Corrupt, "{log_path}");
+    for log_file_path in ["", "%ff", "s3://bucket/%ff"] {
+        assert_eq!(decode_path(log_file_path).unwrap_err().kind(), &Kind::Corrupt, "{log_file_path}");
     }
 }
 
@@ -424,7 +424,7 @@ fn misspelled_options_are_refused() {
 async fn a_commit_that_a_listing_missed_is_found_by_another() {
     let bucket = Bucket::start(1000);
     let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
-    let path = |version: u64| log_path(&commit_name(version));
+    let path = |version: u64| log_file_path(&commit_name(version));
     for version in 0..4 {
         storage.put(&path(version), Bytes::from_static(b"{}")).await.unwrap();
     }

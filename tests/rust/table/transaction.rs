@@ -18,7 +18,7 @@ use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;
 use deltic_store::{Put, Storage};
 use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
-use deltic_table::log::{LogSource, log_path};
+use deltic_table::log::{LogSource, log_file_path};
 use deltic_table::transaction::{
     Committed, ENGINE_INFO, Failed, NoVectors, PreparedCommit, RetryPolicy, commit, try_commit,
 };
@@ -300,7 +300,7 @@ async fn there_is_a_last_version() {
 async fn late(versions: &[u64]) -> (Result<Committed>, Storage) {
     let storage = Storage::open(&format!("memory://late-{}", versions.len()), &HashMap::new()).unwrap();
     for version in versions {
-        storage.put(&log_path(&commit_name(*version)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
+        storage.put(&log_file_path(&commit_name(*version)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
     }
     tokio::time::sleep(Duration::from_millis(20)).await;
     let mut transaction = append("mine");
@@ -314,7 +314,7 @@ async fn a_version_that_was_cleaned_away_is_not_free() {
     let error = outcome.unwrap_err();
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert!(error.message().contains("begin again on the newest version"), "{error}");
-    assert!(storage.get(&log_path(&commit_name(5))).await.unwrap_err().is_not_found());
+    assert!(storage.get(&log_file_path(&commit_name(5))).await.unwrap_err().is_not_found());
     // A log that nobody has cleaned, and one whose newest commit is behind its checkpoint.
     assert_eq!(late(&[4]).await.0.unwrap().version, 5);
     assert_eq!(late(&[]).await.0.unwrap().version, 5);
@@ -326,8 +326,8 @@ struct CleanedBeforePut(LogCommitter, Storage);
 impl Committer for CleanedBeforePut {
     fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
         Box::pin(async move {
-            self.1.delete(&log_path(&commit_name(4))).await?;
-            self.1.put(&log_path(&commit_name(8)), Bytes::from_static(APPEND.as_bytes())).await?;
+            self.1.delete(&log_file_path(&commit_name(4))).await?;
+            self.1.put(&log_file_path(&commit_name(8)), Bytes::from_static(APPEND.as_bytes())).await?;
             tokio::time::sleep(Duration::from_millis(20)).await;
             self.0.commit(version, lines).await
         })
@@ -349,7 +349,7 @@ impl Committer for CleanedBeforePut {
 #[tokio::test]
 async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
     let storage = Storage::open("memory://cleaned-before-put", &HashMap::new()).unwrap();
-    storage.put(&log_path(&commit_name(4)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
+    storage.put(&log_file_path(&commit_name(4)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
     let committer = CleanedBeforePut(LogCommitter::new(storage.clone()), storage.clone());
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
@@ -358,7 +358,7 @@ async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
     assert!(error.message().contains("it is in the log at version 5, but the log was cleaned"), "{error}");
-    assert!(storage.get(&log_path(&commit_name(5))).await.is_ok());
+    assert!(storage.get(&log_file_path(&commit_name(5))).await.is_ok());
 }
 
 #[tokio::test]
@@ -636,7 +636,7 @@ async fn all_of_many_writers_commit_once_on_a_disk() {
     assert_eq!(log.len(), 61);
     let mut ids = BTreeSet::new();
     for file in &log {
-        let lines = storage.get(&log_path(&file.file_name)).await.unwrap();
+        let lines = storage.get(&log_file_path(&file.file_name)).await.unwrap();
         assert!(ids.insert(parsed(&lines).adds.path().value(0).to_owned()), "{} holds a second copy", file.file_name);
     }
 }

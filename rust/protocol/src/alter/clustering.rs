@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::step::{Asked, Before};
+use super::step::{Before, RequestedChange};
 use crate::action::Metadata;
 use crate::error::{Error, Result};
 use crate::feature;
@@ -25,7 +25,7 @@ const MOST: usize = 4;
 /// What asks for the feature.
 pub const CLUSTERING_FEATURE: &str = "delta.feature.clustering";
 
-pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<Asked> {
+pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<RequestedChange> {
     let schema = before.metadata.schema()?;
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
     let names = |paths: &[Vec<String>]| paths.iter().map(|path| path::print(path)).collect::<Vec<_>>().join(",");
@@ -40,7 +40,7 @@ pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<Asked> {
         false => BTreeMap::new(),
     };
     let parameters = [("oldClusteringColumns", names(&old)), ("newClusteringColumns", names(&new))];
-    Ok(Asked {
+    Ok(RequestedChange {
         metadata: before.metadata.clone(),
         properties,
         clustering: is_asked.then_some(physical),

@@ -1,8 +1,8 @@
-//! What is asked of columns.
+//! ALTER TABLE on columns: add, rename, drop, change type, nullability and comment.
 
 use serde_json::{Map, Value, json};
 
-use super::step::{Asked, Before};
+use super::step::{Before, RequestedChange};
 use crate::error::{Error, Result};
 use crate::property::Properties;
 use crate::schema::evolve::{
@@ -17,14 +17,14 @@ fn with_schema(
     schema: &StructType,
     operation: &'static str,
     parameters: Vec<(&str, Value)>,
-) -> Asked {
+) -> RequestedChange {
     let mut metadata = before.metadata.clone();
     metadata.schema_string = schema_json::print(schema);
     let parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Asked { metadata, properties: Default::default(), clustering: None, operation, parameters }
+    RequestedChange { metadata, properties: Default::default(), clustering: None, operation, parameters }
 }
 
-pub(super) fn add(before: Before<'_>, columns: &[StructField], after: Option<&str>) -> Result<Asked> {
+pub(super) fn add(before: Before<'_>, columns: &[StructField], after: Option<&str>) -> Result<RequestedChange> {
     if columns.is_empty() {
         return Err(Error::invalid("there is no column to add"));
     }
@@ -35,16 +35,16 @@ pub(super) fn add(before: Before<'_>, columns: &[StructField], after: Option<&st
         let path = path::parse(&column.name)?;
         schema = evolve::add(&schema, column, position.as_ref())?;
         let found = find(&schema, &path)?;
-        let mut told = Map::from_iter([("column".to_owned(), description(&found.path, &found.field))]);
-        told.extend(position.as_ref().map(|position| ("position".to_owned(), json!(position.to_string()))));
-        described.push(Value::Object(told));
+        let mut parameters = Map::from_iter([("column".to_owned(), description(&found.path, &found.field))]);
+        parameters.extend(position.as_ref().map(|position| ("position".to_owned(), json!(position.to_string()))));
+        described.push(Value::Object(parameters));
         // The next one comes after this one, not before it.
         position = position.map(|_| Position::After(path::print(&found.path)));
     }
     Ok(with_schema(before, &schema, "ADD COLUMNS", vec![("columns", json!(json!(described).to_string()))]))
 }
 
-pub(super) fn rename(before: Before<'_>, column: &str, name: &str) -> Result<Asked> {
+pub(super) fn rename(before: Before<'_>, column: &str, name: &str) -> Result<RequestedChange> {
     let schema = before.metadata.schema()?;
     let old = find(&schema, &path::parse(column)?)?.path;
     refuse_unmapped(before, &old, "renamed")?;
@@ -53,7 +53,7 @@ pub(super) fn rename(before: Before<'_>, column: &str, name: &str) -> Result<Ask
     Ok(with_schema(before, &schema, "RENAME COLUMN", parameters))
 }
 
-pub(super) fn drop_all(before: Before<'_>, columns: &[String]) -> Result<Asked> {
+pub(super) fn drop_all(before: Before<'_>, columns: &[String]) -> Result<RequestedChange> {
     if columns.is_empty() {
         return Err(Error::invalid("there is no column to drop"));
     }
@@ -80,7 +80,7 @@ fn refuse_unmapped(before: Before<'_>, path: &[String], what: &str) -> Result<()
     )))
 }
 
-pub(super) fn change(before: Before<'_>, column: &str, change: &ColumnChange) -> Result<Asked> {
+pub(super) fn change(before: Before<'_>, column: &str, change: &ColumnChange) -> Result<RequestedChange> {
     if *change == ColumnChange::default() {
         return Err(Error::invalid(format!("nothing of the column `{column}` is to be altered; say what")));
     }
@@ -96,7 +96,7 @@ pub(super) fn change(before: Before<'_>, column: &str, change: &ColumnChange) ->
     Ok(with_schema(before, &schema, "CHANGE COLUMN", parameters))
 }
 
-pub(super) fn replace_all(before: Before<'_>, given: &StructType) -> Result<Asked> {
+pub(super) fn replace_all(before: Before<'_>, given: &StructType) -> Result<RequestedChange> {
     let known = before.metadata.schema()?;
     let schema = evolve::replace(&known, given);
     refuse_ambiguous(before, &known, &schema)?;

@@ -1,6 +1,6 @@
-//! What a table is when it becomes what another one is: that one's metadata under an id of its own.
+//! The metadata and protocol of a clone: those of the source, under an id of its own.
 //!
-//! What speaks of the other table's versions stays behind: since when commits carry times, and which checkpoints are
+//! Properties about the source's versions are not copied: since when commits have timestamps, and which checkpoints are
 //! protected. A table that was there keeps its id, name and description, and what its own history asks for.
 //!
 //! Cases are in `tests/rust/protocol/restore.rs`.

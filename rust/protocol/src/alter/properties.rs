@@ -1,11 +1,11 @@
-//! What is asked of properties, constraints, name and description.
+//! ALTER TABLE on properties, CHECK constraints, name and description.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::columns::refuse_ambiguous;
-use super::step::{Asked, Before, MetadataChange};
+use super::step::{Before, MetadataChange, RequestedChange};
 use crate::action::Metadata;
 use crate::error::{Error, Result};
 use crate::property::{Properties, check_settable, check_unset, is_instruction, stored};
@@ -16,17 +16,17 @@ use crate::schema::mapping::ColumnMapping;
 /// What the properties that are constraints begin with.
 const CONSTRAINTS: &str = "delta.constraints.";
 
-fn asked(metadata: Metadata, operation: &'static str, parameters: Vec<(&str, Value)>) -> Asked {
+fn asked(metadata: Metadata, operation: &'static str, parameters: Vec<(&str, Value)>) -> RequestedChange {
     let parameters: Map<String, Value> = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Asked { metadata, properties: BTreeMap::new(), clustering: None, operation, parameters }
+    RequestedChange { metadata, properties: BTreeMap::new(), clustering: None, operation, parameters }
 }
 
-pub(super) fn set(before: Before<'_>, properties: &BTreeMap<String, String>) -> Result<Asked> {
+pub(super) fn set(before: Before<'_>, properties: &BTreeMap<String, String>) -> Result<RequestedChange> {
     let mut metadata = before.metadata.clone();
     set_in(&mut metadata, properties)?;
-    let told = json!(json!(properties).to_string());
-    let asked = asked(metadata, "SET TBLPROPERTIES", vec![("properties", told)]);
-    Ok(Asked { properties: properties.clone(), ..asked })
+    let parameter = json!(json!(properties).to_string());
+    let asked = asked(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)]);
+    Ok(RequestedChange { properties: properties.clone(), ..asked })
 }
 
 fn set_in(metadata: &mut Metadata, properties: &BTreeMap<String, String>) -> Result<()> {
@@ -41,7 +41,7 @@ fn set_in(metadata: &mut Metadata, properties: &BTreeMap<String, String>) -> Res
     Ok(())
 }
 
-pub(super) fn unset(before: Before<'_>, keys: &[String]) -> Result<Asked> {
+pub(super) fn unset(before: Before<'_>, keys: &[String]) -> Result<RequestedChange> {
     let mut metadata = before.metadata.clone();
     unset_in(&mut metadata, keys)?;
     let parameters = vec![("properties", json!(json!(keys).to_string())), ("ifExists", json!(false))];
@@ -64,17 +64,17 @@ fn unset_in(metadata: &mut Metadata, keys: &[String]) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn name(before: Before<'_>, name: Option<&str>) -> Asked {
+pub(super) fn name(before: Before<'_>, name: Option<&str>) -> RequestedChange {
     let metadata = Metadata { name: name.map(str::to_owned), ..before.metadata.clone() };
     asked(metadata, "SET TABLE NAME", vec![("name", json!(name))])
 }
 
-pub(super) fn describe(before: Before<'_>, text: Option<&str>) -> Asked {
+pub(super) fn describe(before: Before<'_>, text: Option<&str>) -> RequestedChange {
     let metadata = Metadata { description: text.map(str::to_owned), ..before.metadata.clone() };
     match text {
         Some(text) => {
-            let told = json!(json!({ "comment": text }).to_string());
-            asked(metadata, "SET TBLPROPERTIES", vec![("properties", told)])
+            let parameter = json!(json!({ "comment": text }).to_string());
+            asked(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)])
         }
         None => {
             let parameters = vec![("properties", json!(json!(["comment"]).to_string())), ("ifExists", json!(true))];
@@ -94,7 +94,7 @@ pub fn constraint_key(name: &str) -> String {
     format!("{CONSTRAINTS}{}", name.to_lowercase())
 }
 
-pub(super) fn add_constraint(before: Before<'_>, name: &str, expression: &str) -> Result<Asked> {
+pub(super) fn add_constraint(before: Before<'_>, name: &str, expression: &str) -> Result<RequestedChange> {
     if name.trim().is_empty() || expression.trim().is_empty() {
         return Err(Error::invalid("a constraint has a name and an expression"));
     }
@@ -106,10 +106,10 @@ pub(super) fn add_constraint(before: Before<'_>, name: &str, expression: &str) -
     let mut metadata = before.metadata.clone();
     metadata.configuration.insert(key.clone(), expression.to_owned());
     let asked = asked(metadata, "ADD CONSTRAINT", vec![("name", json!(name)), ("expr", json!(expression))]);
-    Ok(Asked { properties: BTreeMap::from([(key, expression.to_owned())]), ..asked })
+    Ok(RequestedChange { properties: BTreeMap::from([(key, expression.to_owned())]), ..asked })
 }
 
-pub(super) fn drop_constraint(before: Before<'_>, name: &str) -> Result<Asked> {
+pub(super) fn drop_constraint(before: Before<'_>, name: &str) -> Result<RequestedChange> {
     let Some((key, expression)) = find_constraint(before.metadata, name) else {
         let keys = before.metadata.configuration.keys();
         let names: Vec<String> = keys.filter_map(|key| constraint_name(key)).map(|name| format!("`{name}`")).collect();
@@ -128,7 +128,7 @@ fn find_constraint<'a>(metadata: &'a Metadata, name: &str) -> Option<(&'a String
 }
 
 /// Everything that a change of metadata may say, which has no operation of its own.
-pub(super) fn set_all(before: Before<'_>, change: &MetadataChange) -> Result<Asked> {
+pub(super) fn set_all(before: Before<'_>, change: &MetadataChange) -> Result<RequestedChange> {
     let mut metadata = before.metadata.clone();
     metadata.name = change.name.clone().or(metadata.name);
     metadata.description = change.description.clone().or(metadata.description);
@@ -143,5 +143,5 @@ pub(super) fn set_all(before: Before<'_>, change: &MetadataChange) -> Result<Ask
     unset_in(&mut metadata, &change.unset)?;
     set_in(&mut metadata, &change.properties)?;
     let asked = asked(metadata, "SET METADATA", Vec::new());
-    Ok(Asked { properties: change.properties.clone(), ..asked })
+    Ok(RequestedChange { properties: change.properties.clone(), ..asked })
 }

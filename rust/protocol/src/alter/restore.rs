@@ -1,4 +1,4 @@
-//! What a table is when it goes back to an older version: that version's metadata, but for what only ever moves on.
+//! The metadata and protocol after RESTORE: those of the older version, except for counters that never go back.
 //!
 //! Column ids, numbers of identity columns and in-commit timestamps were given out since, and checkpoints are protected for
 //! versions that are still there. The protocol is never lowered unless the caller says so: versions in between ask for it.

@@ -1,4 +1,4 @@
-//! What follows from a change of metadata, whoever asked for it.
+//! Completes every change of metadata: checks it, and derives the table features and properties that it needs.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::mentions::mentions;
 use super::properties::constraint_name;
-use super::step::{Altered, Asked, Before};
+use super::step::{Altered, Before, RequestedChange};
 use crate::action::Metadata;
 use crate::error::{Error, Result};
 use crate::feature;
@@ -22,8 +22,12 @@ use crate::validation::{self, MAX_COLUMN_ID};
 const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
 
 /// Makes what is asked whole, and checks it.
-pub(super) fn settle(before: Before<'_>, asked: Asked, unique: &mut dyn FnMut() -> String) -> Result<Altered> {
-    let Asked { mut metadata, properties, clustering, operation, parameters } = asked;
+pub(super) fn settle(
+    before: Before<'_>,
+    asked: RequestedChange,
+    unique: &mut dyn FnMut() -> String,
+) -> Result<Altered> {
+    let RequestedChange { mut metadata, properties, clustering, operation, parameters } = asked;
     let known = before.metadata.schema()?;
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
     let mut schema = json::parse(&metadata.schema_string)?;

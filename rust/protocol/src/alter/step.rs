@@ -1,4 +1,4 @@
-//! What a change starts from, what it does by itself, and what comes of it.
+//! The input and the results of a change of metadata: the table before, the requested change, the table after.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Before<'a> {
     pub version: u64,
 }
 
-/// New names for a table's metadata; what is `None` stays.
+/// New values for a table's metadata; what is `None` stays.
 #[derive(Debug, Clone, Default)]
 pub struct MetadataChange {
     /// Name for people.
@@ -31,14 +31,14 @@ pub struct MetadataChange {
     pub schema: Option<StructType>,
     /// Properties to set.
     pub properties: BTreeMap<String, String>,
-    /// Properties to take away.
+    /// Properties to remove.
     pub unset: Vec<String>,
 }
 
-/// What a change does by itself.
-pub(super) struct Asked {
+/// A requested change, before `settle` adds what follows from it.
+pub(super) struct RequestedChange {
     pub(super) metadata: Metadata,
-    /// Properties that are set, and what they say to the protocol.
+    /// Properties that are set, those that change the protocol included.
     pub(super) properties: BTreeMap<String, String>,
     /// Physical paths of the clustering columns, if they are set.
     pub(super) clustering: Option<Vec<Vec<String>>>,
@@ -46,7 +46,7 @@ pub(super) struct Asked {
     pub(super) parameters: Map<String, Value>,
 }
 
-/// A table after a change, and how history tells of that.
+/// A table after a change, with the operation and parameters for the history.
 #[derive(Debug, Clone)]
 pub struct Altered {
     /// The metadata.

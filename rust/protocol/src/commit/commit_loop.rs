@@ -5,7 +5,7 @@
 //! commit is rebased on it, and the version after the last one is put at once. Which step comes when is decided by
 //! [`LoopState`]; this prints, parses and judges.
 //!
-//! No I/O, clock or randomness: whoever drives it does what [`CommitLoop::next`] says and answers. The driver of a table,
+//! No I/O, clock or randomness: the driver does what [`CommitLoop::next`] says and reports the outcome. The driver of a table,
 //! the simulation and, of the states, the model check drive this one implementation.
 //!
 //! PROTOCOL.md: "Commit Protocol".
@@ -318,7 +318,7 @@ fn base_gone(base: u64) -> Error {
 }
 
 fn unread(version: u64) -> Error {
-    Error::storage(true, format!("version {version} exists and was not read, so nobody knows whose it is"))
+    Error::storage(true, format!("version {version} exists and was not read, so it is not known which writer made it"))
 }
 
 fn race_lost(attempts: u32) -> Error {

@@ -14,35 +14,35 @@ use crate::stats::text::wide;
 /// Deletion vectors by the ids of their descriptors.
 pub type Vectors = HashMap<String, DeletionVector>;
 
-/// A file of which rows go.
+/// A file that stays in the table with some of its rows deleted by a deletion vector.
 #[derive(Debug, Clone)]
 pub struct MarkedFile {
-    /// As the version that the commit builds on has it.
+    /// Its `add` action in the version that the commit is based on.
     pub add: Add,
-    /// Rows in the file, whether they count or not.
-    pub stored: u64,
-    /// The rows that its own vector deletes.
-    pub before: DeletionVector,
+    /// Rows in the Parquet file, deleted ones included.
+    pub physical_rows: u64,
+    /// The rows that its deletion vector deleted before the commit.
+    pub deleted_before: DeletionVector,
     /// The rows that the commit deletes.
     pub rows: DeletionVector,
-    /// Where the vector of all these rows is, once it is stored.
+    /// The new deletion vector of all deleted rows, once it is stored.
     pub vector: Option<DeletionVectorDescriptor>,
 }
 
 impl MarkedFile {
-    /// All rows that do not count any more.
-    pub fn united(&self) -> DeletionVector {
-        self.before.union(&self.rows)
+    /// All rows that are deleted after the commit.
+    pub fn all_deleted(&self) -> DeletionVector {
+        self.deleted_before.union(&self.rows)
     }
 
-    /// What the log is to say: the file leaves with the vector that it has, and comes with the new one.
+    /// The `remove` of the file with its old deletion vector, and the `add` with the new one.
     ///
     /// # Errors
-    /// `Internal` if that is not stored yet.
+    /// `Internal` if the new deletion vector is not stored yet.
     pub fn actions(&self, now_ms: i64) -> Result<[Action; 2]> {
         let missing = || Error::internal("a deletion vector is not stored").in_file(&self.add.path);
         let vector = self.vector.clone().ok_or_else(missing)?;
-        let stats = Some(wide(self.add.stats.as_deref(), self.stored)?);
+        let stats = Some(wide(self.add.stats.as_deref(), self.physical_rows)?);
         let add = Add { deletion_vector: Some(vector), data_change: true, stats, ..self.add.clone() };
         Ok([Action::Remove(self.add.clone().removed(now_ms)), Action::Add(add)])
     }
@@ -72,7 +72,7 @@ impl MarkedFiles {
         self.0.get_mut(canonical_path(path).as_ref())
     }
 
-    /// Takes more rows out of a file.
+    /// Marks more rows of a file as deleted.
     pub fn mark(&mut self, marked: MarkedFile) {
         match self.get_mut(&marked.add.path) {
             Some(known) => known.rows = known.rows.union(&marked.rows),
@@ -93,7 +93,7 @@ impl MarkedFiles {
     /// All vectors, unless they are stored as they are.
     pub(super) fn unstored(&self) -> Option<Vec<DeletionVector>> {
         let is_stored = self.iter().all(|marked| marked.vector.is_some());
-        (!is_stored).then(|| self.iter().map(MarkedFile::united).collect())
+        (!is_stored).then(|| self.iter().map(MarkedFile::all_deleted).collect())
     }
 
     /// Says where the vectors are, in the order of [`MarkedFiles::unstored`].

@@ -214,7 +214,7 @@ impl Operation {
             let add = Add { path: path("a", "old"), partition_values, data_change: true, ..Add::default() };
             let rows: DeletionVector = self.marks.iter().copied().collect();
             let vector = Some(rows.to_inline()?);
-            files.mark(MarkedFile { add, stored: 10, before: DeletionVector::default(), rows, vector });
+            files.mark(MarkedFile { add, physical_rows: 10, deleted_before: DeletionVector::default(), rows, vector });
         }
         Ok(files)
     }

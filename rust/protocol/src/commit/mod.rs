@@ -9,7 +9,8 @@ mod marked;
 mod matrix;
 mod pending;
 mod prepared;
-pub mod rebase;
+
+pub mod attempt;
 pub mod state;
 
 pub use crate::error::Conflict;

@@ -102,7 +102,7 @@ pub struct Pending {
     pub read_apps: BTreeSet<String>,
     /// The isolation asked for.
     pub isolation: IsolationLevel,
-    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`rebase`](super::rebase).
+    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`Attempt`](super::attempt::Attempt).
     pub actions: Actions,
     /// Files that stay and lose rows, which are in none of the actions.
     pub marked: MarkedFiles,

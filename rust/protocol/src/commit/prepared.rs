@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::attempt::Attempt;
 use super::pending::{CLUSTERING_DOMAIN, Pending, ROW_TRACKING_DOMAIN, TableState, clustering_columns, watermark};
-use super::rebase::Attempt;
 use crate::action::CommitInfo;
 use crate::action::batch::Origin;
 use crate::action::json::{CommitActions, Wanted, parse_commit};

@@ -30,7 +30,7 @@ pub enum NextStep {
         /// Whether it was found in the log rather than acknowledged.
         is_found: bool,
     },
-    /// There is no commit, or nobody knows: [`LoopState::into_failure`].
+    /// There is no commit, or it is not known whether there is: [`LoopState::into_failure`].
     Failed,
 }
 
@@ -41,13 +41,13 @@ pub enum PutAnswer<E> {
     Created,
     /// The version exists.
     Exists,
-    /// Nobody knows whether it was put, or still will be.
+    /// It is not known whether it was put, or still will be.
     Unknown(E),
-    /// It was not put, nor will be.
+    /// It was not put and will not be.
     Refused(E),
 }
 
-/// What stands at a version.
+/// What the log has at a version.
 #[derive(Debug)]
 pub enum Found<E> {
     /// Nothing.

@@ -204,7 +204,7 @@ fn refuse_invariants_inside(data_type: &DataType, path: &str) -> Result<()> {
         None => Ok(()),
         Some(path) => Err(Error::unsupported(
             "invariants",
-            format!("the field `{path}` inside an array or a map has an invariant, which nobody can check"),
+            format!("the field `{path}` inside an array or a map has an invariant, which cannot be checked"),
         )),
     }
 }

@@ -1,6 +1,6 @@
-//! Deletion vectors: which rows of a data file are gone.
+//! Deletion vectors: which rows of a data file are deleted.
 //!
-//! Bytes in, row numbers out; whoever reads the file passes the region that [`source`] names. Positions count from 0 in
+//! Bytes in, row numbers out; the caller reads the region that [`source`] names. Positions count from 0 in
 //! the data file. Not here: which vector belongs to which file (`replay`).
 //!
 //! Invariants: size, magic, checksum, bucket order and cardinality are all checked before a vector exists; what is

@@ -213,8 +213,8 @@ fn nested_without_id(field: &StructField) -> Option<String> {
 fn changed_beyond_iceberg(field: &StructField) -> Option<String> {
     let changes = field.metadata.get("delta.typeChanges")?.as_array()?;
     changes.iter().find_map(|change| {
-        let told = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or("something else");
-        let (from, to) = (told("fromType"), told("toType"));
+        let type_name = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or("something else");
+        let (from, to) = (type_name("fromType"), type_name("toType"));
         let follows = json::known(from).zip(json::known(to)).is_some_and(|(from, to)| is_change_of_iceberg(&from, &to));
         (!follows).then(|| format!("was changed from {from} to {to}, which Iceberg does not follow"))
     })

@@ -57,8 +57,8 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableIcebergWriterCompatV3"), &["icebergWriterCompatV3"]),
 ];
 
-/// Features that mean something only beside others: whoever adds them adds those before. What row tracking and clustering
-/// need comes with them.
+/// Features that require others, which must be added before. Row tracking and clustering add those that they require by
+/// themselves.
 const NEEDS: &[(&str, &[&str])] = &[
     ("icebergCompatV1", &["columnMapping"]),
     ("icebergCompatV2", &["columnMapping"]),
@@ -254,15 +254,15 @@ fn listed(protocol: &Protocol) -> BTreeSet<&'static str> {
     names.filter_map(|name| find(name)).map(|f| f.name).collect()
 }
 
-/// The features whose rules hold in a table with this protocol, under the names of [`FEATURES`]. One that readers need
-/// holds only where readers are told.
+/// The features whose rules hold in a table with this protocol, under the names of [`FEATURES`]. A reader feature
+/// is in force only if `readerFeatures` lists it.
 fn in_force(protocol: &Protocol) -> BTreeSet<&'static str> {
-    let told = protocol.reader_features.iter().flatten().filter_map(|name| find(name)).map(|f| f.name);
-    let told: BTreeSet<&'static str> = told.collect();
+    let listed = protocol.reader_features.iter().flatten().filter_map(|name| find(name)).map(|f| f.name);
+    let listed: BTreeSet<&'static str> = listed.collect();
     let version = protocol.min_reader_version;
     let is_implied =
         |f: &Feature| version < READER_VERSION && f.reader_version.is_some_and(|implied| implied <= version);
-    let for_readers = |feature: &Feature| told.contains(feature.name) || is_implied(feature);
+    let for_readers = |feature: &Feature| listed.contains(feature.name) || is_implied(feature);
     let supported = supported(protocol);
     let known = supported.iter().filter_map(|name| find(name));
     known.filter(|feature| !feature.is_for_readers() || for_readers(feature)).map(|feature| feature.name).collect()

@@ -357,9 +357,9 @@ fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
         return Ok(DataType::Primitive(p));
     }
     if let DataType::Struct(inner) = &data_type {
-        let told = |key: &str| field.metadata().get(key).map(String::as_str);
-        let is_variant = told(TABLE_TYPE) == Some("variant")
-            || told(EXTENSION_NAME).is_some_and(|name| VARIANT.contains(&name))
+        let value = |key: &str| field.metadata().get(key).map(String::as_str);
+        let is_variant = value(TABLE_TYPE) == Some("variant")
+            || value(EXTENSION_NAME).is_some_and(|name| VARIANT.contains(&name))
             || is_variant_of_spark(field.data_type());
         if is_variant && inner.field("metadata").is_some() && inner.field("value").is_some() {
             return Ok(DataType::Variant);

@@ -63,9 +63,9 @@ impl IndexedColumns {
         }
     }
 
-    /// The part of `schema` that has statistics.
+    /// The member of `schema` that has statistics.
     pub fn of_schema(&self, schema: &StructType) -> StructType {
-        self.selection().part(schema, &mut Vec::new())
+        self.selection().member(schema, &mut Vec::new())
     }
 
     /// These, and those of `columns` that are not among them.
@@ -135,7 +135,7 @@ impl StatsCollector {
         Ok(())
     }
 
-    /// Takes in rows that are not at hand, of which `known` says what somebody found out, by the path of each leaf.
+    /// Adds the statistics of rows that are not read. `known` gives the bounds and the null count of each leaf, by its path.
     ///
     /// # Errors
     /// Those of `known`; `Internal` if the values are of another type than the column.
@@ -152,16 +152,20 @@ impl StatsCollector {
     /// The text of `add.stats`.
     pub fn finish(&self) -> String {
         let mut out = format!(r#"{{"numRecords":{}"#, self.rows);
-        for (name, part) in [("minValues", Part::Min), ("maxValues", Part::Max), ("nullCount", Part::Nulls)] {
+        for (name, member) in [
+            ("minValues", StatsMember::MinValues),
+            ("maxValues", StatsMember::MaxValues),
+            ("nullCount", StatsMember::NullCount),
+        ] {
             out.push_str(&format!(r#","{name}":"#));
-            print_columns(&self.columns, part, self.prefix_length, &mut out);
+            print_columns(&self.columns, member, self.prefix_length, &mut out);
         }
         out.push_str(r#","tightBounds":true}"#);
         out
     }
 }
 
-/// What somebody found out of a column.
+/// Known bounds and null count of a column.
 #[derive(Debug, Default)]
 pub struct KnownColumn {
     /// Values of which one is at most, and one at least, what any row has; none if that is not known.
@@ -200,13 +204,13 @@ impl Selection<'_> {
         columns
     }
 
-    fn part<'s>(&mut self, schema: &'s StructType, path: &mut Vec<&'s str>) -> StructType {
+    fn member<'s>(&mut self, schema: &'s StructType, path: &mut Vec<&'s str>) -> StructType {
         let mut fields = Vec::new();
         for field in &schema.fields {
             path.push(&field.name);
             let data_type = match &field.data_type {
                 DataType::Struct(inner) => {
-                    let inner = self.part(inner, path);
+                    let inner = self.member(inner, path);
                     (!inner.fields.is_empty()).then(|| DataType::Struct(Arc::new(inner)))
                 }
                 DataType::Primitive(_)
@@ -241,7 +245,7 @@ struct Column {
 #[derive(Debug)]
 enum ColumnKind {
     Struct(Vec<Column>),
-    /// `nulls`: none where somebody did not count them.
+    /// `nulls`: none if they were not counted.
     Leaf {
         nulls: Option<u64>,
         bounds: Bounds,
@@ -520,15 +524,16 @@ fn in_common_years(time: DateTime<Utc>) -> bool {
     (1..=9999).contains(&time.year())
 }
 
+/// A member of the statistics that has a value for each column.
 #[derive(Clone, Copy)]
-enum Part {
-    Min,
-    Max,
-    Nulls,
+enum StatsMember {
+    MinValues,
+    MaxValues,
+    NullCount,
 }
 
-/// Prints an object with what `columns` have for `part`; whether that is anything.
-fn print_columns(columns: &[Column], part: Part, prefix_length: usize, out: &mut String) -> bool {
+/// Prints the object `member` of the statistics; gives whether any column has a value.
+fn print_columns(columns: &[Column], member: StatsMember, prefix_length: usize, out: &mut String) -> bool {
     out.push('{');
     let mut any = false;
     for column in columns {
@@ -539,12 +544,12 @@ fn print_columns(columns: &[Column], part: Part, prefix_length: usize, out: &mut
         out.push_str(&Value::String(column.name.clone()).to_string());
         out.push(':');
         let printed = match &column.kind {
-            ColumnKind::Struct(columns) => print_columns(columns, part, prefix_length, out),
+            ColumnKind::Struct(columns) => print_columns(columns, member, prefix_length, out),
             ColumnKind::Leaf { nulls, bounds } => {
-                let text = match part {
-                    Part::Min => bounds.print(prefix_length).map(|(min, _)| min),
-                    Part::Max => bounds.print(prefix_length).map(|(_, max)| max),
-                    Part::Nulls => nulls.map(|nulls| nulls.to_string()),
+                let text = match member {
+                    StatsMember::MinValues => bounds.print(prefix_length).map(|(min, _)| min),
+                    StatsMember::MaxValues => bounds.print(prefix_length).map(|(_, max)| max),
+                    StatsMember::NullCount => nulls.map(|nulls| nulls.to_string()),
                 };
                 out.push_str(text.as_deref().unwrap_or_default());
                 text.is_some()

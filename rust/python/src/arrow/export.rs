@@ -335,8 +335,8 @@ fn conform(schema: &SchemaRef, batch: RecordBatch) -> std::result::Result<Record
 }
 
 fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> Result<Bound<'py, PyCapsule>> {
-    let told = "a column name has a NUL character, with which Arrow's interface ends names; rename the column";
-    let refused = |e| Error::unsupported("names with a NUL character", told).caused_by(e);
+    let reason = "a column name has a NUL character, with which Arrow's interface ends names; rename the column";
+    let refused = |e| Error::unsupported("names with a NUL character", reason).caused_by(e);
     let schema = FFI_ArrowSchema::try_from(schema).map_err(refused)?;
     Ok(PyCapsule::new_with_value(py, schema, SCHEMA_CAPSULE)?)
 }

@@ -221,9 +221,9 @@ fn raised(py: Python<'_>, error: PyErr) -> Failure {
         interrupt.set_cause(py, Some(error));
         return Failure::Python(interrupt);
     }
-    let told = to_py(Error::invalid(format!("the data could not be read: {error}")));
-    told.set_cause(py, Some(error));
-    Failure::Python(told)
+    let raised = to_py(Error::invalid(format!("the data could not be read: {error}")));
+    raised.set_cause(py, Some(error));
+    Failure::Python(raised)
 }
 
 /// Refuses a batch whose memory is not laid out as that of the announced types.

@@ -26,7 +26,7 @@ pub(crate) fn convert(
 ) -> Result<(String, ArrowSchema)> {
     let options = options_of(partition_schema, options_json, dry_run)?;
     let clock = Clock::default();
-    Ok(told(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
+    Ok(converted_json(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
 }
 
 /// The newest metadata file of the Iceberg table that is there, the one before it, and all of them, below its root; none if
@@ -70,8 +70,8 @@ pub(crate) fn version(converted: &Converted) -> Option<u64> {
 }
 
 /// What was done, as `convert` says it.
-pub(crate) fn told(converted: &Converted) -> (String, ArrowSchema) {
-    let told = json!({"version": version(converted), "files": converted.files, "rows": converted.rows,
+pub(crate) fn converted_json(converted: &Converted) -> (String, ArrowSchema) {
+    let result = json!({"version": version(converted), "files": converted.files, "rows": converted.rows,
         "bytes": converted.bytes});
-    (told.to_string(), ArrowSchema::new(to_arrow_schema(&converted.schema)))
+    (result.to_string(), ArrowSchema::new(to_arrow_schema(&converted.schema)))
 }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::table::{Table, json_text};
-use crate::transaction::{parse_options, run_to_end, told};
+use crate::transaction::{committed_json, parse_options, run_to_end};
 
 /// Makes a table what it was at a version, or at a time in milliseconds and as the history shows it; what was done.
 #[entry]
@@ -64,5 +64,5 @@ pub(crate) fn clone(
         Ended::Replayed(_) | Ended::Nothing => None,
     };
     let ended = run_to_end(py, cloned, &clock, version)?;
-    Ok(told(&ended).ok_or_else(|| Error::internal("a clone committed nothing"))?)
+    Ok(committed_json(&ended).ok_or_else(|| Error::internal("a clone committed nothing"))?)
 }

@@ -14,7 +14,7 @@ use pyo3::pybacked::PyBackedBytes;
 use crate::arrow::ArrowSchema;
 use crate::clock::Clock;
 use crate::errors::{Result, barrier};
-use crate::maintenance::convert::{options_of, told, version};
+use crate::maintenance::convert::{converted_json, options_of, version};
 use crate::runtime::run;
 use crate::table::{Table, json_text, storage};
 use crate::transaction::{parse_options, run_to_end};
@@ -62,8 +62,8 @@ pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: 
 #[pymethods]
 impl DistributedOptimize {
     /// What is to be done and what was done so far, as JSON text.
-    fn told(&self) -> Result<String> {
-        self.work.with(|optimize| json_text(optimize.told()))
+    fn result(&self) -> Result<String> {
+        self.work.with(|optimize| json_text(optimize.result()))
     }
 
     /// The tasks of the next commit, for `rewrite_files`; none when all is done.
@@ -77,7 +77,7 @@ impl DistributedOptimize {
         self.work.with(|optimize| {
             let committed = async {
                 optimize.commit(&written, &clock, (self.table.committer().as_ref(), &clock)).await?;
-                Ok(optimize.told().versions.last().copied())
+                Ok(optimize.result().versions.last().copied())
             };
             run_to_end(py, committed, &clock, |version| *version).map(|_| ())
         })
@@ -150,7 +150,7 @@ impl DistributedConvert {
         let committer = self.table.committer();
         self.work.with(|convert| Ok(convert.check_all_read()?))?;
         let commit = self.work.take()?.commit(&clock, (committer.as_ref(), &clock));
-        Ok(told(&run_to_end(py, commit, &clock, version)?))
+        Ok(converted_json(&run_to_end(py, commit, &clock, version)?))
     }
 }
 

@@ -103,10 +103,10 @@ impl fmt::Display for NoAddress {
 
 impl std::error::Error for NoAddress {}
 
-pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+pub(crate) type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
 impl HttpService for Service {
-    fn call<'life, 'answer>(&'life self, request: HttpRequest) -> Answer<'answer>
+    fn call<'life, 'answer>(&'life self, request: HttpRequest) -> ResponseFuture<'answer>
     where
         'life: 'answer,
         Self: 'answer,
@@ -122,7 +122,7 @@ impl HttpService for Service {
                     404_u16.try_into().map_err(|_| HttpError::new(HttpErrorKind::Unknown, NoAddress))?;
                 return Ok(response);
             }
-            let asked = Asked::of(&request, self.every_failure);
+            let asked = LoggedRequest::of(&request, self.every_failure);
             let response = match self.client.execute(request).await {
                 Ok(response) => response,
                 Err(error) => {
@@ -160,10 +160,10 @@ impl HttpService for Service {
 }
 
 /// A request as the log shows it: method and address, without what could be a secret.
-struct Asked(Option<String>);
+struct LoggedRequest(Option<String>);
 
-impl Asked {
-    /// `is_last` of one that nobody sends again.
+impl LoggedRequest {
+    /// `is_last`: the request is not retried.
     fn of(request: &HttpRequest, is_last: bool) -> Self {
         let is_told = !is_last && log::log_enabled!(target: TARGET, log::Level::Info);
         let shown = || {

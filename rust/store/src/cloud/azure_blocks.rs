@@ -19,7 +19,7 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, PutMode, PutPayload, Result};
 
-use super::answers::{Answer, refusal};
+use super::answers::{ResponseFuture, refusal};
 use super::finding::{Finding, finding};
 
 /// Sends blocks and lists to one container.
@@ -102,7 +102,7 @@ impl<T: HttpConnector> HttpConnector for IfAbsent<T> {
 }
 
 impl HttpService for IfAbsent<HttpClient> {
-    fn call<'life, 'answer>(&'life self, mut request: HttpRequest) -> Answer<'answer>
+    fn call<'life, 'answer>(&'life self, mut request: HttpRequest) -> ResponseFuture<'answer>
     where
         'life: 'answer,
         Self: 'answer,

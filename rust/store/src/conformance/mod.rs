@@ -1,7 +1,7 @@
 //! The contract of [`Storage`], as a suite that every backend passes.
 //!
-//! For whoever adds a backend, or wants to know whether a server that speaks a known interface keeps to it. Each function
-//! writes into an empty place and reads back what came of it. They panic where the contract is broken, as tests do.
+//! For a new backend, and for servers that offer a known interface (such as that of S3). Each function writes into an empty
+//! location and reads the result back. They panic where the contract is broken, as tests do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,7 +1,8 @@
 //! Files that a log names outside of the table's own store.
 //!
-//! Whoever writes a log could send its readers to any address, in their own network too, and have their credentials. So
-//! nobody is asked unless the caller allows it, and then credentials go to no server that the log names.
+//! A malicious writer of a log could direct its readers to any address, in their own network too, and collect their
+//! credentials. So no such file is read unless the caller allows it, and credentials are never sent to a server that only
+//! the log names.
 //!
 //! Proved by the tests below and those in `tests/rust/table/storage/foreign.rs`. PROTOCOL.md: "Add File and Remove File" (path).
 

@@ -14,7 +14,7 @@ use futures::stream::TryStreamExt;
 use super::{Checker, FindingKind, files_of, state_of};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Kind, Result};
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 
 impl Checker<'_> {
@@ -65,8 +65,8 @@ impl Checker<'_> {
             match self.listing.iter().find(|file| file.file_name == named.path).map(|file| file.size) {
                 None => self.about_hint(format!("the checkpoint {} that it names is not in the log", named.path)),
                 Some(size) if named.size_in_bytes >= 0 && u64::try_from(named.size_in_bytes) != Ok(size) => {
-                    let told = named.size_in_bytes;
-                    self.about_hint(format!("`v2Checkpoint.sizeInBytes` is {told}, the file has {size} bytes"));
+                    let in_hint = named.size_in_bytes;
+                    self.about_hint(format!("`v2Checkpoint.sizeInBytes` is {in_hint}, the file has {size} bytes"));
                 }
                 Some(_) => {}
             }
@@ -86,15 +86,15 @@ impl Checker<'_> {
                 return Ok(());
             }
         };
-        let told = [
+        let in_hint = [
             ("size", Some(hint.size).filter(|size| *size >= 0), counts.actions, "actions"),
             ("sizeInBytes", hint.size_in_bytes, counts.bytes, "bytes"),
             ("numOfAddFiles", hint.num_of_add_files, counts.adds, "add actions"),
         ];
-        for (member, told, actual, unit) in told {
-            if told.is_some_and(|told| u64::try_from(told) != Ok(actual)) {
-                let told = told.unwrap_or_default();
-                self.about_hint(format!("`{member}` is {told}, the checkpoint has {actual} {unit}"));
+        for (member, in_hint, actual, unit) in in_hint {
+            if in_hint.is_some_and(|in_hint| u64::try_from(in_hint) != Ok(actual)) {
+                let in_hint = in_hint.unwrap_or_default();
+                self.about_hint(format!("`{member}` is {in_hint}, the checkpoint has {actual} {unit}"));
             }
         }
         Ok(())
@@ -103,19 +103,19 @@ impl Checker<'_> {
     /// Compares the sidecars that the hint lists with those of the checkpoint that it names.
     fn hinted_sidecars(&mut self, hint: &LastCheckpoint, checkpoint: &Checkpoint, open: &OpenCheckpoint) {
         let Some(named) = &hint.v2_checkpoint else { return };
-        let Some(told) = &named.sidecar_files else { return };
+        let Some(in_hint) = &named.sidecar_files else { return };
         let pairs = |sidecars: &[Sidecar]| -> BTreeSet<(String, i64)> {
             sidecars.iter().map(|sidecar| (sidecar.path.clone(), sidecar.size_in_bytes)).collect()
         };
         if checkpoint.files.iter().any(|file| file.file_name == named.path)
-            && pairs(told) != pairs(open.sidecar_actions())
+            && pairs(in_hint) != pairs(open.sidecar_actions())
         {
             self.about_hint(format!("`v2Checkpoint.sidecarFiles` are not those that {} names", named.path));
         }
     }
 
     fn about_hint(&mut self, message: String) {
-        self.findings.add(FindingKind::LastCheckpoint, message, Some(log_path(LAST_CHECKPOINT)));
+        self.findings.add(FindingKind::LastCheckpoint, message, Some(log_file_path(LAST_CHECKPOINT)));
     }
 
     /// Finds multi-part checkpoints that lack parts.
@@ -147,7 +147,7 @@ impl Checker<'_> {
             let files = (files_of(&alone).await?, files_of(&commits).await?);
             Ok::<_, Error>((states, files))
         };
-        let path = checkpoint.files.first().map(|file| log_path(&file.file_name));
+        let path = checkpoint.files.first().map(|file| log_file_path(&file.file_name));
         let (states, files) = match compared.await {
             Ok(accounts) => accounts,
             Err(e) if matches!(e.kind(), Kind::Storage { .. } | Kind::Internal) => return Err(e),

@@ -22,7 +22,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result, vanished};
-use crate::log::{LogSource, log_path, parse_file};
+use crate::log::{LogSource, log_file_path, parse_file};
 use crate::snapshot::Snapshot;
 use crate::vector_file::VectorFile;
 use deltic_store::{FileMeta, Storage, decode_path};
@@ -198,7 +198,7 @@ impl Checker<'_> {
     }
 
     fn about_checksum(&mut self, message: String) {
-        let path = log_path(&checksum_name(self.snapshot.version()));
+        let path = log_file_path(&checksum_name(self.snapshot.version()));
         self.findings.add(FindingKind::Checksum, message, Some(path));
     }
 

@@ -1,7 +1,7 @@
 //! Reading checkpoints.
 
+pub(crate) mod action_file;
 pub(crate) mod actions;
 mod leaves;
-pub(crate) mod part;
 pub mod read;
 pub(crate) mod rows;

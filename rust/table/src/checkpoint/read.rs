@@ -18,9 +18,9 @@ use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 
+use super::action_file::{ActionFile, CONCURRENT_FOOTERS, Footer};
 use super::actions::action_rows;
-use super::part::{CONCURRENT_FOOTERS, Footer, Part};
-use crate::error::{Error, Gone, Result};
+use crate::error::{Error, NotFoundFlag, Result};
 use crate::once::Once;
 use deltic_store::{Storage, decode_path};
 
@@ -64,13 +64,13 @@ struct Files {
     storage: Storage,
     files: Vec<File>,
     /// Whether the file of an unread footer was gone.
-    gone: Gone,
+    gone: NotFoundFlag,
 }
 
 #[derive(Debug)]
 struct File {
     source: Source,
-    part: Once<Arc<Part>>,
+    part: Once<Arc<ActionFile>>,
 }
 
 /// What a file is opened from.
@@ -107,11 +107,11 @@ impl OpenCheckpoint {
             }
             CheckpointKind::Uuid(CheckpointFormat::Parquet) | CheckpointKind::Classic | CheckpointKind::MultiPart => {
                 let footers = Footer::read_all(storage, paths).await?;
-                let narrow = |footer: &Footer| Part::narrowed(storage, footer, &StateActions::COLUMNS);
+                let narrow = |footer: &Footer| ActionFile::narrowed(storage, footer, &StateActions::COLUMNS);
                 let parts = footers.iter().map(narrow).collect::<Result<Vec<_>>>()?;
                 let parts: Vec<_> = parts.into_iter().map(|(part, is_all)| (Arc::new(part), is_all)).collect();
                 state = state_actions(&parts).await?;
-                let file = |(footer, (part, is_all)): (Footer, (Arc<Part>, bool))| File {
+                let file = |(footer, (part, is_all)): (Footer, (Arc<ActionFile>, bool))| File {
                     source: Source::Footer(footer),
                     part: is_all.then_some(part).map(Once::from).unwrap_or_default(),
                 };
@@ -128,7 +128,7 @@ impl OpenCheckpoint {
         let own = files.len();
         let unread = |(path, size): (String, u64)| File { source: Source::Store { path, size }, part: Once::default() };
         files.extend(sidecar_files.iter().cloned().map(unread));
-        let files = Arc::new(Files { storage: storage.clone(), files, gone: Gone::default() });
+        let files = Arc::new(Files { storage: storage.clone(), files, gone: NotFoundFlag::default() });
         Ok(Self { version, state, inline, files, own, sidecars, sidecar_files })
     }
 
@@ -179,7 +179,7 @@ impl OpenCheckpoint {
     }
 
     /// A file, its footer read on first use.
-    pub(crate) async fn file(&self, file: usize) -> Result<Arc<Part>> {
+    pub(crate) async fn file(&self, file: usize) -> Result<Arc<ActionFile>> {
         self.files.part(file).await
     }
 
@@ -206,7 +206,7 @@ impl OpenCheckpoint {
         let origin = Origin::Checkpoint(self.version);
         let inline: Vec<_> = self.inline.iter().map(|actions| Ok(actions.adds.clone())).collect();
         let columns = Arc::new(columns.clone());
-        let read = move |(part, group): (Arc<Part>, usize)| {
+        let read = move |(part, group): (Arc<ActionFile>, usize)| {
             let projection = columns.of(&part);
             async move {
                 let wanted = move |path: &[String]| projection.wants(path);
@@ -222,7 +222,7 @@ impl OpenCheckpoint {
     /// The tombstones, as the columns of `remove`, batch by batch.
     pub fn removes(&self) -> impl Stream<Item = Result<(KeyBatch, RecordBatch)>> + Send + use<> {
         let inline: Vec<_> = self.inline.iter().map(|a| Ok((a.removes.clone(), a.remove_rows.clone()))).collect();
-        let read = |(part, group): (Arc<Part>, usize)| async move {
+        let read = |(part, group): (Arc<ActionFile>, usize)| async move {
             let wanted = |path: &[String]| path.first().is_some_and(|root| root == "remove");
             let keyed = |rows: &RecordBatch| {
                 let rows = action_rows(rows, "remove", true)?;
@@ -241,7 +241,7 @@ impl OpenCheckpoint {
         &self,
         action: &'static str,
         which: Option<Vec<usize>>,
-    ) -> Result<Vec<(Arc<Part>, usize)>> {
+    ) -> Result<Vec<(Arc<ActionFile>, usize)>> {
         self.row_groups(action, which).try_collect().await
     }
 
@@ -250,12 +250,12 @@ impl OpenCheckpoint {
         &self,
         action: &'static str,
         which: Option<Vec<usize>>,
-    ) -> impl Stream<Item = Result<(Arc<Part>, usize)>> + Send + use<> {
+    ) -> impl Stream<Item = Result<(Arc<ActionFile>, usize)>> + Send + use<> {
         let files = self.files.clone();
         let which = which.unwrap_or_else(|| (0..files.files.len()).collect());
         let parts = stream::once(async move { files.parts(which).await });
-        let groups = move |parts: Vec<Arc<Part>>| {
-            let of_part = move |part: Arc<Part>| {
+        let groups = move |parts: Vec<Arc<ActionFile>>| {
+            let of_part = move |part: Arc<ActionFile>| {
                 let groups = part.groups_with(action, "path");
                 groups.into_iter().map(move |group| Ok((part.clone(), group)))
             };
@@ -266,17 +266,17 @@ impl OpenCheckpoint {
 }
 
 impl Files {
-    async fn part(&self, file: usize) -> Result<Arc<Part>> {
+    async fn part(&self, file: usize) -> Result<Arc<ActionFile>> {
         let file = self.files.get(file).ok_or_else(|| Error::internal("a checkpoint has no such file"))?;
         let open = async || match &file.source {
-            Source::Footer(footer) => Part::of_footer(&self.storage, footer),
-            Source::Store { path, size } => Part::open(&self.storage, path.clone(), *size).await,
+            Source::Footer(footer) => ActionFile::of_footer(&self.storage, footer),
+            Source::Store { path, size } => ActionFile::open(&self.storage, path.clone(), *size).await,
         };
         let opened = file.part.get_or_try_init(async || open().await.map(Arc::new)).await.cloned();
         opened.map_err(|e| self.gone.note(e))
     }
 
-    async fn parts(&self, which: Vec<usize>) -> Result<Vec<Arc<Part>>> {
+    async fn parts(&self, which: Vec<usize>) -> Result<Vec<Arc<ActionFile>>> {
         stream::iter(which).map(|file| self.part(file)).buffered(CONCURRENT_FOOTERS).try_collect().await
     }
 }
@@ -308,7 +308,7 @@ fn sidecar_path(name: &str) -> String {
 }
 
 /// Everything but files, from the row groups that may hold any.
-async fn state_actions(parts: &[(Arc<Part>, bool)]) -> Result<StateActions> {
+async fn state_actions(parts: &[(Arc<ActionFile>, bool)]) -> Result<StateActions> {
     let mut state = StateActions::default();
     for (part, _) in parts {
         let mut groups: Vec<usize> =
@@ -349,7 +349,7 @@ impl AddColumns {
     }
 
     /// The leaves to decode for them.
-    pub(crate) fn of(&self, part: &Part) -> Projection {
+    pub(crate) fn of(&self, part: &ActionFile) -> Projection {
         let wants_stats = self.num_records || !self.stats.is_empty();
         let typed = wants_stats && typed_stats_serve(part, &self.stats);
         Projection {
@@ -386,7 +386,7 @@ impl Projection {
 }
 
 /// Typed statistics serve when they are filled and have every wanted column, or there is no text; else the text does.
-pub(crate) fn typed_stats_serve(part: &Part, leaves: &[Vec<String>]) -> bool {
+pub(crate) fn typed_stats_serve(part: &ActionFile, leaves: &[Vec<String>]) -> bool {
     let below = |bound: &str, leaf: &[String]| {
         let path: Vec<&str> =
             ["add", "stats_parsed", bound].into_iter().chain(leaf.iter().map(String::as_str)).collect();

@@ -11,7 +11,7 @@ use deltic_pages::decode::{self, Failure, StringViews};
 use deltic_pages::pool::Pool;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 
-use super::part::{Decode, Fetched, Part, unreadable};
+use super::action_file::{ActionFile, Decode, Fetched, unreadable};
 use crate::error::{Error, Result, corrupt_parquet};
 
 /// Rows of a row group, decoded as they are asked for: as many as the footer says, or those that were chosen of them.
@@ -25,7 +25,7 @@ pub(crate) struct PartRows {
     path: String,
 }
 
-impl Part {
+impl ActionFile {
     /// Decodes the wanted leaves of a row group.
     pub(crate) async fn read(
         self: &Arc<Self>,
@@ -95,7 +95,7 @@ impl Part {
 
 impl PartRows {
     /// Of what was fetched. With a pool long texts of `add` are views into its memory, wherever that is possible.
-    pub(super) fn new(part: &Part, fetched: Fetched, how: Decode, pool: Option<&Arc<Pool>>) -> Result<Self> {
+    pub(super) fn new(part: &ActionFile, fetched: Fetched, how: Decode, pool: Option<&Arc<Pool>>) -> Result<Self> {
         let (left, path, is_whole) = (part.rows(fetched.group()), part.path().to_owned(), how.rows.is_none());
         let mut others = fetched.leaves().to_vec();
         let mut texts = Vec::new();

@@ -31,8 +31,8 @@ use tokio::sync::mpsc;
 use super::columns::Layout;
 use super::encode::{Encoded, Encoding, Group, Output, SCHEMA_ROOT, blocking, encode_all};
 use super::work::{Work, check_count};
+use crate::checkpoint::action_file::ActionFile;
 use crate::checkpoint::actions::action_rows;
-use crate::checkpoint::part::Part;
 use crate::checkpoint::read::OpenCheckpoint;
 use crate::error::{Error, Result};
 use crate::file_index::IndexColumn;
@@ -238,7 +238,7 @@ fn mentioned_paths(tail: &Tail) -> Result<Vec<String>> {
 }
 
 /// How many files a Parquet file holds, if it says.
-fn files_in(part: &Part) -> Option<u64> {
+fn files_in(part: &ActionFile) -> Option<u64> {
     let leaf = part.leaf(&["add", "path"])?;
     part.metadata().metadata().row_groups().iter().try_fold(0_u64, |sum, group| {
         let nulls = group.columns().get(leaf)?.statistics()?.null_count_opt()?;
@@ -247,7 +247,7 @@ fn files_in(part: &Part) -> Option<u64> {
 }
 
 /// Whether a sidecar has the columns that it would be written with, and no tombstones.
-fn is_like_new(part: &Part, layout: &Layout) -> Result<bool> {
+fn is_like_new(part: &ActionFile, layout: &Layout) -> Result<bool> {
     let schema = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(layout.file_schema());
     let schema = schema.map_err(|e| Error::internal("a checkpoint's schema has no Parquet form").caused_by(e))?;
     let same = part.metadata().parquet_schema().root_schema() == schema.root_schema();
@@ -257,7 +257,7 @@ fn is_like_new(part: &Part, layout: &Layout) -> Result<bool> {
 /// Whether the tail supersedes any file of a sidecar.
 async fn lost_files(
     snapshot: &Snapshot,
-    part: &Arc<Part>,
+    part: &Arc<ActionFile>,
     claims: Option<SidecarStats>,
     mentioned: &[String],
 ) -> Result<bool> {
@@ -408,7 +408,7 @@ impl Growing {
         let Self { output, name, rows, paths } = self;
         let bytes = output.finish().await?;
         let size_in_bytes = i64::try_from(bytes).map_err(|e| Error::internal("a sidecar is too large").caused_by(e))?;
-        let part = Part::open(work.snapshot.storage(), path_of(&name), bytes).await?;
+        let part = ActionFile::open(work.snapshot.storage(), path_of(&name), bytes).await?;
         // Whoever looks for files need not open a sidecar of tombstones.
         let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
         let paths = match paths {

@@ -29,7 +29,7 @@ use super::sidecars::{self, SIDECAR_FILES, Sidecars};
 use super::sort::Order;
 use super::work::{Work, check_count};
 use crate::error::{Error, Failed, Result};
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
@@ -145,7 +145,7 @@ async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&
     let certain = |e: Error| Failed::Certainly(e);
     let snapshot = &work.snapshot;
     let properties = Properties::of(snapshot.metadata());
-    let path = log_path(name);
+    let path = log_file_path(name);
     let encoding = Encoding::new(work.layout.schema(), properties).map_err(certain)?;
     let mut output = Output::create(snapshot.storage(), &path, &encoding).await.map_err(certain)?;
     match write_actions(work, follows_v2, sidecars, &mut output).await {
@@ -247,5 +247,5 @@ async fn point_to(storage: &Storage, written: &LastCheckpoint) -> Result<()> {
         }
     }
     // Without it readers list the whole log, and find the checkpoint all the same.
-    storage.put_hint(&log_path(LAST_CHECKPOINT), Bytes::from(written.print())).await
+    storage.put_hint(&log_file_path(LAST_CHECKPOINT), Bytes::from(written.print())).await
 }

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use deltic_store::{Body, FileMeta, Put};
 
-/// Makes versions exist.
+/// Writes commits, each version once.
 pub trait Committer: Send + Sync {
-    /// Writes `version` unless it exists. `Unknown` if nobody can say whether it was written.
+    /// Writes `version` unless it exists. `Unknown` if it is not known whether it was written.
     fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>>;
 
     /// Reads `version`, `None` if it does not exist.

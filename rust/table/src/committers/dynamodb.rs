@@ -1,9 +1,9 @@
-//! Commits to a bucket that cannot refuse to overwrite: a table of DynamoDB decides them.
+//! Commits through DynamoDB, for buckets without conditional puts.
 //!
 //! As delta-spark's `S3DynamoDBLogStore` does it, so that both can write to one table. A commit's text goes to a temporary
 //! file; then the item that claims the commit's name is added, which one writer alone achieves and which *is* the commit;
-//! then the text is copied to the name, and the item says so. Whoever dies in between has committed nonetheless: who comes
-//! next finishes the commit (`log/claimed.rs`).
+//! then the text is copied to the name, and the item says so. If the writer dies in between, it has committed
+//! nonetheless: the next writer or reader finishes the commit (`log/claimed.rs`).
 //!
 //! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
 //! `tests/rust/table/storage/turns.rs`, with a scripted DynamoDB and with a real one.
@@ -20,7 +20,7 @@ use super::committer::{CommitFile, Committer};
 use super::log::{is_passed, is_same_table};
 use crate::error::{Error, Result};
 use crate::log::claimed::ClaimedCommits;
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use deltic_store::dynamodb::{Claim, Item, LockTable, TablePaths, now_seconds};
 use deltic_store::{Put, Storage, Syncing};
 
@@ -56,7 +56,7 @@ impl DynamoDbCommitter {
     /// # Errors
     /// Those of the bucket and of DynamoDB; nothing was written then.
     pub async fn put_if_absent(&self, name: &str, data: Bytes) -> Result<Put> {
-        let placed = |e: Error| e.in_table(self.storage.location()).in_file(log_path(name));
+        let placed = |e: Error| e.in_table(self.storage.location()).in_file(log_file_path(name));
         match self.claim(name, data).await.map_err(placed)? {
             Put::Unknown(lost) => Ok(Put::Unknown(placed(lost))),
             known => Ok(known),
@@ -65,7 +65,7 @@ impl DynamoDbCommitter {
 
     async fn claim(&self, name: &str, data: Bytes) -> Result<Put> {
         let (locks, paths) = self.claimed.locks()?;
-        let path = log_path(name);
+        let path = log_file_path(name);
         // Items go after a day, files do not.
         if self.claimed.exists(&path).await? {
             return Ok(Put::Exists);
@@ -76,7 +76,7 @@ impl DynamoDbCommitter {
         refuse_other_name(&locks, paths).await?;
 
         let temp_path = format!("{TEMPORARY}/{name}.{}", uuid::Uuid::new_v4());
-        let temporary = log_path(&temp_path);
+        let temporary = log_file_path(&temp_path);
         self.storage.put(&temporary, data.clone()).await?;
         let claim = match locks.claim(&paths.own, name, &temp_path).await {
             Ok(claim) => claim,
@@ -105,7 +105,7 @@ impl DynamoDbCommitter {
 
     /// Somebody else has the name: sees to it that the file is there.
     async fn taken(&self, paths: &TablePaths, name: &str) -> Result<Put> {
-        if self.claimed.finish_file(name).await? || self.claimed.exists(&log_path(name)).await? {
+        if self.claimed.finish_file(name).await? || self.claimed.exists(&log_file_path(name)).await? {
             return Ok(Put::Exists);
         }
         Err(Error::storage(

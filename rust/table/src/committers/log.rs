@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 
 use super::committer::{CommitFile, Committer, body};
 use crate::error::{Kind, Result};
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_store::{Put, Storage, Syncing};
 
@@ -44,7 +44,9 @@ impl Committer for LogCommitter {
     fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
         let body = body(&lines);
         let before = std::mem::take(&mut *self.before.lock().unwrap_or_else(PoisonError::into_inner));
-        Box::pin(async move { self.storage.put_if_absent_after(&log_path(&commit_name(version)), body, before).await })
+        Box::pin(
+            async move { self.storage.put_if_absent_after(&log_file_path(&commit_name(version)), body, before).await },
+        )
     }
 
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
@@ -52,7 +54,7 @@ impl Committer for LogCommitter {
     }
 
     fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.storage.settle(&log_path(&commit_name(version))).await })
+        Box::pin(async move { self.storage.settle(&log_file_path(&commit_name(version))).await })
     }
 
     fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
@@ -84,7 +86,7 @@ pub(super) async fn is_same_table(
     (base, known): (&TableState, CommitFile),
     versions: &[u64],
 ) -> Result<bool> {
-    match storage.head(&log_path(&commit_name(base.version))).await {
+    match storage.head(&log_file_path(&commit_name(base.version))).await {
         Ok(file) if known.is(&file) => return Ok(true),
         Ok(_) => {}
         Err(e) if e.is_not_found() => {}

@@ -1,7 +1,7 @@
-//! Where a commit is decided.
+//! Committers: what makes a version of a table exist.
 //!
-//! A [`Committer`] makes one version exist, once. What to do when it already exists, or when nobody knows, is the commit
-//! loop's business. [`for_table`] says which one a table has; catalogs that decide commits themselves belong here, and what
+//! A [`Committer`] makes one version exist, once. What to do when it exists already, or when that is not known, is up to
+//! the commit loop. [`for_table`] says which one a table has; catalogs that decide commits themselves belong here, and what
 //! they committed and did not publish belongs in [`LogSource`](crate::log::LogSource).
 //!
 //! Invariant: a version that exists is never deleted here, whatever is found out about it afterwards: another writer may
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 
 use crate::error::Result;
-use crate::log::log_path;
+use crate::log::log_file_path;
 use deltic_store::{Put, Storage, Syncing};
 
 mod committer;
@@ -46,7 +46,7 @@ pub fn for_table_after(storage: &Storage, files: Syncing) -> Arc<dyn Committer> 
 pub(crate) async fn put_log_file(storage: &Storage, name: &str, lines: &Lines) -> Result<Put> {
     match DynamoDbCommitter::of(storage) {
         Some(committer) => committer.put_if_absent(name, Bytes::from(lines.to_bytes()?)).await,
-        None => storage.put_if_absent(&log_path(name), body(lines)).await,
+        None => storage.put_if_absent(&log_file_path(name), body(lines)).await,
     }
 }
 
@@ -54,6 +54,6 @@ pub(crate) async fn put_log_file(storage: &Storage, name: &str, lines: &Lines) -
 pub(crate) async fn put_hint_file(storage: &Storage, name: &str, data: Bytes) -> Result<Put> {
     match DynamoDbCommitter::of(storage) {
         Some(committer) => committer.put_if_absent(name, data).await,
-        None => storage.put_hint_if_absent(&log_path(name), data).await,
+        None => storage.put_hint_if_absent(&log_file_path(name), data).await,
     }
 }

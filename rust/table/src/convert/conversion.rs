@@ -153,7 +153,7 @@ impl Conversion {
         self.found.rows = self.found.rows.saturating_add(rows);
         self.found.bytes = self.found.bytes.saturating_add(file.size);
         self.adds.push(Action::Add(Add {
-            path: file.log_path,
+            path: file.add_path,
             partition_values: file.partition_values,
             size: i64::try_from(file.size).unwrap_or(i64::MAX),
             modification_time: file.modified_ms,

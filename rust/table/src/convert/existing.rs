@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 
 use super::folders::Folders;
 use super::iceberg::{is_metadata, literal};
-use crate::write::layout::log_path;
+use crate::write::layout::encode_add_path;
 use deltic_store::{FileMeta, Storage};
 
 /// A file that is to be part of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Existing {
-    /// As the store takes it.
+    /// The path in the store.
     pub(super) path: String,
-    /// As the log has it.
-    pub(super) log_path: String,
+    /// The path as `add.path` will have it, percent-encoded.
+    pub(super) add_path: String,
     pub(super) size: u64,
     pub(super) modified_ms: i64,
     /// By physical names.
@@ -84,8 +84,8 @@ pub(super) fn of_folder(storage: &Storage, partition_schema: &StructType) -> Res
             }
             let partition_values = folders.values(&file.path).map_err(|e| e.in_file(file.path.clone()))?;
             let FileMeta { path, size, modified_ms } = file;
-            let log_path = log_path(&path);
-            Ok(Some(Existing { path, log_path, size, modified_ms, partition_values, stored: BTreeMap::new() }))
+            let add_path = encode_add_path(&path);
+            Ok(Some(Existing { path, add_path, size, modified_ms, partition_values, stored: BTreeMap::new() }))
         });
         future::ready(judged)
     };
@@ -103,10 +103,10 @@ pub(super) async fn of_foreign(storage: &Storage, table: &mut ForeignTable) -> R
     let mut files = Vec::with_capacity(named.len());
     for file in named {
         let existing = async {
-            let (path, log_path) = places.of(&file.path).await?;
+            let (path, add_path) = places.of(&file.path).await?;
             let (size, modified_ms) = (file.size, table.modified_ms);
             let (partition_values, stored) = (values(table, &file)?, file.stored.clone());
-            Ok(Existing { path, log_path, size, modified_ms, partition_values, stored })
+            Ok(Existing { path, add_path, size, modified_ms, partition_values, stored })
         };
         files.push(existing.await.map_err(|e: Error| e.in_file(file.path.clone())));
     }
@@ -131,7 +131,7 @@ impl Places<'_> {
             if below.split('/').next().is_some_and(|first| first.contains(':') || first == LOG_DIR) {
                 return Err(Error::invalid("a log cannot name this file where it is; move it elsewhere"));
             }
-            return Ok((below.clone(), log_path(&below)));
+            return Ok((below.clone(), encode_add_path(&below)));
         }
         self.storage.check_reachable(&literal)?;
         let uri = self.storage.absolute_uri(&literal)?;

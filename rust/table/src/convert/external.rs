@@ -40,7 +40,7 @@ const RULES: [(&str, &str); 2] =
 /// Metadata of a column with a default.
 const DEFAULT: &str = "CURRENT_DEFAULT";
 
-/// What another engine's writer has to be told.
+/// What another engine's Parquet writer needs to know.
 #[derive(Debug, Serialize)]
 pub struct ExternalLayout {
     /// The folder below the table's root, which is not there yet.
@@ -219,8 +219,8 @@ fn check_table(spec: &WriteSpec, rows: &Schema) -> Result<()> {
         check_column(field, rows)?;
         let is_partition = spec.partition_columns.contains(&field.name);
         if is_partition && field.data_type == DataType::Primitive(PrimitiveType::Binary) {
-            let told = format!("the partition column `{}` is binary", field.name);
-            return Err(refuse("binary partition columns", &told));
+            let reason = format!("the partition column `{}` is binary", field.name);
+            return Err(refuse("binary partition columns", &reason));
         }
         if !field.nullable && !is_partition && field.data_type.as_primitive().is_none() {
             return Err(refuse("NOT NULL", &format!("the column `{}` is NOT NULL and no primitive", field.name)));
@@ -231,8 +231,8 @@ fn check_table(spec: &WriteSpec, rows: &Schema) -> Result<()> {
 
 fn check_column(field: &StructField, rows: &Schema) -> Result<()> {
     let name = &field.name;
-    if let Some((_, told)) = RULES.iter().find(|(key, _)| field.metadata.contains_key(*key)) {
-        return Err(refuse("computed columns", &format!("the column `{name}` {told}")));
+    if let Some((_, reason)) = RULES.iter().find(|(key, _)| field.metadata.contains_key(*key)) {
+        return Err(refuse("computed columns", &format!("the column `{name}` {reason}")));
     }
     if Identity::of(field)?.is_some() {
         return Err(refuse("identity columns", &format!("the column `{name}` is an identity column")));

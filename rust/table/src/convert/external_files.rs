@@ -26,7 +26,7 @@ use super::external::{Columns, folder, folder_text};
 use super::footers::{Wanted, null_rows, statistics};
 use crate::footer::calendar::Calendars;
 use crate::scan::read::{look_at_footer, parquet_id};
-use crate::write::layout::{NULL_DIRECTORY, log_path};
+use crate::write::layout::{NULL_DIRECTORY, encode_add_path};
 use crate::write::partition::PartitionSplitter;
 use crate::write::plan::{DataFile, WritePlan, WriteSpec, physical_indexed};
 use deltic_store::{FileMeta, Storage};
@@ -159,7 +159,7 @@ impl Expected {
         }
         let size = i64::try_from(file.size);
         let add = Add {
-            path: log_path(&file.path),
+            path: encode_add_path(&file.path),
             partition_values: self.partition_values(below)?,
             size: size.map_err(|e| Error::internal("a file is too long for the log").caused_by(e))?,
             modification_time: file.modified_ms,
@@ -250,11 +250,11 @@ fn decoded(text: &str) -> Result<String> {
 }
 
 fn null_in(name: &str, nulls: Option<u64>) -> Error {
-    let told = match nulls {
+    let problem = match nulls {
         Some(nulls) => format!("{nulls} rows have no value in the column `{name}`, which is NOT NULL"),
         None => format!("the file does not say how many rows have no value in the column `{name}`, which is NOT NULL"),
     };
-    Error::invalid(format!("{told}; give them one, or use engine='arrow', which names the first of them"))
+    Error::invalid(format!("{problem}; give them one, or use engine='arrow', which names the first of them"))
 }
 
 /// Refuses a file with other columns than these, in whichever way.

@@ -32,7 +32,7 @@ use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
 use crate::vector_file::literal;
-use crate::write::layout::log_path;
+use crate::write::layout::encode_add_path;
 use deltic_store::{Storage, decode_path};
 
 /// What happens where there is a table already.
@@ -58,7 +58,7 @@ pub struct CloneOptions {
     pub mode: CloneMode,
     /// Properties of the clone besides those of the source, or instead of them.
     pub properties: BTreeMap<String, String>,
-    /// What any commit may be told.
+    /// Options of the commit.
     pub commit: TransactionOptions,
 }
 
@@ -114,10 +114,10 @@ pub async fn clone(
         target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
     }
     let mut done = Counted::default();
-    let told = told(source, &options)?;
+    let commit = commit_options(source, &options)?;
     let known = Known { now_ms: Some(retry.now_ms()), ..Known::default() };
     let replaces = options.mode != CloneMode::Error;
-    let mut transaction = Transaction::copy_of(source, (target, known), (told, replaces), ids).await?;
+    let mut transaction = Transaction::copy_of(source, (target, known), (commit, replaces), ids).await?;
     if let Some(version) = transaction.replayed() {
         return Ok(Ended::Replayed(version));
     }
@@ -149,11 +149,11 @@ pub async fn clone(
     transaction.commit(committer, retry).await
 }
 
-/// The commit's options, with what the history is told.
-fn told(source: &Snapshot, options: &CloneOptions) -> Result<TransactionOptions> {
-    let mut told = options.commit.clone();
-    "CLONE".clone_into(&mut told.operation);
-    told.commit_empty = true;
+/// The commit's options, with the operation and its parameters for the history.
+fn commit_options(source: &Snapshot, options: &CloneOptions) -> Result<TransactionOptions> {
+    let mut commit = options.commit.clone();
+    "CLONE".clone_into(&mut commit.operation);
+    commit.commit_empty = true;
     let root = match source.storage().is_local() {
         true => source.storage().absolute_uri("")?,
         // Which may be one that no file of a clone could be named by.
@@ -164,8 +164,8 @@ fn told(source: &Snapshot, options: &CloneOptions) -> Result<TransactionOptions>
         ("sourceVersion", json!(source.version())),
         ("isShallow", json!(!options.deep)),
     ];
-    told.parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Ok(told)
+    commit.parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    Ok(commit)
 }
 
 /// A vacuum of one of the two would delete the files of the other, if that were below it.
@@ -457,7 +457,7 @@ enum Named {
 
 /// A key below the root as a log has it, which nobody takes for an absolute URI.
 fn relative_uri(key: &str) -> String {
-    let path = log_path(key);
+    let path = encode_add_path(key);
     if is_absolute(&path) { path.replacen(':', "%3A", 1) } else { path }
 }
 

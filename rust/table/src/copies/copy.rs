@@ -1,5 +1,5 @@
-//! Files that are copied, many at once. One that is there already, of a name that nobody gives twice, is not copied again:
-//! a copy that was stopped goes on.
+//! Copies files, many at once. A file that exists already under a unique name is not copied again, so that an interrupted
+//! copy can be continued.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 

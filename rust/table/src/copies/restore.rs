@@ -1,4 +1,4 @@
-//! RESTORE: one commit after which the table is what an older version was, and which older versions can be told from.
+//! RESTORE: one commit that makes the table what an older version was. Older versions stay readable.
 //!
 //! Files that must come back are looked for first, all of them but those that are live now: nothing is written if one is
 //! missing. Whatever another writer does to files or metadata meanwhile is a conflict, since it would be undone unseen.
@@ -45,7 +45,7 @@ pub struct RestoreOptions {
     pub protocol_downgrade_allowed: bool,
     /// Whether nothing is committed.
     pub dry_run: bool,
-    /// What any commit may be told.
+    /// Options of the commit.
     pub commit: TransactionOptions,
 }
 
@@ -100,15 +100,15 @@ pub async fn restore(
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<Restored> {
     let place = |e: Error| e.in_table(storage.location());
-    let mut told = options.commit.clone();
-    "RESTORE".clone_into(&mut told.operation);
-    told.commit_empty = true;
-    told.parameters = match to {
+    let mut commit = options.commit.clone();
+    "RESTORE".clone_into(&mut commit.operation);
+    commit.commit_empty = true;
+    commit.parameters = match to {
         RestoreTo::Version(version) => members(json!({"version": version, "timestamp": null})),
         RestoreTo::Time(_, text) => members(json!({"version": null, "timestamp": text})),
     };
     let known = Known { latest, now_ms: Some(retry.now_ms()), ..Known::default() };
-    let mut transaction = Transaction::begin(storage, known, told, ids).await?;
+    let mut transaction = Transaction::begin(storage, known, commit, ids).await?;
     if let Some(version) = transaction.replayed() {
         return Ok(Restored { version: Some(version), ..Restored::default() });
     }

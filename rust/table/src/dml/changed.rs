@@ -1,7 +1,7 @@
-//! Streams of rows of which some are changed.
+//! Rewrites files with some rows updated.
 //!
-//! Rows come with their position and their file's number, which say whether they are among those to be changed. What is not
-//! is passed on as it is, in the order of the rows. Memory holds a batch, as it was and as it is then.
+//! The file number and the position of each row say whether it is to be updated. Other rows are copied unchanged, in their
+//! order. Memory holds one batch, before and after the update.
 //!
 //! Proved by `dml::updates_keep_order_and_ids`.
 
@@ -36,115 +36,115 @@ use deltic_store::Storage;
 /// Name of the column with the number of the file.
 const FILE_NUMBER: &str = "_metadata.file_number";
 
-/// Says what rows become.
-pub(super) trait Become: Debug + Send + Sync {
-    /// Positions of the columns that may change.
-    fn changes(&self) -> Vec<usize>;
+/// Computes updated rows.
+pub(super) trait RowUpdater: Debug + Send + Sync {
+    /// Indexes of the columns that may change.
+    fn updated_columns(&self) -> Vec<usize>;
 
-    /// Rows with the columns of the table as they are then. `places`: the file and the position of each.
-    fn changed(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch>;
+    /// The rows after the update, with the columns of the table. `places`: the file and the position of each row.
+    fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch>;
 }
 
-impl Become for RowUpdate {
-    fn changes(&self) -> Vec<usize> {
+impl RowUpdater for RowUpdate {
+    fn updated_columns(&self) -> Vec<usize> {
         Self::changes(self).collect()
     }
 
-    fn changed(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
+    fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
         let number = |row: usize| places.get(row).map_or(0, |(_, position)| *position);
         self.apply((old, old), &number)
     }
 }
 
-/// What rows become.
+/// Writes files with updated rows.
 #[derive(Debug, Clone)]
-pub(super) struct Updating {
-    rows: Arc<dyn Become>,
+pub(super) struct UpdateWriter {
+    updater: Arc<dyn RowUpdater>,
 }
 
-/// A file with rows that are changed.
+/// A file to read, some of whose rows are updated.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
-    /// What reads those that are passed on.
+pub(super) struct UpdateTask {
+    /// Reads the rows to write.
     pub(super) task: FileTask,
-    /// Those that are changed; none if all are.
-    pub(super) rows: Option<DeletionVector>,
+    /// Positions of the rows to update; none if all are.
+    pub(super) updated_rows: Option<DeletionVector>,
 }
 
-/// One pass over files.
+/// Updates the rows of a stream over several files.
 #[derive(Debug)]
-struct Pass {
-    updating: Updating,
-    /// Where they are, and which rows are changed.
+struct UpdatePass {
+    writer: UpdateWriter,
+    /// The path of each file, and which of its rows are updated (none if all are).
     files: Vec<(String, Option<DeletionVector>)>,
-    /// Columns of the table.
+    /// How many columns the table has.
     width: usize,
 }
 
-/// A batch, taken apart.
-struct Split {
-    /// Which rows are changed.
-    is_changed: BooleanBuffer,
+/// A batch with its updated rows apart.
+struct SplitBatch {
+    /// Which rows are updated.
+    is_updated: BooleanBuffer,
     /// All rows, without position and number of the file.
     rows: RecordBatch,
-    /// Those that are changed, before and after, with the columns of the table.
+    /// The updated rows, before and after, with the columns of the table.
     old: RecordBatch,
     new: RecordBatch,
 }
 
-impl Updating {
-    pub(super) fn new(rows: Arc<dyn Become>) -> Self {
-        Self { rows }
+impl UpdateWriter {
+    pub(super) fn new(updater: Arc<dyn RowUpdater>) -> Self {
+        Self { updater }
     }
 
-    /// Writes the rows of files, some of them changed, in their order.
+    /// Writes the rows of files in their order, some of them updated.
     pub(super) async fn copy(
         &self,
         storage: &Storage,
         copying: &Copying,
-        parts: Vec<Part>,
+        tasks: Vec<UpdateTask>,
         clock: Clock,
     ) -> Result<Written> {
-        let (pass, tasks) = self.pass(&copying.read, parts);
-        let reader = Reader::new(storage.clone(), numbered(&copying.read)?)?;
-        let rows = reader.read(tasks, ReadOptions::default()).map(move |batch| pass.updated(&batch?));
+        let (pass, reads) = self.pass(&copying.read, tasks);
+        let reader = Reader::new(storage.clone(), with_file_number(&copying.read)?)?;
+        let rows = reader.read(reads, ReadOptions::default()).map(move |batch| pass.updated(&batch?));
         copying.write(storage, rows, clock).await
     }
 
-    /// Writes what becomes of the changed rows for the change data feed: each before and after.
+    /// Writes change files with the updated rows, each before and after the update.
     pub(super) async fn record(
         &self,
         storage: &Storage,
         (read, write): (&ReadSpec, WriteSpec),
-        parts: Vec<Part>,
+        tasks: Vec<UpdateTask>,
     ) -> Result<Written> {
         // The log does not say when a change file was written.
         let no_clock: Clock = || 0;
-        let (pass, tasks) = self.pass(read, parts);
-        let reader = Reader::new(storage.clone(), numbered(read)?)?;
+        let (pass, reads) = self.pass(read, tasks);
+        let reader = Reader::new(storage.clone(), with_file_number(read)?)?;
         let mut fields = Reader::new(storage.clone(), read.clone())?.schema().fields().to_vec();
         let write = change_files_spec(write);
         let kind = write.hidden_columns.first().ok_or_else(|| Error::internal("change files say what changed"))?;
         fields.push(Arc::new(arrow_schema::Field::new(&kind.name, arrow_schema::DataType::Utf8, false)));
         let schema: SchemaRef = Arc::new(Schema::new(fields));
         let writer = DataWriter::new(storage.clone(), &write, no_clock)?;
-        let both = reader.read(tasks, ReadOptions::default()).map(move |batch| pass.changes(&batch?, &schema));
-        writer.write_all_soon(both.map_ok(|both| stream::iter(both.map(Ok))).try_flatten()).await
+        let both = reader.read(reads, ReadOptions::default()).map(move |batch| pass.change_rows(&batch?, &schema));
+        writer.write_all_unsynced(both.map_ok(|both| stream::iter(both.map(Ok))).try_flatten()).await
     }
 
-    fn pass(&self, read: &ReadSpec, parts: Vec<Part>) -> (Pass, Vec<FileTask>) {
-        let (mut files, mut tasks) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
-        for (number, Part { mut task, rows }) in parts.into_iter().enumerate() {
+    fn pass(&self, read: &ReadSpec, tasks: Vec<UpdateTask>) -> (UpdatePass, Vec<FileTask>) {
+        let (mut files, mut reads) = (Vec::with_capacity(tasks.len()), Vec::with_capacity(tasks.len()));
+        for (number, UpdateTask { mut task, updated_rows }) in tasks.into_iter().enumerate() {
             task.constants.insert(FILE_NUMBER.to_owned(), number.to_string());
-            files.push((task.path.clone(), rows));
-            tasks.push(task);
+            files.push((task.path.clone(), updated_rows));
+            reads.push(task);
         }
-        (Pass { updating: self.clone(), files, width: read.schema.fields.len() }, tasks)
+        (UpdatePass { writer: self.clone(), files, width: read.schema.fields.len() }, reads)
     }
 }
 
-/// How rows are read with their positions and the numbers of their files.
-fn numbered(read: &ReadSpec) -> Result<ReadSpec> {
+/// Adds the position of each row and the number of its file to what is read.
+fn with_file_number(read: &ReadSpec) -> Result<ReadSpec> {
     refuse_column(&read.schema, FILE_NUMBER)?;
     let mut schema = StructType::clone(&read.schema);
     let mut field = StructField::new(FILE_NUMBER, DataType::LONG, false);
@@ -155,52 +155,52 @@ fn numbered(read: &ReadSpec) -> Result<ReadSpec> {
     Ok(ReadSpec { schema: TableSchema::from(schema), columns, ..read.clone() })
 }
 
-impl Pass {
-    fn split(&self, batch: &RecordBatch) -> Result<Split> {
+impl UpdatePass {
+    fn split(&self, batch: &RecordBatch) -> Result<SplitBatch> {
         let (positions, numbers) = (numbers(batch, ROW_INDEX)?, numbers(batch, FILE_NUMBER)?);
         let unknown = || Error::internal("rows of a file that was not asked for were read");
         let file = |row: usize| usize::try_from(numbers.value(row)).ok().and_then(|at| self.files.get(at));
         let position = |row: usize| positions.value(row).cast_unsigned();
-        let mut is_changed = BooleanBufferBuilder::new(batch.num_rows());
+        let mut is_updated = BooleanBufferBuilder::new(batch.num_rows());
         let mut places = Vec::new();
         for row in 0..batch.num_rows() {
             let (path, rows) = file(row).ok_or_else(unknown)?;
-            let changes = rows.as_ref().is_none_or(|rows| rows.contains(position(row)));
-            is_changed.append(changes);
-            if changes {
+            let updates = rows.as_ref().is_none_or(|rows| rows.contains(position(row)));
+            is_updated.append(updates);
+            if updates {
                 places.push((path.as_str(), position(row)));
             }
         }
-        let is_changed = is_changed.finish();
+        let is_updated = is_updated.finish();
         let rows = batch.project(&(0..batch.num_columns().saturating_sub(2)).collect::<Vec<_>>())?;
-        let mask = BooleanArray::new(is_changed.clone(), None);
+        let mask = BooleanArray::new(is_updated.clone(), None);
         let old = filter_record_batch(&rows.project(&(0..self.width).collect::<Vec<_>>())?, &mask)?;
         let new = match places.first() {
             None => old.clone(),
-            Some((path, _)) => self.updating.rows.changed(&old, &places).map_err(|e| e.in_file(*path))?,
+            Some((path, _)) => self.writer.updater.update(&old, &places).map_err(|e| e.in_file(*path))?,
         };
-        Ok(Split { is_changed, rows, old, new })
+        Ok(SplitBatch { is_updated, rows, old, new })
     }
 
-    /// All rows, those that are changed as they are then. In which version those were changed is not known yet.
+    /// All rows, some of them updated. The row commit version of an updated row is NULL: the commit gives it.
     fn updated(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let Split { is_changed, rows, new, .. } = self.split(batch)?;
+        let SplitBatch { is_updated, rows, new, .. } = self.split(batch)?;
         let changed = new.num_rows();
         if changed == 0 {
             return Ok(rows);
         }
         let mut places = Vec::with_capacity(rows.num_rows());
         let mut taken = 0;
-        for (row, is_changed) in is_changed.iter().enumerate() {
-            places.push(if is_changed { (1, taken) } else { (0, row) });
-            taken += usize::from(is_changed);
+        for (row, is_updated) in is_updated.iter().enumerate() {
+            places.push(if is_updated { (1, taken) } else { (0, row) });
+            taken += usize::from(is_updated);
         }
         let mixed = |old: &ArrayRef, new: &ArrayRef| match changed == rows.num_rows() {
             true => Ok(Arc::clone(new)),
             false => interleave(&[old, new], &places),
         };
         let mut columns = rows.columns().to_vec();
-        for at in self.updating.rows.changes() {
+        for at in self.writer.updater.updated_columns() {
             if let (Some(column), Some(new)) = (columns.get_mut(at), new.columns().get(at)) {
                 *column = mixed(column, new)?;
             }
@@ -213,9 +213,9 @@ impl Pass {
         Ok(RecordBatch::try_new(rows.schema(), columns)?)
     }
 
-    /// The rows that are changed, before and after, each with what it is.
-    fn changes(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<[RecordBatch; 2]> {
-        let Split { old, new, .. } = self.split(batch)?;
+    /// The updated rows before and after, each with its change type.
+    fn change_rows(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<[RecordBatch; 2]> {
+        let SplitBatch { old, new, .. } = self.split(batch)?;
         let with = |rows: RecordBatch, kind: Change| {
             let mut columns = rows.columns().to_vec();
             columns.push(Arc::new(StringArray::from_iter_values(vec![kind.as_str(); rows.num_rows()])));

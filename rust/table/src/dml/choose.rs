@@ -1,7 +1,8 @@
-//! What becomes of files with rows that go, and writing what takes their place.
+//! Chooses for each file with matching rows whether it is removed, gets a deletion vector or is rewritten, and writes the
+//! new files.
 //!
-//! Of a file of the base rows are marked in a deletion vector, or the file is written again; the transaction's own files
-//! are always written again, for nobody knows them yet. Whatever is written is deleted again unless it is applied.
+//! Files that the transaction itself has written are always rewritten: no commit names them yet. New files are deleted
+//! unless the transaction takes them over ([`ChangedFiles::apply`]).
 
 use std::collections::HashSet;
 
@@ -9,8 +10,8 @@ use deltic_protocol::action::Action;
 use deltic_protocol::commit::MarkedFile;
 use deltic_protocol::deletion_vector::DeletionVector;
 
-use super::changed::{Part, Updating};
-use super::find::{Covered, Found, Touched};
+use super::changed::{UpdateTask, UpdateWriter};
+use super::find::{FindResult, RemovedFiles, TouchedFile};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 use crate::rewrite::{Copying, Written};
@@ -23,50 +24,50 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// Files with rows that go, by what becomes of them.
+/// Files with deleted or updated rows, by how they are changed.
 #[derive(Debug)]
-pub(super) struct Chosen {
-    /// Files of the base that go as a whole.
-    pub(super) covered: Covered,
-    /// Files of the transaction's own that go, as a whole or for others that take their place, by path.
-    own_gone: HashSet<String>,
-    /// Files of the base of which rows are marked.
-    pub(super) marked: Vec<Touched>,
-    /// Files with rows of the base that are written again.
-    pub(super) copied: Vec<Touched>,
-    /// Files with new rows that are written again.
-    copied_new: Vec<Touched>,
-    /// Rows that go, where they are known to be found.
-    pub(super) rows: u64,
+pub(super) struct ChangedFiles {
+    /// Files of the base that are removed as a whole.
+    pub(super) removed_files: RemovedFiles,
+    /// Paths of the transaction's own files that are removed or rewritten.
+    own_removed: HashSet<String>,
+    /// Files of the base whose rows are marked in a deletion vector.
+    pub(super) marked: Vec<TouchedFile>,
+    /// Files with rows of the base that are rewritten.
+    pub(super) copied: Vec<TouchedFile>,
+    /// Files with new rows that are rewritten.
+    copied_new: Vec<TouchedFile>,
+    /// Rows that are deleted or updated, without those of `removed_files`.
+    pub(super) matching_rows: u64,
 }
 
-/// Sorts files with rows that are found.
+/// Chooses for each file how it is changed.
 ///
 /// # Errors
 /// `Unsupported` for rows that the transaction has changed before, on a table that records changes.
-pub(super) fn choose(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result<Chosen> {
-    let (marks, feeds, own) = (tx.uses_vectors()?, tx.feeds_changes()?, tx.own());
-    let mut chosen = Chosen {
-        covered: std::mem::take(&mut found.covered),
-        own_gone: std::mem::take(&mut found.own_covered),
+pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> Result<ChangedFiles> {
+    let (marks, feeds, own) = (tx.writes_deletion_vectors()?, tx.has_change_data_feed()?, tx.own());
+    let mut chosen = ChangedFiles {
+        removed_files: std::mem::take(&mut found.removed_files),
+        own_removed: std::mem::take(&mut found.own_removed),
         marked: Vec::new(),
         copied: Vec::new(),
         copied_new: Vec::new(),
-        rows: found.own_covered_rows,
+        matching_rows: found.own_removed_rows,
     };
-    for mut touched in std::mem::take(&mut found.touched) {
-        let (path, rows) = (touched.task.path.clone(), touched.rows.cardinality());
-        let goes = touched.is_whole() && touched.changed.is_empty();
-        match (own.get(path.as_str()).copied(), touched.is_whole()) {
-            (Some(_), _) if goes => drop(chosen.own_gone.insert(path)),
+    for mut touched in std::mem::take(&mut found.touched_files) {
+        let (path, rows) = (touched.task.path.clone(), touched.matching.cardinality());
+        let is_removed = touched.all_rows_match() && touched.updated.is_empty();
+        match (own.get(path.as_str()).copied(), touched.all_rows_match()) {
+            (Some(_), _) if is_removed => drop(chosen.own_removed.insert(path)),
             (Some(own), _) => {
-                chosen.own_gone.insert(path);
+                chosen.own_removed.insert(path);
                 if own == Own::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
             }
-            (None, _) if goes => {
+            (None, _) if is_removed => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
-                chosen.covered.push(add, Some(rows), now_ms)?;
+                chosen.removed_files.push(add, Some(rows), now_ms)?;
                 continue;
             }
             (None, false) if marks => chosen.marked.push(touched),
@@ -75,9 +76,10 @@ pub(super) fn choose(tx: &Transaction, found: &mut Found, now_ms: i64) -> Result
                 chosen.copied.push(touched);
             }
         }
-        chosen.rows += rows;
+        chosen.matching_rows += rows;
     }
-    if let Some(path) = chosen.own_gone.iter().find(|path| feeds && own.get(path.as_str()) == Some(&Own::Rewritten)) {
+    if let Some(path) = chosen.own_removed.iter().find(|path| feeds && own.get(path.as_str()) == Some(&Own::Rewritten))
+    {
         let message = "this transaction has changed rows of the file already, and the table records changes \
                        (`delta.enableChangeDataFeed`): a row is changed once in a transaction; commit first";
         return Err(Error::unsupported("changeDataFeed", message).in_file(path));
@@ -89,24 +91,24 @@ fn unknown() -> Error {
     Error::internal("a file that was planned is not in the log")
 }
 
-/// What was written in the place of files.
-pub(super) struct Replaced {
+/// The files that were written in place of others.
+pub(super) struct WrittenFiles {
     rewritten: Written,
     new: Written,
     changes: Vec<Written>,
     unclaimed: Unclaimed,
 }
 
-impl Chosen {
-    /// Rows that are copied as they are.
+impl ChangedFiles {
+    /// Rows of rewritten files that are copied unchanged.
     pub(super) fn copied_rows(&self) -> u64 {
-        let copied = |touched: &Touched| touched.counted().saturating_sub(touched.rows.cardinality());
+        let copied = |touched: &TouchedFile| touched.live_rows().saturating_sub(touched.matching.cardinality());
         self.copied.iter().chain(&self.copied_new).map(copied).sum()
     }
 
-    /// Bytes and deletion vectors of the files that go or are replaced.
-    pub(super) fn gone(&self) -> (u64, u64) {
-        let (mut bytes, mut vectors) = (self.covered.bytes, self.covered.vectors);
+    /// The bytes of the files that are removed or rewritten, and how many of them have deletion vectors.
+    pub(super) fn removed_totals(&self) -> (u64, u64) {
+        let (mut bytes, mut vectors) = (self.removed_files.bytes, self.removed_files.vectors);
         for add in self.copied.iter().filter_map(|touched| touched.add.as_ref()) {
             bytes = bytes.saturating_add(u64::try_from(add.size).unwrap_or_default());
             vectors += u64::from(add.deletion_vector.is_some());
@@ -114,21 +116,21 @@ impl Chosen {
         (bytes, vectors)
     }
 
-    /// Begins to count the rows that are deleted, changed, copied beside those, or inserted, so many of them. Those that
-    /// are deleted count at once.
+    /// Begins to report progress over the rows that are deleted, updated, copied or inserted (`inserted` of them). Deleted
+    /// rows count as done at once.
     pub(super) fn progress(&self, operation: &str, inserted: u64) -> Progress {
-        let changed = |touched: &Touched| touched.changed.cardinality();
-        let changed: u64 = [&self.marked, &self.copied, &self.copied_new].into_iter().flatten().map(changed).sum();
-        let known = self.rows.saturating_add(self.covered.rows.unwrap_or_default());
-        let deleted = known.saturating_sub(changed);
+        let updated = |touched: &TouchedFile| touched.updated.cardinality();
+        let updated: u64 = [&self.marked, &self.copied, &self.copied_new].into_iter().flatten().map(updated).sum();
+        let known = self.matching_rows.saturating_add(self.removed_files.live_rows.unwrap_or_default());
+        let deleted = known.saturating_sub(updated);
         let all = known.saturating_add(self.copied_rows()).saturating_add(inserted);
-        let progress = Progress::begin(operation, Unit::Rows, self.covered.rows.map(|_| all));
+        let progress = Progress::begin(operation, Unit::Rows, self.removed_files.live_rows.map(|_| all));
         progress.advance(deleted);
         progress
     }
 
-    /// Writes the rows that stay or are changed, and records those that go or are. `updating`: what rows become, if they do
-    /// not go. `progress`: of [`Chosen::progress`].
+    /// Writes the rewritten files and, for a table with a change data feed, the change files. `update`: what sets the
+    /// updated rows, if any. `progress`: of [`ChangedFiles::progress`].
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
@@ -136,21 +138,21 @@ impl Chosen {
         &self,
         tx: &mut Transaction,
         snapshot: &Snapshot,
-        (updating, clock): (Option<&Updating>, Clock),
+        (update, clock): (Option<&UpdateWriter>, Clock),
         progress: &Progress,
-    ) -> Result<Replaced> {
+    ) -> Result<WrittenFiles> {
         let storage = tx.storage().clone();
-        let mut replaced = Replaced {
+        let mut written = WrittenFiles {
             rewritten: Written::default(),
             new: Written::default(),
             changes: Vec::new(),
             unclaimed: Unclaimed::new(storage.clone()),
         };
-        let writing = self.write(tx, (snapshot, &storage), &mut replaced, (updating, clock), progress);
+        let writing = self.write(tx, (snapshot, &storage), &mut written, (update, clock), progress);
         match Box::pin(writing).await {
-            Ok(()) => Ok(replaced),
+            Ok(()) => Ok(written),
             Err(error) => {
-                replaced.unclaimed.delete().await;
+                written.unclaimed.delete().await;
                 Err(error)
             }
         }
@@ -160,139 +162,146 @@ impl Chosen {
         &self,
         tx: &mut Transaction,
         (snapshot, storage): (&Snapshot, &Storage),
-        replaced: &mut Replaced,
-        (updating, clock): (Option<&Updating>, Clock),
+        written: &mut WrittenFiles,
+        (update, clock): (Option<&UpdateWriter>, Clock),
         progress: &Progress,
     ) -> Result<()> {
-        let mut parts = self.copied.iter().map(whole_part).collect::<Result<Vec<_>>>()?;
-        for touched in self.marked.iter().filter(|touched| !touched.changed.is_empty()) {
-            parts.push(changed_part(touched)?);
+        let mut parts = self.copied.iter().map(rewrite_task).collect::<Result<Vec<_>>>()?;
+        for touched in self.marked.iter().filter(|touched| !touched.updated.is_empty()) {
+            parts.push(update_task(touched)?);
         }
         if !parts.is_empty() {
             let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
             let copying = Copying::new(snapshot, specs, tx.tracks_rows()?)?.reporting(progress);
-            replaced.rewritten = copy(storage, &copying, parts, (updating, clock)).await?;
-            replaced.unclaimed.hold(&replaced.rewritten.0)?;
+            written.rewritten = copy(storage, &copying, parts, (update, clock)).await?;
+            written.unclaimed.hold(&written.rewritten.0)?;
         }
         if !self.copied_new.is_empty() {
             let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
             let copying = Copying::new(snapshot, specs, None)?.reporting(progress);
-            let parts = self.copied_new.iter().map(whole_part).collect::<Result<_>>()?;
-            replaced.new = copy(storage, &copying, parts, (updating, clock)).await?;
-            replaced.unclaimed.hold(&replaced.new.0)?;
+            let parts = self.copied_new.iter().map(rewrite_task).collect::<Result<_>>()?;
+            written.new = copy(storage, &copying, parts, (update, clock)).await?;
+            written.unclaimed.hold(&written.new.0)?;
         }
-        match tx.feeds_changes()? {
-            true => self.record(tx, (snapshot, storage), replaced, updating).await,
+        match tx.has_change_data_feed()? {
+            true => self.record(tx, (snapshot, storage), written, update).await,
             false => Ok(()),
         }
     }
 
-    /// Records what the commit's other actions would not say: rows that are changed, and rows that go with files that are
-    /// written again.
+    /// Writes change files for what `add` and `remove` actions do not show: updated rows, and rows deleted from rewritten
+    /// files.
     async fn record(
         &self,
         tx: &mut Transaction,
         (snapshot, storage): (&Snapshot, &Storage),
-        replaced: &mut Replaced,
-        updating: Option<&Updating>,
+        written: &mut WrittenFiles,
+        update: Option<&UpdateWriter>,
     ) -> Result<()> {
         let all = self.copied.iter().chain(&self.marked);
-        let parts = all.filter(|touched| !touched.changed.is_empty()).map(changed_part).collect::<Result<Vec<_>>>()?;
-        if let Some(updating) = updating.filter(|_| !parts.is_empty()) {
+        let parts = all.filter(|touched| !touched.updated.is_empty()).map(update_task).collect::<Result<Vec<_>>>()?;
+        if let Some(update) = update.filter(|_| !parts.is_empty()) {
             let read = tx.rows_spec(snapshot)?;
             // Also refuses a column of the name of the feed's.
             changes_spec(read.clone())?;
             let specs = (&read, tx.rewrite_spec(FileKind::Change)?);
-            let changed = updating.record(storage, specs, parts).await?;
-            replaced.unclaimed.hold(&changed.0)?;
-            replaced.changes.push(changed);
+            let changed = update.record(storage, specs, parts).await?;
+            written.unclaimed.hold(&changed.0)?;
+            written.changes.push(changed);
         }
         let mut tasks = Vec::new();
         for touched in &self.copied {
-            let gone = touched.gone();
-            if !gone.is_empty() {
-                let only_rows = Some(gone.to_inline()?);
+            let deleted = touched.deleted();
+            if !deleted.is_empty() {
+                let only_rows = Some(deleted.to_inline()?);
                 tasks.push(Change::Delete.of(FileTask { only_rows, ..touched.task.clone() }));
             }
         }
         if !tasks.is_empty() {
             let specs = (changes_spec(tx.rows_spec(snapshot)?)?, tx.rewrite_spec(FileKind::Change)?);
-            let gone = write_changes(storage, specs, tasks).await?;
-            replaced.unclaimed.hold(&gone.0)?;
-            replaced.changes.push(gone);
+            let deleted = write_changes(storage, specs, tasks).await?;
+            written.unclaimed.hold(&deleted.0)?;
+            written.changes.push(deleted);
         }
         Ok(())
     }
 
-    /// Makes all of it steps of the transaction.
+    /// Takes the changes and the written files over into the transaction.
     ///
     /// # Errors
     /// `Internal` if an action cannot be printed, which the types rule out.
-    pub(super) fn apply(self, tx: &mut Transaction, replaced: Replaced, now_ms: i64) -> Result<()> {
-        let mut removes = self.covered.removes;
-        let mut spoken_of = Vec::new();
-        for Touched { add, stored, .. } in self.copied {
+    pub(super) fn apply(self, tx: &mut Transaction, written: WrittenFiles, now_ms: i64) -> Result<()> {
+        let mut removes = self.removed_files.removes;
+        let mut recorded_rows = Vec::new();
+        for TouchedFile { add, physical_rows, .. } in self.copied {
             let Some(add) = add else { continue };
-            // Rows that an earlier step marked are in none of the change files of this one.
+            // The change files of this step do not have the rows that an earlier step marked.
             let earlier = tx.marked_rows(&add.path);
             let all = earlier.is_empty();
-            spoken_of.push((add.path.clone(), (!all).then(|| DeletionVector::first(stored).minus(&earlier))));
+            recorded_rows
+                .push((add.path.clone(), (!all).then(|| DeletionVector::first(physical_rows).minus(&earlier))));
             removes.push(Action::Remove(add.removed(now_ms)))?;
         }
         tx.remove_files(removes)?;
-        tx.discard(|file| self.own_gone.contains(&file.add.path));
-        for Touched { add, rows, changed, before, stored, task } in self.marked {
-            if !changed.is_empty() {
-                let gone_at_base = before.minus(&tx.marked_rows(&task.path));
-                spoken_of.push((task.path, Some(gone_at_base.union(&changed))));
+        tx.discard(|file| self.own_removed.contains(&file.add.path));
+        for TouchedFile { add, matching, updated, deleted_before, physical_rows, task } in self.marked {
+            if !updated.is_empty() {
+                let deleted_at_base = deleted_before.minus(&tx.marked_rows(&task.path));
+                recorded_rows.push((task.path, Some(deleted_at_base.union(&updated))));
             }
-            tx.mark(MarkedFile { add: add.ok_or_else(unknown)?, stored, before, rows, vector: None });
+            tx.mark(MarkedFile {
+                add: add.ok_or_else(unknown)?,
+                physical_rows,
+                deleted_before,
+                rows: matching,
+                vector: None,
+            });
         }
-        let Replaced { rewritten, new, changes, unclaimed } = replaced;
+        let WrittenFiles { rewritten, new, changes, unclaimed } = written;
         unclaimed.claim();
         tx.add_rewritten(rewritten);
-        tx.append_soon(new);
+        tx.append_unsynced(new);
         for changed in changes {
-            tx.record(changed, spoken_of.drain(..));
+            tx.add_change_files(changed, recorded_rows.drain(..));
         }
         Ok(())
     }
 }
 
-impl Replaced {
-    /// Deletes what was written.
+impl WrittenFiles {
+    /// Deletes the files again.
     pub(super) async fn delete(self) {
         self.unclaimed.delete().await;
     }
 }
 
-/// Writes parts of files, in their order.
+/// Writes the rows of files again, in their order.
 async fn copy(
     storage: &Storage,
     copying: &Copying,
-    parts: Vec<Part>,
-    (updating, clock): (Option<&Updating>, Clock),
+    tasks: Vec<UpdateTask>,
+    (update, clock): (Option<&UpdateWriter>, Clock),
 ) -> Result<Written> {
-    match updating {
-        Some(updating) => updating.copy(storage, copying, parts, clock).await,
-        None => copying.copy(storage, parts.into_iter().map(|part| part.task).collect(), clock).await,
+    match update {
+        Some(update) => update.copy(storage, copying, tasks, clock).await,
+        None => copying.copy(storage, tasks.into_iter().map(|task| task.task).collect(), clock).await,
     }
 }
 
-/// The rows of a file that do not go, some of them to be changed.
-fn whole_part(touched: &Touched) -> Result<Part> {
-    let gone = touched.gone();
+/// Reads the rows of a file that are not deleted, and says which of them are updated.
+fn rewrite_task(touched: &TouchedFile) -> Result<UpdateTask> {
+    let deleted = touched.deleted();
     let mut task = touched.task.clone();
-    if !gone.is_empty() {
-        task.deletion_vector = Some(touched.before.union(&gone).to_inline()?);
+    if !deleted.is_empty() {
+        task.deletion_vector = Some(touched.deleted_before.union(&deleted).to_inline()?);
     }
-    let rows = (!touched.is_whole()).then(|| touched.changed.clone());
-    Ok(Part { task, rows })
+    let updated_rows = (!touched.all_rows_match()).then(|| touched.updated.clone());
+    Ok(UpdateTask { task, updated_rows })
 }
 
-/// The rows of a file that are changed, and no others.
-fn changed_part(touched: &Touched) -> Result<Part> {
-    let all = touched.changed.cardinality() >= touched.counted();
-    let only_rows = if all { None } else { Some(touched.changed.to_inline()?) };
-    Ok(Part { task: FileTask { only_rows, ..touched.task.clone() }, rows: None })
+/// Reads only the updated rows of a file.
+fn update_task(touched: &TouchedFile) -> Result<UpdateTask> {
+    let all = touched.updated.cardinality() >= touched.live_rows();
+    let only_rows = if all { None } else { Some(touched.updated.to_inline()?) };
+    Ok(UpdateTask { task: FileTask { only_rows, ..touched.task.clone() }, updated_rows: None })
 }

@@ -6,7 +6,7 @@
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
 use super::choose::choose;
-use super::find::{DELETE, Fate, find};
+use super::find::{DELETE, RowAction, find};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
 use crate::transaction::row_counts::StepCounts;
@@ -30,9 +30,9 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::delete`].
     pub async fn replace_rows(&mut self, clock: Clock) -> Result<()> {
-        let Some((filter, unsettled)) = self.take_replaced() else { return Ok(()) };
+        let Some((filter, saved)) = self.take_replace_condition() else { return Ok(()) };
         let deleted = Box::pin(self.delete(Some(&filter), clock)).await;
-        self.resettle(unsettled);
+        self.restore_metadata(saved);
         deleted.map(drop)
     }
 
@@ -42,13 +42,13 @@ impl Transaction {
         }
         let begun_ms = clock();
         let snapshot = self.removable().await?;
-        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Gone, begun_ms))).await?;
+        let mut found = Box::pin(find(self, &snapshot, filter, (RowAction::Delete, begun_ms))).await?;
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
         let progress = chosen.progress(DELETE, 0);
         let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock), &progress)).await?;
-        let deleted = chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows));
-        let (copied_rows, removed) = (chosen.copied_rows(), chosen.gone());
+        let deleted = chosen.removed_files.live_rows.map(|rows| rows.saturating_add(chosen.matching_rows));
+        let (copied_rows, removed) = (chosen.copied_rows(), chosen.removed_totals());
         self.has_read(found.into_read_set()?);
         chosen.apply(self, replaced, begun_ms)?;
         let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };

@@ -1,9 +1,9 @@
-//! Finding rows: which files hold any, and where in them they stand.
+//! Finds the rows that a DELETE, an UPDATE or a MERGE concerns: in which files they are, and at which positions.
 //!
-//! The plan of a scan leaves out files that cannot hold a matching row. Of the rest, those whose bounds prove that every
-//! row matches are found unread, and of the others only the columns of the condition are read.
+//! A scan plan skips files that cannot hold a matching row. A file whose bounds prove that every row matches need not be
+//! read; of the others only the columns of the condition are read.
 //!
-//! Invariant: a position is found exactly if its row counts, for the transaction as it is, and makes the condition TRUE
+//! Invariant: a position is found exactly if its row is live in the transaction and makes the condition TRUE
 //! (`dml::what_is_found_is_what_a_scan_gives`). Memory holds the positions, a batch of rows for each file that is read at
 //! a time, and the plan.
 
@@ -41,159 +41,164 @@ pub(super) const DELETE: &str = "DELETE";
 pub(super) const UPDATE: &str = "UPDATE";
 pub(super) const MERGE: &str = "MERGE";
 
-/// What becomes of the rows that are found.
+/// What the operation does with the rows that are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// They go.
-    Gone,
-    /// They are changed, so they are read whatever the log proves.
-    Changed,
-    /// A search says so of each, and every file is read for it.
-    Judged,
+pub(super) enum RowAction {
+    Delete,
+    /// The rows have to be read, whatever the log proves.
+    Update,
+    /// A [`RowMatcher`] decides for each row, so every file is read.
+    Merge,
 }
 
-/// Rows of a file, by their positions in it.
+/// Positions of the rows of a file that matched.
 #[derive(Debug, Default)]
-pub(super) struct Hits {
-    /// Those that go.
-    pub(super) gone: DeletionVector,
-    /// Those that are changed.
-    pub(super) changed: DeletionVector,
+pub(super) struct MatchedRows {
+    /// Rows to delete.
+    pub(super) deleted: DeletionVector,
+    /// Rows to update.
+    pub(super) updated: DeletionVector,
 }
 
-/// Looks at rows of a file, whose positions come beside them.
-pub(super) type Search = Arc<dyn Fn(&FileTask, &RecordBatch, &[i64]) -> Result<Hits> + Send + Sync>;
+/// Decides which rows of a batch match. Takes the file, the batch and the positions of its rows in the file.
+pub(super) type RowMatcher = Arc<dyn Fn(&FileTask, &RecordBatch, &[i64]) -> Result<MatchedRows> + Send + Sync>;
 
-/// What is looked for.
+/// What to find.
 #[derive(Clone)]
-pub(super) struct Look {
-    /// For what, as those are told who wait for it.
+pub(super) struct FindRequest {
+    /// The name of the operation, for progress reports.
     pub(super) operation: &'static str,
-    pub(super) fate: Fate,
+    pub(super) action: RowAction,
     /// The time in milliseconds since the epoch.
     pub(super) now_ms: i64,
-    /// The columns that the search needs.
+    /// The columns that the matcher reads.
     pub(super) columns: Vec<String>,
-    /// None where every row that is read is found.
-    pub(super) search: Option<Search>,
+    /// None if every row that the filter keeps matches.
+    pub(super) matcher: Option<RowMatcher>,
 }
 
-/// What a condition holds for.
+/// The files and rows that make the condition TRUE.
 #[derive(Debug)]
-pub(super) struct Found {
-    /// Files of the base that hold matching rows only, as the log proves.
-    pub(super) covered: Covered,
-    /// Files of the transaction's own that do, by path.
-    pub(super) own_covered: HashSet<String>,
-    /// Rows in them.
-    pub(super) own_covered_rows: u64,
+pub(super) struct FindResult {
+    /// Files of the base whose rows all match, as the log proves.
+    pub(super) removed_files: RemovedFiles,
+    /// Paths of the transaction's own files whose rows all match.
+    pub(super) own_removed: HashSet<String>,
+    /// Rows in the transaction's own files whose rows all match.
+    pub(super) own_removed_rows: u64,
     /// Files with matching rows, which were read.
-    pub(super) touched: Vec<Touched>,
-    /// Files that had to be read for it.
+    pub(super) touched_files: Vec<TouchedFile>,
+    /// How many files had to be read.
     pub(super) candidates: u64,
-    /// Bytes that were read of them.
+    /// Bytes of data files that were read.
     pub(super) bytes_read: u64,
-    /// Files that hold matching rows only. Whoever changes other rows of a file that stays is in nobody's way.
+    /// Files that this transaction removes or rewrites as a whole: a concurrent change of one is a conflict. Of files that
+    /// stay, only a change of the same rows is.
     pub(super) read: PathSet,
-    /// The plan of the base's files.
+    /// The scan plan of the base version's files.
     pub(super) plan: ScanPlan,
 }
 
-/// Files of the base that go as a whole.
+/// Files of the base that are removed as a whole.
 #[derive(Debug, Default)]
-pub(super) struct Covered {
-    /// What takes them out.
+pub(super) struct RemovedFiles {
+    /// Their `remove` actions.
     pub(super) removes: Actions,
-    /// Rows in them that count, if all say how many.
-    pub(super) rows: Option<u64>,
-    /// Bytes of them.
+    /// Live rows in them; none if the statistics of one lack the number of rows.
+    pub(super) live_rows: Option<u64>,
+    /// Their size in bytes.
     pub(super) bytes: u64,
-    /// How many have deletion vectors.
+    /// How many of them have deletion vectors.
     pub(super) vectors: u64,
 }
 
 /// A file with matching rows.
 #[derive(Debug)]
-pub(super) struct Touched {
-    /// What reads it, as the transaction sees it.
+pub(super) struct TouchedFile {
+    /// How to read it. Its deletion vector includes the rows that the transaction has deleted.
     pub(super) task: FileTask,
-    /// What the log says of it; none of a file of the transaction's own.
+    /// Its `add` action; none for a file that the transaction itself has written.
     pub(super) add: Option<Add>,
-    /// The rows that match: they go or are changed.
-    pub(super) rows: DeletionVector,
-    /// Those of them that are changed.
-    pub(super) changed: DeletionVector,
-    /// The rows that did not count before.
-    pub(super) before: DeletionVector,
-    /// Rows in the file, whether they count or not.
-    pub(super) stored: u64,
+    /// The rows that match, to be deleted or updated.
+    pub(super) matching: DeletionVector,
+    /// The matching rows that are updated.
+    pub(super) updated: DeletionVector,
+    /// The rows that were deleted before.
+    pub(super) deleted_before: DeletionVector,
+    /// Rows in the Parquet file, deleted ones included.
+    pub(super) physical_rows: u64,
 }
 
-impl Touched {
-    /// Rows that counted before.
-    pub(super) fn counted(&self) -> u64 {
-        self.stored.saturating_sub(self.before.cardinality())
+impl TouchedFile {
+    /// Live rows before the operation.
+    pub(super) fn live_rows(&self) -> u64 {
+        self.physical_rows.saturating_sub(self.deleted_before.cardinality())
     }
 
-    /// Whether every row that counts matches.
-    pub(super) fn is_whole(&self) -> bool {
-        self.rows.cardinality() >= self.counted()
+    /// Whether every live row matches.
+    pub(super) fn all_rows_match(&self) -> bool {
+        self.matching.cardinality() >= self.live_rows()
     }
 
-    /// The rows that go.
-    pub(super) fn gone(&self) -> DeletionVector {
-        self.rows.minus(&self.changed)
+    /// The rows that are deleted.
+    pub(super) fn deleted(&self) -> DeletionVector {
+        self.matching.minus(&self.updated)
     }
 }
 
-impl Covered {
-    /// Takes in a file with so many rows that count.
-    pub(super) fn push(&mut self, add: Add, rows: Option<u64>, now_ms: i64) -> Result<()> {
-        self.rows = self.rows.zip(rows).map(|(all, more)| all.saturating_add(more));
+impl RemovedFiles {
+    /// Adds a file with so many live rows.
+    pub(super) fn push(&mut self, add: Add, live_rows: Option<u64>, now_ms: i64) -> Result<()> {
+        self.live_rows = self.live_rows.zip(live_rows).map(|(all, more)| all.saturating_add(more));
         self.bytes = self.bytes.saturating_add(u64::try_from(add.size).unwrap_or_default());
         self.vectors += u64::from(add.deletion_vector.is_some());
         self.removes.push(Action::Remove(add.removed(now_ms)))
     }
 }
 
-/// A file that has to be read.
+/// A file that may have to be read.
 #[derive(Debug)]
 struct Candidate {
     task: FileTask,
-    /// Rows in it, if the log says.
-    stored: Option<u64>,
+    /// Rows in the Parquet file, if the statistics say.
+    physical_rows: Option<u64>,
     /// Whether the log proves that every row matches.
-    is_covered: bool,
+    all_rows_match: bool,
 }
 
 impl Candidate {
-    /// Rows in it, if nothing else has to be known of it.
-    fn known(&self) -> Option<u64> {
-        self.stored.filter(|_| self.is_covered)
+    /// The number of its rows, if the log proves that all match: then the file need not be read.
+    fn rows_if_all_match(&self) -> Option<u64> {
+        self.physical_rows.filter(|_| self.all_rows_match)
     }
 }
 
-/// Finds the rows that make `filter` TRUE, all without one, in the table as the transaction sees it.
+/// Finds the rows that make `filter` TRUE (all rows, if there is none) in the table as the transaction has changed it.
 pub(super) async fn find(
     tx: &Transaction,
     snapshot: &Snapshot,
     filter: Option<&str>,
-    (fate, now_ms): (Fate, i64),
-) -> Result<Found> {
-    let operation = if fate == Fate::Changed { UPDATE } else { DELETE };
-    look(tx, snapshot, filter, Look { operation, fate, now_ms, columns: Vec::new(), search: None }).await
+    (action, now_ms): (RowAction, i64),
+) -> Result<FindResult> {
+    let operation = if action == RowAction::Update { UPDATE } else { DELETE };
+    find_with(tx, snapshot, filter, FindRequest { operation, action, now_ms, columns: Vec::new(), matcher: None }).await
 }
 
-/// As [`find`], of the rows that a search finds among those that make `filter` TRUE.
-pub(super) async fn look(tx: &Transaction, snapshot: &Snapshot, filter: Option<&str>, look: Look) -> Result<Found> {
-    let Look { fate, now_ms, .. } = look;
+/// As [`find`], for the rows that make `filter` TRUE and that the request's matcher chooses.
+pub(super) async fn find_with(
+    tx: &Transaction,
+    snapshot: &Snapshot,
+    filter: Option<&str>,
+    request: FindRequest,
+) -> Result<FindResult> {
+    let FindRequest { action, now_ms, .. } = request;
     refuse_column(&snapshot.shape().schema, ROW_INDEX)?;
     let plan = ScanPlan::new(snapshot, Some(&[]), filter).await?;
-    let mut found = Found {
-        covered: Covered { rows: Some(0), ..Covered::default() },
-        own_covered: HashSet::new(),
-        own_covered_rows: 0,
-        touched: Vec::new(),
+    let mut found = FindResult {
+        removed_files: RemovedFiles { live_rows: Some(0), ..RemovedFiles::default() },
+        own_removed: HashSet::new(),
+        own_removed_rows: 0,
+        touched_files: Vec::new(),
         read: PathSet::default(),
         candidates: 0,
         bytes_read: 0,
@@ -204,30 +209,30 @@ pub(super) async fn look(tx: &Transaction, snapshot: &Snapshot, filter: Option<&
         for row in covered.set_indices() {
             found.read.insert(adds.path().value(row));
         }
-        judge(tx, (&adds, &covered), (fate, now_ms), (&mut found, &mut candidates))?;
+        classify(tx, (&adds, &covered), (action, now_ms), (&mut found, &mut candidates))?;
     }
-    judge_own(tx, &plan, fate, (&mut found, &mut candidates))?;
-    found.candidates = candidates.iter().filter(|candidate| candidate.known().is_none()).count() as u64;
+    classify_own(tx, &plan, action, (&mut found, &mut candidates))?;
+    found.candidates = candidates.iter().filter(|candidate| candidate.rows_if_all_match().is_none()).count() as u64;
     let before = snapshot.storage().counts();
-    found.touched = read_all(snapshot.storage(), plan.spec(), candidates, look).await?;
+    found.touched_files = read_candidates(snapshot.storage(), plan.spec(), candidates, request).await?;
     found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
-    let mut of_base = HashSet::new();
+    let mut base_paths = HashSet::new();
     let own = tx.own();
-    for Touched { task, .. } in &found.touched {
+    for TouchedFile { task, .. } in &found.touched_files {
         if !own.contains_key(task.path.as_str()) {
-            of_base.insert(task.path.clone());
+            base_paths.insert(task.path.clone());
         }
     }
-    let adds = plan.adds_at(&of_base).await?;
+    let adds = plan.adds_at(&base_paths).await?;
     let mut adds: HashMap<String, Add> = adds.into_iter().map(|add| (add.path.clone(), add)).collect();
-    for touched in &mut found.touched {
+    for touched in &mut found.touched_files {
         touched.add = adds.remove(&touched.task.path);
     }
     Ok(found)
 }
 
-impl Found {
-    /// What was read: the condition, and the files with matching rows that do not stay.
+impl FindResult {
+    /// The read set of the operation: the condition, and the files that are removed or rewritten.
     pub(super) fn into_read_set(self) -> Result<ReadSet> {
         let Some(filter) = &self.plan.spec().filter else { return Ok(ReadSet::WholeTable) };
         let shape = self.plan.snapshot().shape().clone();
@@ -236,153 +241,177 @@ impl Found {
     }
 }
 
-/// Sorts files of the base into those that hold matching rows only, and those that have to be read.
-fn judge(
+/// Divides files of the base into those whose rows all match, as the log proves, and those that have to be read.
+fn classify(
     tx: &Transaction,
     (adds, covered): (&AddBatch, &BooleanBuffer),
-    (fate, now_ms): (Fate, i64),
-    (found, candidates): (&mut Found, &mut Vec<Candidate>),
+    (action, now_ms): (RowAction, i64),
+    (found, candidates): (&mut FindResult, &mut Vec<Candidate>),
 ) -> Result<()> {
     let counts = statistics(adds, &[])?.num_records;
     for row in 0..adds.len() {
-        let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
-        let Some(task) = tx.seen(task(adds, row)?)? else { continue };
-        let is_covered = covered.value(row);
-        if is_covered && fate == Fate::Gone {
+        let physical_rows = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
+        let Some(task) = tx.with_own_deletes(task(adds, row)?)? else { continue };
+        let all_rows_match = covered.value(row);
+        if all_rows_match && action == RowAction::Delete {
             let deleted = task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
-            let counted = stored.zip(u64::try_from(deleted).ok()).and_then(|(stored, gone)| stored.checked_sub(gone));
-            found.covered.push(adds.sized_add(row)?, counted, now_ms)?;
+            let live_rows = physical_rows
+                .zip(u64::try_from(deleted).ok())
+                .and_then(|(physical, deleted)| physical.checked_sub(deleted));
+            found.removed_files.push(adds.sized_add(row)?, live_rows, now_ms)?;
         } else {
-            candidates.push(Candidate { task, stored, is_covered: is_covered && fate != Fate::Judged });
+            candidates.push(Candidate {
+                task,
+                physical_rows,
+                all_rows_match: all_rows_match && action != RowAction::Merge,
+            });
         }
     }
     Ok(())
 }
 
-/// The same of the transaction's own files.
-fn judge_own(
+/// As [`classify`], for the files that the transaction itself has written.
+fn classify_own(
     tx: &Transaction,
     plan: &ScanPlan,
-    fate: Fate,
-    (found, candidates): (&mut Found, &mut Vec<Candidate>),
+    action: RowAction,
+    (found, candidates): (&mut FindResult, &mut Vec<Candidate>),
 ) -> Result<()> {
     let Some(adds) = tx.own_adds()? else { return Ok(()) };
     let filter = plan.filter();
     let covered = covered(&adds, plan.snapshot().shape(), filter.as_ref())?;
     let counts = statistics(&adds, &[])?.num_records;
     for row in 0..adds.len() {
-        let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
-        let is_covered = covered.value(row);
-        match stored.filter(|_| is_covered && fate == Fate::Gone) {
+        let physical_rows = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
+        let all_rows_match = covered.value(row);
+        match physical_rows.filter(|_| all_rows_match && action == RowAction::Delete) {
             Some(rows) => {
-                found.own_covered.insert(adds.path().value(row).to_owned());
-                found.own_covered_rows += rows;
+                found.own_removed.insert(adds.path().value(row).to_owned());
+                found.own_removed_rows += rows;
             }
             None => {
-                let is_covered = is_covered && fate != Fate::Judged;
-                candidates.push(Candidate { task: task(&adds, row)?, stored, is_covered });
+                let all_rows_match = all_rows_match && action != RowAction::Merge;
+                candidates.push(Candidate { task: task(&adds, row)?, physical_rows, all_rows_match });
             }
         }
     }
     Ok(())
 }
 
-/// The files that hold matching rows, with those rows.
-async fn read_all(storage: &Storage, spec: &ReadSpec, candidates: Vec<Candidate>, look: Look) -> Result<Vec<Touched>> {
+/// Reads the candidates; gives those that hold matching rows, with those rows.
+async fn read_candidates(
+    storage: &Storage,
+    spec: &ReadSpec,
+    candidates: Vec<Candidate>,
+    request: FindRequest,
+) -> Result<Vec<TouchedFile>> {
     if candidates.is_empty() {
         return Ok(Vec::new());
     }
-    let columns = std::iter::once(ROW_INDEX.to_owned()).chain(look.columns.iter().cloned()).collect();
+    let columns = std::iter::once(ROW_INDEX.to_owned()).chain(request.columns.iter().cloned()).collect();
     let spec = ReadSpec { columns, ..spec.clone() };
     let reader = Reader::new(storage.clone(), spec.clone())?;
-    // As much at once as a scan reads: of one file its parts, of many files one part of each.
+    // As parallel as a scan: several splits of a single file, or one split of each of many files.
     let workers = worker_count();
     let concurrent_files = (workers / candidates.len().min(workers)).max(1);
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
     let (storage, spec) = (storage.clone(), Arc::new(spec));
-    let progress = Progress::begin(look.operation, Unit::Files, Some(candidates.len() as u64));
-    let touch = move |candidate| {
-        let (access, look) = ((storage.clone(), spec.clone(), reader.clone()), look.clone());
+    let progress = Progress::begin(request.operation, Unit::Files, Some(candidates.len() as u64));
+    let read = move |candidate| {
+        let (access, request) = ((storage.clone(), spec.clone(), reader.clone()), request.clone());
         let (options, progress) = (options.clone(), progress.clone());
         in_parallel(async move {
-            let touched = touch(access, (candidate, options), look).await;
+            let touched = read_candidate(access, (candidate, options), request).await;
             progress.advance(1);
             touched
         })
     };
-    let touched = all_of(candidates.into_iter().map(touch), workers).await?;
+    let touched = all_of(candidates.into_iter().map(read), workers).await?;
     Ok(touched.into_iter().flatten().collect())
 }
 
 /// Reads a file; none if no row of it matches.
-async fn touch(
+async fn read_candidate(
     (storage, spec, reader): (Storage, Arc<ReadSpec>, Reader),
     (candidate, options): (Candidate, ReadOptions),
-    look: Look,
-) -> Result<Option<Touched>> {
-    let known = candidate.known();
-    let Candidate { mut task, stored, .. } = candidate;
+    request: FindRequest,
+) -> Result<Option<TouchedFile>> {
+    let rows_if_all_match = candidate.rows_if_all_match();
+    let Candidate { mut task, physical_rows, .. } = candidate;
     let place = |e: Error, task: &FileTask| e.in_file(&task.path);
-    let before = match &task.deletion_vector {
+    let deleted_before = match &task.deletion_vector {
         Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| place(e, &task))?,
         None => DeletionVector::default(),
     };
-    // So that it is not fetched once more.
-    task.deletion_vector = if before.is_empty() { None } else { Some(before.to_inline()?) };
-    if let Some(stored) = known {
-        let rows = DeletionVector::first(stored).minus(&before);
-        let changed = if look.fate == Fate::Changed { rows.clone() } else { DeletionVector::default() };
-        return Ok((!rows.is_empty()).then_some(Touched { task, add: None, rows, changed, before, stored }));
+    // Inline, so that the scan does not fetch it again.
+    task.deletion_vector = if deleted_before.is_empty() { None } else { Some(deleted_before.to_inline()?) };
+    if let Some(physical_rows) = rows_if_all_match {
+        let matching = DeletionVector::first(physical_rows).minus(&deleted_before);
+        let updated = if request.action == RowAction::Update { matching.clone() } else { DeletionVector::default() };
+        return Ok((!matching.is_empty()).then_some(TouchedFile {
+            task,
+            add: None,
+            matching,
+            updated,
+            deleted_before,
+            physical_rows,
+        }));
     }
-    let Hits { gone: mut rows, changed } = read_hits(&task, reader, options, &look).await?;
-    rows = rows.union(&changed);
-    let Some(last) = rows.last() else { return Ok(None) };
-    let stored = match stored {
-        Some(stored) if rows.cardinality() < stored.saturating_sub(before.cardinality()) => stored,
-        // Whether all rows match is the file's to say.
-        logged => stored_rows(&storage, &spec, &task).await.and_then(|stored| match logged {
-            Some(logged) if logged != stored => {
+    let MatchedRows { deleted, updated } = match_rows(&task, reader, options, &request).await?;
+    let matching = deleted.union(&updated);
+    let Some(last) = matching.last() else { return Ok(None) };
+    let physical_rows = match physical_rows {
+        Some(logged) if matching.cardinality() < logged.saturating_sub(deleted_before.cardinality()) => logged,
+        // Before all rows are taken to match, the file's footer has to confirm their number.
+        logged => count_physical_rows(&storage, &spec, &task).await.and_then(|in_file| match logged {
+            Some(logged) if logged != in_file => {
                 let message = format!(
-                    "the statistics in the log say that the file has {logged} rows, and it has {stored}; rewrite the file, or \
+                    "the statistics in the log say that the file has {logged} rows, and it has {in_file}; rewrite the file, or \
                      restore it"
                 );
                 Err(place(Error::corrupt(message), &task))
             }
-            _ => Ok(stored),
+            _ => Ok(in_file),
         })?,
     };
-    if last >= stored {
+    if last >= physical_rows {
         let message = format!(
-            "the statistics in the log say that the file has {stored} rows, and it has more; rewrite the file, or restore it"
+            "the statistics in the log say that the file has {physical_rows} rows, and it has more; rewrite the file, or restore \
+             it"
         );
         return Err(place(Error::corrupt(message), &task));
     }
-    Ok(Some(Touched { task, add: None, rows, changed, before, stored }))
+    Ok(Some(TouchedFile { task, add: None, matching, updated, deleted_before, physical_rows }))
 }
 
-/// The rows of a file that are found.
-async fn read_hits(task: &FileTask, reader: Reader, options: ReadOptions, look: &Look) -> Result<Hits> {
-    let mut hits = Hits::default();
+/// The matching rows of a file.
+async fn match_rows(
+    task: &FileTask,
+    reader: Reader,
+    options: ReadOptions,
+    request: &FindRequest,
+) -> Result<MatchedRows> {
+    let mut rows = MatchedRows::default();
     let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
     while let Some(batch) = batches.try_next().await? {
         let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
         let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?.values();
         let all = || positions.iter().map(|position| position.cast_unsigned());
-        match (&look.search, look.fate) {
-            (Some(search), _) => {
-                let found = search(task, &batch, positions).map_err(|e| e.in_file(&task.path))?;
-                hits.gone.extend(found.gone.iter());
-                hits.changed.extend(found.changed.iter());
+        match (&request.matcher, request.action) {
+            (Some(matcher), _) => {
+                let matched = matcher(task, &batch, positions).map_err(|e| e.in_file(&task.path))?;
+                rows.deleted.extend(matched.deleted.iter());
+                rows.updated.extend(matched.updated.iter());
             }
-            (None, Fate::Changed) => hits.changed.extend(all()),
-            (None, Fate::Gone | Fate::Judged) => hits.gone.extend(all()),
+            (None, RowAction::Update) => rows.updated.extend(all()),
+            (None, RowAction::Delete | RowAction::Merge) => rows.deleted.extend(all()),
         }
     }
-    Ok(hits)
+    Ok(rows)
 }
 
-/// Rows in a file, by its footer.
-async fn stored_rows(storage: &Storage, spec: &ReadSpec, task: &FileTask) -> Result<u64> {
+/// The number of rows in a Parquet file, by its footer.
+async fn count_physical_rows(storage: &Storage, spec: &ReadSpec, task: &FileTask) -> Result<u64> {
     let spec = ReadSpec { filter: None, ..spec.clone() };
     let task = FileTask { deletion_vector: None, ..task.clone() };
     count_rows(storage, &spec, vec![task], ReadOptions::default()).await

@@ -1,10 +1,10 @@
-//! What a change of rows would do, found out as the change itself finds it out, and nothing written.
+//! Previews of DELETE, UPDATE and MERGE: the same search for rows and the same choice of files, and nothing is written.
 
 use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
 use serde::Serialize;
 
-use super::choose::{Chosen, choose};
-use super::find::{Fate, Found, Touched, find};
+use super::choose::{ChangedFiles, choose};
+use super::find::{FindResult, RowAction, TouchedFile, find};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
@@ -49,7 +49,7 @@ impl Transaction {
     pub async fn delete_preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
         let preview = async {
             let snapshot = self.removable().await?;
-            self.preview(&snapshot, filter, (Fate::Gone, clock())).await
+            self.preview(&snapshot, filter, (RowAction::Delete, clock())).await
         };
         let preview = Box::pin(preview).await;
         preview.map_err(|e| e.in_table(self.storage().location()))
@@ -59,26 +59,26 @@ impl Transaction {
         &self,
         snapshot: &Snapshot,
         filter: Option<&str>,
-        fate: (Fate, i64),
+        action: (RowAction, i64),
     ) -> Result<Preview> {
-        let found = Box::pin(find(self, snapshot, filter, fate)).await?;
-        self.preview_of(snapshot, found, fate.1).await
+        let found = Box::pin(find(self, snapshot, filter, action)).await?;
+        self.preview_of(snapshot, found, action.1).await
     }
 
-    pub(super) async fn preview_of(&self, snapshot: &Snapshot, mut found: Found, now_ms: i64) -> Result<Preview> {
+    pub(super) async fn preview_of(&self, snapshot: &Snapshot, mut found: FindResult, now_ms: i64) -> Result<Preview> {
         let chosen = choose(self, &mut found, now_ms)?;
-        let (rereads, writes) = costs(&chosen, self.feeds_changes()?)?;
-        let (totals, Found { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
+        let (rereads, writes) = costs(&chosen, self.has_change_data_feed()?)?;
+        let (totals, FindResult { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
             files_total: totals.files,
             skipped_by_partition: totals.skipped.partition,
             skipped_by_statistics: totals.skipped.statistics,
             files_read: candidates,
-            files_removed: chosen.covered.removes.num_removed() as u64,
+            files_removed: chosen.removed_files.removes.num_removed() as u64,
             files_marked: chosen.marked.len() as u64,
             files_rewritten: chosen.copied.len() as u64,
-            rows: chosen.covered.rows.map(|rows| rows.saturating_add(chosen.rows)),
+            rows: chosen.removed_files.live_rows.map(|rows| rows.saturating_add(chosen.matching_rows)),
             rows_inserted: 0,
             rows_copied: chosen.copied_rows(),
             bytes_read: bytes_read.saturating_add(rereads),
@@ -88,43 +88,44 @@ impl Transaction {
 }
 
 /// Bytes that would be read for copying and for recording, and bytes that would be written.
-fn costs(chosen: &Chosen, feeds: bool) -> Result<(u64, u64)> {
+fn costs(chosen: &ChangedFiles, feeds: bool) -> Result<(u64, u64)> {
     let (mut reads, mut writes, mut records) = (0_u64, 0_u64, false);
     let all = chosen.copied.iter().map(|touched| (touched, true));
     for (touched, is_copied) in all.chain(chosen.marked.iter().map(|touched| (touched, false))) {
-        let changed = share(touched, touched.changed.cardinality());
-        let gone = touched.gone().cardinality();
+        let updated = share(touched, touched.updated.cardinality());
+        let deleted = touched.deleted().cardinality();
         let written = match is_copied {
-            true => share(touched, touched.counted().saturating_sub(gone)),
-            false => changed,
+            true => share(touched, touched.live_rows().saturating_sub(deleted)),
+            false => updated,
         };
-        reads = reads.saturating_add(if is_copied { touched.task.size } else { changed });
+        reads = reads.saturating_add(if is_copied { touched.task.size } else { updated });
         writes = writes.saturating_add(written);
         if feeds {
-            let gone = if is_copied { share(touched, gone) } else { 0 };
-            records |= is_copied || changed > 0;
-            reads = reads.saturating_add(changed).saturating_add(gone);
-            writes = writes.saturating_add(changed.saturating_mul(2)).saturating_add(gone);
+            let deleted = if is_copied { share(touched, deleted) } else { 0 };
+            records |= is_copied || updated > 0;
+            reads = reads.saturating_add(updated).saturating_add(deleted);
+            writes = writes.saturating_add(updated.saturating_mul(2)).saturating_add(deleted);
         }
     }
     if records {
-        (reads, writes) = (reads.saturating_add(chosen.covered.bytes), writes.saturating_add(chosen.covered.bytes));
+        (reads, writes) =
+            (reads.saturating_add(chosen.removed_files.bytes), writes.saturating_add(chosen.removed_files.bytes));
     }
     Ok((reads, writes.saturating_add(vector_bytes(chosen)?)))
 }
 
 /// Bytes of the deletion vectors.
-fn vector_bytes(chosen: &Chosen) -> Result<u64> {
+fn vector_bytes(chosen: &ChangedFiles) -> Result<u64> {
     if chosen.marked.is_empty() {
         return Ok(0);
     }
     let vectors: Vec<DeletionVector> =
-        chosen.marked.iter().map(|touched| touched.before.union(&touched.rows)).collect();
+        chosen.marked.iter().map(|touched| touched.deleted_before.union(&touched.matching)).collect();
     Ok(to_file_bytes(&vectors)?.0.len() as u64)
 }
 
-/// What so many rows take of a file's bytes.
-fn share(touched: &Touched, rows: u64) -> u64 {
-    let share = u128::from(touched.task.size) * u128::from(rows) / u128::from(touched.stored.max(1));
+/// An estimate of the bytes that `rows` rows of a file take.
+fn share(touched: &TouchedFile, rows: u64) -> u64 {
+    let share = u128::from(touched.task.size) * u128::from(rows) / u128::from(touched.physical_rows.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }

@@ -17,9 +17,9 @@ use deltic_protocol::schema::arrow::{cast_strictly, to_rows_schema};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructField, StructType};
 
-use super::changed::Updating;
+use super::changed::UpdateWriter;
 use super::choose::choose;
-use super::find::{Fate, UPDATE, find};
+use super::find::{RowAction, UPDATE, find};
 use super::preview::Preview;
 use crate::error::{Error, Result};
 use crate::transaction::builder::Transaction;
@@ -47,13 +47,13 @@ impl Transaction {
         }
         let begun_ms = clock();
         let snapshot = self.removable().await?;
-        let updating = updating(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
-        let mut found = Box::pin(find(self, &snapshot, filter, (Fate::Changed, begun_ms))).await?;
+        let writer = update_writer(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
+        let mut found = Box::pin(find(self, &snapshot, filter, (RowAction::Update, begun_ms))).await?;
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
         let progress = chosen.progress(UPDATE, 0);
-        let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&updating), clock), &progress)).await?;
-        let (updated, copied_rows, removed) = (chosen.rows, chosen.copied_rows(), chosen.gone());
+        let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&writer), clock), &progress)).await?;
+        let (updated, copied_rows, removed) = (chosen.matching_rows, chosen.copied_rows(), chosen.removed_totals());
         self.has_read(found.into_read_set()?);
         chosen.apply(self, replaced, begun_ms)?;
         let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
@@ -77,19 +77,19 @@ impl Transaction {
         let preview = async {
             let snapshot = self.removable().await?;
             let now_ms = clock();
-            updating(snapshot.shape(), set, &self.write_rules_at(now_ms)?)?;
-            self.preview(&snapshot, filter, (Fate::Changed, now_ms)).await
+            update_writer(snapshot.shape(), set, &self.write_rules_at(now_ms)?)?;
+            self.preview(&snapshot, filter, (RowAction::Update, now_ms)).await
         };
         let preview = Box::pin(preview).await;
         preview.map_err(|e| e.in_table(self.storage().location()))
     }
 }
 
-/// What rows become, checked against the table.
-fn updating(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules) -> Result<Updating> {
+/// Computes the updated rows; checks the assignments against the table.
+fn update_writer(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules) -> Result<UpdateWriter> {
     let set = set.into_iter().map(|(key, value)| {
         let value = match value {
-            NewValue::Value(value) => NewValue::Value(stored(&shape.schema, &key, value)?),
+            NewValue::Value(value) => NewValue::Value(conformed_value(&shape.schema, &key, value)?),
             computed => computed,
         };
         Ok((key, value))
@@ -101,11 +101,11 @@ fn updating(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules
         now: rules.now,
     };
     let update = RowUpdate::new(set.collect::<Result<_>>()?, target, &|parsed| parsed.bind(&shape.schema))?;
-    Ok(Updating::new(Arc::new(update)))
+    Ok(UpdateWriter::new(Arc::new(update)))
 }
 
-/// A caller's value as the column at `key` has it.
-pub(super) fn stored(schema: &StructType, key: &str, value: ArrayRef) -> Result<ArrayRef> {
+/// A caller's value in the type of the column at `key`.
+pub(super) fn conformed_value(schema: &StructType, key: &str, value: ArrayRef) -> Result<ArrayRef> {
     let (_, _, field) = find_column(schema, key)?;
     if value.len() != 1 {
         return Err(Error::invalid(format!("cannot set `{key}`: there are {} values, and one is needed", value.len())));

@@ -44,7 +44,7 @@ struct State {
 #[derive(Debug)]
 struct Cached {
     column: IndexColumn,
-    groups: Vec<Option<Held>>,
+    groups: Vec<Option<CachedColumn>>,
     bytes: usize,
     /// The plan that used it last.
     used: u64,
@@ -53,13 +53,13 @@ struct Cached {
 /// A column of a row group, with all rows in their places.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each column of a row group")]
-pub(super) enum Held {
-    /// As it was decoded; values of rows that nobody asked for may be missing.
+pub(super) enum CachedColumn {
+    /// As decoded; values of rows that were not requested may be missing.
     Plain(Values),
     Packed(Arc<Packed>),
 }
 
-impl Held {
+impl CachedColumn {
     fn bytes(&self) -> usize {
         match self {
             Self::Plain(values) => values.bytes(),
@@ -112,7 +112,7 @@ impl Default for Cache {
 }
 
 impl Cache {
-    pub(super) fn get(&self, column: &IndexColumn, group: usize) -> Option<Held> {
+    pub(super) fn get(&self, column: &IndexColumn, group: usize) -> Option<CachedColumn> {
         let mut state = self.state()?;
         let plan = state.plans;
         let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
@@ -147,8 +147,8 @@ impl Cache {
             cached.groups.resize(group + 1, None);
         }
         let Some(slot) = cached.groups.get_mut(group) else { return };
-        *slot = Some(Held::Plain(values.clone()));
-        let unpacked = slot.as_ref().map_or(0, Held::unpacked);
+        *slot = Some(CachedColumn::Plain(values.clone()));
+        let unpacked = slot.as_ref().map_or(0, CachedColumn::unpacked);
         cached.bytes += bytes;
         state.bytes += bytes;
         state.unpacked += unpacked;
@@ -209,7 +209,7 @@ impl State {
         columns.into_iter().find_map(|cached| {
             let mut held = cached.groups.iter().enumerate().filter(|(at, _)| group.is_none_or(|group| group == *at));
             held.find_map(|(at, held)| match held {
-                Some(Held::Plain(values)) if held.as_ref().is_some_and(|held| held.unpacked() > 0) => {
+                Some(CachedColumn::Plain(values)) if held.as_ref().is_some_and(|held| held.unpacked() > 0) => {
                     Some((cached.column.clone(), at, values.clone()))
                 }
                 _ => None,
@@ -219,13 +219,13 @@ impl State {
 
     /// Puts a packed column in the place of the plain one, which is returned to be freed without the lock; unless that is
     /// gone. One that cannot be packed is forgotten, as it could not be read.
-    fn replace(&mut self, column: &IndexColumn, group: usize, packed: Option<Packed>) -> Option<Held> {
+    fn replace(&mut self, column: &IndexColumn, group: usize, packed: Option<Packed>) -> Option<CachedColumn> {
         let cached = self.columns.iter_mut().find(|c| c.column == *column)?;
         let slot = cached.groups.get_mut(group)?;
         let plain = slot.take_if(|held| held.unpacked() > 0)?;
         self.unpacked = self.unpacked.saturating_sub(plain.unpacked());
-        *slot = packed.map(|packed| Held::Packed(Arc::new(packed)));
-        let (before, after) = (plain.bytes(), slot.as_ref().map_or(0, Held::bytes));
+        *slot = packed.map(|packed| CachedColumn::Packed(Arc::new(packed)));
+        let (before, after) = (plain.bytes(), slot.as_ref().map_or(0, CachedColumn::bytes));
         cached.bytes = (cached.bytes + after).saturating_sub(before);
         self.bytes = (self.bytes + after).saturating_sub(before);
         Some(plain)
@@ -254,10 +254,10 @@ impl State {
     fn let_go(&mut self, at: usize) {
         let Some(cached) = self.columns.get_mut(at) else { return };
         let last = std::iter::from_fn(|| cached.groups.pop()).flatten().next();
-        let bytes = last.as_ref().map_or(cached.bytes, Held::bytes);
+        let bytes = last.as_ref().map_or(cached.bytes, CachedColumn::bytes);
         cached.bytes = cached.bytes.saturating_sub(bytes);
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.unpacked = self.unpacked.saturating_sub(last.as_ref().map_or(0, Held::unpacked));
+        self.unpacked = self.unpacked.saturating_sub(last.as_ref().map_or(0, CachedColumn::unpacked));
         if cached.bytes == 0 {
             self.columns.swap_remove(at);
         }
@@ -287,7 +287,7 @@ mod tests {
         Values::Array(Arc::new(Int64Array::from_iter_values(from..from + 10_000)) as ArrayRef)
     }
 
-    fn value(held: &Held, row: usize) -> i64 {
+    fn value(held: &CachedColumn, row: usize) -> i64 {
         match held.range(row, 1).unwrap() {
             Values::Array(array) => array.as_primitive::<Int64Type>().value(0),
             other => unreachable!("{other:?}"),

@@ -14,7 +14,7 @@ use super::decode::{ChunkedColumns, ColumnPlan, STATS};
 use super::direct::Failed;
 use super::part_columns::PATH;
 use super::values::Values;
-use crate::checkpoint::part::Part;
+use crate::checkpoint::action_file::ActionFile;
 use crate::error::Result;
 use deltic_store::no_memory;
 
@@ -24,7 +24,7 @@ const REMOTE_PIECE: u64 = 8 * 1024 * 1024;
 
 /// Reads what is better read in chunks of the columns of a plan; of `rows` alone if given, where others may be missing.
 pub(super) async fn read(
-    part: &Arc<Part>,
+    part: &Arc<ActionFile>,
     group: usize,
     plan: &Arc<ColumnPlan>,
     rows: Option<&BooleanBuffer>,
@@ -34,7 +34,7 @@ pub(super) async fn read(
 
 /// `None` if the texts are few, or of a rare kind, and had better be decoded with the other columns.
 async fn bounds(
-    part: &Arc<Part>,
+    part: &Arc<ActionFile>,
     group: usize,
     plan: &Arc<ColumnPlan>,
     rows: Option<&BooleanBuffer>,
@@ -53,7 +53,7 @@ async fn bounds(
 }
 
 /// The same of paths.
-async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<FrontCoder>> {
+async fn paths(part: &Arc<ActionFile>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<FrontCoder>> {
     let is_worth_it = part.is_local() && plan.wants_few_paths(part);
     let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
     in_pieces(part, (group, leaf), Way::of(part), FrontCoder::default(), |trimming, chunk, is_last| {
@@ -63,7 +63,7 @@ async fn paths(part: &Arc<Part>, group: usize, plan: &Arc<ColumnPlan>) -> Result
 }
 
 /// A leaf that is more than one piece.
-fn large_leaf(part: &Part, group: usize, path: [&str; 2]) -> Result<Option<usize>> {
+fn large_leaf(part: &ActionFile, group: usize, path: [&str; 2]) -> Result<Option<usize>> {
     let Some(leaf) = part.leaf(&path) else { return Ok(None) };
     let span = part.span(group, leaf)?;
     Ok(Some(leaf).filter(|_| span.end - span.start > Way::of(part).bytes))
@@ -78,7 +78,7 @@ struct Way {
 }
 
 impl Way {
-    fn of(part: &Part) -> Self {
+    fn of(part: &ActionFile) -> Self {
         match part.is_local() {
             true => Self { bytes: LOCAL_PIECE, ahead: false },
             false => Self { bytes: REMOTE_PIECE, ahead: true },
@@ -89,7 +89,7 @@ impl Way {
 /// Shows `read` what is there of a leaf, and whether nothing follows it; it gives how many bytes it needs no more. `None`
 /// if it leaves the leaf to the general decoder.
 async fn in_pieces<R: Send + 'static>(
-    part: &Arc<Part>,
+    part: &Arc<ActionFile>,
     (group, leaf): (usize, usize),
     Way { bytes: size, ahead: fetches_ahead }: Way,
     mut so_far: R,
@@ -148,7 +148,7 @@ mod tests {
     use deltic_store::Storage;
 
     /// A file with one leaf, and the bytes of its pages.
-    async fn file(folder: &std::path::Path, texts: usize) -> (Arc<Part>, Vec<u8>) {
+    async fn file(folder: &std::path::Path, texts: usize) -> (Arc<ActionFile>, Vec<u8>) {
         let texts: StringArray = (0..texts).map(|number| Some((number * number % 9973).to_string())).collect();
         let batch = RecordBatch::try_from_iter([("text", Arc::new(texts) as _)]).unwrap();
         let mut bytes = Vec::new();
@@ -157,7 +157,7 @@ mod tests {
         writer.close().unwrap();
         std::fs::write(folder.join("file"), &bytes).unwrap();
         let storage = Storage::open(folder.to_str().unwrap(), &HashMap::new()).unwrap();
-        let part = Part::open(&storage, "file".to_owned(), bytes.len() as u64).await.unwrap();
+        let part = ActionFile::open(&storage, "file".to_owned(), bytes.len() as u64).await.unwrap();
         let span = part.span(0, 0).unwrap();
         (Arc::new(part), bytes[span.start as usize..span.end as usize].to_vec())
     }

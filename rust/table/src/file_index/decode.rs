@@ -24,8 +24,8 @@ use super::column::IndexColumn;
 use super::direct::{Direct, Failed};
 use super::part_columns::{PATH, has_typed_partition, is_complete, stats_path, typed_partition_path};
 use super::values::{Counts, Values};
+use crate::checkpoint::action_file::{ActionFile, Decode, Fetched};
 use crate::checkpoint::actions::conform;
-use crate::checkpoint::part::{Decode, Fetched, Part};
 use crate::checkpoint::read::typed_stats_serve;
 use crate::error::{Error, Result, corrupt_parquet};
 
@@ -77,7 +77,7 @@ enum Source {
 }
 
 impl ColumnPlan {
-    pub(super) fn of(part: &Part, group: usize, columns: Vec<IndexColumn>) -> Self {
+    pub(super) fn of(part: &ActionFile, group: usize, columns: Vec<IndexColumn>) -> Self {
         let stats = columns.iter().filter_map(|c| match c {
             IndexColumn::Bounds { leaf, .. } => Some(leaf.path.clone()),
             _ => None,
@@ -156,7 +156,7 @@ impl ColumnPlan {
     /// whether the pages were decoded directly.
     pub(super) fn decode(
         &self,
-        part: &Part,
+        part: &ActionFile,
         fetched: Fetched,
         rows: Option<&BooleanBuffer>,
         before: ChunkedColumns,
@@ -194,7 +194,7 @@ impl ColumnPlan {
     }
 
     /// Whether all paths are to be read, of which few are wanted.
-    pub(super) fn wants_few_paths(&self, part: &Part) -> bool {
+    pub(super) fn wants_few_paths(&self, part: &ActionFile) -> bool {
         self.wants_few && self.place("path").is_some() && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
     }
 
@@ -264,7 +264,7 @@ impl ColumnPlan {
     }
 
     /// The columns, those that are not known decoded of any file.
-    fn general(&self, part: &Part, fetched: Fetched, known: Vec<Option<Values>>) -> Result<Vec<Values>> {
+    fn general(&self, part: &ActionFile, fetched: Fetched, known: Vec<Option<Values>>) -> Result<Vec<Values>> {
         let needs_texts = self.needs_texts(&known);
         let how = Decode { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..Decode::default() };
         let all = self.sources.iter().zip(&self.columns).zip(&known);

@@ -15,7 +15,7 @@ use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 use super::encoded::EncodedColumn;
 use super::part_columns::{PATH, broken, stats_path};
 use super::values::Values;
-use crate::checkpoint::part::{Fetched, Part};
+use crate::checkpoint::action_file::{ActionFile, Fetched};
 use crate::error::{Error, Result};
 
 /// Bytes that the values of a partition column may have together, and how many more for each row: a value that many rows
@@ -23,14 +23,14 @@ use crate::error::{Error, Result};
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_OF_ROW: usize = 256;
 
-/// The numbers that stand beside the paths.
+/// Numeric leaves that are decoded together with the paths.
 pub(super) const BESIDE: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
 
 /// Why columns are not decoded here.
 pub(super) enum Failed {
     /// The general decoder has to do it.
     Unsupported,
-    /// Nobody can do it.
+    /// The column cannot be decoded.
     Error(Error),
 }
 
@@ -58,7 +58,7 @@ impl From<ArrowError> for Failed {
 /// Fetched leaves of one row group.
 #[derive(Clone, Copy)]
 pub(super) struct Direct<'d> {
-    pub(super) part: &'d Part,
+    pub(super) part: &'d ActionFile,
     pub(super) fetched: &'d Fetched,
     /// The rows that are asked for; all when `None`.
     pub(super) rows: Option<&'d BooleanBuffer>,

@@ -21,7 +21,7 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 
 use super::column::IndexColumn;
 use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_partition_path};
-use crate::checkpoint::part::Part;
+use crate::checkpoint::action_file::ActionFile;
 
 /// Writers cut texts to 32 characters, or to 64 bytes; whoever leaves less makes the greatest one greater.
 const SHORTENED_CHARS: usize = 16;
@@ -35,7 +35,7 @@ pub(super) struct ContainerBounds<'a, F> {
 
 /// Of row groups, from their footers.
 pub(super) fn of_groups<'a>(
-    groups: &'a [(Arc<Part>, usize)],
+    groups: &'a [(Arc<ActionFile>, usize)],
     columns: &'a [(Vec<String>, IndexColumn)],
 ) -> ContainerBounds<'a, impl Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> {
     ContainerBounds::new(groups.len(), columns, |at, column, upper| {
@@ -72,7 +72,7 @@ impl<'a, F: Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> ContainerBounds<'
 }
 
 /// The least of the stored minima, or the greatest of the maxima, made as wide as any file's bounds are.
-fn stored_bound(part: &Part, group: usize, leaf: &Leaf, upper: bool) -> Option<ArrayRef> {
+fn stored_bound(part: &ActionFile, group: usize, leaf: &Leaf, upper: bool) -> Option<ArrayRef> {
     let member = if upper { "maxValues" } else { "minValues" };
     let path = stats_path(member, leaf);
     if !is_complete(part, group, &path) {
@@ -109,7 +109,7 @@ fn beginning(text: &str) -> &str {
 }
 
 /// The least or greatest value of a column chunk, if its order is known.
-fn extreme(part: &Part, group: usize, path: &[&str], upper: bool) -> Option<ArrayRef> {
+fn extreme(part: &ActionFile, group: usize, path: &[&str], upper: bool) -> Option<ArrayRef> {
     let index = part.leaf(path)?;
     if !part.has_ordered_bounds(index) {
         return None;

@@ -1,4 +1,4 @@
-//! What decoded columns say of each file, as pruning asks for it.
+//! The bounds of each file, from decoded columns, for pruning.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use deltic_protocol::stats::read::LeafBounds;
 
 use super::values::Values;
 
-/// What is known of the columns of a predicate, for each file.
+/// Bounds of the columns of a predicate, for each file.
 pub(super) struct KnownBounds {
     files: usize,
     records: Option<Int64Array>,
-    columns: HashMap<Vec<String>, Known>,
+    columns: HashMap<Vec<String>, ColumnBounds>,
 }
 
-struct Known {
+struct ColumnBounds {
     min: ArrayRef,
     max: ArrayRef,
     nulls: Option<Int64Array>,
@@ -53,12 +53,12 @@ impl KnownBounds {
             let known = match values {
                 Values::Bounds { min, max, counts } => {
                     let nulls = counts.filter(|_| needs).map(|counts| counts.nulls);
-                    Known { min, max, nulls, has_no_nulls: false, is_exact: false }
+                    ColumnBounds { min, max, nulls, has_no_nulls: false, is_exact: false }
                 }
                 Values::Array(values) => {
                     let counted = records.as_ref().filter(|_| needs);
                     let nulls = counted.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
-                    Known { min: values.clone(), max: values, nulls, has_no_nulls: !needs, is_exact: true }
+                    ColumnBounds { min: values.clone(), max: values, nulls, has_no_nulls: !needs, is_exact: true }
                 }
                 Values::Rows(_) | Values::Encoded(_) => return None,
             };

@@ -41,14 +41,14 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::RowSelection;
 
 pub use self::cache::DEFAULT_LIMIT;
-use self::cache::{Cache, Held};
+use self::cache::{Cache, CachedColumn};
 
 pub(crate) use self::column::IndexColumn;
 use self::known::KnownBounds;
 use self::sidecar_stats::SidecarStats;
 use self::values::Values;
+use crate::checkpoint::action_file::{ActionFile, Decode};
 use crate::checkpoint::actions::action_rows;
-use crate::checkpoint::part::{Decode, Part};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Result};
 use crate::log::tail::Tail;
@@ -88,7 +88,7 @@ pub(crate) struct Keys {
 }
 
 /// Row groups of one file.
-type Groups = Vec<(Arc<Part>, usize)>;
+type Groups = Vec<(Arc<ActionFile>, usize)>;
 
 /// The file actions of a checkpoint.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ impl FileIndex {
         Ok(groups.concat())
     }
 
-    async fn file(&self, file: usize) -> Result<&[(Arc<Part>, usize)]> {
+    async fn file(&self, file: usize) -> Result<&[(Arc<ActionFile>, usize)]> {
         let groups = self.groups.get(file).ok_or_else(|| Error::internal("there is no such file"))?;
         let open = async || {
             let part = self.checkpoint.file(file).await?;
@@ -224,7 +224,7 @@ impl FileIndex {
         groups.get_or_try_init(open).await.map(Vec::as_slice)
     }
 
-    async fn group(&self, number: usize) -> Result<&(Arc<Part>, usize)> {
+    async fn group(&self, number: usize) -> Result<&(Arc<ActionFile>, usize)> {
         let missing = || Error::internal("there is no such row group");
         let files = self.groups.len();
         let (at, file) =
@@ -252,7 +252,7 @@ impl FileIndex {
             kept.push((number, self.group(number).await?.clone()));
         }
         for (predicate, columns) in terms {
-            let groups: Vec<(Arc<Part>, usize)> = kept.iter().map(|(_, group)| group.clone()).collect();
+            let groups: Vec<(Arc<ActionFile>, usize)> = kept.iter().map(|(_, group)| group.clone()).collect();
             let possible = prune::keep(predicate, &groups::of_groups(&groups, columns))?;
             let mut at = 0..;
             kept.retain(|_| at.next().is_some_and(|at| possible.value(at)));
@@ -328,7 +328,7 @@ impl FileIndex {
         columns: &[IndexColumn],
         rows: &BooleanBuffer,
     ) -> Result<Vec<ArrayRef>> {
-        let of = |held: &Held| match held.chosen(rows)? {
+        let of = |held: &CachedColumn| match held.chosen(rows)? {
             Values::Array(array) => Ok(array),
             _ => Err(Error::internal("a column was not decoded")),
         };
@@ -369,8 +369,8 @@ impl FileIndex {
 
     /// Columns of a row group, cached or decoded together, with all rows in their places. Only those in `rows` are
     /// wanted: where that spares work, or nothing is kept anyway, the values of others may be missing.
-    async fn columns(&self, group: usize, wanted: &[IndexColumn], rows: &BooleanBuffer) -> Result<Vec<Held>> {
-        let cached: Vec<Option<Held>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
+    async fn columns(&self, group: usize, wanted: &[IndexColumn], rows: &BooleanBuffer) -> Result<Vec<CachedColumn>> {
+        let cached: Vec<Option<CachedColumn>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
         let mut missing: Vec<IndexColumn> =
             wanted.iter().zip(&cached).filter(|(_, c)| c.is_none()).map(|(w, _)| w.clone()).collect();
         if missing.is_empty() {
@@ -404,7 +404,7 @@ impl FileIndex {
             plan.columns().iter().zip(&decoded).for_each(|(column, values)| self.cache.put(column, group, values));
             if self.cache.is_packing_due(group) {
                 let cache = self.cache.clone();
-                let pack = move |_: &Part| {
+                let pack = move |_: &ActionFile| {
                     cache.pack(Some(group));
                     Ok(())
                 };
@@ -413,7 +413,7 @@ impl FileIndex {
         }
         decoded.truncate(cached.iter().filter(|known| known.is_none()).count());
         decoded.reverse();
-        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop().map(Held::Plain)));
+        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop().map(CachedColumn::Plain)));
         let all = all.collect::<Option<Vec<_>>>();
         all.ok_or_else(|| Error::internal("a column was not decoded"))
     }
@@ -423,10 +423,10 @@ impl FileIndex {
 fn judged(
     predicate: &BoundPredicate,
     columns: &[(Vec<String>, IndexColumn)],
-    held: &[Held],
+    held: &[CachedColumn],
     rows: &BooleanBuffer,
 ) -> Result<BooleanBuffer> {
-    let block = if held.iter().any(Held::is_packed) { JUDGED_ROWS } else { rows.len() };
+    let block = if held.iter().any(CachedColumn::is_packed) { JUDGED_ROWS } else { rows.len() };
     let mut judged = BooleanBufferBuilder::new(rows.len());
     for start in (0..rows.len()).step_by(block.max(1)) {
         let rows = rows.slice(start, block.min(rows.len() - start));

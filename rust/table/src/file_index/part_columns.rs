@@ -5,7 +5,7 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::{DataType, PrimitiveType};
 use deltic_protocol::stats::read::Leaf;
 
-use crate::checkpoint::part::Part;
+use crate::checkpoint::action_file::ActionFile;
 use crate::error::Error;
 
 /// What stands in the file cannot be.
@@ -14,7 +14,7 @@ pub(super) fn broken(what: &str) -> Error {
 }
 
 /// How many rows have no value in a leaf, if the footer says.
-pub(super) fn nulls(part: &Part, group: usize, leaf: &[&str]) -> Option<u64> {
+pub(super) fn nulls(part: &ActionFile, group: usize, leaf: &[&str]) -> Option<u64> {
     let column = part.metadata().metadata().row_groups().get(group)?.columns().get(part.leaf(leaf)?)?;
     column.statistics()?.null_count_opt()
 }
@@ -23,30 +23,30 @@ pub(super) fn nulls(part: &Part, group: usize, leaf: &[&str]) -> Option<u64> {
 pub(super) const PATH: [&str; 2] = ["add", "path"];
 
 /// Whether every row is an `add`.
-pub(super) fn is_all_adds(part: &Part, group: usize) -> bool {
+pub(super) fn is_all_adds(part: &ActionFile, group: usize) -> bool {
     nulls(part, group, &PATH) == Some(0)
 }
 
 /// Whether no `add` can be there without a path.
-pub(super) fn is_path_required(part: &Part) -> bool {
+pub(super) fn is_path_required(part: &ActionFile) -> bool {
     part.leaf(&PATH).is_some_and(|leaf| part.definition_level(leaf, 1) == part.definition_level(leaf, 2))
 }
 
 /// Whether every `add` has a value in the leaf.
-pub(super) fn is_complete(part: &Part, group: usize, leaf: &[&str]) -> bool {
+pub(super) fn is_complete(part: &ActionFile, group: usize, leaf: &[&str]) -> bool {
     let missing = nulls(part, group, leaf);
     missing.is_some() && missing == nulls(part, group, &PATH)
 }
 
 /// Whether some file may have a deletion vector.
-pub(super) fn may_have_vectors(part: &Part, group: usize) -> bool {
+pub(super) fn may_have_vectors(part: &ActionFile, group: usize) -> bool {
     let leaf = ["add", "deletionVector", "storageType"];
     let rows = u64::try_from(part.rows(group)).unwrap_or(u64::MAX);
     part.leaf(&leaf).is_some() && nulls(part, group, &leaf).is_none_or(|nulls| nulls < rows)
 }
 
 /// Whether the typed values of a partition column can stand for their texts.
-pub(super) fn has_typed_partition(part: &Part, group: usize, leaf: &Leaf) -> bool {
+pub(super) fn has_typed_partition(part: &ActionFile, group: usize, leaf: &Leaf) -> bool {
     use PrimitiveType as P;
     let same_for_all = matches!(
         leaf.data_type,

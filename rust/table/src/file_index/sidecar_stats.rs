@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::column::IndexColumn;
 use super::groups::{ContainerBounds, of_groups};
-use crate::checkpoint::part::Part;
+use crate::checkpoint::action_file::ActionFile;
 
 /// The key among the tags.
 pub(crate) const TAG: &str = "deltic.bounds";
@@ -71,10 +71,10 @@ impl SidecarStats {
         file: String,
         files: u64,
         paths: Option<(String, String)>,
-        part: &Arc<Part>,
+        part: &Arc<ActionFile>,
         columns: &[IndexColumn],
     ) -> Self {
-        let groups: Vec<(Arc<Part>, usize)> =
+        let groups: Vec<(Arc<ActionFile>, usize)> =
             part.groups_with("add", "path").into_iter().map(|group| (part.clone(), group)).collect();
         let claim = |column: &IndexColumn| {
             let (leaf, partition) = leaf_of(column)?;

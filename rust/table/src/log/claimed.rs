@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use deltic_protocol::log::name::LogName;
 
-use super::path::log_path;
+use super::path::log_file_path;
 use crate::error::{Error, Result};
 use deltic_store::Storage;
 use deltic_store::dynamodb::{Item, LockTable, TablePaths};
@@ -65,9 +65,9 @@ impl ClaimedCommits {
         if item.complete {
             return Ok(());
         }
-        let path = log_path(&item.file_name);
+        let path = log_file_path(&item.file_name);
         if !self.exists(&path).await? {
-            match self.storage.get(&log_path(&item.temp_path)).await {
+            match self.storage.get(&log_file_path(&item.temp_path)).await {
                 Ok(text) => self.storage.put(&path, text).await?,
                 Err(error) if error.is_not_found() => return self.finished_meanwhile(locks, paths, item).await,
                 Err(error) => return Err(error),

@@ -11,6 +11,6 @@ mod reader;
 mod source;
 pub mod tail;
 
-pub use path::log_path;
+pub use path::log_file_path;
 pub use reader::{Loaded, parse_file};
 pub use source::LogSource;

@@ -12,7 +12,7 @@ use deltic_protocol::log::name::LogName;
 use deltic_protocol::log::segment::LogFile;
 use futures::stream::{self, Stream, StreamExt};
 
-use super::path::log_path;
+use super::path::log_file_path;
 use crate::error::{Error, Result};
 use crate::parallel::{in_parallel, parallelism};
 use deltic_store::Storage;
@@ -92,7 +92,7 @@ fn in_groups<T: Send + 'static>(
         let (storage, known) = (storage.clone(), known.clone());
         let work = async move {
             let unknown = files.iter().filter(|file| !known.contains_key(&file.file_name));
-            let paths: Vec<String> = unknown.map(|file| log_path(&file.file_name)).collect();
+            let paths: Vec<String> = unknown.map(|file| log_file_path(&file.file_name)).collect();
             let mut fetched = storage.get_all(&paths).await?.into_iter();
             let commits = files.into_iter().map(|file| {
                 let bytes = known.get(&file.file_name).cloned().or_else(|| fetched.next());
@@ -135,5 +135,5 @@ fn version_of(file: &LogFile) -> u64 {
 
 /// Names the file.
 fn placed(error: deltic_protocol::error::Error, file: &LogFile) -> Error {
-    error.at_version(version_of(file)).in_file(log_path(&file.file_name))
+    error.at_version(version_of(file)).in_file(log_file_path(&file.file_name))
 }

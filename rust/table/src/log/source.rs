@@ -17,7 +17,7 @@ use futures::stream::Stream;
 
 use super::absent;
 use super::claimed::ClaimedCommits;
-use super::path::log_path;
+use super::path::log_file_path;
 use super::reader::{self, Loaded};
 use crate::error::{Error, Result};
 use deltic_store::{FileMeta, Storage};
@@ -64,7 +64,7 @@ impl LogSource {
 
     /// A file of the log, by its name.
     pub async fn read(&self, file_name: &str) -> Result<Bytes> {
-        let path = log_path(file_name);
+        let path = log_file_path(file_name);
         match (self.storage.get(&path).await, &self.claimed) {
             // Perhaps it is committed, and its writer did not come to copy it.
             (Err(error), Some(claimed)) if error.is_not_found() => match claimed.finish_commit(file_name).await? {
@@ -80,7 +80,7 @@ impl LogSource {
     /// # Errors
     /// `Corrupt` for what is no commit, and those of the store, naming file and version.
     pub async fn load_commit(&self, file: &LogFile) -> Result<CommitActions> {
-        let place = |e: Error| e.in_file(log_path(&file.file_name)).at_version(file.name.version());
+        let place = |e: Error| e.in_file(log_file_path(&file.file_name)).at_version(file.name.version());
         let bytes = self.read(&file.file_name).await.map_err(place)?;
         let file = file.clone();
         let parsed = tokio::task::spawn_blocking(move || reader::parse_file(&file, &bytes, Wanted::All)).await;
@@ -96,7 +96,7 @@ impl LogSource {
         }
     }
 
-    /// The newest checkpoint that `_last_checkpoint` speaks of. Only a hint: whatever is wrong with it, there is none.
+    /// The checkpoint that `_last_checkpoint` names. Only a hint: none if the file is missing or invalid.
     pub async fn last_checkpoint(&self) -> Option<LastCheckpoint> {
         LastCheckpoint::parse(&self.read(LAST_CHECKPOINT).await.ok()?)
     }

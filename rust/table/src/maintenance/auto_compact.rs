@@ -88,10 +88,10 @@ async fn run(
     let known = Known { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(snapshot.storage(), known, TransactionOptions::default(), ids).await?;
     let (options, layout) = (OptimizeOptions::default(), Layout::Compact);
-    let told = commit_options(&layout, &options, true);
+    let commit = commit_options(&layout, &options, true);
     let rewriting = rewriting((&mut transaction, snapshot), (layout, target), &options, clock)?;
     let plan = Plan::new((snapshot.clone(), base), rewriting, bins, (listed.total, listed.considered));
-    let (done, failed) = plan.carry_out_what_can_be(told, ids, (committer, retry)).await?;
+    let (done, failed) = plan.carry_out_what_can_be(commit, ids, (committer, retry)).await?;
     Ok(AutoCompacted::Done(Box::new(done), failed))
 }
 
@@ -192,7 +192,7 @@ mod tests {
     fn one_commit_stops_before_the_bin_that_is_too_much() {
         let bin = |size| {
             let add = Add { size, ..Add::default() };
-            Bin { partition: PartitionValues::new(), files: vec![Candidate { add, stored: None }] }
+            Bin { partition: PartitionValues::new(), files: vec![Candidate { add, physical_rows: None }] }
         };
         let taken = |sizes: &[i64]| within_one_commit(sizes.iter().map(|size| bin(*size)).collect(), 100).len();
         assert_eq!(taken(&[60, 40, 1]), 2);

@@ -13,7 +13,7 @@ use super::pack::{Bin, CUBE_COLUMNS, CUBE_ID, PROVIDER};
 use super::ranges::Sampler;
 use super::sort::in_order;
 use crate::error::{Error, Result};
-use crate::progress::Part;
+use crate::progress::ProgressShare;
 use crate::rewrite::{Copying, Written};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{FileTask, ReadSpec};
@@ -49,10 +49,10 @@ impl Rewriting {
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
-    pub(super) async fn write(self, bin: Bin, cube: String, mut part: Part) -> Result<Rewritten> {
+    pub(super) async fn write(self, bin: Bin, cube: String, mut progress: ProgressShare) -> Result<Rewritten> {
         let (mut files, syncing) = match &self.layout {
-            Layout::Compact => self.compact(&bin, &mut part).await?,
-            Layout::Along(layout) => self.arrange(&bin, layout, &mut part).await?,
+            Layout::Compact => self.compact(&bin, &mut progress).await?,
+            Layout::Along(layout) => self.arrange(&bin, layout, &mut progress).await?,
         };
         let mut unclaimed = Unclaimed::new(self.storage.clone());
         unclaimed.hold(&files)?;
@@ -60,22 +60,22 @@ impl Rewriting {
             files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
         }
         syncing.wait().await?;
-        part.end();
+        progress.end();
         Ok(Rewritten { bin, files, unclaimed })
     }
 
     /// One file, rows as they come.
-    async fn compact(&self, bin: &Bin, part: &mut Part) -> Result<Written> {
+    async fn compact(&self, bin: &Bin, progress: &mut ProgressShare) -> Result<Written> {
         // A little more than was meant is better than a small file beside a large one.
         let target_file_size = self.target.saturating_mul(2);
         let copying = self.copying(|spec| WriteSpec { target_file_size, ..spec });
         let rows = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
-        let rows = rows.inspect_ok(|batch| part.advance(batch.num_rows() as u64));
+        let rows = rows.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
         copying.write(&self.storage, rows, self.clock).await
     }
 
     /// Files of as many rows each, in the order of a curve.
-    async fn arrange(&self, bin: &Bin, layout: &CurveLayout, part: &mut Part) -> Result<Written> {
+    async fn arrange(&self, bin: &Bin, layout: &CurveLayout, progress: &mut ProgressShare) -> Result<Written> {
         let mut columns: Vec<String> = layout.columns.iter().filter_map(|path| path.first().cloned()).collect();
         columns.sort();
         columns.dedup();
@@ -84,7 +84,7 @@ impl Rewriting {
         let mut sampler = Sampler::new(layout.clone());
         while let Some(batch) = keys.try_next().await? {
             sampler.update(&batch)?;
-            part.advance(batch.num_rows() as u64);
+            progress.advance(batch.num_rows() as u64);
         }
         let (rows, expected) = (sampler.rows(), bin.expected(self.target));
         let Some(ranges) = sampler.finish()? else { return Ok(Written::default()) };
@@ -92,15 +92,15 @@ impl Rewriting {
         let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
         let all = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
         let bytes = self.limits.sort_bytes / self.tasks;
-        let all = all.inspect_ok(|batch| part.advance(batch.num_rows() as u64));
+        let all = all.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
         let ordered = in_order(all, Arc::new(ranges), (rows, bytes)).await?;
         let written = copying.write(&self.storage, ordered, self.clock).await?;
-        let stored: u64 = written.0.iter().map(|file| file.rows).sum();
-        if stored != rows {
+        let written_rows: u64 = written.0.iter().map(|file| file.rows).sum();
+        if written_rows != rows {
             let mut unclaimed = Unclaimed::new(self.storage.clone());
             unclaimed.hold(&written.0)?;
             unclaimed.delete().await;
-            return Err(Error::internal(format!("{rows} rows were to be sorted, and {stored} were written")));
+            return Err(Error::internal(format!("{rows} rows were to be sorted, and {written_rows} were written")));
         }
         Ok(written)
     }

@@ -30,7 +30,7 @@ use crate::write::unclaimed::Unclaimed;
 pub(super) struct Committing<'a> {
     pub(super) snapshot: Snapshot,
     pub(super) base: HandleState,
-    /// The operation, by which other writers know it, and what else the history is told.
+    /// Options of the commits: the operation, its parameters and metrics for the history.
     pub(super) options: TransactionOptions,
     pub(super) committer: &'a dyn Committer,
     pub(super) ids: &'a dyn Ids,

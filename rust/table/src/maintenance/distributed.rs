@@ -91,7 +91,7 @@ impl RewriteTask {
         let rewritten = async {
             let copying = Copying::of_specs(&storage, read, write)?;
             let rewriting = Rewriting { storage, copying, layout, target, limits, tasks: 1, clock };
-            let uncounted = Progress::default().part(0, None);
+            let uncounted = Progress::default().share(0, None);
             let Rewritten { files, unclaimed, .. } = rewriting.write(bin, cube, uncounted).await?;
             let bytes = pack(REWRITTEN, &RewrittenBin { round, number, files })?;
             unclaimed.claim();
@@ -129,7 +129,7 @@ impl DistributedOptimize {
         (ids, clock): (&dyn Ids, Clock),
     ) -> Result<Self> {
         let planned = plan((storage, latest), options, (ids, clock)).await;
-        let Plan { snapshot, base, rewriting, bins, told: done } =
+        let Plan { snapshot, base, rewriting, bins, result: done } =
             planned.map_err(|e| e.in_table(storage.location()))?;
         let left = of_commits(bins, rewriting.limits.commit_bytes).into_iter();
         let options = commit_options(&rewriting.layout, options, false);
@@ -147,7 +147,7 @@ impl DistributedOptimize {
     }
 
     /// What is to be done, and what was done so far.
-    pub fn told(&self) -> &Optimized {
+    pub fn result(&self) -> &Optimized {
         &self.done
     }
 

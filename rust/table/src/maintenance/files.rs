@@ -19,10 +19,10 @@ use crate::snapshot::Snapshot;
 /// A live file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Candidate {
-    /// What the log says of it, without statistics.
+    /// Its `add` action, without statistics.
     pub(super) add: Add,
-    /// Rows in it, whether they count or not, if the log says so.
-    pub(super) stored: Option<u64>,
+    /// Rows in the Parquet file, deleted ones included, if the statistics say.
+    pub(super) physical_rows: Option<u64>,
 }
 
 impl Candidate {
@@ -37,7 +37,7 @@ impl Candidate {
         u64::try_from(cardinality).unwrap_or_default()
     }
 
-    /// What its tag of this name says.
+    /// The value of a tag.
     pub(super) fn tag(&self, name: &str) -> Option<&str> {
         self.add.tags.as_ref()?.get(name)?.as_deref()
     }
@@ -132,10 +132,11 @@ impl Listed {
         self.considered += adds.len() as u64;
         let counts = statistics(adds, &[])?.num_records;
         for row in 0..adds.len() {
-            let stored = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
-            let candidate = Candidate { add: adds.sized_add(row)?, stored };
+            let physical_rows =
+                counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
+            let candidate = Candidate { add: adds.sized_add(row)?, physical_rows };
             if may_be_rewritten(&candidate) {
-                self.candidates.push(Candidate { add: Add { stats: None, ..candidate.add }, stored });
+                self.candidates.push(Candidate { add: Add { stats: None, ..candidate.add }, physical_rows });
             }
         }
         Ok(())

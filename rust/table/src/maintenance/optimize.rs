@@ -33,13 +33,13 @@ use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// Bytes that a file should have where nobody says otherwise, as in delta-spark.
+/// The default target size of files in bytes, as in delta-spark.
 const TARGET_FILE_SIZE: u64 = 1 << 30;
 
-/// How long an interruption may go unnoticed.
+/// How often it is checked whether the caller has interrupted the work.
 const NOTICE: Duration = Duration::from_millis(50);
 
-/// The operation by which other writers know it.
+/// The operation in the commit info.
 pub(super) const OPERATION: &str = "OPTIMIZE";
 
 /// What is to be done, and how.
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     pub(super) base: HandleState,
     pub(super) rewriting: Rewriting,
     pub(super) bins: Vec<Bin>,
-    pub(super) told: Optimized,
+    pub(super) result: Optimized,
 }
 
 /// What OPTIMIZE would do to the newest version.
@@ -61,7 +61,7 @@ pub async fn plan_optimize(
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Optimized> {
     let planned = plan((storage, latest), options, (ids, clock)).await;
-    Ok(planned.map_err(|e| e.in_table(storage.location()))?.told)
+    Ok(planned.map_err(|e| e.in_table(storage.location()))?.result)
 }
 
 /// Writes files of the newest version again and commits them, in one or several versions.
@@ -87,8 +87,8 @@ async fn run(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
     let plan = plan(from, options, (ids, clock)).await?;
-    let told = commit_options(&plan.rewriting.layout, options, false);
-    plan.carry_out(told, ids, (committer, retry)).await
+    let commit = commit_options(&plan.rewriting.layout, options, false);
+    plan.carry_out(commit, ids, (committer, retry)).await
 }
 
 /// What the history says of it; `auto`: it came after a write.
@@ -107,7 +107,7 @@ impl Plan {
     ) -> Self {
         let (layout, target) = (&rewriting.layout, rewriting.target);
         let files_to_rewrite = bins.iter().map(|bin| bin.files.len() as u64).sum();
-        let told = Optimized {
+        let result = Optimized {
             read_version: snapshot.version(),
             layout: layout.name().to_owned(),
             columns: layout.columns(),
@@ -122,7 +122,7 @@ impl Plan {
             ..Optimized::default()
         };
         rewriting.tasks = rewriting.tasks.clamp(1, bins.len().max(1));
-        Self { snapshot, base, rewriting, bins, told }
+        Self { snapshot, base, rewriting, bins, result }
     }
 
     /// Writes the bins again and commits them, as `options` tell of it.
@@ -132,7 +132,7 @@ impl Plan {
         ids: &dyn Ids,
         (committer, retry): (&dyn Committer, &dyn RetryPolicy),
     ) -> Result<Optimized> {
-        let Self { snapshot, base, rewriting, bins, told: mut done } = self;
+        let Self { snapshot, base, rewriting, bins, result: mut done } = self;
         let committing = Committing { snapshot, base, options, committer, ids, retry };
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         for bins in of_commits(bins, rewriting.limits.commit_bytes) {
@@ -149,7 +149,7 @@ impl Plan {
         ids: &dyn Ids,
         (committer, retry): (&dyn Committer, &dyn RetryPolicy),
     ) -> Result<(Optimized, Option<Error>)> {
-        let Self { snapshot, base, rewriting, bins, told: mut done } = self;
+        let Self { snapshot, base, rewriting, bins, result: mut done } = self;
         let committing = Committing { snapshot, base, options, committer, ids, retry };
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         let writing = try_all(&rewriting, bins, (ids, &progress));
@@ -196,8 +196,8 @@ fn write(
 ) -> impl Future<Output = Result<Rewritten>> + Send + use<> {
     // Along a curve rows are read twice.
     let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
-    let part = progress.part(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
-    in_parallel(rewriting.clone().write(bin, ids.unique(), part))
+    let share = progress.share(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
+    in_parallel(rewriting.clone().write(bin, ids.unique(), share))
 }
 
 /// Drops the work, and with it the files that it wrote, when the caller wants no more.

@@ -1,4 +1,4 @@
-//! What OPTIMIZE is asked for, and what it says it did: plain data.
+//! Options and result of OPTIMIZE: plain data.
 
 use std::collections::BTreeMap;
 

@@ -38,9 +38,10 @@ impl Bin {
         self.files.iter().map(Candidate::bytes).fold(0, u64::saturating_add)
     }
 
-    /// Rows in its files that count, if the log says how many.
+    /// Live rows in its files, if the statistics say how many.
     pub(super) fn rows(&self) -> Option<u64> {
-        let count = |file: &Candidate| file.stored.map(|stored| stored.saturating_sub(file.deleted()));
+        let count =
+            |file: &Candidate| file.physical_rows.map(|physical_rows| physical_rows.saturating_sub(file.deleted()));
         self.files.iter().map(count).try_fold(0_u64, |rows, more| rows.checked_add(more?))
     }
 
@@ -50,20 +51,23 @@ impl Bin {
     }
 }
 
-/// Whether compaction may write a file again: it is small, or so many of its rows are deleted that reading it is a waste.
-/// Of a file whose log does not say how many rows it has nobody knows.
+/// Whether compaction may rewrite a file: it is small, or too many of its rows are deleted. A file with a deletion vector
+/// and no number of rows in its statistics is taken to have too many.
 pub(super) fn is_worth_compacting(file: &Candidate, target: u64) -> bool {
-    file.bytes() < target || is_mostly_deleted(file)
+    file.bytes() < target || exceeds_max_deleted_rows_ratio(file)
 }
 
-fn is_mostly_deleted(file: &Candidate) -> bool {
-    file.add.deletion_vector.is_some() && file.stored.is_none_or(|stored| file.deleted().saturating_mul(20) > stored)
+/// Whether more than a twentieth of the rows are deleted, as by the default of delta-spark's
+/// `optimize.maxDeletedRowsRatio`.
+fn exceeds_max_deleted_rows_ratio(file: &Candidate) -> bool {
+    file.add.deletion_vector.is_some()
+        && file.physical_rows.is_none_or(|physical_rows| file.deleted().saturating_mul(20) > physical_rows)
 }
 
 /// Bins of files that compaction may write again.
 pub(super) fn compact(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
     let mut bins = all(files, target);
-    bins.retain(|bin| bin.files.len() > 1 || bin.files.iter().any(is_mostly_deleted));
+    bins.retain(|bin| bin.files.len() > 1 || bin.files.iter().any(exceeds_max_deleted_rows_ratio));
     bins
 }
 
@@ -152,7 +156,7 @@ mod tests {
 
     fn file(path: &str, size: i64, time: i64) -> Candidate {
         let add = Add { path: path.to_owned(), size, modification_time: time, ..Add::default() };
-        Candidate { add, stored: Some(100) }
+        Candidate { add, physical_rows: Some(100) }
     }
 
     fn in_cube(mut file: Candidate, cube: &str, columns: &str) -> Candidate {
@@ -182,7 +186,7 @@ mod tests {
         };
         assert!(!is_worth_compacting(&deleted(5), 100));
         assert!(is_worth_compacting(&deleted(6), 100));
-        assert!(is_worth_compacting(&Candidate { stored: None, ..deleted(1) }, 100));
+        assert!(is_worth_compacting(&Candidate { physical_rows: None, ..deleted(1) }, 100));
         assert_eq!(paths(&compact(vec![deleted(6)], 100)), [vec!["a"]]);
         assert!(compact(vec![file("b", 5, 1)], 100).is_empty());
     }

@@ -59,7 +59,7 @@ pub(crate) async fn plan_reorganize(
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Reorganized> {
     let (plan, found) = plan(from, options, (ids, clock)).await?;
-    Ok(Reorganized { files: plan.told, ..found })
+    Ok(Reorganized { files: plan.result, ..found })
 }
 
 /// Writes all files of the newest version again that have deletion vectors or, if asked for, columns that were dropped, and
@@ -71,13 +71,13 @@ pub(crate) async fn reorganize(
     from: (&Storage, Option<Snapshot>),
     options: &ReorgOptions,
     (ids, clock): (&dyn Ids, Clock),
-    (told, committer, retry): (TransactionOptions, &dyn Committer, &dyn RetryPolicy),
+    (commit, committer, retry): (TransactionOptions, &dyn Committer, &dyn RetryPolicy),
 ) -> Result<Reorganized> {
     let (plan, found) = plan(from, options, (ids, clock)).await?;
     let parameters = [("predicate", json!("[]")), ("applyPurge", json!(true))];
     let parameters = parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let told = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..told };
-    Ok(Reorganized { files: plan.carry_out(told, ids, (committer, retry)).await?, ..found })
+    let commit = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..commit };
+    Ok(Reorganized { files: plan.carry_out(commit, ids, (committer, retry)).await?, ..found })
 }
 
 async fn plan(

@@ -1,10 +1,10 @@
 //! Rows in the order of a curve, within bounded memory.
 //!
-//! Rows are gathered until they take more bytes than they may. From then on they go to temporary files, one for each part
-//! of the curve, each about as large as what memory may hold; a part that turned out larger is cut again, unless all its
-//! rows are at one place. Parts are then read and sorted, one after the other. Rows at one place keep their order.
+//! Rows are kept in memory up to a limit of bytes. From then on they go to temporary files, one for each bucket: a range of
+//! places on the curve whose rows fit memory. A bucket that turns out larger is divided again, unless all its rows are at
+//! one place. Buckets are then read and sorted, one after the other. Rows at one place keep their order.
 //!
-//! Memory holds what `bytes` says of rows, 16 bytes for each of these, and a batch for each part.
+//! Memory holds what `bytes` says of rows, 16 bytes for each of these, and a batch for each bucket.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek, Write};
@@ -32,11 +32,11 @@ const BATCH_ROWS: usize = 32 * 1024;
 /// Batches that are handed out before the one before was taken.
 const AHEAD: usize = 2;
 
-/// Parts of a curve at a time.
-const MOST_PARTS: usize = 256;
+/// The maximum of buckets, which are open files.
+const MAX_BUCKETS: usize = 256;
 
-/// Parts that a part is cut into which is too large.
-const PARTS_OF_A_PART: u64 = 16;
+/// How many buckets a bucket that is too large is divided into.
+const DIVIDED_INTO: u64 = 16;
 
 /// The column of a temporary file with the places of rows.
 const PLACE: &str = "";
@@ -47,9 +47,9 @@ struct Piece {
     places: Vec<u64>,
 }
 
-/// Some rows of a part of the curve.
-enum Part {
-    Gathered(Vec<Piece>),
+/// The rows of one range of the curve.
+enum Bucket {
+    InMemory(Vec<Piece>),
     Spilled(Spilled),
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn in_order(
         let more = std::mem::take(&mut gathered);
         let mut to = match spilling.take() {
             Some(spilling) => spilling,
-            None => Spilling::new(ranges.cuts(parts(held, held_rows, (total_rows, bytes)))),
+            None => Spilling::new(ranges.cuts(bucket_count(held, held_rows, (total_rows, bytes)))),
         };
         spilling = Some(
             computed(move || {
@@ -104,13 +104,13 @@ pub(super) async fn in_order(
     }
     let (sender, receiver) = mpsc::channel(AHEAD);
     let emitting = tokio::task::spawn_blocking(move || {
-        let parts = match spilling {
-            None => Ok(vec![Part::Gathered(gathered)]),
+        let buckets = match spilling {
+            None => Ok(vec![Bucket::InMemory(gathered)]),
             Some(spilling) => spilling.finish(),
         };
         let mut emit =
             |batch| sender.blocking_send(batch).map_err(|_| Error::internal("the rows are not read to the end"));
-        parts?.into_iter().try_for_each(|part| part.emit(bytes, &mut emit))
+        buckets?.into_iter().try_for_each(|bucket| bucket.emit(bytes, &mut emit))
     });
     // The worker is joined when it has no more rows, so that its failure is no early end.
     Ok(stream::try_unfold((receiver, emitting), |(mut receiver, emitting)| async move {
@@ -122,10 +122,10 @@ pub(super) async fn in_order(
     }))
 }
 
-/// How many parts there are to be, each of which memory may hold: twice as many as fit it exactly.
-fn parts(held: usize, held_rows: usize, (total_rows, bytes): (u64, usize)) -> usize {
+/// How many buckets to make so that each fits memory: twice as many as would fit exactly.
+fn bucket_count(held: usize, held_rows: usize, (total_rows, bytes): (u64, usize)) -> usize {
     let all = (held as u128) * u128::from(total_rows) / (held_rows.max(1) as u128);
-    usize::try_from(all * 2 / (bytes.max(1) as u128)).unwrap_or(MOST_PARTS).clamp(2, MOST_PARTS)
+    usize::try_from(all * 2 / (bytes.max(1) as u128)).unwrap_or(MAX_BUCKETS).clamp(2, MAX_BUCKETS)
 }
 
 async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
@@ -134,9 +134,9 @@ async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 /// Rows on their way into temporary files.
 struct Spilling {
-    /// Places at which a part begins.
+    /// Places at which a bucket begins.
     cuts: Vec<u64>,
-    parts: Vec<Option<Spill>>,
+    buckets: Vec<Option<Spill>>,
 }
 
 /// A temporary file that is being written.
@@ -151,33 +151,33 @@ struct Spill {
 
 impl Spilling {
     fn new(cuts: Vec<u64>) -> Self {
-        let parts = (0..=cuts.len()).map(|_| None).collect();
-        Self { cuts, parts }
+        let buckets = (0..=cuts.len()).map(|_| None).collect();
+        Self { cuts, buckets }
     }
 
     fn push(&mut self, piece: &Piece) -> Result<()> {
-        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.parts.len()];
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.buckets.len()];
         for (row, place) in (0_u32..).zip(&piece.places) {
-            let part = self.cuts.partition_point(|cut| cut <= place);
-            rows.get_mut(part).into_iter().for_each(|rows| rows.push(row));
+            let bucket = self.cuts.partition_point(|cut| cut <= place);
+            rows.get_mut(bucket).into_iter().for_each(|rows| rows.push(row));
         }
-        for (part, rows) in self.parts.iter_mut().zip(rows) {
+        for (bucket, rows) in self.buckets.iter_mut().zip(rows) {
             if rows.is_empty() {
                 continue;
             }
             let places: Vec<u64> = rows.iter().filter_map(|row| piece.places.get(*row as usize).copied()).collect();
             let batch = take_record_batch(&piece.batch, &UInt32Array::from(rows))?;
-            let spill = match part {
+            let spill = match bucket {
                 Some(spill) => spill,
-                None => part.insert(Spill::new(batch.schema())?),
+                None => bucket.insert(Spill::new(batch.schema())?),
             };
             spill.push(&batch, places)?;
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<Part>> {
-        self.parts.into_iter().flatten().map(|spill| spill.finish().map(Part::Spilled)).collect()
+    fn finish(self) -> Result<Vec<Bucket>> {
+        self.buckets.into_iter().flatten().map(|spill| spill.finish().map(Bucket::Spilled)).collect()
     }
 }
 
@@ -226,11 +226,11 @@ impl Spilled {
     }
 }
 
-impl Part {
+impl Bucket {
     /// Hands out its rows in order.
     fn emit(self, bytes: usize, emit: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
         let spilled = match self {
-            Self::Gathered(pieces) => return emit_sorted(&pieces, emit),
+            Self::InMemory(pieces) => return emit_sorted(&pieces, emit),
             Self::Spilled(spilled) => spilled,
         };
         let (least, greatest) = spilled.places;
@@ -241,12 +241,12 @@ impl Part {
             let pieces = spilled.pieces()?.collect::<Result<Vec<_>>>()?;
             return emit_sorted(&pieces, emit);
         }
-        let width = (greatest - least) / PARTS_OF_A_PART;
+        let width = (greatest - least) / DIVIDED_INTO;
         let cuts =
-            (1..PARTS_OF_A_PART).map(|part| least + width.max(1).saturating_mul(part)).filter(|cut| *cut <= greatest);
+            (1..DIVIDED_INTO).map(|bucket| least + width.max(1).saturating_mul(bucket)).filter(|cut| *cut <= greatest);
         let mut spilling = Spilling::new(cuts.collect());
         spilled.pieces()?.try_for_each(|piece| spilling.push(&piece?))?;
-        spilling.finish()?.into_iter().try_for_each(|part| part.emit(bytes, emit))
+        spilling.finish()?.into_iter().try_for_each(|bucket| bucket.emit(bytes, emit))
     }
 }
 
@@ -266,6 +266,9 @@ fn emit_sorted(pieces: &[Piece], emit: &mut dyn FnMut(RecordBatch) -> Result<()>
 }
 
 fn no_space(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::storage(false, "rows that are sorted do not fit memory, and the folder for temporary files takes them not")
-        .caused_by(error)
+    Error::storage(
+        false,
+        "rows that are sorted do not fit memory, and cannot be written to the folder for temporary files",
+    )
+    .caused_by(error)
 }

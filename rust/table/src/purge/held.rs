@@ -1,7 +1,7 @@
-//! What still holds rows that match a condition: files of the versions that can be read, and their change files.
+//! Finds files that still hold rows that match a condition: data files and change files of the versions that can be read.
 //!
-//! Files whose partition values or statistics rule it out are passed over; the others are read until a row matches,
-//! whether a deletion vector deletes it or not. A file that a vacuum took holds nothing. One may hold anything that cannot
+//! Files whose partition values or statistics rule it out are skipped; the others are read until a row matches, whether a
+//! deletion vector deletes it or not. A file that a vacuum has deleted holds nothing. One may hold anything that cannot
 //! be read, that is not below the table and not there, or that is of a version in which the condition's columns are others
 //! than now: of another type, another column by the same name, partition columns then and not now or the other way round.
 //!
@@ -60,8 +60,8 @@ pub struct Held {
     pub vacuum_bytes: u64,
     /// From when on such a vacuum takes all, in milliseconds since the epoch; none if nothing is to be taken.
     pub vacuum_from_ms: Option<i64>,
-    /// Those of all these files that cannot be read, or not as their versions have them, so that nobody knows whether they
-    /// do.
+    /// Those of all these files that cannot be read, or not as their versions have them, so that it is not known
+    /// whether they hold such rows.
     pub files_unreadable: u64,
     /// Files that no vacuum of this table takes, for they are not below its folder.
     pub files_elsewhere: u64,
@@ -163,8 +163,8 @@ impl Holders {
         let looks: Vec<_> = unknown.into_iter().map(look).collect();
         let looked: Vec<(String, Holds)> = all_of(looks, worker_count()).await?;
         self.known.extend(looked);
-        let told = files.into_iter().filter_map(|(path, holder)| Some((holder, self.known.get(&path).copied()?)));
-        Ok(told.filter(|(_, holds)| *holds != Holds::None).collect())
+        let holders = files.into_iter().filter_map(|(path, holder)| Some((holder, self.known.get(&path).copied()?)));
+        Ok(holders.filter(|(_, holds)| *holds != Holds::None).collect())
     }
 }
 

@@ -1,4 +1,4 @@
-//! PURGE: no live file holds what the table does not, and rows that are to be forgotten are gone from all of them.
+//! PURGE: rewrites live files so that none holds deleted rows or dropped columns, and deletes rows for good.
 //!
 //! Files with deletion vectors or dropped columns are written again ([`maintenance`](crate::maintenance), REORG). Rows that
 //! a condition chooses are deleted before, with their files written again rather than marked. What still has them then, in
@@ -41,7 +41,7 @@ pub struct PurgeOptions {
 
 /// Rows that a purge deletes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Forgotten {
+pub struct DeletedRows {
     /// How many, unless a file that went unread does not say how many it has.
     pub rows: Option<u64>,
     /// Files that hold any.
@@ -74,7 +74,7 @@ pub struct Purged {
     /// Counters, as in the `operationMetrics` of the commits that write files again.
     pub metrics: BTreeMap<String, u64>,
     /// The rows that a condition chooses.
-    pub deleted: Option<Forgotten>,
+    pub deleted: Option<DeletedRows>,
     /// What still holds them.
     pub held: Option<Held>,
 }
@@ -96,7 +96,7 @@ pub async fn plan_purge(
             let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
             let preview = transaction.delete_preview(Some(filter), clock).await?;
             let files = preview.files_removed + preview.files_marked + preview.files_rewritten;
-            purged.deleted = Some(Forgotten { rows: preview.rows, files });
+            purged.deleted = Some(DeletedRows { rows: preview.rows, files });
             let snapshot = transaction.snapshot().await?;
             purged.held = Some(Holders::default().find(&snapshot, filter, clock()).await?);
         }
@@ -148,22 +148,22 @@ async fn delete(
     (filter, holders): (&str, &mut Holders),
     clock: Clock,
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
-) -> Result<(Forgotten, Option<u64>)> {
+) -> Result<(DeletedRows, Option<u64>)> {
     let snapshot = transaction.snapshot().await?;
     // What cannot be read shows before anything is changed.
     holders.read(&snapshot, filter).await?;
-    transaction.marks_no_rows();
+    transaction.disable_deletion_vectors();
     let rows = transaction.delete(Some(filter), clock).await?;
     match Box::pin(transaction.commit(committer, retry)).await? {
         Ended::Committed(outcome) => {
             let files = outcome.metrics.get("numRemovedFiles").and_then(Value::as_str).and_then(|n| n.parse().ok());
-            Ok((Forgotten { rows, files: files.unwrap_or_default() }, Some(outcome.committed.version)))
+            Ok((DeletedRows { rows, files: files.unwrap_or_default() }, Some(outcome.committed.version)))
         }
-        Ended::Replayed(_) | Ended::Nothing => Ok((Forgotten { rows, files: 0 }, None)),
+        Ended::Replayed(_) | Ended::Nothing => Ok((DeletedRows { rows, files: 0 }, None)),
     }
 }
 
-/// What the history is told of the delete.
+/// Options of the commit that deletes, with operation and parameters for the history.
 fn deleting(filter: &str, options: &PurgeOptions) -> TransactionOptions {
     let predicate = json!(json!([filter]).to_string());
     TransactionOptions {

@@ -1,10 +1,10 @@
-//! Repair: what a check finds is mended, one thing after the other, and what cannot be is said.
+//! Repair: fixes what a check finds, one finding after the other, and reports what cannot be fixed.
 //!
 //! First the log ([`sound`]): a checkpoint that cannot be read or that checksums prove wrong, the hint to it, the checksum
 //! of the newest version. Then the table ([`missing`]): files that are not there leave it, by one commit.
 //!
-//! Invariants: where accounts of a version disagree and nothing says which of them is right, all of them stay; nothing is
-//! deleted but a damaged checkpoint that another took the place of; a dry run says what would be done, and no more. Proved
+//! Invariants: where two sources of a version disagree and nothing proves one of them right, both stay; nothing is
+//! deleted but a damaged checkpoint that was replaced; a dry run changes nothing. Proved
 //! by `tests/python/test_repair.py`.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Last Checkpoint File", "Checkpoints".

@@ -21,7 +21,7 @@ use crate::check::{Finding, FindingKind, identity, log_findings, state_of};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::checkpoint_writer::of_snapshot;
 use crate::error::{Error, Kind, Result};
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
@@ -38,14 +38,14 @@ pub(super) struct Sound {
     damaged: Vec<(Checkpoint, String)>,
 }
 
-/// What one account says of a version.
-struct Told {
+/// The state of a version by one source (checkpoint, commits).
+struct LogContents {
     state: State,
     files: Files,
     totals: Totals,
 }
 
-/// What becomes of a checkpoint.
+/// Whether a checkpoint is right.
 enum Verdict {
     /// It stays, and whether it was compared.
     Right(bool),
@@ -98,7 +98,8 @@ impl Sound {
     pub(super) async fn plan(&self, listing: &[LogFile], done: &mut Repaired) -> Result<()> {
         let version = self.snapshot.version();
         let findings = log_findings(&self.snapshot, listing.to_vec()).await?;
-        let paths = |checkpoint: &Checkpoint| checkpoint.files.iter().map(|file| log_path(&file.file_name)).collect();
+        let paths =
+            |checkpoint: &Checkpoint| checkpoint.files.iter().map(|file| log_file_path(&file.file_name)).collect();
         if let Some((checkpoint, how)) = &self.dispute {
             let message = format!("{how}. Nothing is done: restore whichever is wrong, or delete it yourself");
             done.steps.push(RepairStep::new(FindingKind::Checkpoint, message, paths(checkpoint), false));
@@ -114,10 +115,10 @@ impl Sound {
         if let Some(message) = self.hint(listing, &findings).await? {
             let message =
                 format!("{message}. A checkpoint of version {version} is written, and the hint is to name it");
-            done.push(FindingKind::LastCheckpoint, message, vec![log_path(LAST_CHECKPOINT)]);
+            done.push(FindingKind::LastCheckpoint, message, vec![log_file_path(LAST_CHECKPOINT)]);
         }
         if let Some((message, mends)) = self.checksum(listing, &findings).await? {
-            let paths = vec![log_path(&checksum_name(version))];
+            let paths = vec![log_file_path(&checksum_name(version))];
             done.steps.push(RepairStep::new(FindingKind::Checksum, message, paths, mends));
         }
         for Finding { kind, message, path } in findings {
@@ -151,7 +152,7 @@ impl Sound {
         let new = checkpoint_name(self.snapshot.version());
         for file in self.damaged.iter().flat_map(|(checkpoint, _)| &checkpoint.files) {
             if file.file_name != new {
-                storage.delete(&log_path(&file.file_name)).await?;
+                storage.delete(&log_file_path(&file.file_name)).await?;
             }
         }
         Ok(())
@@ -188,17 +189,17 @@ impl Sound {
             return Ok(None);
         };
         let message = format!("the checksum of the version is wrong: {}", wrong.message);
-        let told = read(&self.snapshot).await?;
-        let counts_differ = match checksum_of(storage, version, &told).await? {
+        let contents = read(&self.snapshot).await?;
+        let counts_differ = match checksum_of(storage, version, &contents).await? {
             None => return Ok(anew(message)),
             Some(checksum) => {
-                let totals = &told.totals;
+                let totals = &contents.totals;
                 let vectors = checksum.num_deletion_vectors_opt.is_some_and(|n| n != totals.deletion_vectors);
                 let rows = checksum.num_deleted_records_opt.is_some_and(|n| n != totals.deleted_records);
                 (checksum.num_files, checksum.table_size_bytes) != (totals.files, totals.bytes) || vectors || rows
             }
         };
-        let own = log_path(&checksum_name(version));
+        let own = log_file_path(&checksum_name(version));
         let lists_differ =
             findings.iter().any(|f| f.kind == FindingKind::Checksum && f.path.as_deref() != Some(own.as_str()));
         if self.is_confirmed || !(counts_differ || lists_differ) {
@@ -251,13 +252,13 @@ async fn by_checksums(
     storage: &Storage,
     listing: &[LogFile],
     segment: &Segment,
-    (says, others, at, difference): (&Told, &Told, u64, String),
+    (says, others, at, difference): (&LogContents, &LogContents, u64, String),
 ) -> Result<Verdict> {
     let (mut for_it, mut for_others) = (Vec::new(), Vec::new());
-    let mut ask = async |version: u64, with: &Told, without: &Told| {
-        let agrees = async |told: &Told| {
-            let checksum = checksum_of(storage, version, told).await?;
-            Ok::<_, Error>(checksum.is_some_and(|checksum| disagreement(checksum, told).is_none()))
+    let mut ask = async |version: u64, with: &LogContents, without: &LogContents| {
+        let agrees = async |contents: &LogContents| {
+            let checksum = checksum_of(storage, version, contents).await?;
+            Ok::<_, Error>(checksum.is_some_and(|checksum| disagreement(checksum, contents).is_none()))
         };
         match (agrees(with).await?, agrees(without).await?) {
             (true, false) => for_it.push(version),
@@ -285,13 +286,13 @@ async fn by_checksums(
             let witness = |version: Option<&u64>, with: &str| {
                 version.map(|version| format!("; the checksum of version {version} agrees with {with}"))
             };
-            let told = [witness(for_it, "the checkpoint"), witness(for_others, "the older files")];
-            let told = match told.iter().flatten().cloned().collect::<String>() {
+            let evidence = [witness(for_it, "the checkpoint"), witness(for_others, "the older files")];
+            let evidence = match evidence.iter().flatten().cloned().collect::<String>() {
                 nothing if nothing.is_empty() => "; no checksum says which is right".to_owned(),
-                told => told,
+                evidence => evidence,
             };
             Verdict::Disputed(format!(
-                "the checkpoint of version {at} and the older files of the log disagree: {difference}{told}"
+                "the checkpoint of version {at} and the older files of the log disagree: {difference}{evidence}"
             ))
         }
     })
@@ -301,7 +302,7 @@ async fn by_checksums(
 ///
 /// # Errors
 /// `Corrupt` or `NotFound` if a reader could not do with it alone.
-async fn alone(storage: &Storage, checkpoint: &Checkpoint) -> Result<Told> {
+async fn alone(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents> {
     let open = OpenCheckpoint::open(storage, checkpoint).await?;
     let (Some(protocol), Some(metadata)) = (open.state().protocol.clone(), open.state().metadata.clone()) else {
         return Err(Error::corrupt("the checkpoint lacks the protocol or the metadata of the table"));
@@ -316,12 +317,12 @@ async fn alone(storage: &Storage, checkpoint: &Checkpoint) -> Result<Told> {
         totals.take(&batch)?;
     }
     open.removes().try_for_each(|_| ready(Ok(()))).await?;
-    Ok(Told { state: State { protocol, metadata, txns, domains }, files, totals })
+    Ok(LogContents { state: State { protocol, metadata, txns, domains }, files, totals })
 }
 
 /// What these files of the log say of a version, by the newest checkpoint of them that can be read; none if they do not
 /// lead to it.
-async fn without(storage: &Storage, listing: &[LogFile], version: u64) -> Result<Option<Told>> {
+async fn without(storage: &Storage, listing: &[LogFile], version: u64) -> Result<Option<LogContents>> {
     let mut listing = listing.to_vec();
     loop {
         let Ok(mut segment) = Segment::choose(&listing, Some(version), true) else { return Ok(None) };
@@ -341,30 +342,30 @@ async fn without(storage: &Storage, listing: &[LogFile], version: u64) -> Result
 }
 
 /// Everything that a version consists of.
-async fn read(snapshot: &Snapshot) -> Result<Told> {
+async fn read(snapshot: &Snapshot) -> Result<LogContents> {
     let (mut files, mut totals) = (Files::default(), Totals::new(&[]));
     let mut live = std::pin::pin!(snapshot.live_files(&identity()).await?);
     while let Some(batch) = live.try_next().await? {
         files.take(&batch)?;
         totals.take(&batch)?;
     }
-    Ok(Told { state: state_of(snapshot).await?, files, totals })
+    Ok(LogContents { state: state_of(snapshot).await?, files, totals })
 }
 
 /// The checksum of a version, if there is one that can be read.
-async fn checksum_of(storage: &Storage, version: u64, told: &Told) -> Result<Option<VersionChecksum>> {
+async fn checksum_of(storage: &Storage, version: u64, contents: &LogContents) -> Result<Option<VersionChecksum>> {
     match LogSource::of(storage).read(&checksum_name(version)).await {
-        Ok(bytes) => Ok(VersionChecksum::parse_old(&bytes, &told.state.metadata, &told.state.protocol).ok()),
+        Ok(bytes) => Ok(VersionChecksum::parse_old(&bytes, &contents.state.metadata, &contents.state.protocol).ok()),
         Err(e) if e.is_not_found() => Ok(None),
         Err(e) => Err(e),
     }
 }
 
 /// What a checksum says differently.
-fn disagreement(mut checksum: VersionChecksum, told: &Told) -> Option<String> {
+fn disagreement(mut checksum: VersionChecksum, contents: &LogContents) -> Option<String> {
     // The bins of the sizes are the checksum's own.
     checksum.file_size_histogram = None;
-    checksum_differences(&checksum, &told.state, &told.totals, None).into_iter().next()
+    checksum_differences(&checksum, &contents.state, &contents.totals, None).into_iter().next()
 }
 
 /// Whether an error says that something is not as it was written: neither the store's failure nor what is not known.
@@ -373,7 +374,7 @@ fn is_damage(error: &Error) -> bool {
 }
 
 /// How a checkpoint differs from what it stands for.
-fn difference(checkpoint: &Told, others: &Told) -> Option<String> {
+fn difference(checkpoint: &LogContents, others: &LogContents) -> Option<String> {
     let (here, there) = ("the checkpoint", "the commits");
     let states = state_differences(
         Account { name: here, says: &checkpoint.state },

@@ -103,7 +103,7 @@ pub(crate) fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<O
         }
         let deleted = adds.deletion_vector(row)?.map_or(0, |vector| vector.cardinality);
         let stored = (u64::try_from(counts.value(row)), u64::try_from(deleted));
-        // What does not add up is told by the file.
+        // If the numbers in the log do not add up, the file is read.
         Ok(match stored {
             (Ok(stored), Ok(deleted)) => stored.checked_sub(deleted),
             _ => None,

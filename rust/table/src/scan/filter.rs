@@ -1,4 +1,4 @@
-//! The filter of a scan: as text it travels, and in this process what it was bound to goes with it.
+//! The filter of a scan: serialized as text; within one process the bound predicate is kept with it.
 
 use std::sync::Arc;
 

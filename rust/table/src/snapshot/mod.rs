@@ -28,7 +28,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
-use crate::error::{Error, Gone, Result, vanished};
+use crate::error::{Error, NotFoundFlag, Result, vanished};
 use crate::file_index::FileIndex;
 use crate::log::tail::Tail;
 use crate::log::{Loaded, LogSource};
@@ -42,7 +42,7 @@ const CONCURRENT_PARSES: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Snapshot(Arc<Inner>);
 
-/// The checkpoint's files, once somebody asked for them.
+/// The file index of the checkpoint, opened on first use.
 type Files = Arc<Once<Option<FileIndex>>>;
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ struct Inner {
     /// Shared with the snapshots that this one was made from, and with those that will be made from it.
     files: Files,
     /// Whether the checkpoint or a commit was gone when it was needed: the log was cleaned since.
-    gone: Arc<Gone>,
+    gone: Arc<NotFoundFlag>,
     /// What `files` may keep decoded when it is opened; [`DEFAULT_CACHE`] for what it takes by itself.
     cache_bytes: AtomicUsize,
 }
@@ -173,13 +173,13 @@ impl Snapshot {
             Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
         let opened = Self(Arc::new(inner));
         if bytes > FEW_BYTES {
-            tokio::spawn(opened.let_go_of_fetched());
+            tokio::spawn(opened.drop_fetched_later());
         }
         Ok(opened)
     }
 
-    /// Forgets after a while what opening fetched: nobody may ever plan.
-    fn let_go_of_fetched(&self) -> impl Future<Output = ()> + use<> {
+    /// Drops after a while the bytes that opening fetched, in case no plan is made.
+    fn drop_fetched_later(&self) -> impl Future<Output = ()> + use<> {
         let inner = Arc::downgrade(&self.0);
         async move {
             sleep(WAITING_TIME).await;

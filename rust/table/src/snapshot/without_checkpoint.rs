@@ -96,13 +96,13 @@ impl Snapshot {
     }
 
     async fn past_checkpoint(&self, error: Error) -> Result<Self> {
-        let (checkpoint, told) = (self.segment().checkpoint.clone(), error.to_string());
+        let (checkpoint, reason) = (self.segment().checkpoint.clone(), error.to_string());
         let opened = Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await?;
         // Another table may have been made in this one's place.
         match opened.metadata().id == self.metadata().id {
             true => Ok(opened),
             false => Err(Error::corrupt(format!(
-                "another table is in the place of this one, whose checkpoint cannot be read: {told}"
+                "another table is in the place of this one, whose checkpoint cannot be read: {reason}"
             ))),
         }
     }

@@ -23,7 +23,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
-use crate::log::{LogSource, log_path};
+use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_store::Put;
 
@@ -202,7 +202,7 @@ async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i6
     if let Some(time) = snapshot.checksum().and_then(|checksum| checksum.in_commit_timestamp_opt) {
         return Ok(Some(time));
     }
-    let path = log_path(&commit_name(version));
+    let path = log_file_path(&commit_name(version));
     match LogSource::of(snapshot.storage()).read_commit(version).await? {
         Some(lines) => {
             let place = |e: Error| e.at_version(version).in_file(&path).in_table(snapshot.storage().location());

@@ -61,7 +61,7 @@ impl DataPath {
             (_, Some(directories)) => format!("{directories}{name}"),
             (_, None) => name.to_owned(),
         };
-        let log = log_path(&key);
+        let log = encode_add_path(&key);
         Self { key, log }
     }
 
@@ -75,8 +75,8 @@ impl DataPath {
     }
 }
 
-/// A file's path as `add.path` says it, spelled as `java.net.URI` prints it: delta-spark's VACUUM compares these strings.
-pub fn log_path(key: &str) -> String {
+/// Percent-encodes a file's path for `add.path`, as `java.net.URI` prints it: delta-spark's VACUUM compares these strings.
+pub fn encode_add_path(key: &str) -> String {
     let mut path = String::with_capacity(key.len());
     let mut bytes = [0; 4];
     for c in key.chars() {

@@ -31,7 +31,7 @@ impl Unclaimed {
         self.keys.push(key);
     }
 
-    /// Takes in files that were written.
+    /// Adds files that were written.
     ///
     /// # Errors
     /// `Corrupt` for a path that is none, which the writer rules out.
@@ -42,24 +42,24 @@ impl Unclaimed {
         })
     }
 
-    /// The files are somebody's from now on.
+    /// Leaves the files to the caller: they are not deleted any more.
     pub(crate) fn claim(mut self) {
         self.keys.clear();
     }
 
-    /// Deletes the files. Whoever no longer waits for it does not stop it.
+    /// Deletes the files, even if the caller stops waiting.
     pub(crate) async fn delete(mut self) {
-        let gone = self.gone();
+        let released = self.released();
         drop(self);
-        gone.await;
+        released.await;
     }
 
-    /// Ends when the files are claimed or deleted. Only the last one to ask is told when.
-    pub(super) fn gone(&mut self) -> impl Future<Output = ()> + Send + use<> {
+    /// Ends when the files are claimed or deleted. Only the last caller is notified.
+    pub(super) fn released(&mut self) -> impl Future<Output = ()> + Send + use<> {
         let (doing, done) = oneshot::channel();
         self.doing = Some(doing);
         async move {
-            // Nothing is ever sent: that nobody can any more is the sign.
+            // Nothing is sent: the channel closes when the sender is dropped.
             let _ = done.await;
         }
     }

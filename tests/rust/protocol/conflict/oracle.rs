@@ -206,7 +206,13 @@ impl Prepared {
         for (path, (rows, places)) in &self.marked {
             let (before, gone) = (vector(rows), places.iter().map(|at| *at as u64).collect());
             let add = action(path, rows, true);
-            files.mark(MarkedFile { add, stored: rows.len() as u64, vector: None, before, rows: gone });
+            files.mark(MarkedFile {
+                add,
+                physical_rows: rows.len() as u64,
+                vector: None,
+                deleted_before: before,
+                rows: gone,
+            });
         }
         files
     }
@@ -229,7 +235,7 @@ impl Prepared {
         let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))]).unwrap();
         lines.extend(print_commit(&self.actions(files)).unwrap());
         for marked in self.marked().iter() {
-            let marked = MarkedFile { vector: descriptor(&marked.united()), ..marked.clone() };
+            let marked = MarkedFile { vector: descriptor(&marked.all_deleted()), ..marked.clone() };
             lines.extend(print_commit(&marked.actions(0).unwrap()).unwrap());
         }
         parse_commit(&lines.into(), Origin::Commit(version), Wanted::All).unwrap()
@@ -324,9 +330,9 @@ proptest! {
         for marked in pending.marked.iter() {
             // What is said of the file is what is so, and what has to go on being so.
             let (rows, places) = (&now[&marked.add.path], &mine.marked[&marked.add.path].1);
-            prop_assert_eq!(&vector(rows), &marked.before);
+            prop_assert_eq!(&vector(rows), &marked.deleted_before);
             prop_assert!(places.iter().all(|at| rows[*at].is_some()), "a row goes twice");
-            prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.before));
+            prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.deleted_before));
         }
         let left = mine.apply(&now);
         let Operation::Drop(_) = own else {
@@ -362,7 +368,7 @@ proptest! {
             prop_assert!(pending.follow(&committed, &known, version).is_ok());
             now = winner.apply(&now);
         }
-        prop_assert_eq!(&pending.marked.get("f").unwrap().before, &vector(&now["f"]));
+        prop_assert_eq!(&pending.marked.get("f").unwrap().deleted_before, &vector(&now["f"]));
     }
 
     #[test]

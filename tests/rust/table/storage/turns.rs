@@ -8,7 +8,7 @@ use deltic_store::conformance;
 use deltic_store::{Put, Storage};
 use deltic_table::committers::{DynamoDbCommitter, for_table};
 use deltic_table::error::{Kind, Result};
-use deltic_table::log::{LogSource, log_path};
+use deltic_table::log::{LogSource, log_file_path};
 
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};
@@ -56,7 +56,7 @@ impl Stores {
 
     async fn list(&self, version: u64) -> Result<Vec<String>> {
         let found = LogSource::of(&self.storage).list(version).await?;
-        Ok(found.into_iter().map(|file| log_path(&file.file_name)).collect())
+        Ok(found.into_iter().map(|file| log_file_path(&file.file_name)).collect())
     }
 
     /// What a writer leaves that died right after it claimed `version`.

@@ -233,7 +233,7 @@ fn nothing_is_left_of_spilled_rows() {
         // Dropped at any moment of its work.
         for polls in [0, 5, 50, 100, 200, 400] {
             let mut writer = table.writer(&of_strings()).with_limits(Limits::of_memory(MIB));
-            let gone = writer.gone();
+            let released = writer.released();
             let held = writer.memory_use();
             let mut writing = Box::pin(writer.write_all(stream::iter(some())));
             let mut left = polls;
@@ -247,7 +247,7 @@ fn nothing_is_left_of_spilled_rows() {
             });
             let files = files.await;
             drop(writing);
-            gone.await;
+            released.await;
             for file in files {
                 table.storage.delete(&decode_path(&file.add.path).unwrap()).await.unwrap();
             }

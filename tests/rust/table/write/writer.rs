@@ -453,19 +453,19 @@ fn a_dropped_writer_leaves_nothing() {
     table.runtime.block_on(async {
         // While it waits for more rows.
         let mut writer = table.writer(&spec);
-        let gone = writer.gone();
+        let released = writer.released();
         let mut writing = Box::pin(writer.write_all(stream::iter([Ok(rows.clone())]).chain(stream::pending())));
         while table.files_on_disk() < 3 {
             assert!(tokio::time::timeout(Duration::from_millis(50), &mut writing).await.is_err());
         }
         drop(writing);
-        gone.await;
+        released.await;
         assert_eq!(table.files_on_disk(), 0);
 
         // At any moment of its work.
         for polls in 0..60 {
             let mut writer = table.writer(&spec);
-            let gone = writer.gone();
+            let released = writer.released();
             let mut writing = Box::pin(writer.write_all(stream::iter([Ok(rows.clone())])));
             let mut left = polls;
             let files = std::future::poll_fn(|context| match writing.as_mut().poll(context) {
@@ -478,7 +478,7 @@ fn a_dropped_writer_leaves_nothing() {
             });
             let files = files.await;
             drop(writing);
-            gone.await;
+            released.await;
             // What the pool has begun by then it ends, and takes away.
             for _ in 0..500 {
                 if table.files_on_disk() > files.len() {

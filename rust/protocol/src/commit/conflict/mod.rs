@@ -2,7 +2,7 @@
 //!
 //! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
 //! order, on what was read and what is written, and moves the state that the commit builds on past the winner.
-//! [`rebase`](super::rebase) then completes the commit for that state. No I/O, no clock.
+//! [`Attempt`](super::attempt::Attempt) then completes the commit for that state. No I/O, no clock.
 //!
 //! The checks are delta-spark's, in its order and with its exception names; where one is finer, its `argument` says why
 //! that is safe. Invariant: what is let through gives the table that running one after the other gives
@@ -374,7 +374,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Follows from the version alone when the attempt is printed ([`rebase`](super::rebase)).
+    /// Follows from the version alone when the attempt is printed ([`Attempt`](super::attempt::Attempt)).
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
     fn derived(&mut self) -> Result<()> {
         Ok(())

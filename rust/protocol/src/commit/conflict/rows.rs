@@ -82,7 +82,7 @@ impl Case<'_> {
                 continue;
             }
             let (old, new) = match self.pending.marked.get(file.path) {
-                Some(marked) => (marked.before.clone(), known(self.vectors, file.new.as_ref())?),
+                Some(marked) => (marked.deleted_before.clone(), known(self.vectors, file.new.as_ref())?),
                 // Of a file that had no vector every row was there.
                 None if file.old.is_none() => (DeletionVector::default(), DeletionVector::default()),
                 None => (known(self.vectors, file.old.as_ref())?, known(self.vectors, file.new.as_ref())?),
@@ -110,11 +110,11 @@ impl Case<'_> {
     fn unite(&mut self, file: &Exchanged<'_>, vector: DeletionVector) -> Result<()> {
         let add = self.winner.adds.sized_add(file.add)?;
         let Some(marked) = self.pending.marked.get_mut(file.path) else { return Ok(()) };
-        if !vector.minus(&marked.before).is_disjoint(&marked.rows) {
+        if !vector.minus(&marked.deleted_before).is_disjoint(&marked.rows) {
             let detail = format!("rows of {}", file.path);
             return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &detail));
         }
-        (marked.add, marked.before, marked.vector) = (add, vector, None);
+        (marked.add, marked.deleted_before, marked.vector) = (add, vector, None);
         Ok(())
     }
 }

@@ -8,30 +8,32 @@ use arrow_string::like::{contains, ends_with, starts_with};
 
 use crate::error::{Error, Result};
 
-/// A pattern ready to match.
+/// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    parts: Vec<Part>,
+    tokens: Vec<Token>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    One,
-    Many,
+enum Token {
+    Literal(String),
+    /// `_`
+    AnyCharacter,
+    /// `%`
+    AnyString,
 }
 
 impl Pattern {
     /// The escape when none is written.
     pub const ESCAPE: char = '\\';
 
-    /// Splits a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// `Invalid` if an escape stands before anything but `%`, `_` or itself.
     pub fn new(pattern: &str, escape: Option<char>) -> Result<Self> {
         let escape = escape.unwrap_or(Self::ESCAPE);
-        let mut parts: Vec<Part> = Vec::new();
+        let mut tokens: Vec<Token> = Vec::new();
         let mut chars = pattern.chars();
         while let Some(c) = chars.next() {
             let literal = match c {
@@ -45,50 +47,50 @@ impl Pattern {
                     }
                 },
                 '%' => {
-                    if parts.last() != Some(&Part::Many) {
-                        parts.push(Part::Many);
+                    if tokens.last() != Some(&Token::AnyString) {
+                        tokens.push(Token::AnyString);
                     }
                     continue;
                 }
                 '_' => {
-                    parts.push(Part::One);
+                    tokens.push(Token::AnyCharacter);
                     continue;
                 }
                 c => c,
             };
-            match parts.last_mut() {
-                Some(Part::Text(text)) => text.push(literal),
-                _ => parts.push(Part::Text(literal.to_string())),
+            match tokens.last_mut() {
+                Some(Token::Literal(text)) => text.push(literal),
+                _ => tokens.push(Token::Literal(literal.to_string())),
             }
         }
-        Ok(Self { parts })
+        Ok(Self { tokens })
     }
 
     /// The only text that matches, if there is only one.
     pub fn exact(&self) -> Option<&str> {
-        match self.parts.as_slice() {
+        match self.tokens.as_slice() {
             [] => Some(""),
-            [Part::Text(text)] => Some(text),
+            [Token::Literal(text)] => Some(text),
             _ => None,
         }
     }
 
     /// Whether every text matches.
     pub fn is_any(&self) -> bool {
-        self.parts == [Part::Many]
+        self.tokens == [Token::AnyString]
     }
 
     /// What every matching text begins with; empty if nothing in particular.
     pub fn prefix(&self) -> &str {
-        match self.parts.first() {
-            Some(Part::Text(text)) => text,
-            Some(Part::One | Part::Many) | None => "",
+        match self.tokens.first() {
+            Some(Token::Literal(text)) => text,
+            Some(Token::AnyCharacter | Token::AnyString) | None => "",
         }
     }
 
     /// Whether everything that begins with [`Pattern::prefix`] matches.
     pub fn is_prefix(&self) -> bool {
-        matches!(self.parts.as_slice(), [Part::Text(_), Part::Many] | [Part::Many])
+        matches!(self.tokens.as_slice(), [Token::Literal(_), Token::AnyString] | [Token::AnyString])
     }
 
     /// Whether `text` matches.
@@ -98,19 +100,19 @@ impl Pattern {
         let mut retry: Option<(usize, usize)> = None;
         loop {
             let rest = text.get(at..).unwrap_or_default();
-            let advanced = match self.parts.get(part) {
+            let advanced = match self.tokens.get(part) {
                 None if rest.is_empty() => return true,
                 None => None,
-                Some(Part::Many) => {
+                Some(Token::AnyString) => {
                     part += 1;
-                    if part == self.parts.len() {
+                    if part == self.tokens.len() {
                         return true;
                     }
                     retry = Some((part, at));
                     continue;
                 }
-                Some(Part::One) => rest.chars().next().map(char::len_utf8),
-                Some(Part::Text(expected)) => rest.starts_with(expected.as_str()).then_some(expected.len()),
+                Some(Token::AnyCharacter) => rest.chars().next().map(char::len_utf8),
+                Some(Token::Literal(expected)) => rest.starts_with(expected.as_str()).then_some(expected.len()),
             };
             match (advanced, retry) {
                 (Some(length), _) => {
@@ -131,10 +133,10 @@ impl Pattern {
     /// [`Pattern::matches`] for every row; NULL for NULL.
     pub(crate) fn matches_all(&self, texts: &StringArray) -> Result<BooleanArray> {
         let datum = |text: &str| Datum::new(StringArray::from_iter_values([text]));
-        Ok(match self.parts.as_slice() {
-            [Part::Text(text), Part::Many] => starts_with(texts, &datum(text))?,
-            [Part::Many, Part::Text(text)] => ends_with(texts, &datum(text))?,
-            [Part::Many, Part::Text(text), Part::Many] => contains(texts, &datum(text))?,
+        Ok(match self.tokens.as_slice() {
+            [Token::Literal(text), Token::AnyString] => starts_with(texts, &datum(text))?,
+            [Token::AnyString, Token::Literal(text)] => ends_with(texts, &datum(text))?,
+            [Token::AnyString, Token::Literal(text), Token::AnyString] => contains(texts, &datum(text))?,
             _ => BooleanArray::from_unary(texts, |text| self.matches(text)),
         })
     }

@@ -1,7 +1,7 @@
 //! Steps from one schema to the next: columns are added, renamed, dropped and altered, at any depth.
 //!
-//! A path goes through structs by name, and through arrays and maps by `element`, `key` and `value`. Each step does what
-//! it is told and no more; whether the table may have the result, and go to it, is for `validation` to say.
+//! A path goes through structs by name, and through arrays and maps by `element`, `key` and `value`. A step
+//! changes the schema and checks nothing else: `validation` decides whether a table may have the new schema.
 //! Cases are in `tests/data/text/evolve.txt`.
 //!
 //! PROTOCOL.md: "Schema Serialization Format", "Column Mapping", "Type Widening".
@@ -194,9 +194,11 @@ pub fn drop_column(schema: &StructType, column: &[String]) -> Result<StructType>
     struct_at(schema, &above)?;
     edit_struct(schema, &above, &mut |fields| {
         if fields.fields.len() == 1 {
-            let told = if above.is_empty() { "the table".to_owned() } else { format!("`{}`", path::print(&above)) };
+            let parent = if above.is_empty() { "the table".to_owned() } else { format!("`{}`", path::print(&above)) };
             let column = shown(&above, &name);
-            return Err(Error::invalid(format!("the column `{column}` is the only one of {told}, and one must stay")));
+            return Err(Error::invalid(format!(
+                "the column `{column}` is the only one of {parent}, and one must stay"
+            )));
         }
         Ok(StructType::new(fields.fields.iter().filter(|field| field.name != name).cloned().collect()))
     })

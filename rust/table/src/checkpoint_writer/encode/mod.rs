@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::assembly::{Assembly, Chunks};
-use crate::checkpoint::part::CREATED_BY;
+use crate::checkpoint::action_file::CREATED_BY;
 use crate::error::{Error, Result};
 use crate::parallel::worker_count;
 use deltic_store::{FileWriter, Storage};

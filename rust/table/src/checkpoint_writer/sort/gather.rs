@@ -1,6 +1,6 @@
-//! Rows from all over memory, brought together in the order in which they are encoded.
+//! Gathers rows in the order in which they are encoded.
 //!
-//! Texts are copied: whoever reads them next finds one behind the other, and near.
+//! Strings are copied, so that the encoder reads them one after the other from contiguous memory.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -26,8 +26,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::gather::gather;
 use super::order::{self, Key, Order};
 use super::ranges::Ranges;
+use crate::checkpoint::action_file::ActionFile;
 use crate::checkpoint::actions::{action_rows, adds_in_views};
-use crate::checkpoint::part::Part;
 use crate::checkpoint::read::AddColumns;
 use crate::checkpoint::rows::PartRows;
 use crate::checkpoint_writer::columns::Layout;
@@ -84,15 +84,15 @@ struct SortBuffer {
 }
 
 /// Row groups.
-type Groups = Vec<(Arc<Part>, usize)>;
+type Groups = Vec<(Arc<ActionFile>, usize)>;
 
 /// Files with their range.
 type Keyed = (usize, RecordBatch);
 
 #[derive(Default)]
 struct GroupReader {
-    groups: VecDeque<(Arc<Part>, usize)>,
-    open: Option<(Arc<Part>, PartRows)>,
+    groups: VecDeque<(Arc<ActionFile>, usize)>,
+    open: Option<(Arc<ActionFile>, PartRows)>,
 }
 
 impl Reader {
@@ -336,7 +336,7 @@ impl SortBuffer {
     }
 
     /// Some of the keys in a row group that stands for so many.
-    async fn keys_in_group(&self, part: Arc<Part>, group: usize, each: usize) -> Result<Vec<Key>> {
+    async fn keys_in_group(&self, part: Arc<ActionFile>, group: usize, each: usize) -> Result<Vec<Key>> {
         let columns = AddColumns {
             members: vec!["partitionValues"],
             stats_text: self.needs_stats(),

@@ -9,7 +9,7 @@ use deltic_protocol::schema::evolve;
 use deltic_protocol::schema::identity::is_identity;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
-use super::super::update::stored;
+use super::super::update::conformed_value;
 use crate::error::{Error, Result};
 
 /// Which rows a clause is for.
@@ -169,7 +169,7 @@ fn named(set: Vec<(String, NewValue)>, sides: &Sides) -> Result<Vec<(String, New
     let one = |(key, value): (String, NewValue)| {
         let key = sides.assigned(&key).to_owned();
         let value = match value {
-            NewValue::Value(value) => NewValue::Value(stored(&sides.target, &key, value)?),
+            NewValue::Value(value) => NewValue::Value(conformed_value(&sides.target, &key, value)?),
             computed => computed,
         };
         Ok((key, value))

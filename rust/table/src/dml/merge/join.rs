@@ -16,7 +16,7 @@ use deltic_protocol::row_merge::{JoinKey, Sides};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 
-use super::super::find::Hits;
+use super::super::find::MatchedRows;
 use super::clauses::{Act, Clauses, Conditional};
 use super::keys::Keys;
 use super::source::{Source, sides as beside};
@@ -28,9 +28,9 @@ use crate::transaction::row_counts::MergeCounts;
 const PAIRS: usize = 64 * 1024;
 
 /// No row of the source.
-pub(super) const NONE: u32 = u32::MAX;
+pub(super) const NO_SOURCE_ROW: u32 = u32::MAX;
 
-/// What is joined.
+/// The join of the source with the target.
 #[derive(Debug)]
 pub(super) struct Join {
     pub(super) sides: Sides,
@@ -49,20 +49,20 @@ pub(super) struct Join {
 /// Where rows are updated in a file: by position, the update and the row of the source.
 pub(super) type Updates = HashMap<u64, (usize, u32)>;
 
-/// What came of it.
+/// The result of the join.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// By file.
+    /// The updated rows of each file.
     pub(super) updates: HashMap<String, Updates>,
-    /// Which rows of the source match any.
+    /// Which rows of the source match a row of the target.
     pub(super) matched: Vec<bool>,
     /// Files with rows that match and stay as they are.
     pub(super) unchanged: HashSet<String>,
     pub(super) counts: MergeCounts,
 }
 
-/// What came of a batch.
-struct Joined<'a> {
+/// The result for one batch of the target.
+struct JoinedBatch<'a> {
     /// The rows as a struct.
     rows: ArrayRef,
     matches: Vec<bool>,
@@ -117,7 +117,7 @@ impl Join {
     }
 
     fn all_source_rows(&self) -> impl Iterator<Item = Vec<u32>> + use<> {
-        let count = u32::try_from(self.source.len()).unwrap_or(NONE);
+        let count = u32::try_from(self.source.len()).unwrap_or(NO_SOURCE_ROW);
         let step = PAIRS as u32;
         (0..count).step_by(PAIRS).map(move |first| (first..first.saturating_add(step).min(count)).collect())
     }
@@ -143,35 +143,35 @@ impl Join {
         names
     }
 
-    /// What came of it, once.
+    /// The result. Can be taken once.
     pub(super) fn take_outcome(&self) -> Outcome {
         std::mem::take(&mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Joins rows of a file, whose first column are their positions.
-    pub(super) fn search(&self, task: &FileTask, batch: &RecordBatch, positions: &[i64]) -> Result<Hits> {
+    pub(super) fn match_rows(&self, task: &FileTask, batch: &RecordBatch, positions: &[i64]) -> Result<MatchedRows> {
         let fields = batch.schema_ref().fields().iter().skip(1).cloned().collect::<Vec<_>>();
         let columns = batch.columns().iter().skip(1).cloned().collect();
         let rows: ArrayRef =
             Arc::new(StructArray::try_new_with_length(fields.into(), columns, None, batch.num_rows())?);
         let matches = vec![false; batch.num_rows()];
-        let mut joined = Joined { rows, matches, chosen: HashMap::new(), task, positions };
-        self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.judge(&mut joined, targets, sources))?;
+        let mut joined = JoinedBatch { rows, matches, chosen: HashMap::new(), task, positions };
+        self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.match_pairs(&mut joined, targets, sources))?;
         if !self.clauses.unmatched_by_source.is_empty() {
-            self.judge_unmatched(&mut joined)?;
+            self.match_unmatched_by_source(&mut joined)?;
         }
-        self.settle(joined)
+        self.finish_batch(joined)
     }
 
     /// Calls with pairs whose keys are equal, so many at a time.
-    fn each_chunk(&self, rows: &ArrayRef, judge: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>) -> Result<()> {
+    fn each_chunk(&self, rows: &ArrayRef, visit_pairs: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>) -> Result<()> {
         let (mut targets, mut sources) = (Vec::new(), Vec::new());
         let mut visit = |target: u32, source: u32| {
             targets.push(target);
             sources.push(source);
             match targets.len() < PAIRS {
                 true => Ok(()),
-                false => judge(std::mem::take(&mut targets), std::mem::take(&mut sources)),
+                false => visit_pairs(std::mem::take(&mut targets), std::mem::take(&mut sources)),
             }
         };
         match &self.index {
@@ -182,20 +182,20 @@ impl Join {
                 index.probe(&self.keys.iter().map(of).collect::<Result<Vec<_>>>()?, visit)?;
             }
             None => {
-                let count = u32::try_from(self.source.len()).unwrap_or(NONE);
-                for target in 0..u32::try_from(rows.len()).unwrap_or(NONE) {
+                let count = u32::try_from(self.source.len()).unwrap_or(NO_SOURCE_ROW);
+                for target in 0..u32::try_from(rows.len()).unwrap_or(NO_SOURCE_ROW) {
                     (0..count).try_for_each(|source| visit(target, source))?;
                 }
             }
         }
         match targets.is_empty() {
             true => Ok(()),
-            false => judge(targets, sources),
+            false => visit_pairs(targets, sources),
         }
     }
 
-    /// Keeps the pairs that the condition makes TRUE, and finds what becomes of their rows.
-    fn judge(&self, joined: &mut Joined<'_>, mut targets: Vec<u32>, mut sources: Vec<u32>) -> Result<()> {
+    /// Keeps the pairs that the condition makes TRUE, and chooses the clause for each row of the target.
+    fn match_pairs(&self, joined: &mut JoinedBatch<'_>, mut targets: Vec<u32>, mut sources: Vec<u32>) -> Result<()> {
         for condition in &self.rest {
             let holds = self.holds(condition, joined, &targets, &sources)?;
             (targets, sources) = kept(&holds, &targets, &sources);
@@ -227,7 +227,7 @@ impl Join {
     fn holds(
         &self,
         condition: &BoundExpression,
-        joined: &Joined<'_>,
+        joined: &JoinedBatch<'_>,
         targets: &[u32],
         sources: &[u32],
     ) -> Result<Vec<bool>> {
@@ -237,8 +237,8 @@ impl Join {
         true_rows(condition, &on, self.now).map_err(|e| of_target(&e))
     }
 
-    /// What becomes of rows that no row of the source matches.
-    fn judge_unmatched(&self, joined: &mut Joined<'_>) -> Result<()> {
+    /// Chooses the clause for each row of the target that no row of the source matches.
+    fn match_unmatched_by_source(&self, joined: &mut JoinedBatch<'_>) -> Result<()> {
         let unmatched = joined.matches.iter().enumerate().filter(|(_, matches)| !**matches);
         let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
         for Conditional { condition, then } in &self.clauses.unmatched_by_source {
@@ -253,7 +253,7 @@ impl Join {
             let mut rest = Vec::new();
             for (row, holds) in left.into_iter().zip(holds) {
                 match holds {
-                    true => drop(joined.chosen.insert(row, (*then, NONE))),
+                    true => drop(joined.chosen.insert(row, (*then, NO_SOURCE_ROW))),
                     false => rest.push(row),
                 }
             }
@@ -262,9 +262,9 @@ impl Join {
         Ok(())
     }
 
-    /// Keeps what came of a batch.
-    fn settle(&self, joined: Joined<'_>) -> Result<Hits> {
-        let mut hits = Hits::default();
+    /// Adds the result of a batch to the outcome.
+    fn finish_batch(&self, joined: JoinedBatch<'_>) -> Result<MatchedRows> {
+        let mut rows = MatchedRows::default();
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = &mut *outcome;
         let stays = |row: usize| u32::try_from(row).is_ok_and(|row| !joined.chosen.contains_key(&row));
@@ -279,24 +279,24 @@ impl Join {
             let position = position.cast_unsigned();
             let counts = &mut outcome.counts;
             match (act, source) {
-                (Act::Delete, NONE) => counts.unmatched_deleted += 1,
+                (Act::Delete, NO_SOURCE_ROW) => counts.unmatched_deleted += 1,
                 (Act::Delete, _) => counts.matched_deleted += 1,
-                (Act::Update(_), NONE) => counts.unmatched_updated += 1,
+                (Act::Update(_), NO_SOURCE_ROW) => counts.unmatched_updated += 1,
                 (Act::Update(_), _) => counts.matched_updated += 1,
             }
             match act {
-                Act::Delete => hits.gone.extend([position]),
+                Act::Delete => rows.deleted.extend([position]),
                 Act::Update(update) => {
-                    hits.changed.extend([position]);
+                    rows.updated.extend([position]);
                     let updates = outcome.updates.entry(joined.task.path.clone()).or_default();
                     updates.insert(position, (update, source));
                 }
             }
         }
-        Ok(hits)
+        Ok(rows)
     }
 
-    fn ambiguous(&self, joined: &Joined<'_>, target: u32, (one, other): (u32, u32)) -> Error {
+    fn ambiguous(&self, joined: &JoinedBatch<'_>, target: u32, (one, other): (u32, u32)) -> Error {
         let position = joined.positions.get(target as usize).copied().unwrap_or_default();
         let keys = self.shown_keys(joined, target).unwrap_or_default();
         Error::invalid(format!(
@@ -306,7 +306,7 @@ impl Join {
         ))
     }
 
-    fn shown_keys(&self, joined: &Joined<'_>, target: u32) -> Result<String> {
+    fn shown_keys(&self, joined: &JoinedBatch<'_>, target: u32) -> Result<String> {
         let rows = take(&joined.rows, &UInt32Array::from(vec![target]), None)?;
         let on = beside(vec![(&self.sides.target_alias, rows)])?;
         let mut shown = Vec::new();

@@ -27,17 +27,17 @@ use futures::{TryStreamExt, stream};
 pub use self::clauses::{Clause, Then, When};
 use self::clauses::{Clauses, evolved};
 use self::join::{Join, Outcome};
-use self::rows::{Inserted, Updated, inserted};
+use self::rows::{ClauseInserts, MergeUpdater, inserted};
 use self::source::Source;
-use super::changed::Updating;
+use super::changed::UpdateWriter;
 use super::choose::choose;
-use super::find::{Fate, Found, Look, MERGE, look};
+use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
 use super::preview::Preview;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
-use crate::transaction::builder::{Ids, Transaction, Unsettled};
+use crate::transaction::builder::{Ids, SavedMetadata, Transaction};
 use crate::transaction::row_counts::{MergeCounts, StepCounts};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
@@ -46,7 +46,7 @@ use deltic_store::decode_path;
 /// Longest text of a filter that a key gives.
 const LONGEST_FILTER: usize = 1 << 20;
 
-/// What a merge is to do.
+/// The arguments of a merge.
 #[derive(Debug, Clone)]
 pub struct MergeRequest {
     /// When a row of the source matches one of the target.
@@ -57,16 +57,16 @@ pub struct MergeRequest {
     pub target_alias: String,
     /// What becomes of rows. The first clause of a kind whose condition is TRUE counts.
     pub clauses: Vec<Clause>,
-    /// Whether the table gets the columns that the source has besides.
+    /// Whether columns that only the source has are added to the table.
     pub evolves: bool,
 }
 
-/// A merge of which it is known what it does.
-struct Planned {
-    found: Found,
+/// A merge after the join: the rows to change and to insert.
+struct MergePlan {
+    found: FindResult,
     join: Arc<Join>,
     outcome: Outcome,
-    inserts: Vec<Inserted>,
+    inserts: Vec<ClauseInserts>,
 }
 
 impl Transaction {
@@ -87,12 +87,12 @@ impl Transaction {
         }
         let merged = async {
             let snapshot = self.mergeable(&request).await?;
-            let (sides, settled) = self.settle_columns(&snapshot, &source, &request, ids)?;
+            let (sides, settled) = self.evolve_columns(&snapshot, &source, &request, ids)?;
             let merged = Box::pin(self.merge_rows(&snapshot, (source, sides), request, clock)).await;
             match (settled, &merged) {
-                (Some(before), Err(_)) => self.resettle(before),
+                (Some(before), Err(_)) => self.restore_metadata(before),
                 // No row needs the columns.
-                (Some(before), Ok(counts)) if is_nothing(counts) => self.resettle(before),
+                (Some(before), Ok(counts)) if is_nothing(counts) => self.restore_metadata(before),
                 _ => {}
             }
             merged
@@ -113,13 +113,13 @@ impl Transaction {
     ) -> Result<Preview> {
         let preview = async {
             let snapshot = self.mergeable(&request).await?;
-            let (sides, settled) = self.settle_columns(&snapshot, &source, &request, ids)?;
+            let (sides, settled) = self.evolve_columns(&snapshot, &source, &request, ids)?;
             let now_ms = clock();
             let planned = Box::pin(self.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
             if let Some(before) = settled {
-                self.resettle(before);
+                self.restore_metadata(before);
             }
-            let Planned { found, inserts, .. } = planned?;
+            let MergePlan { found, inserts, .. } = planned?;
             let preview = self.preview_of(&snapshot, found, now_ms).await?;
             Ok(Preview { rows_inserted: inserts.iter().map(|of| of.len() as u64).sum(), ..preview })
         };
@@ -136,18 +136,18 @@ impl Transaction {
     }
 
     /// The two sides, and the columns that the table gets; what it had until then.
-    fn settle_columns(
+    fn evolve_columns(
         &mut self,
         snapshot: &Snapshot,
         (schema, _): &(SchemaRef, Vec<RecordBatch>),
         request: &MergeRequest,
         ids: &dyn Ids,
-    ) -> Result<(Sides, Option<Unsettled>)> {
+    ) -> Result<(Sides, Option<SavedMetadata>)> {
         let aliases = (request.source_alias.as_str(), request.target_alias.as_str());
         let source = Source::new(schema, &[])?.schema;
         let sides = Sides::new(StructType::clone(&snapshot.shape().schema), source, aliases)?;
         let evolved = if request.evolves { evolved(&request.clauses, &sides) } else { None };
-        let settled = evolved.map(|schema| self.settle(schema, ids)).transpose()?;
+        let settled = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
         Ok((sides, settled))
     }
 
@@ -157,7 +157,7 @@ impl Transaction {
         ((schema, batches), sides): ((SchemaRef, Vec<RecordBatch>), Sides),
         request: MergeRequest,
         now_ms: i64,
-    ) -> Result<Planned> {
+    ) -> Result<MergePlan> {
         let on = JoinCondition::parse(&request.on, &sides)
             .map_err(|e| Error::new(e.kind().clone(), format!("on: {}", e.message())))?;
         let source = Arc::new(Source::new(&schema, &batches)?);
@@ -179,11 +179,17 @@ impl Transaction {
         }
         let join = Arc::new(Join::new((after, Arc::clone(&source)), (on.keys, rest), clauses, rules.now)?);
         let filter = if reads_all { None } else { filter(&join, on.target_only, &sides.target)? };
-        let searching = Arc::clone(&join);
-        let search = move |task: &_, batch: &_, positions: &_| searching.search(task, batch, positions);
+        let matching = Arc::clone(&join);
+        let matcher = move |task: &_, batch: &_, positions: &_| matching.match_rows(task, batch, positions);
         let columns = join.target_columns();
-        let looking = Look { operation: MERGE, fate: Fate::Judged, now_ms, columns, search: Some(Arc::new(search)) };
-        let mut found = Box::pin(look(self, snapshot, filter.as_deref(), looking)).await?;
+        let request = FindRequest {
+            operation: MERGE,
+            action: RowAction::Merge,
+            now_ms,
+            columns,
+            matcher: Some(Arc::new(matcher)),
+        };
+        let mut found = Box::pin(find_with(self, snapshot, filter.as_deref(), request)).await?;
         let outcome = join.take_outcome();
         let inserts = inserted((&join.clauses, &join.sides), &source, &outcome.matched, rules.now)?;
         if !join.clauses.unmatched.is_empty() {
@@ -192,7 +198,7 @@ impl Transaction {
                 found.read.insert(path);
             }
         }
-        Ok(Planned { found, join, outcome, inserts })
+        Ok(MergePlan { found, join, outcome, inserts })
     }
 
     async fn merge_rows(
@@ -203,7 +209,7 @@ impl Transaction {
         clock: Clock,
     ) -> Result<MergeCounts> {
         let begun_ms = clock();
-        let Planned { mut found, join, outcome, inserts } =
+        let MergePlan { mut found, join, outcome, inserts } =
             Box::pin(self.plan_merge(snapshot, source, request, begun_ms)).await?;
         let found_ms = clock();
         let counts = MergeCounts {
@@ -211,7 +217,7 @@ impl Transaction {
             inserted: inserts.iter().map(|of| of.len() as u64).sum(),
             ..outcome.counts
         };
-        let updating = Updating::new(Arc::new(Updated {
+        let writer = UpdateWriter::new(Arc::new(MergeUpdater {
             sides: join.sides.clone(),
             source: Arc::clone(&join.source),
             updates: join.clauses.updates.clone(),
@@ -219,7 +225,7 @@ impl Transaction {
         }));
         let chosen = choose(self, &mut found, begun_ms)?;
         let progress = chosen.progress(MERGE, counts.inserted);
-        let replaced = Box::pin(chosen.replace(self, snapshot, (Some(&updating), clock), &progress)).await?;
+        let replaced = Box::pin(chosen.replace(self, snapshot, (Some(&writer), clock), &progress)).await?;
         let new = match Box::pin(self.write_inserted(&join, inserts, clock, &progress)).await {
             Ok(new) => new,
             Err(error) => {
@@ -227,10 +233,10 @@ impl Transaction {
                 return Err(error);
             }
         };
-        let (copied_rows, removed) = (chosen.copied_rows(), chosen.gone());
+        let (copied_rows, removed) = (chosen.copied_rows(), chosen.removed_totals());
         self.has_read(found.into_read_set()?);
         chosen.apply(self, replaced, begun_ms)?;
-        new.into_iter().for_each(|written| self.append_soon(written));
+        new.into_iter().for_each(|written| self.append_unsynced(written));
         let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
         self.count_rows(|all| {
             all.add(step);
@@ -243,11 +249,11 @@ impl Transaction {
     async fn write_inserted(
         &mut self,
         join: &Join,
-        inserts: Vec<Inserted>,
+        inserts: Vec<ClauseInserts>,
         clock: Clock,
         progress: &Progress,
     ) -> Result<Vec<Written>> {
-        let mut groups: Vec<(SchemaRef, Vec<Inserted>)> = Vec::new();
+        let mut groups: Vec<(SchemaRef, Vec<ClauseInserts>)> = Vec::new();
         for of in inserts {
             match groups.iter_mut().find(|(schema, _)| *schema == of.schema()) {
                 Some((_, group)) => group.push(of),
@@ -267,7 +273,7 @@ impl Transaction {
             let (sides, source) = (&join.sides, &join.source);
             let batches = group.into_iter().flat_map(|of| of.batches(sides.clone(), Arc::clone(source)));
             let counted = |batch: &RecordBatch| progress.advance(batch.num_rows() as u64);
-            let written = match writer.write_all_soon(stream::iter(batches).inspect_ok(counted)).await {
+            let written = match writer.write_all_unsynced(stream::iter(batches).inspect_ok(counted)).await {
                 Ok(written) => written,
                 Err(error) => {
                     unclaimed.delete().await;

@@ -10,40 +10,40 @@ use arrow_select::take::take;
 use deltic_protocol::row_merge::{RowInsert, Sides};
 use deltic_protocol::row_update::RowUpdate;
 
-use super::super::changed::Become;
+use super::super::changed::RowUpdater;
 use super::clauses::{Clauses, Conditional};
-use super::join::{NONE, Updates, of_source, true_rows};
+use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
 use super::source::{Source, sides as beside};
 use crate::error::{Error, Result};
 
 /// Rows that are looked at together.
 const ROWS: usize = 64 * 1024;
 
-/// What rows of the target become.
+/// Computes the updated rows of the target.
 #[derive(Debug)]
-pub(super) struct Updated {
+pub(super) struct MergeUpdater {
     pub(super) sides: Sides,
     pub(super) source: Arc<Source>,
     pub(super) updates: Vec<RowUpdate>,
-    /// By file.
+    /// For each file the updated rows, each with its clause and its row of the source.
     pub(super) places: HashMap<String, Updates>,
 }
 
-impl Become for Updated {
-    fn changes(&self) -> Vec<usize> {
+impl RowUpdater for MergeUpdater {
+    fn updated_columns(&self) -> Vec<usize> {
         let mut all: Vec<usize> = self.updates.iter().flat_map(RowUpdate::changes).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 
-    fn changed(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
+    fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
         let mut by_update: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); self.updates.len()];
         // Which update a row is of, and its place among the rows of that.
         let mut order = Vec::with_capacity(places.len());
         for (row, (path, position)) in places.iter().enumerate() {
             let place = self.places.get(*path).and_then(|updates| updates.get(position));
-            let lost = || Error::internal("a row is to be changed, and it is not known how");
+            let lost = || Error::internal("no clause is known for an updated row");
             let (update, source) = place.ok_or_else(lost)?;
             let (rows, sources) = by_update.get_mut(*update).ok_or_else(lost)?;
             order.push((*update, rows.len()));
@@ -65,7 +65,7 @@ impl Become for Updated {
     }
 }
 
-impl Updated {
+impl MergeUpdater {
     /// The rows of one update.
     fn part(
         &self,
@@ -85,7 +85,7 @@ impl Updated {
             old.num_rows(),
         )?);
         let mut parts = vec![(self.sides.target_alias.as_str(), whole)];
-        if sources.first().is_some_and(|source| *source != NONE) {
+        if sources.first().is_some_and(|source| *source != NO_SOURCE_ROW) {
             let all: Vec<usize> = (0..self.source.schema.fields.len()).collect();
             parts.push((&self.sides.source_alias, self.source.gather(sources, &all)?));
         } else if rows.is_empty() {
@@ -100,20 +100,20 @@ impl Updated {
     }
 }
 
-/// Rows of the source that are inserted as one clause says.
+/// Rows of the source that one clause inserts.
 #[derive(Debug)]
-pub(super) struct Inserted {
+pub(super) struct ClauseInserts {
     insert: RowInsert,
     rows: Vec<u32>,
 }
 
-/// Which of the rows that match none are inserted, by the clauses that say so.
+/// Which rows of the source that match no row of the target are inserted, by clause.
 pub(super) fn inserted(
     (clauses, sides): (&Clauses, &Sides),
     source: &Source,
     matched: &[bool],
     now: Option<i64>,
-) -> Result<Vec<Inserted>> {
+) -> Result<Vec<ClauseInserts>> {
     let unmatched = matched.iter().enumerate().filter(|(_, matched)| !**matched);
     let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
     let all: Vec<usize> = (0..source.schema.fields.len()).collect();
@@ -135,13 +135,13 @@ pub(super) fn inserted(
             }
         };
         if !rows.is_empty() {
-            found.push(Inserted { insert: then.clone(), rows });
+            found.push(ClauseInserts { insert: then.clone(), rows });
         }
     }
     Ok(found)
 }
 
-impl Inserted {
+impl ClauseInserts {
     /// How many.
     pub(super) fn len(&self) -> usize {
         self.rows.len()

@@ -33,7 +33,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::error::in_place_of;
+use crate::error::replacing;
 use crate::parallel::processors;
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
@@ -52,7 +52,7 @@ use unit::Unit;
 pub struct ReadOptions {
     /// Rows in a batch, at most.
     pub batch_rows: usize,
-    /// Files, or parts of large files, that are read at once. A few more are opened ahead, which hides the latency of
+    /// Files, or units of large files, that are read at once. A few more are opened ahead, which hides the latency of
     /// their footers.
     pub concurrent_files: usize,
 }
@@ -141,7 +141,7 @@ fn missing(error: Error) -> Error {
         "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise put the \
          file back, or have `repair` remove it from the table",
     );
-    in_place_of(&error, missing)
+    replacing(&error, missing)
 }
 
 /// The columns to return.
@@ -233,16 +233,16 @@ impl<T> Drop for Work<T> {
     }
 }
 
-/// Batches of one unit, then its outcome.
-struct Part {
+/// The batches of one unit, and the task that reads them, whose error comes last.
+struct UnitBatches {
     batches: mpsc::Receiver<RecordBatch>,
     work: Work<()>,
 }
 
-/// A started stream: a planner opens files and starts their units in order; their parts are drained in order.
+/// A started stream: a planner opens files and starts their units in order; their units are drained in order.
 struct Running {
-    current: Option<Part>,
-    parts: mpsc::Receiver<Part>,
+    current: Option<UnitBatches>,
+    units: mpsc::Receiver<UnitBatches>,
     planner: Work<()>,
 }
 
@@ -254,15 +254,15 @@ const BATCHES_AHEAD: usize = 2;
 
 impl Running {
     fn start(scan: Arc<Scan>, tasks: Tasks, options: ReadOptions) -> Self {
-        let (sender, parts) = mpsc::channel(options.concurrent_files.max(1));
+        let (sender, units) = mpsc::channel(options.concurrent_files.max(1));
         let planner = Work(tokio::spawn(start_units(scan, tasks, options, sender)));
-        Self { current: None, parts, planner }
+        Self { current: None, units, planner }
     }
 
     async fn advance(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let Some(part) = &mut self.current else {
-                self.current = self.parts.recv().await;
+                self.current = self.units.recv().await;
                 if self.current.is_none() {
                     return self.planner.outcome().await.map(|()| None);
                 }
@@ -278,7 +278,12 @@ impl Running {
 }
 
 /// Opens files ahead, and starts their units in order, never more than allowed at once.
-async fn start_units(scan: Arc<Scan>, tasks: Tasks, options: ReadOptions, parts: mpsc::Sender<Part>) -> Result<()> {
+async fn start_units(
+    scan: Arc<Scan>,
+    tasks: Tasks,
+    options: ReadOptions,
+    sender: mpsc::Sender<UnitBatches>,
+) -> Result<()> {
     let most = options.concurrent_files.max(1);
     let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
     let open = |task: Result<FileTask>| {
@@ -289,7 +294,7 @@ async fn start_units(scan: Arc<Scan>, tasks: Tasks, options: ReadOptions, parts:
     while let Some(units) = opened.try_next().await? {
         for unit in units {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return Ok(()) };
-            if parts.send(start(unit, options.batch_rows.max(1), permit)).await.is_err() {
+            if sender.send(start(unit, options.batch_rows.max(1), permit)).await.is_err() {
                 return Ok(());
             }
         }
@@ -297,12 +302,12 @@ async fn start_units(scan: Arc<Scan>, tasks: Tasks, options: ReadOptions, parts:
     Ok(())
 }
 
-fn start(unit: Unit, batch_rows: usize, permit: OwnedSemaphorePermit) -> Part {
+fn start(unit: Unit, batch_rows: usize, permit: OwnedSemaphorePermit) -> UnitBatches {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
     let work = Work(tokio::spawn(async move {
         let outcome = decode(unit, batch_rows, sender).await;
         drop(permit);
         outcome
     }));
-    Part { batches, work }
+    UnitBatches { batches, work }
 }

@@ -29,7 +29,7 @@ pub(super) struct Added {
     identities: BTreeMap<String, (i64, i64)>,
 }
 
-/// What a file of the transaction's own holds.
+/// What a file that the transaction has written holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Own {
     /// New rows.
@@ -222,8 +222,8 @@ pub(super) async fn delete_files(storage: &Storage, paths: Vec<String>) {
     }
 }
 
-/// Deletes what was written with this first half of the ids in the names of files, whoever wrote it and whether or not anybody
-/// heard of it, when no commit will name it: as far as the store lists the files and lets them go.
+/// Deletes the files whose names begin with this half of an id, whichever process wrote them, when no commit will name
+/// them. Files that the store does not list or delete stay.
 pub async fn delete_written(storage: &Storage, id_prefix: Option<u64>) {
     let Some(id_prefix) = id_prefix else { return };
     let mut files = storage.list_recursive("");

@@ -1,8 +1,8 @@
 //! Change files: the rows that a commit changed, for the change data feed.
 //!
-//! A commit without change files says by its other actions what it changed. One that has some is read by them alone, so
-//! they must speak of all rows: what the steps recorded, and when the transaction is complete everything else, that is
-//! files that go as a whole, rows that are marked, and new rows.
+//! Readers of the feed derive the changes of a commit without change files from its `add` and `remove` actions. Of a commit
+//! that has change files they read only those, so the change files must hold every changed row: steps add those that they
+//! know, and when the transaction is complete the rest is added (removed files, marked rows, new rows).
 //!
 //! Proved by `tests/python/test_row_changes.py`.
 //!
@@ -22,21 +22,21 @@ use crate::write::plan::{DataFile, FileKind, HiddenColumn, HiddenValues, WriteSp
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::{Storage, Syncing};
 
-/// What happened to a row.
+/// The change type of a row, in the column `_change_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is new.
+    /// A new row.
     Insert,
-    /// It is gone.
+    /// A deleted row.
     Delete,
-    /// It was this before it was updated.
+    /// A row before its update.
     Preimage,
-    /// It is this since it was updated.
+    /// A row after its update.
     Postimage,
 }
 
 impl Change {
-    /// As change files have it.
+    /// The value in change files.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Insert => "insert",
@@ -46,7 +46,7 @@ impl Change {
         }
     }
 
-    /// Reads the rows of `task` as changed so.
+    /// Gives the rows of `task` this change type.
     pub(crate) fn of(self, mut task: FileTask) -> FileTask {
         task.constants.insert(CHANGE_TYPE.to_owned(), self.as_str().to_owned());
         task
@@ -75,7 +75,7 @@ pub(crate) fn change_files_spec(spec: WriteSpec) -> WriteSpec {
     WriteSpec { kind: FileKind::Change, hidden_columns: vec![change], ..spec }
 }
 
-/// Writes the rows of `tasks`, each of which says what happened to its rows.
+/// Writes change files with the rows of `tasks`, each of which has its change type.
 pub(crate) async fn write_changes(
     storage: &Storage,
     (read, write): (ReadSpec, WriteSpec),
@@ -85,13 +85,13 @@ pub(crate) async fn write_changes(
     let no_clock: Clock = || 0;
     let reader = Reader::new(storage.clone(), read)?;
     let writer = DataWriter::new(storage.clone(), &change_files_spec(write), no_clock)?;
-    writer.write_all_soon(reader.read(tasks, ReadOptions::default())).await
+    writer.write_all_unsynced(reader.read(tasks, ReadOptions::default())).await
 }
 
 impl Transaction {
-    /// Records what no step has recorded, if one has recorded anything.
+    /// Adds change files for rows that no step has covered, if a step has added any.
     pub(super) async fn complete_changes(&mut self) -> Result<()> {
-        if self.rows.recorded.is_empty() {
+        if self.rows.change_files.is_empty() {
             return Ok(());
         }
         let mut tasks = Vec::new();
@@ -99,14 +99,14 @@ impl Transaction {
             if let Some(Action::Remove(remove)) = file_action_of(line)?
                 && remove.data_change
             {
-                tasks.extend(self.left_of(task_of_removed(remove)?)?.map(|task| Change::Delete.of(task)));
+                tasks.extend(self.unrecorded_rows(task_of_removed(remove)?)?.map(|task| Change::Delete.of(task)));
             }
             Ok(())
         })?;
         for marked in self.rows.marked.iter() {
             let only_rows = Some(marked.rows.to_inline()?);
             let task = FileTask { only_rows, deletion_vector: None, ..task_of(&marked.add) };
-            tasks.extend(self.left_of(task)?.map(|task| Change::Delete.of(task)));
+            tasks.extend(self.unrecorded_rows(task)?.map(|task| Change::Delete.of(task)));
         }
         self.added.each_new(|add| {
             if add.data_change {
@@ -120,13 +120,13 @@ impl Transaction {
         let snapshot = self.snapshot().await?;
         let specs = (changes_spec(self.rows_spec(&snapshot)?)?, self.rewrite_spec(FileKind::Change)?);
         let written = write_changes(&self.storage, specs, tasks).await?;
-        self.record(written, []);
+        self.add_change_files(written, []);
         Ok(())
     }
 
-    /// The rows of a file of the base that no change file speaks of.
-    fn left_of(&self, mut task: FileTask) -> Result<Option<FileTask>> {
-        match self.rows.spoken_of.get(canonical_path(&task.path).as_ref()) {
+    /// The rows of a file of the base that no change file has yet.
+    fn unrecorded_rows(&self, mut task: FileTask) -> Result<Option<FileTask>> {
+        match self.rows.recorded_rows.get(canonical_path(&task.path).as_ref()) {
             None => {}
             Some(None) => return Ok(None),
             Some(Some(rows)) => task.deletion_vector = Some(rows.to_inline()?),
@@ -135,7 +135,7 @@ impl Transaction {
     }
 }
 
-/// What reads a file that goes.
+/// Reads the rows of a removed file.
 fn task_of_removed(remove: Remove) -> Result<FileTask> {
     let size = remove.size.and_then(|size| u64::try_from(size).ok());
     let missing = || Error::internal("a file is removed without its size");

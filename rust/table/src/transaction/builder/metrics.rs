@@ -1,4 +1,4 @@
-//! What history is told of a commit in numbers (`operationMetrics`), under the names that other clients use.
+//! The operation metrics of a commit (`operationMetrics`), under the names that other clients use.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! The builder of every commit: what was read, what goes, what comes, what is set.
+//! The builder of every commit: the read set, removed and added files, new metadata.
 //!
-//! Each step is checked when it is taken, before a file is written. A scan sees the transaction's own rows and not what it
-//! removed; nobody else sees either. It becomes a [`PreparedCommit`] once, or nothing: files that were written and not
+//! Each step is checked when it is made, before a file is written. A scan through the transaction sees its own rows and not
+//! what it removed; no other reader sees either. It becomes a [`PreparedCommit`] once, or nothing: files that were written and not
 //! committed are no part of the table. An operation adds steps here, never a commit of its own.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Transaction Identifiers", "Domain Metadata", "Change Metadata".
@@ -56,7 +56,7 @@ pub use options::{
     CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
 };
 use options::{Overwrites, Planned};
-pub(crate) use rows::{RowChanges, Unsettled};
+pub(crate) use rows::{RowChanges, SavedMetadata};
 pub(crate) use whole_files::{add_again, remove_columns};
 
 /// A transaction that is being put together.
@@ -102,16 +102,16 @@ pub struct Transaction {
     discarded: Vec<String>,
     metadata: Option<Metadata>,
     protocol: Option<Protocol>,
-    /// The columns as they will be, once somebody asked for them.
+    /// The schema and partitioning after the commit, computed on first use.
     shape: Option<Arc<TableShape>>,
     domains: BTreeMap<String, DomainMetadata>,
     /// Physical paths of the clustering columns, if they were set.
     clustering: Option<Vec<Vec<String>>>,
     parameters: Map<String, Value>,
-    /// Operations and parameters of the steps that have some of their own.
-    told: Vec<(&'static str, Map<String, Value>)>,
+    /// The operation and the parameters of each step that has its own, for the history.
+    operations: Vec<(&'static str, Map<String, Value>)>,
     files: FileOptions,
-    /// How rows of a schema are written, once somebody asked for it.
+    /// The write plan of a schema, computed on first use.
     planned: Option<Planned>,
     /// Whether it is a write of rows, of which there may be none.
     writes: bool,
@@ -209,7 +209,7 @@ impl Transaction {
             shape: None,
             domains: BTreeMap::new(),
             clustering: None,
-            told: Vec::new(),
+            operations: Vec::new(),
             files: FileOptions::default(),
             planned: None,
             writes: false,
@@ -248,7 +248,7 @@ impl Transaction {
         self.base.is_none()
     }
 
-    /// Whether it builds on what a handle remembers, and nobody has looked at the table.
+    /// Whether it is based on what a handle remembers of its last commit, without a look at the log.
     pub fn is_on_remembered(&self) -> bool {
         self.base.as_ref().is_some_and(HandleState::is_remembered)
     }
@@ -305,13 +305,13 @@ impl Transaction {
             }
             None => ReadSet::WholeTable,
         });
-        let seen = tasks.into_iter().filter_map(|task| self.seen(task).transpose());
-        let mut tasks = seen.collect::<Result<Vec<_>>>()?;
+        let tasks = tasks.into_iter().filter_map(|task| self.with_own_deletes(task).transpose());
+        let mut tasks = tasks.collect::<Result<Vec<_>>>()?;
         tasks.extend(self.added.tasks());
         Ok(TaskGroup { spec: plan.spec().clone(), tasks })
     }
 
-    /// Whether a file of the base goes.
+    /// Whether the transaction removes a file of the base.
     fn is_removed(&self, path: &str) -> bool {
         self.overwrites == Overwrites::Table || self.removed.removes(path)
     }
@@ -326,8 +326,8 @@ impl Transaction {
         !self.added.is_empty()
     }
 
-    /// As [`Transaction::append`], of files that may still be on their way to the disk. The commit waits for them.
-    pub fn append_soon(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
+    /// As [`Transaction::append`], for files that may not be synced to disk yet. The commit waits until they are.
+    pub fn append_unsynced(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
         self.append(files);
         self.syncing.extend(syncing);
     }
@@ -405,7 +405,7 @@ impl Transaction {
 
     /// Commits, unless there is nothing to say and nobody asked for an empty commit. Rows that were only added to what a
     /// handle remembered are committed to the table as it is, if the files fit that. The files of a commit that is refused
-    /// are deleted; a commit of which nobody knows whether it landed keeps them.
+    /// are deleted; if it is not known whether the commit landed, they stay.
     ///
     /// # Errors
     /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.

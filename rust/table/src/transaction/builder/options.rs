@@ -13,7 +13,7 @@ use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
 use crate::write::plan::WritePlan;
 
-/// What a handle knows of its table.
+/// What a handle has cached of its table.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// What its last commit left.

@@ -1,8 +1,7 @@
-//! A transaction on what a handle remembers of its last commit, and what becomes of it if the table is another by now.
+//! Transactions based on the cached state of a handle ([`HandleState`]), and how they adapt if the table has changed since.
 //!
-//! Before its commit is put, such a transaction asks the store no more than whether the commit that it builds on is still there.
-//! What the remembered table does not allow is asked of the table as it is, and rows that were only added go to that one,
-//! too, where their files fit it.
+//! Before its commit is put, such a transaction asks the store only whether the base version's commit still exists. If the
+//! cached state does not allow a step, the current table is read; appended files are committed to that one if they fit it.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Schema Evolution".
 
@@ -80,8 +79,8 @@ impl Transaction {
     }
 }
 
-/// Whether files that were written for a table of metadata `before` may join one of `after`: it may have more columns that
-/// nobody has to fill.
+/// Whether files that were written for a table of metadata `before` may join one of `after`: it may have more
+/// nullable columns.
 fn takes_files_of(before: &Metadata, after: &Metadata) -> Result<bool> {
     let keys: BTreeSet<&String> = before.configuration.keys().chain(after.configuration.keys()).collect();
     let same_properties = keys.into_iter().all(|key| {

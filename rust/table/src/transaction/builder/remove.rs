@@ -128,7 +128,7 @@ impl Transaction {
 
     /// Rows whose change is recorded may stand in files that would go.
     pub(super) fn refuse_after_records(&self) -> Result<()> {
-        match self.rows.recorded.is_empty() {
+        match self.rows.change_files.is_empty() {
             true => Ok(()),
             false => {
                 let message = "changes of rows are recorded already in this transaction, as the table asks \

@@ -1,4 +1,4 @@
-//! Going on with a write that another process began.
+//! Continues a write that another process began.
 //!
 //! PROTOCOL.md: "Commit Provenance Information".
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use deltic_store::Storage;
 
 impl Transaction {
-    /// What another process needs to commit this write. Whoever has it may commit more than once: it is one commit.
+    /// What another process needs to commit this write. Committing it several times makes one commit.
     ///
     /// # Errors
     /// `Internal` for what does not travel: rows, removed files, changes of rows and domains.

@@ -1,8 +1,7 @@
-//! Steps on rows: taking some out of files of the base that stay, and recording what changed.
+//! Steps on rows: marking rows of files of the base as deleted, and adding change files.
 //!
-//! Nothing here decides which rows change; what does stands above (`dml`). Rows that are marked are gone for every later
-//! step. With the commit one file holds the deletion vectors of all files, each united with what the file's own vector
-//! deletes.
+//! Which rows change is decided in `dml`. Later steps do not see rows that are marked. The commit writes the deletion
+//! vectors of all files into one file, each united with the file's earlier deletion vector.
 //!
 //! Proved by `tests/rust/table/dml.rs`, above all `vectors_are_united`.
 //!
@@ -18,7 +17,7 @@ use deltic_protocol::feature;
 use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
 
-use super::rows::Unsettled;
+use super::rows::SavedMetadata;
 use super::{Ids, Own, Transaction};
 use crate::error::{Error, Result};
 use crate::scan::plan::read_spec;
@@ -30,60 +29,60 @@ use crate::write::plan::{DataFile, FileKind, WriteSpec};
 use deltic_store::Syncing;
 
 impl Transaction {
-    /// A file of the base as the transaction sees it; none if it is gone.
+    /// A file of the base with the rows that the transaction has deleted; none if the transaction has removed the file.
     ///
     /// # Errors
-    /// `Invalid` if more rows of it are gone than can be said.
-    pub(crate) fn seen(&self, mut task: FileTask) -> Result<Option<FileTask>> {
+    /// `Invalid` if the deletion vector is too large.
+    pub(crate) fn with_own_deletes(&self, mut task: FileTask) -> Result<Option<FileTask>> {
         if self.is_removed(&task.path) {
             return Ok(None);
         }
         if let Some(marked) = self.rows.marked.get(&task.path) {
-            task.deletion_vector = Some(marked.united().to_inline()?);
+            task.deletion_vector = Some(marked.all_deleted().to_inline()?);
         }
         Ok(Some(task))
     }
 
-    /// What the transaction's own files hold, by path.
+    /// The files that the transaction has written, by path, and whether their rows are new.
     pub(crate) fn own(&self) -> HashMap<&str, Own> {
         self.added.own_by_path()
     }
 
-    /// Takes a step that replaces rows, if there is one to take: `None` from then on. The columns are those of the base until
-    /// [`Transaction::resettle`].
-    pub(crate) fn take_replaced(&mut self) -> Option<(String, Unsettled)> {
+    /// Takes the condition of a write that replaces rows, once. The columns are those of the base until
+    /// [`Transaction::restore_metadata`].
+    pub(crate) fn take_replace_condition(&mut self) -> Option<(String, SavedMetadata)> {
         let filter = self.replaces.take()?;
         (self.shape, self.planned) = (None, None);
-        Some((filter, Unsettled(self.protocol.take(), self.metadata.take())))
+        Some((filter, SavedMetadata(self.protocol.take(), self.metadata.take())))
     }
 
-    /// Gives the table the columns again that the write has settled.
-    pub(crate) fn resettle(&mut self, Unsettled(protocol, metadata): Unsettled) {
+    /// Restores the protocol and the metadata that a step saved.
+    pub(crate) fn restore_metadata(&mut self, SavedMetadata(protocol, metadata): SavedMetadata) {
         (self.protocol, self.metadata) = (protocol, metadata);
         (self.shape, self.planned) = (None, None);
     }
 
-    /// Gives the table other columns, which a step brings; what it had until then, for [`Transaction::resettle`].
+    /// Sets the schema that a step needs; gives what was set before, for [`Transaction::restore_metadata`].
     ///
     /// # Errors
     /// Those of [`Transaction::set_metadata`].
-    pub(crate) fn settle(&mut self, schema: StructType, ids: &dyn Ids) -> Result<Unsettled> {
-        let before = Unsettled(self.protocol.clone(), self.metadata.clone());
+    pub(crate) fn set_step_schema(&mut self, schema: StructType, ids: &dyn Ids) -> Result<SavedMetadata> {
+        let before = SavedMetadata(self.protocol.clone(), self.metadata.clone());
         let change = MetadataChange { schema: Some(schema), ..MetadataChange::default() };
-        let told = self.told.len();
-        let settled = self.set_metadata(change, ids);
-        // The step itself is told of.
-        self.told.truncate(told);
-        match settled {
+        let operations = self.operations.len();
+        let changed = self.set_metadata(change, ids);
+        // The history names the step, not the schema change.
+        self.operations.truncate(operations);
+        match changed {
             Ok(()) => Ok(before),
             Err(error) => {
-                self.resettle(before);
+                self.restore_metadata(before);
                 Err(error)
             }
         }
     }
 
-    /// How all columns of the table as it will be are read from files of the base, and from new ones.
+    /// How to read all columns of the table, as the transaction leaves them, from files of the base and from new ones.
     ///
     /// # Errors
     /// Those of [`read_spec`].
@@ -102,12 +101,12 @@ impl Transaction {
         })
     }
 
-    /// Takes rows out of a file of the base, which stays.
+    /// Marks rows of a file of the base as deleted; the file stays.
     pub(crate) fn mark(&mut self, marked: MarkedFile) {
         self.rows.marked.mark(marked);
     }
 
-    /// Takes whole files of the base out of the table.
+    /// Removes files of the base.
     ///
     /// # Errors
     /// `Internal` if they cannot be printed, which the types rule out.
@@ -123,19 +122,19 @@ impl Transaction {
         self.read.extend(read);
     }
 
-    /// Adds files with rows of the base, some of them changed.
+    /// Adds files with rows of the base, some of them updated.
     pub(crate) fn add_rewritten(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
         self.added.extend_rewritten(files);
         self.syncing.extend(syncing);
     }
 
-    /// Adds change files. `spoken_of`: the files of the base whose rows they are of, and for each which ones, or all.
-    pub(crate) fn record(
+    /// Adds change files. `recorded_rows`: the rows of files of the base that they cover, by path; none for all rows.
+    pub(crate) fn add_change_files(
         &mut self,
         (files, syncing): (Vec<DataFile>, Syncing),
-        spoken_of: impl IntoIterator<Item = (String, Option<DeletionVector>)>,
+        recorded_rows: impl IntoIterator<Item = (String, Option<DeletionVector>)>,
     ) {
-        self.rows.recorded.extend(files.into_iter().map(|file| Cdc {
+        self.rows.change_files.extend(files.into_iter().map(|file| Cdc {
             path: file.add.path,
             partition_values: file.add.partition_values,
             size: file.add.size,
@@ -143,10 +142,10 @@ impl Transaction {
             tags: None,
         }));
         self.syncing.extend(syncing);
-        spoken_of.into_iter().for_each(|(path, rows)| self.rows.speak_of(&path, rows));
+        recorded_rows.into_iter().for_each(|(path, rows)| self.rows.add_recorded_rows(&path, rows));
     }
 
-    /// The rows of a file of the base that steps took out of it, while it stays.
+    /// The rows of a file of the base that the transaction has marked as deleted.
     pub(crate) fn marked_rows(&self, path: &str) -> DeletionVector {
         self.rows.marked.get(path).map(|marked| marked.rows.clone()).unwrap_or_default()
     }
@@ -156,26 +155,27 @@ impl Transaction {
         count(self.rows.counts());
     }
 
-    /// Whether rows that go are marked rather than their files rewritten (`delta.enableDeletionVectors`).
+    /// Whether deleted rows are marked in deletion vectors rather than files rewritten (`delta.enableDeletionVectors`).
     ///
     /// # Errors
     /// `Corrupt` if the property cannot be read.
-    pub(crate) fn uses_vectors(&self) -> Result<bool> {
+    pub(crate) fn writes_deletion_vectors(&self) -> Result<bool> {
         let (protocol, metadata) = self.after()?;
-        let may_mark = feature::supported(protocol).contains("deletionVectors") && !self.rows.copies;
+        let may_mark = feature::supported(protocol).contains("deletionVectors") && !self.rows.without_deletion_vectors;
         Ok(may_mark && Properties::of(metadata).deletion_vectors()?)
     }
 
-    /// Has files with rows that go written again, whatever the table's properties say: no row that goes stays in a file.
-    pub(crate) fn marks_no_rows(&mut self) {
-        self.rows.copies = true;
+    /// Rewrites files rather than write deletion vectors, whatever the table's properties say: no deleted row stays in a
+    /// live file.
+    pub(crate) fn disable_deletion_vectors(&mut self) {
+        self.rows.without_deletion_vectors = true;
     }
 
-    /// Whether changes of rows are recorded (`delta.enableChangeDataFeed`).
+    /// Whether the table has a change data feed (`delta.enableChangeDataFeed`).
     ///
     /// # Errors
     /// `Corrupt` if the property cannot be read.
-    pub(crate) fn feeds_changes(&self) -> Result<bool> {
+    pub(crate) fn has_change_data_feed(&self) -> Result<bool> {
         let (protocol, metadata) = self.after()?;
         Ok(feature::supported(protocol).contains("changeDataFeed") && Properties::of(metadata).change_data_feed()?)
     }
@@ -198,19 +198,19 @@ impl Transaction {
         Ok(tracking)
     }
 
-    /// How files of rows that the table has are written.
+    /// How to write files with rows of the base.
     ///
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
     pub(crate) fn rewrite_spec(&mut self, kind: FileKind) -> Result<WriteSpec> {
         let shape = self.shape_after()?;
         let mut spec = WriteSpec { kind, ..self.file_spec(&shape)? };
-        // What is asked of data files is not asked of change files.
+        // Change files do not hold their partition columns.
         spec.materializes_partition_columns &= kind == FileKind::Data;
         Ok(spec)
     }
 
-    /// Where the commit's deletion vectors go.
+    /// Writes the commit's deletion vectors.
     pub(super) fn vectors(&mut self) -> Result<TableVectors> {
         let prefix_length = match self.rows.marked.is_empty() {
             true => None,

@@ -1,5 +1,5 @@
-//! What a transaction does to rows: which ones of a file of the base are gone while the file stays, what is recorded for
-//! the change data feed, and the counts of both. Plain data; the steps stand beside it.
+//! The row changes of a transaction: rows deleted from files of the base that stay, change files for the change data feed,
+//! and the counts of both. Plain data; the steps are in `row_steps`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Add CDC File".
 
@@ -15,32 +15,31 @@ use super::added::Added;
 use crate::error::Result;
 use crate::transaction::row_counts::{FileCounts, RowCounts};
 
-/// What a transaction does to rows.
+/// The row changes of a transaction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RowChanges {
-    /// Files of the base of which rows are gone.
+    /// Files of the base with rows that the transaction deletes by deletion vectors.
     pub(super) marked: MarkedFiles,
     /// Change files.
-    pub(super) recorded: Vec<Cdc>,
-    /// The files of the base that the change files speak of, by path: for each the rows of which no more is to be said, or
-    /// none if that is all of them.
-    pub(super) spoken_of: HashMap<String, Option<DeletionVector>>,
-    /// Whether files are written again even where rows could be marked.
-    pub(super) copies: bool,
+    pub(super) change_files: Vec<Cdc>,
+    /// The rows of files of the base that change files cover already, by path; none if all rows of the file.
+    pub(super) recorded_rows: HashMap<String, Option<DeletionVector>>,
+    /// Whether files are rewritten even where deletion vectors are enabled.
+    pub(super) without_deletion_vectors: bool,
     counts: Option<RowCounts>,
 }
 
-/// What a step has settled of the table, the protocol and the metadata.
+/// The protocol and the metadata that a transaction sets, saved by a step that changes them so that they can be restored.
 #[derive(Debug)]
-pub(crate) struct Unsettled(pub(super) Option<Protocol>, pub(super) Option<Metadata>);
+pub(crate) struct SavedMetadata(pub(super) Option<Protocol>, pub(super) Option<Metadata>);
 
 impl RowChanges {
-    /// Whether no row is marked, and none is recorded.
+    /// Whether there are neither marked rows nor change files.
     pub(super) fn is_empty(&self) -> bool {
-        self.marked.is_empty() && self.recorded.is_empty()
+        self.marked.is_empty() && self.change_files.is_empty()
     }
 
-    /// Whether it is a transaction that changes rows, even if there were none.
+    /// Whether the transaction has a step that changes rows, even if no row matched.
     pub(super) fn is_asked_for(&self) -> bool {
         self.counts.is_some()
     }
@@ -53,33 +52,33 @@ impl RowChanges {
 
     /// The change files, as the log spells them.
     pub(super) fn written(&self) -> impl Iterator<Item = String> {
-        self.recorded.iter().map(|cdc| cdc.path.clone())
+        self.change_files.iter().map(|cdc| cdc.path.clone())
     }
 
-    /// Says that change files speak of rows of a file: of all, or of these.
-    pub(super) fn speak_of(&mut self, path: &str, rows: Option<DeletionVector>) {
+    /// Notes that change files cover these rows of a file, or all.
+    pub(super) fn add_recorded_rows(&mut self, path: &str, rows: Option<DeletionVector>) {
         let path = canonical_path(path).into_owned();
-        let both = match (self.spoken_of.remove(&path), rows) {
+        let both = match (self.recorded_rows.remove(&path), rows) {
             (Some(before), rows) => before.zip(rows).map(|(before, rows)| before.union(&rows)),
             (None, rows) => rows,
         };
-        self.spoken_of.insert(path, both);
+        self.recorded_rows.insert(path, both);
     }
 
-    /// The counts, which there are from then on.
+    /// The counts, made on first use.
     pub(super) fn counts(&mut self) -> &mut RowCounts {
         self.counts.get_or_insert_with(|| RowCounts { deleted_rows: Some(0), ..RowCounts::default() })
     }
 
-    /// What is to be said of changes.
+    /// Adds the `cdc` actions.
     ///
     /// # Errors
     /// `Internal` if it cannot be printed, which the types rule out.
     pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
-        self.recorded.into_iter().try_for_each(|cdc| actions.push(Action::Cdc(cdc)))
+        self.change_files.into_iter().try_for_each(|cdc| actions.push(Action::Cdc(cdc)))
     }
 
-    /// The counts, where rows were to be changed.
+    /// Adds the counts to the operation metrics, if the transaction changes rows.
     pub(super) fn metrics(&self, removed_files: u64, added: &Added, now_ms: i64, metrics: &mut Map<String, Value>) {
         let Some(counts) = &self.counts else { return };
         let (rewritten, new) = (added.rewritten_totals(), added.totals());
@@ -88,7 +87,7 @@ impl RowChanges {
             removed: removed_files,
             rewritten: (rewritten.files, rewritten.bytes),
             new: (new.files, new.bytes),
-            changes: self.recorded.len() as u64,
+            changes: self.change_files.len() as u64,
             vectors: ((self.marked.len() - updated) as u64, updated as u64),
         };
         counts.metrics(&files, now_ms, metrics);

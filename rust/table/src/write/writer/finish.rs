@@ -146,7 +146,7 @@ impl DataWriter {
             for (key, batches) in read {
                 let mut is_due = false;
                 for batch in batches {
-                    is_due = self.take_in(&key, batch).await?;
+                    is_due = self.buffer_rows(&key, batch).await?;
                 }
                 due.extend(is_due.then_some(key));
             }

@@ -59,7 +59,7 @@ pub struct DataWriter {
     limits: Limits,
     memory_use: Arc<MemoryUse>,
     /// Bytes of rows taken in, before they were divided, to know which partition has rested longest.
-    taken_in: u64,
+    bytes_taken: u64,
     /// Partitions whose files were ended because they rested, and whether one of them had rows after that.
     ended: HashSet<PartitionKey>,
     came_back: bool,
@@ -88,7 +88,7 @@ impl DataWriter {
             files_named: 0,
             limits: Limits::chosen(spec.memory_limit),
             memory_use: Arc::default(),
-            taken_in: 0,
+            bytes_taken: 0,
             ended: HashSet::new(),
             came_back: false,
             spill: None,
@@ -136,9 +136,9 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Ends when the files are the caller's, or are deleted because the writer failed or was dropped.
-    pub fn gone(&mut self) -> impl Future<Output = ()> + Send + use<> {
-        self.stored.gone()
+    /// Ends when the caller has claimed the files, or they are deleted because the writer failed or was dropped.
+    pub fn released(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        self.stored.released()
     }
 
     /// Writes all rows of a stream and finishes; after an error no file is left.
@@ -146,16 +146,16 @@ impl DataWriter {
         self.write_unclaimed(rows).await?.durable().await
     }
 
-    /// As [`DataWriter::write_all`]; the files are durable when what is given back beside them has ended, which nobody
-    /// may refer to them before.
-    pub async fn write_all_soon(
+    /// As [`DataWriter::write_all`], without waiting until the files are synced to disk: no commit may name them before the
+    /// [`Syncing`] has ended.
+    pub async fn write_all_unsynced(
         self,
         rows: impl Stream<Item = Result<RecordBatch>>,
     ) -> Result<(Vec<DataFile>, Syncing)> {
         Ok(self.write_unclaimed(rows).await?.claim())
     }
 
-    /// As [`DataWriter::write_all_soon`]; dropped, the files are deleted unless they are claimed.
+    /// As [`DataWriter::write_all_unsynced`]; dropped, the files are deleted unless they are claimed.
     pub async fn write_unclaimed(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<EndedFiles> {
         let mut rows = std::pin::pin!(rows);
         while let Some(batch) = rows.next().await {
@@ -196,7 +196,7 @@ impl DataWriter {
         let setup = Arc::clone(&self.setup);
         let bytes = memory(&piece);
         let is_small = bytes < WORTH_A_THREAD;
-        self.taken_in += bytes as u64;
+        self.bytes_taken += bytes as u64;
         let (first, at_once) = (self.rows, self.limits.at_once());
         self.rows += piece.num_rows() as u64;
         let piece = self.identities.fill(piece)?;
@@ -219,7 +219,7 @@ impl DataWriter {
         };
         let (mut parts, mut divided) = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
         loop {
-            self.take_in_all(parts).await?;
+            self.buffer_all(parts).await?;
             if divided.is_empty() {
                 return Ok(());
             }
@@ -228,11 +228,11 @@ impl DataWriter {
         }
     }
 
-    async fn take_in_all(&mut self, parts: Parts) -> Result<()> {
+    async fn buffer_all(&mut self, parts: Parts) -> Result<()> {
         self.make_room(parts.bytes).await?;
         let mut due = Vec::new();
         for (key, rows) in parts.rows {
-            if self.take_in(&key, rows).await? {
+            if self.buffer_rows(&key, rows).await? {
                 due.push(key);
             }
         }
@@ -242,13 +242,13 @@ impl DataWriter {
         self.make_room(0).await
     }
 
-    /// Takes in rows of a partition, ending files that have all the rows they may have; whether encoding the rest is worth it
-    /// now.
-    async fn take_in(&mut self, key: &PartitionKey, mut rows: RecordBatch) -> Result<bool> {
+    /// Buffers rows of a partition, and ends files that have the maximum of rows. Gives whether enough rows wait to be worth
+    /// encoding.
+    async fn buffer_rows(&mut self, key: &PartitionKey, mut rows: RecordBatch) -> Result<bool> {
         self.came_back |= !self.ended.is_empty() && !self.partitions.contains_key(key) && self.ended.contains(key);
         loop {
             let partition = self.partitions.entry(key.clone()).or_default();
-            partition.last_used = self.taken_in;
+            partition.last_used = self.bytes_taken;
             if !partition.spilled.is_empty() {
                 partition.push(rows, usize::MAX)?;
                 return Ok(false);

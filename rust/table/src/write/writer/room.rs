@@ -81,7 +81,7 @@ impl DataWriter {
 
     /// Whether other partitions had so many rows since the last of this one that there will be no more.
     fn rests(&self, partition: &Partition) -> bool {
-        let since = self.taken_in - partition.last_used;
+        let since = self.bytes_taken - partition.last_used;
         !self.came_back && partition.spilled.is_empty() && since >= self.limits.resting()
     }
 

@@ -56,7 +56,7 @@ impl Transaction {
         }
         (self.shape, self.planned) = (None, None);
         if !matches!(alteration, Alteration::Set(_)) {
-            self.told.push((altered.operation, altered.parameters));
+            self.operations.push((altered.operation, altered.parameters));
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Transaction {
 
     /// Tells history of a step.
     pub(in crate::transaction::builder) fn tell_of(&mut self, operation: &'static str, parameters: Map<String, Value>) {
-        self.told.push((operation, parameters));
+        self.operations.push((operation, parameters));
     }
 
     /// Sets a domain that only writers set.
@@ -134,12 +134,12 @@ impl Transaction {
     pub(in crate::transaction::builder) fn take_operation(&mut self) -> (String, Map<String, Value>) {
         let (operation, parameters) =
             (std::mem::take(&mut self.options.operation), std::mem::take(&mut self.parameters));
-        let mut told = std::mem::take(&mut self.told);
-        let (name, steps) = match (told.pop(), told.is_empty()) {
+        let mut operations = std::mem::take(&mut self.operations);
+        let (name, steps) = match (operations.pop(), operations.is_empty()) {
             (None, _) => (SEVERAL, Map::new()),
             (Some((name, parameters)), true) => (name, parameters),
             (Some(last), false) => {
-                let all = told.into_iter().chain([last]);
+                let all = operations.into_iter().chain([last]);
                 let steps: Vec<Value> = all
                     .map(|(name, parameters)| json!({"operation": name, "operationParameters": parameters}))
                     .collect();

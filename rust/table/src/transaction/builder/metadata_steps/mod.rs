@@ -158,8 +158,8 @@ impl Transaction {
             self.protocol = upgraded;
             (self.shape, self.planned) = (None, None);
         }
-        let told = json!(json!(self.after()?.0).to_string());
-        self.told.push(("UPGRADE PROTOCOL", Map::from_iter([("newProtocol".to_owned(), told)])));
+        let protocol = json!(json!(self.after()?.0).to_string());
+        self.operations.push(("UPGRADE PROTOCOL", Map::from_iter([("newProtocol".to_owned(), protocol)])));
         Ok(())
     }
 

@@ -73,7 +73,7 @@ impl Transaction {
         self.set_files = Some(files);
     }
 
-    /// What history is told in numbers of a transaction that sets files.
+    /// What history is operations in numbers of a transaction that sets files.
     pub(crate) fn count(&mut self, metrics: Map<String, Value>) {
         self.options.metrics = metrics;
     }

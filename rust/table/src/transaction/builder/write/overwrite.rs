@@ -1,8 +1,8 @@
-//! Rows that take the place of others: of all, or of those in the partitions that they are in.
+//! Overwrites: new rows replace all rows, or those of the partitions that they belong to (dynamic partition overwrite).
 //!
-//! Which files go is known when all rows are written, so that they are removed when the transaction is complete. What has
-//! been read are the files that go, and whatever is in the partitions: a winner that adds to one of them is a conflict, and
-//! one that adds to another is none.
+//! Which files are removed is known once all rows are written, so they are removed when the transaction is complete. The
+//! read set is the removed files and those partitions: a winner that adds files to one of them is a conflict, one that adds
+//! to another partition is not.
 //!
 //! Proved by `tests/rust/table/builder/overwrite.rs`.
 //!

@@ -1,8 +1,7 @@
-//! Rows of the base in other files, and nothing else: no row comes, goes or changes.
+//! Rearranging writes (OPTIMIZE, REORG): rows of the base move to other files, and no row is added, deleted or updated.
 //!
-//! What was read is the files that go, whatever else there is: a winner that adds files is in nobody's way, and one that
-//! takes rows out of a file that goes is a conflict. The new files outlive such a conflict: whoever wrote them tries again
-//! with those whose rows are still where they were.
+//! The read set is the removed files: a winner that adds files is no conflict, one that deletes rows of a removed file is.
+//! After a conflict the new files stay, and the caller retries with those whose source files are unchanged.
 //!
 //! Proved by `tests/rust/table/optimize.rs`.
 //!

@@ -1,6 +1,8 @@
-//! What each attempt at a commit writes: everything that depends on the version it makes and on the one before.
+//! Rebase: completes a prepared commit for one attempt, that is for one version and the table state before it. Which
+//! winners a commit may follow is decided before, by [`conflict`](super::conflict).
 //!
-//! The actions of a [`Pending`] never change with the attempts; [`Attempt`] gives each what it lacks while it is printed:
+//! The actions of a [`Pending`] are the same in every attempt; [`Attempt`] adds to each, while it is printed, what depends
+//! on the version:
 //! row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Whatever an
 //! action has already (a file that was moved keeps its ids) stays.
 //!
@@ -34,7 +36,7 @@ pub struct Attempt {
     tracks_rows: bool,
     /// The next row id to give out.
     next_row_id: i64,
-    /// Whether one was.
+    /// Whether this commit gives out any row id.
     given: bool,
 }
 
@@ -174,7 +176,7 @@ impl Attempt {
         }
         let is_own = |value: &String| value.trim().parse() == Ok(self.first);
         if self.version != self.first && dated.configuration.get(PROTECTION).is_some_and(is_own) {
-            // Whoever protected checkpoints before did so for a version that was there.
+            // Only a protection that this commit sets follows its version.
             dated.configuration.insert(PROTECTION.to_owned(), self.version.to_string());
         }
         if self.version != self.first && dated.schema_string.contains("delta.typeChanges") {

@@ -23,7 +23,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::leaves::{Leaves, may_hold};
-use crate::error::{Error, Gone, Result, corrupt_parquet};
+use crate::error::{Error, NotFoundFlag, Result, corrupt_parquet};
 use crate::footer;
 use crate::parallel::blocking;
 use deltic_store::{Pin, Storage};
@@ -50,12 +50,12 @@ const FREE_ELEMENTS: u64 = 1 << 20;
 const ELEMENTS_PER_ROW: u64 = 256;
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
 pub(crate) const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
-/// Neither yes nor no.
+/// Not known yet.
 const UNKNOWN: u8 = 2;
 
-/// One Parquet file with actions.
+/// One Parquet file with actions: a checkpoint, a part of a multi-part one, a sidecar, or a sorted run.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct ActionFile {
     storage: Storage,
     path: String,
     size: u64,
@@ -63,11 +63,11 @@ pub(crate) struct Part {
     /// The same with the long texts of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
     leaves: Leaves,
-    /// All of it is read of one file.
+    /// Pins the file, so that all reads are of the same bytes.
     pin: Pin,
     /// Whether bounds of a leaf are in the order of its values, as [`UNKNOWN`] or a truth value.
     ordered: Vec<AtomicU8>,
-    gone: Gone,
+    gone: NotFoundFlag,
 }
 
 /// The footer of a file as it stands there.
@@ -150,7 +150,7 @@ impl Fetched {
     }
 }
 
-impl Part {
+impl ActionFile {
     /// Reads the footer of a file.
     pub(crate) async fn open(storage: &Storage, path: String, size: u64) -> Result<Self> {
         // The size is what the checkpoint says of a sidecar.
@@ -182,7 +182,7 @@ impl Part {
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = Leaves::of(metadata.metadata().file_metadata(), metadata.schema().fields());
         let ordered = leaves.names().iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
-        let (storage, gone) = (storage.clone(), Gone::default());
+        let (storage, gone) = (storage.clone(), NotFoundFlag::default());
         Ok(Self { storage, path, size, metadata, views, leaves, pin, ordered, gone })
     }
 
