@@ -4,7 +4,7 @@
 //! same [`Rule`]. What is younger than the cutoff stays, known or not, however late a task runs. Files in no folder, those of
 //! an inventory and those that the log names are chosen here, and deleted by others.
 //!
-//! Proved by `tests/spark/test_vacuum.py`.
+//! Proved by `tests/spark/test_swept.py`.
 
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};

@@ -69,7 +69,7 @@ def random_table(uri: str, draw: random.Random) -> dict[int, list[str]]:
             given = pa.Table.from_pylist(rows, schema=pa.schema([("id", pa.int64()), ("p", pa.string())]))
             mode = "overwrite" if draw.random() < 0.3 else "append"
             deltic.write(
-                uri, given, mode=mode, **({} if step else dict(partition_by=partition_by, properties=properties))
+                uri, given, mode=mode, **({} if step else {"partition_by": partition_by, "properties": properties})
             )
         elif choice < 0.8:
             table.delete(f"id % 3 = {draw.randrange(3)}")
