@@ -97,7 +97,9 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
         Table(here).vacuum(retention, mode=mode, force=True, dry_run=True),
         deltic.spark.vacuum(spark, there, retention, mode=mode, force=True, dry_run=True),
     ]
-    assert found[0] == found[1]
+    same = ("files_seen", "files_deleted", "bytes_deleted", "dry_run")
+    told = [[getattr(result, name) for name in same] for result in found]
+    assert told[0] == told[1]
     assert files_of(here) == files_of(there), "a dry run deletes nothing"
     paths = [sorted(result.files["path"].to_pylist()) for result in found if result.files is not None]
     assert paths[0] == paths[1]
@@ -105,7 +107,6 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
     local = Table(here).vacuum(retention, mode=mode, force=True)
     retention = timedelta(milliseconds=time.time() * 1000 - committed + 1)
     done = deltic.spark.vacuum(spark, there, retention, mode=mode, force=True)
-    same = ("files_seen", "files_deleted", "bytes_deleted", "dry_run")
     assert [getattr(done, name) for name in same] == [getattr(local, name) for name in same]
     assert files_of(here) == files_of(there)
     assert ended(Table(here)) == ended(Table(there))
