@@ -13,6 +13,7 @@ __all__ = [
     "Changes",
     "DistributedConvert",
     "DistributedOptimize",
+    "DistributedVacuum",
     "Plan",
     "Snapshot",
     "Table",
@@ -44,8 +45,10 @@ __all__ = [
     "restore",
     "resume",
     "rewrite_files",
+    "sweep_files",
     "take_external",
     "vacuum",
+    "vacuum_distributed",
     "write_files",
     "write_manifests",
 ]
@@ -192,6 +195,12 @@ class DistributedConvert:
     def take(self, read: list[bytes]) -> None: ...
     def commit(self) -> tuple[str, ArrowSchema]: ...
 
+@final
+class DistributedVacuum:
+    def next_tasks(self, tasks: int) -> list[bytes]: ...
+    def take(self, results: list[bytes]) -> None: ...
+    def end(self) -> tuple[str, ArrowStream | None]: ...
+
 def listen_to_progress(
     callback: Callable[[int, str, str, int, int | None, bool], object] | None,
 ) -> None: ...
@@ -206,6 +215,14 @@ def vacuum(
     dry_run: bool,
     inventory: Any = None,
 ) -> tuple[str, ArrowStream | None]: ...
+def vacuum_distributed(
+    table: Table,
+    retention: tuple[int | None, bool],
+    lite: bool,
+    dry_run: bool,
+    inventory: Any = None,
+) -> DistributedVacuum: ...
+def sweep_files(task: bytes, storage_options: dict[str, str] | None) -> bytes: ...
 def convert(table: Table, partition_schema: Any, options_json: str, dry_run: bool) -> tuple[str, ArrowSchema]: ...
 def convert_distributed(
     table: Table, partition_schema: Any, options_json: str, dry_run: bool

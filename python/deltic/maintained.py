@@ -237,7 +237,8 @@ class Maintained:
         files, and whatever was written since: a writer may not have committed yet. Of the rest, what is below the
         table goes, but for files and folders whose names begin with `_` or `.`. Versions before the retention can no
         longer be read. The history gets a commit when it begins and one when it ends; memory is bounded by the number
-        of files that are kept (32 bytes each). What fails or is stopped leaves the table whole; call this again.
+        of files that are kept (8 bytes each, 16 on a disk). What fails or is stopped leaves the table whole; call this
+        again.
 
         Arguments:
             retention: A `timedelta`, a number of hours, or a string such as `"7 days"`, `"1 week"` or `"168 hours"`; by

@@ -34,7 +34,7 @@ from deltic.instant import instant
 from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
-from deltic.spark.maintenance import convert, optimize
+from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
 from deltic.spark.rows import source_rows
 from deltic.spark.types import to_arrow
@@ -232,8 +232,8 @@ class DeltaTable:
         return self._spark.createDataFrame([row], _DETAIL)
 
     def vacuum(self, retentionHours: float | None = None) -> DataFrame:
-        """Delete files that no version within the retention needs (`deltic.Table.vacuum`); the result is empty."""
-        self._table.vacuum(retentionHours)
+        """Delete files that no version within the retention needs (`deltic.spark.vacuum`); the result is empty."""
+        vacuum(self._spark, self._table, retentionHours)
         return self._spark.createDataFrame([], StructType([]))
 
     def optimize(self) -> DeltaOptimizeBuilder:

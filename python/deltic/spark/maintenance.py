@@ -24,7 +24,8 @@ from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.spark.location import checked_session, shared
 from deltic.spark.tasks import cores, run_tasks
 from deltic.table import Table
-from deltic.vacuum_result import VacuumMode, VacuumResult
+from deltic.telemetry import operation
+from deltic.vacuum_result import VacuumMode, VacuumResult, vacuum_arguments
 
 __all__ = ["convert", "optimize", "vacuum"]
 
@@ -32,7 +33,7 @@ FILES_PER_TASK = 1000
 """Footers that one task reads, at most."""
 
 ROUNDS = 4
-"""Tasks of a job that reads footers, for each core: so much is held on the driver at a time."""
+"""Tasks of a job that reads footers or sweeps folders, for each core: so much is held on the driver at a time."""
 
 
 _Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -54,6 +55,10 @@ def _rewriter(storage_options: dict[str, str] | None) -> _Batches:
 
 def _footer_reader(storage_options: dict[str, str] | None) -> _Batches:
     return _each(_deltic.read_footers, storage_options)
+
+
+def _sweeper(storage_options: dict[str, str] | None) -> _Batches:
+    return _each(_deltic.sweep_files, storage_options)
 
 
 def optimize(
@@ -157,12 +162,22 @@ def vacuum(
 ) -> VacuumResult:
     """Delete files that no version within the retention needs: see `deltic.Table.vacuum`.
 
-    `uri`: a location, or a `deltic.Table`. The driver alone does the work, with its own threads: it lists many folders
-    at once and deletes a thousand files with a request where the store has one for that; the executors do nothing.
-    `spark` is taken as by `optimize`. The other arguments are those of `deltic.Table.vacuum`, and mean the same;
-    `inventory` may be a Spark DataFrame with its columns, whose rows are collected to the driver.
+    `uri`: a location, or a `deltic.Table`. The driver reads the log and tells the history; the executors list the
+    folders of the table's root, decide by the same rule as `deltic.Table.vacuum`, and delete. Files directly in the
+    root, those that the log names (`mode="lite"`) and those of an `inventory` are chosen by the driver and deleted by
+    the executors. The other arguments are those of `deltic.Table.vacuum`, and mean the same; `inventory` may be a Spark
+    DataFrame with its columns, whose rows are collected to the driver. Folders whose names read as another place, such
+    as `file:`, are not looked into.
 
-    Raises what `deltic.Table.vacuum` raises, and `InvalidInputError` for `memory://`.
+    The driver holds 8 bytes for each file that is kept, 16 on a disk. A task holds those of its folders, some 50 bytes
+    for each while it begins; on a disk those of the whole table.
+
+    A task that runs again or twice at once deletes nothing else: the cutoff is the driver's, and younger files stay.
+    What an attempt deleted that did not come to its end is not counted. When a job fails the history says so, the table
+    is whole, and the vacuum can be run again; a task that still runs then goes on deleting.
+
+    Raises what `deltic.Table.vacuum` raises, and `InvalidInputError` for `memory://`. Where the store fails in a task,
+    the driver raises `StorageError`; a killed task reaches the caller as Spark's error.
 
     >>> for _ in range(2):
     ...     _ = deltic.spark.write(spark.range(4).coalesce(1), uri + "_replaced", mode="overwrite")
@@ -172,4 +187,15 @@ def vacuum(
     checked_session(spark)
     table = shared(uri, storage_options)
     files = inventory.toArrow() if hasattr(inventory, "toArrow") else inventory
-    return table.vacuum(retention, mode=mode, dry_run=dry_run, force=force, inventory=files)
+    arguments = vacuum_arguments(retention, mode, dry_run, force, files)
+    with operation("vacuum", table.uri) as told:
+        work = _deltic.vacuum_distributed(table._core, *arguments)
+        try:
+            while tasks := work.next_tasks(ROUNDS * cores(spark)):
+                work.take(run_tasks(spark, tasks, _sweeper(table.storage_options)))
+        except BaseException:
+            # Which tells the history that it failed.
+            with suppress(DelticError):
+                work.end()
+            raise
+        return told.gave(VacuumResult.parse(*work.end()))

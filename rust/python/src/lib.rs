@@ -59,6 +59,9 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<maintenance::distributed::DistributedConvert>()?;
     module.add_function(wrap_pyfunction!(maintenance::distributed::convert_distributed, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::distributed::read_footers, module)?)?;
+    module.add_class::<maintenance::distributed::DistributedVacuum>()?;
+    module.add_function(wrap_pyfunction!(maintenance::distributed::vacuum_distributed, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::distributed::sweep_files, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::purge, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::repair, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::write_manifests, module)?)?;

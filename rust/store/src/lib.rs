@@ -36,7 +36,7 @@ mod syncing;
 pub use counts::Counts;
 pub use failures::no_memory;
 pub use file_writer::FileWriter;
-pub use listing::FileMeta;
+pub use listing::{FileMeta, Listed};
 pub use location::decode_path;
 pub use pin::Pin;
 pub use put::{Body, Put};

@@ -11,6 +11,15 @@ pub struct FileMeta {
     pub modified_ms: i64,
 }
 
+/// What there is directly in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listed {
+    /// A file.
+    File(FileMeta),
+    /// A folder, by its path: the folder as it was passed, and the name.
+    Folder(String),
+}
+
 /// A file as backends list it.
 #[derive(Debug)]
 pub(crate) struct Entry {

@@ -6,15 +6,18 @@ use std::sync::{Mutex, PoisonError};
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_table::convert::{DistributedConvert as CoreConvert, FootersTask};
-use deltic_table::maintenance::{DistributedOptimize as CoreOptimize, OptimizeOptions, RewriteTask};
+use deltic_table::maintenance::{
+    DistributedOptimize as CoreOptimize, DistributedVacuum as CoreVacuum, OptimizeOptions, RewriteTask, SweepTask,
+};
 use deltic_table::table::Table as CoreTable;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use crate::arrow::ArrowSchema;
+use crate::arrow::{ArrowSchema, ArrowStream};
 use crate::clock::Clock;
 use crate::errors::{Result, barrier};
 use crate::maintenance::convert::{converted_json, options_of, version};
+use crate::maintenance::vacuum;
 use crate::runtime::run;
 use crate::table::{Table, json_text, storage};
 use crate::transaction::{parse_options, run_to_end};
@@ -163,6 +166,69 @@ pub(crate) fn read_footers(
     storage_options: Option<HashMap<String, String>>,
 ) -> Result<Vec<u8>> {
     let task = FootersTask::from_bytes(task)?;
+    let storage = storage(task.location(), storage_options)?;
+    run(py, task.carry_out(storage))
+}
+
+/// A VACUUM whose files other processes delete.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct DistributedVacuum {
+    work: Work<CoreVacuum>,
+    table: CoreTable,
+    dry_run: bool,
+}
+
+/// Tells the history that a vacuum begins, and finds out what is kept; the arguments are those of `vacuum`.
+#[entry]
+#[pyfunction]
+#[pyo3(signature = (table, retention, lite, dry_run, inventory = None))]
+pub(crate) fn vacuum_distributed(
+    py: Python<'_>,
+    table: &Table,
+    retention: (Option<i64>, bool),
+    lite: bool,
+    dry_run: bool,
+    inventory: Option<&Bound<'_, PyAny>>,
+) -> Result<DistributedVacuum> {
+    let options = vacuum::options_of(py, retention, (lite, dry_run), inventory)?;
+    let clock = Clock::default();
+    let committer = table.0.committer();
+    let begin = CoreVacuum::begin(table.0.storage(), committer.as_ref(), options, (&clock, &clock));
+    let begun = run_to_end(py, begin, &clock, |_| None)?;
+    Ok(DistributedVacuum { work: Work::new(begun), table: table.0.clone(), dry_run })
+}
+
+#[entry]
+#[pymethods]
+impl DistributedVacuum {
+    /// At most so many tasks, for `sweep_files`; none when all is done, or the store fails.
+    fn next_tasks(&self, py: Python<'_>, tasks: usize) -> Result<Vec<Vec<u8>>> {
+        self.work.with(|vacuum| run(py, vacuum.next_tasks(tasks)))
+    }
+
+    /// Takes in what each of these tasks gave.
+    fn take(&self, py: Python<'_>, results: Vec<PyBackedBytes>) -> Result<()> {
+        self.work.with(|vacuum| run(py, async { vacuum.take(&results) }))
+    }
+
+    /// Tells the history how it ended, which is that it failed unless all was done; what was done, as `vacuum` says it.
+    fn end(&self, py: Python<'_>) -> Result<(String, Option<ArrowStream>)> {
+        let clock = Clock::default();
+        let committer = self.table.committer();
+        let end = self.work.take()?.end(committer.as_ref(), (&clock, &clock));
+        vacuum::told(py, &run_to_end(py, end, &clock, |_| None)?, self.dry_run)
+    }
+}
+
+/// Sweeps folders or deletes files, wherever this process runs; gives what `DistributedVacuum.take` takes.
+#[entry]
+#[pyfunction]
+pub(crate) fn sweep_files(
+    py: Python<'_>,
+    task: &[u8],
+    storage_options: Option<HashMap<String, String>>,
+) -> Result<Vec<u8>> {
+    let task = SweepTask::from_bytes(task)?;
     let storage = storage(task.location(), storage_options)?;
     run(py, task.carry_out(storage))
 }

@@ -34,6 +34,19 @@ pub(crate) fn vacuum(
     dry_run: bool,
     inventory: Option<&Bound<'_, PyAny>>,
 ) -> Result<(String, Option<ArrowStream>)> {
+    let options = options_of(py, retention, (lite, dry_run), inventory)?;
+    let clock = Clock::default();
+    let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |_| None)?;
+    told(py, &done, dry_run)
+}
+
+/// What a vacuum is to do, as Python says it.
+pub(crate) fn options_of(
+    py: Python<'_>,
+    retention: (Option<i64>, bool),
+    (lite, dry_run): (bool, bool),
+    inventory: Option<&Bound<'_, PyAny>>,
+) -> Result<VacuumOptions> {
     let search = match inventory {
         Some(files) => {
             let collect = |rows: Batches| async move { rows.try_fold(Vec::new(), take_files).await };
@@ -42,12 +55,14 @@ pub(crate) fn vacuum(
         None if lite => Search::Lite,
         None => Search::Full,
     };
-    let options = VacuumOptions { retention_ms: retention.0, search, dry_run, force: retention.1 };
-    let clock = Clock::default();
-    let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |_| None)?;
+    Ok(VacuumOptions { retention_ms: retention.0, search, dry_run, force: retention.1 })
+}
+
+/// What was done, as `vacuum` says it.
+pub(crate) fn told(py: Python<'_>, done: &Vacuumed, dry_run: bool) -> Result<(String, Option<ArrowStream>)> {
     let told = json!({"retention_ms": done.retention_ms, "files_seen": done.files_seen,
         "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted});
-    let found = if dry_run { Some(stream_of(py, &done)?) } else { None };
+    let found = if dry_run { Some(stream_of(py, done)?) } else { None };
     Ok((told.to_string(), found))
 }
 

@@ -31,6 +31,45 @@ impl Remote {
         stream::once(listing).try_flatten().boxed()
     }
 
+    /// Files and folders directly in `dir` by their names, some at a time.
+    pub(crate) fn list_folder(&self, dir: String) -> BoxStream<'static, Result<(Vec<Entry>, Vec<String>)>> {
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        stream::try_unfold((self.clone(), prefix, Page::First), |(remote, prefix, page)| async move {
+            let page_token = match page {
+                Page::First => None,
+                Page::After(token) => Some(token),
+                Page::None => return Ok(None),
+            };
+            let clients = remote.clients()?;
+            remote.tally().list();
+            let (listed, page) = if let Some(pages) = &clients.pages {
+                let delimiter = Some("/".into());
+                let options = PaginatedListOptions { delimiter, page_token: page_token.clone(), ..Default::default() };
+                let listed = pages.list_paginated(Some(prefix.as_str()).filter(|prefix| !prefix.is_empty()), options);
+                let listed = listed.await.map_err(|e| remote.fail("list", e))?;
+                match listed.page_token {
+                    None => (listed.result, Page::None),
+                    token if token == page_token => return Err(same_page()),
+                    Some(token) => (listed.result, Page::After(token)),
+                }
+            } else {
+                let at = if prefix.is_empty() { None } else { Some(key(prefix.trim_end_matches('/'))?) };
+                let listed =
+                    clients.store.list_with_delimiter(at.as_ref()).await.map_err(|e| remote.fail("list", e))?;
+                (listed, Page::None)
+            };
+            let name = |folder: &str| {
+                let name = folder.strip_prefix(&prefix)?.trim_end_matches('/');
+                // Whatever else a server names is none of this folder's.
+                (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
+            };
+            let folders = listed.common_prefixes.iter().filter_map(|folder| name(folder.as_ref())).collect();
+            let files = below(&prefix, &listed.objects);
+            Ok(Some(((files, folders), (remote, prefix, page))))
+        })
+        .boxed()
+    }
+
     fn pages_below(self, dir: &str) -> BoxStream<'static, Result<Vec<Entry>>> {
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         stream::try_unfold((self, prefix, Page::First), |(remote, prefix, page)| async move {

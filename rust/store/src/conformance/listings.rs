@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures::stream::TryStreamExt;
 
 use crate::error::Kind;
+use crate::listing::Listed;
 use crate::storage::Storage;
 
 pub(super) async fn missing(storage: &Storage) {
@@ -101,6 +102,14 @@ pub(super) async fn trees(storage: &Storage) {
     assert!(all.iter().all(|path| root.contains(path)) && root.contains(&"tree2/x".to_owned()));
     let listed: Vec<_> = storage.list_recursive("tree/p=2").try_collect().await.unwrap();
     assert_eq!(listed, [storage.head("tree/p=2/part").await.unwrap()]);
+    for (dir, files, folders) in [("tree", 1, 14), ("tree/p=1", 2, 1), ("nothing", 0, 0)] {
+        let found: Vec<Listed> = storage.list_folder(dir).try_collect().await.expect("a listing");
+        let below = |path: &str| path.strip_prefix(&format!("{dir}/")).is_some_and(|name| !name.contains('/'));
+        let is_file = |listed: &&Listed| matches!(listed, Listed::File(file) if below(&file.path));
+        let is_folder = |listed: &&Listed| matches!(listed, Listed::Folder(path) if below(path));
+        let counts = (found.iter().filter(is_file).count(), found.iter().filter(is_folder).count());
+        assert_eq!((counts, found.len()), ((files, folders), files + folders), "{dir}: {found:?}");
+    }
     let error = storage.list_recursive("../x").try_collect::<Vec<_>>().await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Corrupt);
 }

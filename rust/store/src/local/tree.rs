@@ -7,7 +7,7 @@ use std::fs::{self, DirEntry, ReadDir};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use rustix::io::Errno;
 
 use super::disk::{LocalDisk, blocking, entry, failed, is_missing};
@@ -37,6 +37,15 @@ impl LocalDisk {
         let walk = Walk { root, folders, open: None, is_strict, tally };
         stream::try_unfold(walk, |mut walk| blocking(move || Ok(walk.some()?.map(|found| (found, walk))))).boxed()
     }
+
+    /// Files and folders directly in `dir` by their names, some at a time.
+    pub(crate) fn list_folder(&self, dir: String) -> BoxStream<'static, Result<(Vec<Entry>, Vec<String>)>> {
+        let (root, tally) = (PathBuf::from(dir), self.tally.clone());
+        let walk = Walk { root, folders: Vec::new(), open: None, is_strict: false, tally };
+        let begun = |mut walk: Walk| blocking(move || walk.open(String::new()).map(|()| walk));
+        let some = |mut walk: Walk| blocking(move || Ok(walk.some_here()?.map(|found| (found, walk))));
+        stream::once(begun(walk)).map_ok(move |walk| stream::try_unfold(walk, some)).try_flatten().boxed()
+    }
 }
 
 impl Walk {
@@ -46,14 +55,7 @@ impl Walk {
         while found.len() < AT_ONCE {
             let Some((prefix, items)) = &mut self.open else {
                 let Some(prefix) = self.folders.pop() else { break };
-                let path = self.root.join(&prefix);
-                self.tally.list();
-                match fs::read_dir(&path) {
-                    Ok(items) => self.open = Some((prefix, items)),
-                    // Deleted since, or a file.
-                    Err(e) if is_missing(&e) => {}
-                    Err(e) => return Err(failed("list", &path, e)),
-                }
+                self.open(prefix)?;
                 continue;
             };
             match items.next() {
@@ -67,6 +69,35 @@ impl Walk {
             }
         }
         Ok((!found.is_empty()).then_some(found))
+    }
+
+    /// Begins to read a folder.
+    fn open(&mut self, prefix: String) -> Result<()> {
+        let path = self.root.join(&prefix);
+        self.tally.list();
+        match fs::read_dir(&path) {
+            Ok(items) => self.open = Some((prefix, items)),
+            // Deleted since, or a file.
+            Err(e) if is_missing(&e) => {}
+            Err(e) => return Err(failed("list", &path, e)),
+        }
+        Ok(())
+    }
+
+    /// The next files and folders of the folder that is open; `None` if there are no more.
+    fn some_here(&mut self) -> Result<Option<(Vec<Entry>, Vec<String>)>> {
+        let Some((prefix, items)) = &mut self.open else { return Ok(None) };
+        let (mut found, mut folders) = (Vec::new(), Vec::new());
+        let mut looked_at = false;
+        for item in items.by_ref().take(AT_ONCE) {
+            looked_at = true;
+            let item = item.map_err(|e| failed("list", &self.root.join(&*prefix), e))?;
+            look(&item, prefix, &mut found, &mut folders)?;
+        }
+        for folder in &mut folders {
+            folder.pop();
+        }
+        Ok(looked_at.then_some((found, folders)))
     }
 }
 

@@ -5,7 +5,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use super::{Backend, Storage};
 use crate::cloud::remote::Remote;
 use crate::error::{Error, Result};
-use crate::listing::FileMeta;
+use crate::listing::{FileMeta, Listed};
 use crate::local::LocalDisk;
 
 /// Which files of one backend are meant, by their position in what was asked for.
@@ -29,6 +29,30 @@ impl Storage {
     /// disk is an error, `Invalid`.
     pub fn list_everything(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
         self.list_below(dir, true)
+    }
+
+    /// Files and folders directly in `dir`, in no particular order; otherwise as [`Storage::list_recursive`]. Memory is for
+    /// a page.
+    pub fn list_folder(&self, dir: &str) -> BoxStream<'static, Result<Listed>> {
+        let (storage, dir) = (self.clone(), dir.to_owned());
+        let pages = match self.resolve(&dir) {
+            Ok((Backend::Local(disk), key, _)) => disk.list_folder(key),
+            Ok((Backend::Remote(remote), key, _)) => remote.list_folder(key),
+            Err(e) => {
+                let refused = Err(self.place(e, &dir));
+                return stream::once(async { refused }).boxed();
+            }
+        };
+        let prefix = if dir.is_empty() || dir.ends_with('/') { dir.clone() } else { format!("{dir}/") };
+        pages
+            .map_ok(move |(files, folders)| {
+                let files: Vec<_> = files.into_iter().map(|file| Listed::File(file.below(&prefix))).collect();
+                let folders: Vec<_> = folders.iter().map(|name| Listed::Folder(format!("{prefix}{name}"))).collect();
+                stream::iter(files.into_iter().chain(folders).map(Ok))
+            })
+            .map_err(move |e| storage.place(e, &dir))
+            .try_flatten()
+            .boxed()
     }
 
     fn list_below(&self, dir: &str, is_strict: bool) -> BoxStream<'static, Result<FileMeta>> {

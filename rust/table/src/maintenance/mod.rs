@@ -34,4 +34,4 @@ pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
 pub(crate) use reorg::{ReorgOptions, Reorganized, plan_reorganize, reorganize};
 pub(crate) use vacuum::dispensable;
-pub use vacuum::{Search, VacuumOptions, Vacuumed, vacuum};
+pub use vacuum::{DistributedVacuum, Search, SweepTask, VacuumOptions, Vacuumed, vacuum};

@@ -101,20 +101,25 @@ fn removed_by(storage: &Storage, batch: CommitBatch) -> Result<Vec<FileMeta>> {
     Ok(found)
 }
 
+/// Columns whose folders begin as hidden ones do.
+pub(super) fn partitions(snapshot: &Snapshot) -> Vec<String> {
+    let shape = snapshot.shape();
+    let mut partitions = shape.partition_columns.clone();
+    for field in shape.schema.fields.iter().filter(|field| shape.partition_columns.contains(&field.name)) {
+        partitions.extend(shape.mapping.physical_name(field).map(str::to_owned));
+    }
+    partitions
+}
+
 /// The folders of a table: which of them hold data, and which a search came to.
 pub(super) struct Folders {
-    /// Columns whose folders begin as hidden ones do.
     partitions: Vec<String>,
     entered: Fingerprints,
 }
 
 impl Folders {
-    pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let shape = snapshot.shape();
-        let mut partitions = shape.partition_columns.clone();
-        for field in shape.schema.fields.iter().filter(|field| shape.partition_columns.contains(&field.name)) {
-            partitions.extend(shape.mapping.physical_name(field).map(str::to_owned));
-        }
+    /// With columns whose folders begin as hidden ones do.
+    pub(super) fn with(partitions: Vec<String>) -> Self {
         Self { partitions, entered: Fingerprints::default() }
     }
 

@@ -5,35 +5,34 @@
 //! begins and how it ends.
 //!
 //! Invariant: every version that was current within the retention can be read after it, and so can what writers that
-//! began within the retention commit later (`tests/python/test_vacuum.py`). Memory holds 32 bytes for each file that is kept
-//! and a page of the listing.
+//! began within the retention commit later (`tests/python/test_vacuum.py`). Memory holds 8 bytes for each file that is kept
+//! (16 on a disk) and a page of the listing.
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".
 
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
 use deltic_protocol::replay::retention::Retention;
-use futures::{StreamExt, TryStreamExt};
 use serde_json::{Map, Value, json};
 
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
-use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
 use deltic_store::{FileMeta, Storage};
 
 mod candidates;
+mod distributed;
 mod kept;
 mod last;
+mod sweep;
 
-use candidates::{Folders, Listing};
-use kept::Kept;
+use candidates::Listing;
+pub use distributed::{DistributedVacuum, SweepTask};
+use sweep::{Done, Rule, Sweep};
 
-/// Files deleted at a time.
-const TOGETHER: usize = 1000;
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
 /// Where files to delete are looked for.
@@ -89,44 +88,15 @@ pub async fn vacuum(
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<Vacuumed> {
     let place = |e: Error| e.in_table(storage.location());
-    let now_ms = retry.now_ms();
-    let snapshot = Snapshot::open(storage, None).await?;
-    let lengths = Lengths::new(&snapshot, &options).map_err(place)?;
-    if options.dry_run {
-        let plan = Plan::new(&snapshot, &lengths, now_ms).await.map_err(place)?;
-        return plan.find(options.search).await.map_err(place);
-    }
-    let told = |operation: &str, parameters: Value, metrics: Value| TransactionOptions {
-        operation: operation.to_owned(),
-        parameters: members(parameters),
-        metrics: members(metrics),
-        commit_empty: true,
-        ..TransactionOptions::default()
+    let begun = Begun::new(storage, committer, &options, (ids, retry)).await?;
+    let rule = Rule::of(&begun, ids.unique()).await.map_err(place)?;
+    let mut sweep = Sweep::new((storage.clone(), &rule), options.dry_run);
+    let ended = async {
+        let listing = begun.listing(options.search).await?;
+        sweep.run(&rule, listing).await
     };
-    let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
-    let begins = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
-        "defaultRetentionMillis": lengths.default_ms});
-    let tell = async |options: TransactionOptions| {
-        let transaction = Transaction::begin(storage, Known::default(), options, ids).await?;
-        transaction.commit(committer, retry).await.map(drop)
-    };
-    tell(told("VACUUM START", begins, json!({}))).await?;
-    // Whoever committed before sees that it begins; what they added is kept.
-    let snapshot = snapshot.refresh().await?;
-    let plan = Plan::new(&snapshot, &lengths, now_ms).await.map_err(place)?;
-    let is_listing = !matches!(options.search, Search::Inventory(_));
-    let (mut done, ended) = plan.delete(options.search).await;
-    let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };
-    let counted = json!({"numDeletedFiles": done.vacuumed.files_deleted.to_string(),
-        "numVacuumedDirectories": done.folders.to_string()});
-    let told = tell(told("VACUUM END", json!({"status": status}), counted)).await;
-    ended.map_err(place)?;
-    told?;
-    if is_listing && let Some(version) = plan.retention.current {
-        last::write(storage, version).await?;
-    }
-    done.vacuumed.retention_ms = plan.retention_ms;
-    Ok(done.vacuumed)
+    let ended = ended.await.map_err(place);
+    begun.end(sweep.done, ended, committer, (ids, retry)).await
 }
 
 /// Of these files below the table, how many a vacuum with the table's retention takes now, and their bytes.
@@ -135,8 +105,11 @@ pub async fn vacuum(
 /// As those of a dry run.
 pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_ms: i64) -> Result<(u64, u64)> {
     let lengths = Lengths::new(snapshot, &VacuumOptions::default())?;
-    let found = Plan::new(snapshot, &lengths, now_ms).await?.find(Search::Inventory(files)).await?;
-    Ok((found.files_deleted, found.bytes_deleted))
+    let begun = Begun::at(snapshot.clone(), lengths, (now_ms, true), false).await?;
+    let rule = Rule::of(&begun, String::new()).await?;
+    let mut sweep = Sweep::new((snapshot.storage().clone(), &rule), true);
+    sweep.run(&rule, candidates::told(snapshot.storage(), files)).await?;
+    Ok((sweep.done.vacuumed.files_deleted, sweep.done.vacuumed.bytes_deleted))
 }
 
 fn members(value: Value) -> Map<String, Value> {
@@ -174,23 +147,45 @@ impl Lengths {
     }
 }
 
-/// What a vacuum goes by.
-struct Plan<'a> {
-    snapshot: &'a Snapshot,
+/// A vacuum whose beginning the history tells.
+struct Begun {
+    snapshot: Snapshot,
     retention_ms: i64,
     retention: Retention,
-    kept: Kept,
+    dry_run: bool,
+    /// Whether it looks at all that commits removed.
+    is_listing: bool,
 }
 
-/// What was done until an end or a failure.
-#[derive(Default)]
-struct Done {
-    vacuumed: Vacuumed,
-    folders: u64,
-}
+impl Begun {
+    async fn new(
+        storage: &Storage,
+        committer: &dyn Committer,
+        options: &VacuumOptions,
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Self> {
+        let place = |e: Error| e.in_table(storage.location());
+        let now_ms = retry.now_ms();
+        let mut snapshot = Snapshot::open(storage, None).await?;
+        let lengths = Lengths::new(&snapshot, options).map_err(place)?;
+        if !options.dry_run {
+            let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
+            let begins = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
+                "defaultRetentionMillis": lengths.default_ms});
+            tell(storage, ("VACUUM START", begins, json!({})), committer, (ids, retry)).await?;
+            // Whoever committed before sees that it begins; what they added is kept.
+            snapshot = snapshot.refresh().await?;
+        }
+        let is_listing = !matches!(options.search, Search::Inventory(_));
+        Self::at(snapshot, lengths, (now_ms, options.dry_run), is_listing).await.map_err(place)
+    }
 
-impl<'a> Plan<'a> {
-    async fn new(snapshot: &'a Snapshot, lengths: &Lengths, now_ms: i64) -> Result<Self> {
+    async fn at(
+        snapshot: Snapshot,
+        lengths: Lengths,
+        (now_ms, dry_run): (i64, bool),
+        is_listing: bool,
+    ) -> Result<Self> {
         let cutoff_ms = now_ms.saturating_sub(lengths.chosen_ms);
         let current = match Timeline::load(snapshot.storage()).await?.until(cutoff_ms).await {
             Ok(version) => Some(version),
@@ -198,105 +193,60 @@ impl<'a> Plan<'a> {
             Err(e) => return Err(e),
         };
         let retention = Retention { cutoff_ms, current, newest: snapshot.version() };
-        let kept = Kept::of(snapshot, retention).await?;
-        Ok(Self { snapshot, retention_ms: lengths.chosen_ms, retention, kept })
+        Ok(Self { snapshot, retention_ms: lengths.chosen_ms, retention, dry_run, is_listing })
     }
 
     async fn listing(&self, search: Search) -> Result<Listing> {
         let storage = self.snapshot.storage();
         match search {
             Search::Full => Ok(candidates::listed(storage)),
-            Search::Lite => candidates::removed(self.snapshot, self.retention.current).await,
+            Search::Lite => candidates::removed(&self.snapshot, self.retention.current).await,
             Search::Inventory(files) => Ok(candidates::told(storage, files)),
         }
     }
 
-    /// Whether a file that was found may go.
-    fn is_dispensable(&self, file: &FileMeta, folders: &Folders) -> bool {
-        let is_old = self.retention.is_old(file.modified_ms);
-        // A name that reads as a place elsewhere, such as one in a folder `file:`, cannot be told to the store.
-        let is_itself = self.snapshot.storage().below_root(&file.path).is_some_and(|place| place == file.path);
-        is_old && is_itself && folders.may_hold_data(&file.path) && !self.kept.contains(&file.path)
-    }
-
-    /// Finds what would be deleted.
-    async fn find(&self, search: Search) -> Result<Vacuumed> {
-        let folders = Folders::of(self.snapshot);
-        let mut found = Vacuumed { retention_ms: self.retention_ms, ..Vacuumed::default() };
-        let progress = Progress::begin("VACUUM", Unit::Files, None);
-        let mut listing = self.listing(search).await?;
-        while let Some(file) = listing.try_next().await? {
-            found.files_seen += 1;
-            progress.advance(1);
-            if self.is_dispensable(&file, &folders) {
-                found.files_deleted += 1;
-                found.bytes_deleted = found.bytes_deleted.saturating_add(file.size);
-                found.found.push(file);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Deletes what may go, and goes on where a file cannot be deleted.
-    async fn delete(&self, search: Search) -> (Done, Result<()>) {
-        let mut done = Done::default();
-        let mut failed = Failures::default();
-        let ended = self.delete_pages(search, &mut done, &mut failed).await;
-        (done, ended.and_then(|()| failed.into_result()))
-    }
-
-    async fn delete_pages(&self, search: Search, done: &mut Done, failed: &mut Failures) -> Result<()> {
+    /// Tells the history how it ended.
+    async fn end(
+        &self,
+        mut done: Done,
+        ended: Result<()>,
+        committer: &dyn Committer,
+        with: (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Vacuumed> {
         let storage = self.snapshot.storage();
-        let progress = Progress::begin("VACUUM", Unit::Files, None);
-        let mut folders = Folders::of(self.snapshot);
-        let mut pages = self.listing(search).await?.chunks(TOGETHER);
-        while let Some(page) = pages.next().await {
-            let mut going = Vec::new();
-            for file in page {
-                let file = file?;
-                done.vacuumed.files_seen += 1;
-                progress.advance(1);
-                if let Some(folder) = folders.enter(&file.path) {
-                    done.folders += 1;
-                    if folder.is_empty() || storage.below_root(&folder).is_some_and(|place| place == folder) {
-                        storage.delete_unfinished(&folder, self.retention.cutoff_ms).await?;
-                    }
-                }
-                if self.is_dispensable(&file, &folders) {
-                    going.push(file);
-                }
-            }
-            let paths: Vec<String> = going.iter().map(|file| file.path.clone()).collect();
-            for (file, outcome) in going.into_iter().zip(storage.delete_many(&paths).await) {
-                match outcome {
-                    Ok(()) => {
-                        done.vacuumed.files_deleted += 1;
-                        done.vacuumed.bytes_deleted = done.vacuumed.bytes_deleted.saturating_add(file.size);
-                    }
-                    Err(e) => failed.push(e),
-                }
-            }
+        let ended = ended.and_then(|()| done.failed.take().into_result().map_err(|e| e.in_table(storage.location())));
+        done.vacuumed.retention_ms = self.retention_ms;
+        if self.dry_run {
+            return ended.map(|()| done.vacuumed);
         }
-        Ok(())
+        let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };
+        let counted = json!({"numDeletedFiles": done.vacuumed.files_deleted.to_string(),
+            "numVacuumedDirectories": done.folders.to_string()});
+        let told = tell(storage, ("VACUUM END", json!({"status": status}), counted), committer, with).await;
+        ended?;
+        told?;
+        if self.is_listing
+            && let Some(version) = self.retention.current
+        {
+            last::write(storage, version).await?;
+        }
+        Ok(done.vacuumed)
     }
 }
 
-/// Files that could not be deleted.
-#[derive(Default)]
-struct Failures {
-    files: u64,
-    first: Option<Error>,
-}
-
-impl Failures {
-    fn push(&mut self, error: Error) {
-        self.files += 1;
-        self.first.get_or_insert(error);
-    }
-
-    fn into_result(self) -> Result<()> {
-        let Some(first) = self.first else { return Ok(()) };
-        let message = format!("files that could not be deleted: {}; the others are gone. Run it again", self.files);
-        Err(Error::new(first.kind().clone(), message).caused_by(first))
-    }
+async fn tell(
+    storage: &Storage,
+    (operation, parameters, metrics): (&str, Value, Value),
+    committer: &dyn Committer,
+    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+) -> Result<()> {
+    let options = TransactionOptions {
+        operation: operation.to_owned(),
+        parameters: members(parameters),
+        metrics: members(metrics),
+        commit_empty: true,
+        ..TransactionOptions::default()
+    };
+    let transaction = Transaction::begin(storage, Known::default(), options, ids).await?;
+    transaction.commit(committer, retry).await.map(drop)
 }

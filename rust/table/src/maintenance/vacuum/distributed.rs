@@ -1,0 +1,354 @@
+//! VACUUM by several processes: one reads the log, others list folders of the table and delete.
+//!
+//! Plain bytes travel: a [`SweepTask`] has the cutoff and hashes of the files to keep in its folders, and decides by the
+//! same [`Rule`]. What is younger than the cutoff stays, known or not, however late a task runs. Files in no folder, those of
+//! an inventory and those that the log names are chosen here, and deleted by others.
+//!
+//! Proved by `tests/spark/test_swept.py`.
+
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+
+use super::sweep::{Done, Rule, Sweep, is_itself};
+use super::{Begun, Search, VacuumOptions, Vacuumed};
+use crate::committers::Committer;
+use crate::envelope::{pack, unpack};
+use crate::error::{Error, Kind, Result};
+use crate::transaction::RetryPolicy;
+use crate::transaction::builder::Ids;
+use deltic_store::{FileMeta, Listed, Storage};
+
+/// The kinds of what travels.
+const TASK: &str = "vacuum task";
+const SWEPT: &str = "result of a vacuum task";
+
+/// Files that one task deletes, at most.
+const FILES_OF_A_TASK: usize = 10_000;
+/// Files that are chosen here before others delete them, at most.
+const FILES_OF_A_ROUND: usize = 200_000;
+/// Hashes that travel at a time, unless one folder has more.
+const HASHES_OF_A_ROUND: usize = 8_000_000;
+
+/// Path, size and time of modification.
+type File = (String, u64, i64);
+
+/// Folders to be swept, or files to be deleted.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SweepTask {
+    location: String,
+    /// The id of its round.
+    round: String,
+    /// Which one of that.
+    number: usize,
+    dry_run: bool,
+    work: Work,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Work {
+    /// Files that were chosen.
+    Delete(Vec<File>),
+    /// Folders of the root.
+    Sweep(Vec<String>, Rule),
+}
+
+/// What a task did.
+#[derive(Debug, Serialize, Deserialize)]
+struct Swept {
+    round: String,
+    number: usize,
+    seen: u64,
+    deleted: u64,
+    bytes: u64,
+    folders: u64,
+    failed: u64,
+    /// Why the first file could not be deleted.
+    failure: Option<Failure>,
+    /// Why it ended before its end.
+    ended: Option<Failure>,
+    found: Vec<File>,
+}
+
+/// An error of a store.
+#[derive(Debug, Serialize, Deserialize)]
+struct Failure {
+    retryable: bool,
+    message: String,
+}
+
+impl Failure {
+    fn of(error: &Error) -> Self {
+        let retryable = matches!(error.kind(), Kind::Storage { retryable: true });
+        Self { retryable, message: error.to_string() }
+    }
+
+    fn into_error(self) -> Error {
+        Error::storage(self.retryable, self.message)
+    }
+}
+
+impl SweepTask {
+    /// Reads what [`DistributedVacuum::next_tasks`] gave.
+    ///
+    /// # Errors
+    /// `Invalid` if the bytes are something else, or of another release of deltic.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        unpack(TASK, bytes)
+    }
+
+    /// Where the table is.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// Deletes; what [`DistributedVacuum::take`] takes, failures of the store included. Doing so again is fine.
+    ///
+    /// # Errors
+    /// `Internal` if that has no byte form, which the types rule out.
+    pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
+        let Self { round, number, dry_run, work, .. } = self;
+        let (done, ended) = match work {
+            Work::Delete(files) => {
+                let mut sweep = Sweep::with((storage, Vec::new()), dry_run);
+                sweep.delete(files.into_iter().map(file_of).collect()).await;
+                (sweep.done, Ok(()))
+            }
+            Work::Sweep(folders, rule) => {
+                let mut sweep = Sweep::new((storage.clone(), &rule), dry_run);
+                let mut ended = Ok(());
+                for folder in folders {
+                    ended = ended.and(sweep.run(&rule, storage.list_recursive(&folder)).await);
+                }
+                (sweep.done, ended)
+            }
+        };
+        let Done { vacuumed, folders, failed } = done;
+        pack(
+            SWEPT,
+            &Swept {
+                round,
+                number,
+                seen: vacuumed.files_seen,
+                deleted: vacuumed.files_deleted,
+                bytes: vacuumed.bytes_deleted,
+                folders,
+                failed: failed.files,
+                failure: failed.first.as_ref().map(Failure::of),
+                ended: ended.err().as_ref().map(Failure::of),
+                found: vacuumed.found.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect(),
+            },
+        )
+    }
+}
+
+fn file_of((path, size, modified_ms): File) -> FileMeta {
+    FileMeta { path, size, modified_ms }
+}
+
+/// A VACUUM whose files other processes delete.
+pub struct DistributedVacuum {
+    begun: Begun,
+    rule: Rule,
+    sweep: Sweep,
+    /// What is chosen from here.
+    listing: Option<BoxStream<'static, Result<Listed>>>,
+    /// Folders of the root to come.
+    folders: Vec<String>,
+    /// The id of its rounds.
+    id: String,
+    /// Rounds so far.
+    rounds: u64,
+    step: Step,
+    ended: Result<()>,
+}
+
+/// How far it is.
+enum Step {
+    Between,
+    /// So many tasks are under way.
+    Running(usize),
+    AllDone,
+    Failed,
+}
+
+impl DistributedVacuum {
+    /// Tells the history, and finds out what is kept.
+    ///
+    /// # Errors
+    /// As [`vacuum`](super::vacuum).
+    pub async fn begin(
+        storage: &Storage,
+        committer: &dyn Committer,
+        options: VacuumOptions,
+        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ) -> Result<Self> {
+        let place = |e: Error| e.in_table(storage.location());
+        let begun = Begun::new(storage, committer, &options, (ids, retry)).await?;
+        let id = ids.unique();
+        let rule = Rule::of(&begun, id.clone()).await.map_err(place)?;
+        let sweep = Sweep::new((storage.clone(), &rule), options.dry_run);
+        let listing = match options.search {
+            Search::Full => storage.list_folder(""),
+            search => begun.listing(search).await.map_err(place)?.map_ok(Listed::File).boxed(),
+        };
+        let (folders, step) = (Vec::new(), Step::Between);
+        Ok(Self { begun, rule, sweep, listing: Some(listing), folders, id, rounds: 0, step, ended: Ok(()) })
+    }
+
+    /// At most so many tasks, in the byte form of [`SweepTask`]; none when all is done, or after a failure of the store.
+    ///
+    /// # Errors
+    /// `Invalid` while a round is not taken in, or if that failed; those of listing files.
+    pub async fn next_tasks(&mut self, tasks: usize) -> Result<Vec<Vec<u8>>> {
+        match self.step {
+            Step::Between => {}
+            Step::AllDone => return Ok(Vec::new()),
+            Step::Running(_) => return Err(self.refused("take in what the tasks before did first")),
+            Step::Failed => return Err(self.refused("it failed before; begin another vacuum")),
+        }
+        self.step = Step::Failed;
+        let tasks = tasks.max(1);
+        let works = if self.ended.is_ok() { self.next_works(tasks).await } else { Ok(Vec::new()) };
+        let storage = self.begun.snapshot.storage();
+        let works = works.map_err(|e| e.in_table(storage.location()))?;
+        if works.is_empty() {
+            self.step = Step::AllDone;
+            return Ok(Vec::new());
+        }
+        self.rounds += 1;
+        let (location, dry_run) = (storage.location(), self.begun.dry_run);
+        let task = |(number, work): (usize, Work)| {
+            pack(TASK, &SweepTask { location: location.to_owned(), round: self.round(), number, dry_run, work })
+        };
+        let packed = works.into_iter().enumerate().map(task).collect::<Result<Vec<_>>>()?;
+        self.step = Step::Running(packed.len());
+        Ok(packed)
+    }
+
+    async fn next_works(&mut self, tasks: usize) -> Result<Vec<Work>> {
+        let most = tasks.saturating_mul(FILES_OF_A_TASK).min(FILES_OF_A_ROUND);
+        let mut going = Vec::new();
+        while let Some(listing) = &mut self.listing
+            && going.len() < most
+        {
+            let page: Vec<Listed> = listing.take(1000).try_collect().await?;
+            if page.is_empty() {
+                self.listing = None;
+                break;
+            }
+            let mut files = Vec::with_capacity(page.len());
+            for listed in page {
+                match listed {
+                    Listed::File(file) => files.push(file),
+                    // What reads as a place elsewhere is left alone.
+                    Listed::Folder(folder) if is_itself(self.begun.snapshot.storage(), &folder) => {
+                        self.folders.push(folder);
+                    }
+                    Listed::Folder(_) => {}
+                }
+            }
+            going.extend(self.sweep.choose(&self.rule, files).await?);
+        }
+        if !going.is_empty() {
+            let each = going.len().div_ceil(tasks).min(FILES_OF_A_TASK);
+            let files: Vec<File> = going.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect();
+            return Ok(files.chunks(each).map(|files| Work::Delete(files.to_vec())).collect());
+        }
+        Ok(self.next_folders(tasks))
+    }
+
+    /// Folders divided by the files that are kept in them, as far as their hashes may travel at a time.
+    fn next_folders(&mut self, tasks: usize) -> Vec<Work> {
+        let weight = |folder: &String| self.rule.kept.count_in(folder) + 100;
+        let each = (self.folders.iter().map(weight).sum::<usize>() / tasks).max(1);
+        let (mut works, mut hashes) = (Vec::new(), 0);
+        while works.len() < tasks && !self.folders.is_empty() {
+            let (mut together, mut weighs) = (Vec::new(), 0);
+            while weighs < each
+                && let Some(folder) = self.folders.pop()
+            {
+                weighs += self.rule.kept.count_in(&folder) + 100;
+                together.push(folder);
+            }
+            hashes += weighs + self.rule.kept.names();
+            let rule = self.rule.within(&together);
+            works.push(Work::Sweep(together, rule));
+            if hashes > HASHES_OF_A_ROUND {
+                break;
+            }
+        }
+        works
+    }
+
+    /// Takes in what each task of the round did.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no round, or if it is not what each of them did, once. The vacuum has failed then.
+    pub fn take(&mut self, results: &[impl AsRef<[u8]>]) -> Result<()> {
+        let Step::Running(tasks) = self.step else {
+            return Err(self.refused("no tasks are under way; ask for the next ones first"));
+        };
+        self.step = Step::Failed;
+        let mut all: Vec<Option<Swept>> = std::iter::repeat_with(|| None).take(tasks).collect();
+        let wrong = || Error::invalid("these are not the results of the tasks; pass what each task gave, once");
+        for bytes in results {
+            let swept: Swept = unpack(SWEPT, bytes.as_ref())?;
+            let round = self.round();
+            let place = all.get_mut(swept.number).filter(|place| place.is_none() && swept.round == round);
+            *place.ok_or_else(wrong)? = Some(swept);
+        }
+        let all = all.into_iter().collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+        for swept in all {
+            let Done { vacuumed, folders, failed } = &mut self.sweep.done;
+            vacuumed.files_seen = vacuumed.files_seen.saturating_add(swept.seen);
+            vacuumed.files_deleted = vacuumed.files_deleted.saturating_add(swept.deleted);
+            vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(swept.bytes);
+            vacuumed.found.extend(swept.found.into_iter().map(file_of));
+            *folders = folders.saturating_add(swept.folders);
+            failed.files = failed.files.saturating_add(swept.failed);
+            if let Some(failure) = swept.failure {
+                failed.first.get_or_insert(failure.into_error());
+            }
+            if let Some(failure) = swept.ended
+                && self.ended.is_ok()
+            {
+                self.ended = Err(failure.into_error());
+            }
+        }
+        self.step = Step::Between;
+        Ok(())
+    }
+
+    /// Refuses to end while tasks are missing.
+    ///
+    /// # Errors
+    /// `Invalid` until [`DistributedVacuum::next_tasks`] gave none.
+    pub fn check_all_done(&self) -> Result<()> {
+        match self.step {
+            Step::AllDone => Ok(()),
+            Step::Failed => Err(self.refused("it failed before; begin another vacuum")),
+            Step::Between | Step::Running(_) => {
+                Err(self.refused("there may be more files; end when there are no tasks"))
+            }
+        }
+    }
+
+    /// Tells the history how it ended: that it failed, unless all was done.
+    ///
+    /// # Errors
+    /// As [`DistributedVacuum::check_all_done`] and [`vacuum`](super::vacuum).
+    pub async fn end(self, committer: &dyn Committer, with: (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
+        let ended = self.check_all_done().and(self.ended);
+        self.begun.end(self.sweep.done, ended, committer, with).await
+    }
+
+    /// The id of the round under way.
+    fn round(&self) -> String {
+        format!("{}-{}", self.id, self.rounds)
+    }
+
+    fn refused(&self, instead: &str) -> Error {
+        let message = format!("the vacuum is not at this step: {instead}");
+        Error::invalid(message).in_table(self.begun.snapshot.storage().location())
+    }
+}

@@ -1,0 +1,152 @@
+//! What decides which files go, here and in other processes, and deletes them.
+
+use deltic_protocol::replay::retention::Retention;
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+
+use super::candidates::{Folders, Listing, partitions};
+use super::kept::Kept;
+use super::{Begun, Vacuumed};
+use crate::error::{Error, Result};
+use crate::progress::{Progress, Unit};
+use deltic_store::{FileMeta, Storage};
+
+/// Files deleted at a time.
+const TOGETHER: usize = 1000;
+
+/// What a vacuum goes by. The time of the cutoff is that of the process that began it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Rule {
+    cutoff_ms: i64,
+    /// Columns whose folders begin as hidden ones do.
+    partitions: Vec<String>,
+    pub(super) kept: Kept,
+}
+
+impl Rule {
+    /// `salt`: what others cannot guess.
+    pub(super) async fn of(begun: &Begun, salt: String) -> Result<Self> {
+        let kept = Kept::of(&begun.snapshot, begun.retention, salt).await?;
+        Ok(Self { cutoff_ms: begun.retention.cutoff_ms, partitions: partitions(&begun.snapshot), kept })
+    }
+
+    /// As far as files in these folders of the root need it.
+    pub(super) fn within(&self, folders: &[String]) -> Self {
+        let (cutoff_ms, partitions) = (self.cutoff_ms, self.partitions.clone());
+        Self { cutoff_ms, partitions, kept: self.kept.within(folders) }
+    }
+}
+
+/// What was done until an end or a failure.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) vacuumed: Vacuumed,
+    pub(super) folders: u64,
+    pub(super) failed: Failures,
+}
+
+/// A look at files.
+pub(super) struct Sweep {
+    storage: Storage,
+    folders: Folders,
+    /// Whether files are only found.
+    dry_run: bool,
+    pub(super) done: Done,
+}
+
+impl Sweep {
+    pub(super) fn new((storage, rule): (Storage, &Rule), dry_run: bool) -> Self {
+        Self::with((storage, rule.partitions.clone()), dry_run)
+    }
+
+    /// With columns whose folders begin as hidden ones do.
+    pub(super) fn with((storage, partitions): (Storage, Vec<String>), dry_run: bool) -> Self {
+        Self { storage, folders: Folders::with(partitions), dry_run, done: Done::default() }
+    }
+
+    /// Deletes what may go, and goes on where a file cannot be deleted.
+    pub(super) async fn run(&mut self, rule: &Rule, listing: Listing) -> Result<()> {
+        let progress = Progress::begin("VACUUM", Unit::Files, None);
+        let mut pages = listing.chunks(TOGETHER);
+        while let Some(page) = pages.next().await {
+            progress.advance(page.len() as u64);
+            let page = page.into_iter().collect::<Result<Vec<_>>>()?;
+            let going = self.choose(rule, page).await?;
+            self.delete(going).await;
+        }
+        Ok(())
+    }
+
+    /// Those that are to be deleted; of a dry run they are noted, and there are none.
+    pub(super) async fn choose(&mut self, rule: &Rule, page: Vec<FileMeta>) -> Result<Vec<FileMeta>> {
+        let retention = Retention { cutoff_ms: rule.cutoff_ms, current: None, newest: 0 };
+        let mut going = Vec::new();
+        for file in page {
+            self.done.vacuumed.files_seen += 1;
+            if let Some(folder) = self.folders.enter(&file.path) {
+                self.done.folders += 1;
+                if !self.dry_run && (folder.is_empty() || is_itself(&self.storage, &folder)) {
+                    self.storage.delete_unfinished(&folder, rule.cutoff_ms).await?;
+                }
+            }
+            // A name that reads as a place elsewhere, such as one in a folder `file:`, cannot be told to the store.
+            let may_go = retention.is_old(file.modified_ms)
+                && is_itself(&self.storage, &file.path)
+                && self.folders.may_hold_data(&file.path)
+                && !rule.kept.contains(&file.path);
+            if may_go && self.dry_run {
+                self.count(&file);
+                self.done.vacuumed.found.push(file);
+            } else if may_go {
+                going.push(file);
+            }
+        }
+        Ok(going)
+    }
+
+    /// Deletes files that were chosen.
+    pub(super) async fn delete(&mut self, going: Vec<FileMeta>) {
+        let paths: Vec<String> = going.iter().map(|file| file.path.clone()).collect();
+        for (file, outcome) in going.into_iter().zip(self.storage.delete_many(&paths).await) {
+            match outcome {
+                Ok(()) => self.count(&file),
+                Err(e) => self.done.failed.push(e),
+            }
+        }
+    }
+
+    fn count(&mut self, file: &FileMeta) {
+        let vacuumed = &mut self.done.vacuumed;
+        vacuumed.files_deleted += 1;
+        vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(file.size);
+    }
+}
+
+/// Whether a path means what it spells.
+pub(super) fn is_itself(storage: &Storage, path: &str) -> bool {
+    storage.below_root(path).is_some_and(|place| place == path)
+}
+
+/// Files that could not be deleted.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    pub(super) files: u64,
+    pub(super) first: Option<Error>,
+}
+
+impl Failures {
+    fn push(&mut self, error: Error) {
+        self.files += 1;
+        self.first.get_or_insert(error);
+    }
+
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    pub(super) fn into_result(self) -> Result<()> {
+        let Some(first) = self.first else { return Ok(()) };
+        let message = format!("files that could not be deleted: {}; the others are gone. Run it again", self.files);
+        Err(Error::new(first.kind().clone(), message).caused_by(first))
+    }
+}

@@ -1,0 +1,270 @@
+"""`deltic.spark.vacuum`: it does what the vacuum of the driver alone does, failures included."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from changed_rows import files_of
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import deltic
+import deltic.spark
+from deltic import Table, _deltic
+from deltic.spark import maintenance
+from deltic.spark.delta_table import DeltaTable
+
+MONTH = 30 * 24 * 60 * 60
+FORCED = ((0, True), False, False, None)
+
+
+def orphan(uri: str, path: str) -> str:
+    """A file that a writer left a month ago."""
+    place = Path(uri) / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(b"left")
+    os.utime(place, (time.time() - MONTH,) * 2)
+    return path
+
+
+def made(uri: str) -> Table:
+    """Two partitions, each with a file that was replaced, and files of writers that never committed."""
+    for number in range(2):
+        rows = pa.table({"id": [number, number + 10], "p": ["a%20b", "é"]})
+        deltic.write(uri, rows, mode="overwrite", **({} if number else {"partition_by": ["p"]}))
+    for path in ("root.parquet", "p=é/left.parquet", "x/y/z %.parquet", "_hidden/a.parquet", "_change_data/c.parquet"):
+        orphan(uri, path)
+    return Table(uri)
+
+
+def ended(table: Table) -> tuple[Any, Any]:
+    (entry,) = table.history(1)
+    assert entry["operation"] == "VACUUM END"
+    return entry["operationParameters"]["status"], entry["operationMetrics"]
+
+
+def random_table(uri: str, draw: random.Random) -> dict[int, list[str]]:
+    """Versions with partitions, vectors and change files; the rows of each."""
+    properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "4"}
+    if draw.random() < 0.5:
+        properties["delta.enableChangeDataFeed"] = "true"
+    table, partition_by = Table(uri), ["p"] if draw.random() < 0.7 else None
+    versions = {}
+    for step in range(10):
+        time.sleep(0.01)
+        choice = draw.random() if step else 0.0
+        if choice < 0.5:
+            values = ["a b", "50%", "é", "x/y", "file:", None]
+            rows = [{"id": draw.randrange(20), "p": draw.choice(values)} for _ in range(5)]
+            given = pa.Table.from_pylist(rows, schema=pa.schema([("id", pa.int64()), ("p", pa.string())]))
+            mode = "overwrite" if draw.random() < 0.3 else "append"
+            deltic.write(
+                uri, given, mode=mode, **({} if step else {"partition_by": partition_by, "properties": properties})
+            )
+        elif choice < 0.8:
+            table.delete(f"id % 3 = {draw.randrange(3)}")
+        else:
+            orphan(uri, draw.choice(["p=é/", "q/r/", "", "p=50%25/"]) + f"left {step}.parquet")
+        versions[table.snapshot().version] = sorted_rows(table.snapshot())
+    return versions
+
+
+def sorted_rows(snapshot: deltic.Snapshot) -> list[str]:
+    return sorted(map(str, snapshot.scan().to_arrow().to_pylist()))
+
+
+@pytest.mark.parametrize("mode", ["full", "lite"])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: int, mode: Any) -> None:
+    draw = random.Random(seed)
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    versions = random_table(here, draw)
+    shutil.copytree(here, there)  # which keeps the times of files
+    chosen = draw.choice(sorted(versions)[2:])
+    committed = {entry["version"]: entry["timestamp"] for entry in Table(here).history()}[chosen]
+    retention = timedelta(milliseconds=time.time() * 1000 - committed + 1)
+    found = [
+        Table(here).vacuum(retention, mode=mode, force=True, dry_run=True),
+        deltic.spark.vacuum(spark, there, retention, mode=mode, force=True, dry_run=True),
+    ]
+    same = ("files_seen", "files_deleted", "bytes_deleted", "dry_run")
+    told = [[getattr(result, name) for name in same] for result in found]
+    assert told[0] == told[1]
+    assert files_of(here) == files_of(there), "a dry run deletes nothing"
+    paths = [sorted(result.files["path"].to_pylist()) for result in found if result.files is not None]
+    assert paths[0] == paths[1]
+    retention = timedelta(milliseconds=time.time() * 1000 - committed + 1)
+    local = Table(here).vacuum(retention, mode=mode, force=True)
+    retention = timedelta(milliseconds=time.time() * 1000 - committed + 1)
+    done = deltic.spark.vacuum(spark, there, retention, mode=mode, force=True)
+    assert [getattr(done, name) for name in same] == [getattr(local, name) for name in same]
+    assert files_of(here) == files_of(there)
+    assert ended(Table(here)) == ended(Table(there))
+    for version, rows in versions.items():
+        if version >= chosen:
+            assert sorted_rows(Table(there).snapshot(version)) == rows
+
+
+def test_an_inventory(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    before = files_of(uri)
+    rows = [(path, 4, False, 0) for path in before if "left" in path or "root" in path]
+    listed = spark.createDataFrame(rows, "path string, length long, isDir boolean, modificationTime long")
+    assert deltic.spark.vacuum(spark, uri, inventory=listed).files_deleted == 2
+    assert files_of(uri) == before - {path for path, *_ in rows}
+    assert table.scan().to_arrow().num_rows == 2
+
+
+def test_young_files_stay_however_late_a_task_runs(uri: str) -> None:
+    table = made(uri)
+    work = _deltic.vacuum_distributed(table._core, *FORCED)
+    tasks = work.next_tasks(4)
+    while tasks:
+        old = tasks
+        results = [_deltic.sweep_files(task, None) for task in tasks]
+        again = [_deltic.sweep_files(task, None) for task in tasks]
+        assert len(again) == len(results)
+        work.take(results)
+        tasks = work.next_tasks(4)
+    work.end()
+    time.sleep(0.01)
+    deltic.write(uri, pa.table({"id": [7], "p": ["é"]}))
+    (Path(uri) / "p=é" / "young.parquet").write_bytes(b"not committed yet")
+    for task in old:
+        _deltic.sweep_files(task, None)
+    assert (Path(uri) / "p=é" / "young.parquet").exists()
+    assert table.scan().to_arrow().num_rows == 3
+
+
+def test_results_of_other_tasks_are_refused(uri: str) -> None:
+    table = made(uri)
+    for wrong in (lambda done: [], lambda done: [*done, done[0]], lambda done: done[:-1], lambda done: [b"{}"]):
+        work = _deltic.vacuum_distributed(table._core, *FORCED)
+        tasks = work.next_tasks(4)
+        with pytest.raises(deltic.InvalidInputError, match="take in"):
+            work.next_tasks(4)
+        done = [_deltic.sweep_files(task, None) for task in tasks]
+        with pytest.raises(deltic.InvalidInputError):
+            work.take(wrong(done))
+        with pytest.raises(deltic.InvalidInputError):
+            work.take(done)
+        with pytest.raises(deltic.InvalidInputError, match="failed before"):
+            work.end()
+        assert ended(table)[0] == "FAILED"
+    other = _deltic.vacuum_distributed(table._core, *FORCED)
+    other.next_tasks(4)
+    with pytest.raises(deltic.InvalidInputError, match="not the results"):
+        other.take(done)
+    with pytest.raises(deltic.InvalidInputError):
+        _deltic.sweep_files(b"{}", None)
+
+
+Tasks = Iterator[pa.RecordBatch]
+
+
+def failing(marker: Path, failures: int) -> Callable[[Any], Callable[[Tasks], Tasks]]:
+    """A sweeper that fails after its work, so many times."""
+    plain = maintenance._sweeper
+
+    def sweeper(storage_options: Any) -> Callable[[Tasks], Tasks]:
+        sweep = plain(storage_options)
+
+        def fails(tasks: Tasks) -> Tasks:
+            done = list(sweep(tasks))
+            for failure in range(failures):
+                try:
+                    (marker / f"failure {failure}").touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                raise OSError("a task that fails")
+            yield from done
+
+        return fails
+
+    return sweeper
+
+
+def test_a_task_that_fails_once_is_harmless(
+    spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(uri)
+    monkeypatch.setattr(maintenance, "_sweeper", failing(tmp_path, 1))
+    deltic.spark.vacuum(spark, uri, 0, force=True)
+    assert (tmp_path / "failure 0").exists()
+    assert ended(table)[0] == "COMPLETED"
+    assert sorted(path for path in files_of(uri) if not path.startswith("p=")) == ["_hidden/a.parquet"]
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 11]
+
+
+def test_a_job_that_fails_can_be_repeated(
+    spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(uri)
+    monkeypatch.setattr(maintenance, "_sweeper", failing(tmp_path, 1000))
+    with pytest.raises((PySparkException, Py4JJavaError), match="a task that fails"):
+        deltic.spark.vacuum(spark, uri, 0, force=True)
+    assert ended(table)[0] == "FAILED"
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 11]
+    monkeypatch.undo()
+    deltic.spark.vacuum(spark, uri, 0, force=True)
+    assert ended(table)[0] == "COMPLETED"
+    assert table.vacuum(0, force=True).files_deleted == 0
+
+
+def test_a_store_that_fails_is_told_of(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    stuck = Path(uri) / "x" / "y"
+    stuck.chmod(0o500)
+    try:
+        if os.access(stuck, os.W_OK):
+            pytest.skip("nothing is forbidden to this user")
+        with pytest.raises(deltic.StorageError, match="files that could not be deleted: 1;"):
+            deltic.spark.vacuum(spark, uri, 0, force=True)
+    finally:
+        stuck.chmod(0o700)
+    assert ended(table)[0] == "FAILED"
+    assert deltic.spark.vacuum(spark, uri, 0, force=True).files_deleted == 1
+
+
+def test_a_listing_that_fails_is_told_of(uri: str) -> None:
+    table = made(uri)
+    work = _deltic.vacuum_distributed(table._core, *FORCED)
+    while tasks := work.next_tasks(4):
+        moved = Path(uri) / "x"
+        if moved.is_dir():
+            shutil.rmtree(moved)
+            # A folder whose name is too long for the disk stands for one that cannot be listed.
+            tasks = [task.replace(b'"x"', b'"' + b"x" * 300 + b'"') for task in tasks]
+        work.take([_deltic.sweep_files(task, None) for task in tasks])
+    with pytest.raises(deltic.StorageError, match="list"):
+        work.end()
+    assert ended(table)[0] == "FAILED"
+
+
+def test_bad_arguments_begin_nothing(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    before, version = files_of(uri), table.snapshot().version
+    for arguments in ({"retention": 0}, {"mode": "half"}, {"retention": -1, "force": True}):
+        with pytest.raises(deltic.InvalidInputError):
+            deltic.spark.vacuum(spark, uri, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(deltic.InvalidInputError, match="memory"):
+        deltic.spark.vacuum(spark, "memory://table")
+    with pytest.raises(deltic.InvalidInputError, match="SparkSession"):
+        deltic.spark.vacuum(None, uri)  # type: ignore[arg-type]
+    assert (files_of(uri), table.snapshot().version) == (before, version)
+
+
+def test_the_method_of_delta_spark_uses_the_executors(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    assert DeltaTable.forPath(spark, uri).vacuum().count() == 0
+    assert ended(table) == ("COMPLETED", {"numDeletedFiles": "4", "numVacuumedDirectories": "5"})
