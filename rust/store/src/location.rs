@@ -191,7 +191,7 @@ impl Location {
         }
         let root = path.as_ref().to_owned();
         // Where the bucket stands in the path, the crate's key has one segment less than the URL.
-        let in_url = url.path().split('/').filter(|s| !s.is_empty()).count();
+        let in_url = decode(url.path())?.split('/').filter(|s| !s.is_empty()).count();
         let bucket = if in_url > path.parts_count() { url.path().split('/').find(|s| !s.is_empty()) } else { None };
         let with_bucket = |origin: &str| match bucket {
             Some(bucket) => format!("{origin}/{bucket}"),
@@ -354,7 +354,7 @@ fn is_windows_path(uri: &str) -> bool {
 }
 
 /// Whether it can be a host's name or address.
-fn is_host(name: &str) -> bool {
+pub(super) fn is_host(name: &str) -> bool {
     let is_v6 = name
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))

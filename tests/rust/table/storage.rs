@@ -272,6 +272,8 @@ fn locations() {
         ("adl://container/t", "adl://container/t"),
         ("abfss://c@account.dfs.core.windows.net/t", "abfss://c@account.dfs.core.windows.net/t"),
         ("https://account.blob.core.windows.net/c/t/u?sv=1&sig=SECRET", "https://account.blob.core.windows.net/c/t/u"),
+        // An escaped slash is one.
+        ("https://account.blob.core.windows.net/c/t%2Fu", "https://account.blob.core.windows.net/c/t/u"),
         ("https://s3.eu-west-1.amazonaws.com/bucket/t", "https://s3.eu-west-1.amazonaws.com/bucket/t"),
         ("https://bucket.s3.eu-west-1.amazonaws.com/t", "https://bucket.s3.eu-west-1.amazonaws.com/t"),
         ("http://host:8080/dav/t/", "http://host:8080/dav/t"),

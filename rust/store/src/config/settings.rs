@@ -16,6 +16,7 @@ use object_store::gcp::GoogleConfigKey;
 use url::Url;
 
 use crate::error::{Error, Result};
+use crate::location::is_host;
 
 /// Longest duration; hyper adds durations to the time of day, where one without an end would overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -212,13 +213,16 @@ fn url(value: &str) -> Result<String, &'static str> {
     {
         return Err(WHAT);
     }
+    if !url.host_str().is_some_and(is_host) {
+        return Err("has a host that is no name of one: letters, digits, '-', '_' and '.' only");
+    }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("contains a name or a password, which are not sent; give credentials as options of their own");
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("must be a URL without '?' and '#'");
     }
-    if !is_ascii(url.as_str()) || url.path().contains(['|', '^', '`', '{', '}', '\\', '"']) {
+    if !is_ascii(url.as_str()) || url.path().contains(['|', '^', '`', '{', '}', '\\', '"', '<', '>']) {
         return Err("has a character in it that a URL cannot have");
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())
