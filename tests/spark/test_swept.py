@@ -61,7 +61,7 @@ def random_table(uri: str, draw: random.Random) -> dict[int, list[str]]:
     table, partition_by = Table(uri), ["p"] if draw.random() < 0.7 else None
     versions = {}
     for step in range(10):
-        time.sleep(0.01)
+        time.sleep(0.3)
         choice = draw.random() if step else 0.0
         if choice < 0.5:
             values = ["a b", "50%", "é", "x/y", "file:", None]
@@ -92,7 +92,7 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
     shutil.copytree(here, there)  # which keeps the times of files
     chosen = draw.choice(sorted(versions)[2:])
     committed = {entry["version"]: entry["timestamp"] for entry in Table(here).history()}[chosen]
-    retention = timedelta(milliseconds=time.time() * 1000 - committed + 1)
+    retention = timedelta(milliseconds=time.time() * 1000 - committed - 100)
     found = [
         Table(here).vacuum(retention, mode=mode, force=True, dry_run=True),
         deltic.spark.vacuum(spark, there, retention, mode=mode, force=True, dry_run=True),
@@ -103,9 +103,9 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
     assert files_of(here) == files_of(there), "a dry run deletes nothing"
     paths = [sorted(result.files["path"].to_pylist()) for result in found if result.files is not None]
     assert paths[0] == paths[1]
-    retention = timedelta(milliseconds=time.time() * 1000 - committed + 1)
+    retention = timedelta(milliseconds=time.time() * 1000 - committed - 100)
     local = Table(here).vacuum(retention, mode=mode, force=True)
-    retention = timedelta(milliseconds=time.time() * 1000 - committed + 1)
+    retention = timedelta(milliseconds=time.time() * 1000 - committed - 100)
     done = deltic.spark.vacuum(spark, there, retention, mode=mode, force=True)
     assert [getattr(done, name) for name in same] == [getattr(local, name) for name in same]
     assert files_of(here) == files_of(there)

@@ -216,7 +216,7 @@ impl DistributedVacuum {
         let clock = Clock::default();
         let committer = self.table.committer();
         let end = self.work.take()?.end(committer.as_ref(), (&clock, &clock));
-        vacuum::told(py, &run_to_end(py, end, &clock, |_| None)?, self.dry_run)
+        vacuum::result(py, &run_to_end(py, end, &clock, |_| None)?, self.dry_run)
     }
 }
 

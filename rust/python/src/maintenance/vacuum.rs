@@ -37,7 +37,7 @@ pub(crate) fn vacuum(
     let options = options_of(py, retention, (lite, dry_run), inventory)?;
     let clock = Clock::default();
     let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |_| None)?;
-    told(py, &done, dry_run)
+    result(py, &done, dry_run)
 }
 
 /// What a vacuum is to do, as Python says it.
@@ -59,11 +59,11 @@ pub(crate) fn options_of(
 }
 
 /// What was done, as `vacuum` says it.
-pub(crate) fn told(py: Python<'_>, done: &Vacuumed, dry_run: bool) -> Result<(String, Option<ArrowStream>)> {
-    let told = json!({"retention_ms": done.retention_ms, "files_seen": done.files_seen,
+pub(crate) fn result(py: Python<'_>, done: &Vacuumed, dry_run: bool) -> Result<(String, Option<ArrowStream>)> {
+    let counts = json!({"retention_ms": done.retention_ms, "files_seen": done.files_seen,
         "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted});
     let found = if dry_run { Some(stream_of(py, done)?) } else { None };
-    Ok((told.to_string(), found))
+    Ok((counts.to_string(), found))
 }
 
 async fn take_files(mut files: Vec<FileMeta>, batch: RecordBatch) -> CoreResult<Vec<FileMeta>> {

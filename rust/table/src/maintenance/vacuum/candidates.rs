@@ -33,7 +33,7 @@ pub(super) fn listed(storage: &Storage) -> Listing {
 ///
 /// # Errors
 /// `Invalid` for a file that is not below the table.
-pub(super) fn told(storage: &Storage, files: Vec<FileMeta>) -> Listing {
+pub(super) fn from_inventory(storage: &Storage, files: Vec<FileMeta>) -> Listing {
     let storage = storage.clone();
     let below = move |file: FileMeta| match storage.below_root(&file.path) {
         Some(path) => Ok(FileMeta { path, ..file }),

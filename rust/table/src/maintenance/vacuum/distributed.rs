@@ -9,8 +9,9 @@
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
+use super::begun::Begun;
+use super::options::{Search, VacuumOptions, Vacuumed};
 use super::sweep::{Done, Rule, Sweep, is_itself};
-use super::{Begun, Search, VacuumOptions, Vacuumed};
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Kind, Result};
@@ -185,7 +186,7 @@ impl DistributedVacuum {
         let place = |e: Error| e.in_table(storage.location());
         let begun = Begun::new(storage, committer, &options, (ids, retry)).await?;
         let id = ids.unique();
-        let rule = Rule::of(&begun, id.clone()).await.map_err(place)?;
+        let rule = Rule::of(&begun.snapshot, begun.retention, id.clone()).await.map_err(place)?;
         let sweep = Sweep::new((storage.clone(), &rule), options.dry_run);
         let listing = match options.search {
             Search::Full => storage.list_folder(""),

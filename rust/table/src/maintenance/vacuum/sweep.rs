@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::candidates::{Folders, Listing, partitions};
 use super::kept::Kept;
-use super::{Begun, Vacuumed};
+use super::options::Vacuumed;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
+use crate::snapshot::Snapshot;
 use deltic_store::{FileMeta, Storage};
 
 /// Files deleted at a time.
@@ -25,9 +26,9 @@ pub(super) struct Rule {
 
 impl Rule {
     /// `salt`: what others cannot guess.
-    pub(super) async fn of(begun: &Begun, salt: String) -> Result<Self> {
-        let kept = Kept::of(&begun.snapshot, begun.retention, salt).await?;
-        Ok(Self { cutoff_ms: begun.retention.cutoff_ms, partitions: partitions(&begun.snapshot), kept })
+    pub(super) async fn of(snapshot: &Snapshot, retention: Retention, salt: String) -> Result<Self> {
+        let kept = Kept::of(snapshot, retention, salt).await?;
+        Ok(Self { cutoff_ms: retention.cutoff_ms, partitions: partitions(snapshot), kept })
     }
 
     /// As far as files in these folders of the root need it.
