@@ -290,3 +290,42 @@ def leaves_of(data_type: pa.DataType) -> int:
     if pa.types.is_struct(data_type):
         return sum(leaves_of(data_type.field(i).type) for i in range(data_type.num_fields))
     return 1
+
+
+def int64(value: int) -> bytes:
+    return b"\x18" + value.to_bytes(8, "little", signed=True)
+
+
+def in_an_object(value: bytes) -> tuple[bytes, bytes]:
+    return b"\x11\x01\x00\x01a", b"\x02\x01\x00\x00" + bytes([len(value)]) + value
+
+
+def in_an_array(value: bytes) -> tuple[bytes, bytes]:
+    return b"\x01\x00\x00", b"\x03\x01\x00" + bytes([len(value)]) + value
+
+
+def alone(value: bytes) -> tuple[bytes, bytes]:
+    return b"\x01\x00\x00", value
+
+
+@pytest.mark.parametrize("place", [alone, in_an_object, in_an_array])
+@pytest.mark.parametrize("scale", [0, 1, 9])
+def test_integers_beside_decimals_keep_their_value(tmp_path: Path, place: Any, scale: int) -> None:
+    uri = create(tmp_path)
+    decimal = b"\x20" + bytes([scale]) + (5).to_bytes(4, "little")
+    wide = [2**31 - 1, 2**31, 2**32 + 5, -(2**40) + 7, 2**63 - 1, -(2**63), 1_999_999_999]
+    given = [place(value) for value in [decimal] * 40 + [int64(number) for number in wide]]
+    structs = [{"id": i, "v": {"metadata": metadata, "value": value}} for i, (metadata, value) in enumerate(given)]
+    deltic.write(uri, pa.Table.from_pylist(structs, schema=SCHEMA))
+    assert typed(uri) != [None]
+    found = values(deltic.Table(uri))
+    expected = [value_of(names_of(metadata), value) for metadata, value in given]
+    assert [found[i] for i in range(len(given))] == expected
+
+
+def test_elements_are_required_groups(tmp_path: Path) -> None:
+    uri = create(tmp_path)
+    deltic.write(uri, rows([[1, 2], [3], []]))
+    (path,) = Path(uri).glob("*.parquet")
+    assert "required group field_id=-1 element" in str(pq.ParquetFile(path).schema)
+    assert values(deltic.Table(uri)) == numbered([[1, 2], [3], []])

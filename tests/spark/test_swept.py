@@ -146,6 +146,41 @@ def test_young_files_stay_however_late_a_task_runs(uri: str) -> None:
     assert table.scan().to_arrow().num_rows == 3
 
 
+def test_a_task_that_reaches_another_table_deletes_nothing(uri: str, tmp_path: Path) -> None:
+    made(uri)
+    work = _deltic.vacuum_distributed(Table(uri)._core, *FORCED)
+    shutil.move(uri, tmp_path / "elsewhere")
+    made(uri)
+    before = files_of(uri)
+    while tasks := work.next_tasks(4):
+        work.take([_deltic.sweep_files(task, None) for task in tasks])
+    with pytest.raises(deltic.DelticError, match="another one than the driver's"):
+        work.end()
+    assert {path for path in before if "_delta_log" not in path} <= files_of(uri)
+
+
+def test_a_file_in_the_root_that_is_written_anew_stays(uri: str) -> None:
+    table = made(uri)
+    work = _deltic.vacuum_distributed(table._core, *FORCED)
+    tasks = work.next_tasks(4)
+    time.sleep(0.01)
+    (Path(uri) / "root.parquet").write_bytes(b"written anew")
+    while tasks:
+        work.take([_deltic.sweep_files(task, None) for task in tasks])
+        tasks = work.next_tasks(4)
+    work.end()
+    assert (Path(uri) / "root.parquet").exists()
+
+
+def test_the_history_says_that_it_failed_before_it_listed(uri: str) -> None:
+    table = made(uri)
+    table.checkpoint()
+    (Path(uri) / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(deltic.DelticError):
+        _deltic.vacuum_distributed(table._core, (0, True), True, False, None)
+    assert ended(table)[0] == "FAILED"
+
+
 def test_results_of_other_tasks_are_refused(uri: str) -> None:
     table = made(uri)
     for wrong in (lambda done: [], lambda done: [*done, done[0]], lambda done: done[:-1], lambda done: [b"{}"]):

@@ -172,7 +172,11 @@ def vacuum(
     The driver holds 8 bytes for each file that is kept, 16 on a disk. A task holds those of its folders, some 50 bytes
     for each while it begins; on a disk those of the whole table.
 
-    A task that runs again or twice at once deletes nothing else: the cutoff is the driver's, and younger files stay.
+    A task that runs again or twice at once deletes nothing else: the cutoff is the driver's, and what a task finds
+    younger stays. Files that the driver chose are deleted by their names, on a disk only while they are old. A task
+    that does not find the commit with which the vacuum begins deletes nothing: the environment of its process, which
+    does not travel, may lead to another store; `storage_options` do travel.
+
     What an attempt deleted that did not come to its end is not counted. When a job fails the history says so, the table
     is whole, and the vacuum can be run again; a task that still runs then goes on deleting.
 

@@ -189,6 +189,10 @@ impl Location {
                 "the location has an empty segment ('//') where its bucket or container stands",
             ));
         }
+        let first = url.path().trim_start_matches('/').split('/').next().unwrap_or_default();
+        if scheme != Scheme::Http && matches!(url.scheme(), "http" | "https") && decode(first)?.contains('/') {
+            return Err(Error::invalid("the location has a '%2F' where its bucket or container stands; write '/'"));
+        }
         let root = path.as_ref().to_owned();
         // Where the bucket stands in the path, the crate's key has one segment less than the URL.
         let in_url = decode(url.path())?.split('/').filter(|s| !s.is_empty()).count();

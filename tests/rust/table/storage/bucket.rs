@@ -460,10 +460,19 @@ fn list(state: &mut State, query: &HashMap<String, String>, is_azure: bool) -> A
     let there = |key: &String| key.starts_with(&prefix) && *key > after && *key >= from && Some(key) != missed.as_ref();
     let mut keys = state.objects.iter().filter(|(key, _)| there(key));
     let mut body = String::new();
-    let mut last = None;
+    let (mut last, mut folder) = (None, String::new());
     for (key, object) in keys.by_ref().take(state.page) {
         last = Some(key);
-        if !delimiter.is_empty() && key[prefix.len()..].contains(&delimiter) {
+        if !delimiter.is_empty()
+            && let Some(at) = key[prefix.len()..].find(&delimiter)
+        {
+            let found = &key[..prefix.len() + at + delimiter.len()];
+            // Whose keys an earlier page had was named there.
+            if found != folder && !after.starts_with(found) {
+                folder = found.to_owned();
+                let tag = if is_azure { ("BlobPrefix", "Name") } else { ("CommonPrefixes", "Prefix") };
+                body.push_str(&format!("<{0}><{1}>{2}</{1}></{0}>", tag.0, tag.1, escaped(found)));
+            }
             continue;
         }
         let key = escaped(key);

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
 use deltic_store::Storage;
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -53,6 +53,8 @@ pub(super) struct Begun {
     retention_ms: i64,
     pub(super) retention: Retention,
     pub(super) dry_run: bool,
+    /// The commit that tells of it; none of a dry run.
+    pub(super) start: Option<u64>,
     /// Whether it looks at all that commits removed.
     is_listing: bool,
 }
@@ -68,16 +70,18 @@ impl Begun {
         let now_ms = retry.now_ms();
         let mut snapshot = Snapshot::open(storage, None).await?;
         let lengths = Lengths::new(&snapshot, options).map_err(place)?;
+        let mut start = None;
         if !options.dry_run {
             let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
             let begins = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
                 "defaultRetentionMillis": lengths.default_ms});
-            tell(storage, ("VACUUM START", begins, json!({})), committer, (ids, retry)).await?;
+            start = tell(storage, ("VACUUM START", begins, json!({})), committer, (ids, retry)).await?;
             // Whoever committed before sees that it begins; what they added is kept.
             snapshot = snapshot.refresh().await?;
         }
         let is_listing = !matches!(options.search, Search::Inventory(_));
-        Self::at(snapshot, lengths, (now_ms, options.dry_run), is_listing).await.map_err(place)
+        let begun = Self::at(snapshot, lengths, (now_ms, options.dry_run), is_listing).await.map_err(place)?;
+        Ok(Self { start, ..begun })
     }
 
     pub(super) async fn at(
@@ -93,7 +97,7 @@ impl Begun {
             Err(e) => return Err(e),
         };
         let retention = Retention { cutoff_ms, current, newest: snapshot.version() };
-        Ok(Self { snapshot, retention_ms: lengths.chosen_ms, retention, dry_run, is_listing })
+        Ok(Self { snapshot, retention_ms: lengths.chosen_ms, retention, dry_run, start: None, is_listing })
     }
 
     pub(super) async fn listing(&self, search: Search) -> Result<Listing> {
@@ -134,12 +138,13 @@ impl Begun {
     }
 }
 
+/// Commits an entry of the history; its version.
 async fn tell(
     storage: &Storage,
     (operation, parameters, metrics): (&str, Value, Value),
     committer: &dyn Committer,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-) -> Result<()> {
+) -> Result<Option<u64>> {
     let options = TransactionOptions {
         operation: operation.to_owned(),
         parameters: members(parameters),
@@ -148,7 +153,10 @@ async fn tell(
         ..TransactionOptions::default()
     };
     let transaction = Transaction::begin(storage, Known::default(), options, ids).await?;
-    transaction.commit(committer, retry).await.map(drop)
+    match transaction.commit(committer, retry).await? {
+        Ended::Committed(outcome) => Ok(Some(outcome.committed.version)),
+        Ended::Replayed(_) | Ended::Nothing => Ok(None),
+    }
 }
 
 fn members(value: Value) -> Map<String, Value> {

@@ -1,11 +1,14 @@
 //! VACUUM by several processes: one reads the log, others list folders of the table and delete.
 //!
 //! Plain bytes travel: a [`SweepTask`] has the cutoff and hashes of the files to keep in its folders, and decides by the
-//! same [`Rule`]. What is younger than the cutoff stays, known or not, however late a task runs. Files in no folder, those of
-//! an inventory and those that the log names are chosen here, and deleted by others.
+//! same [`Rule`]. What it finds younger than the cutoff stays, known or not, however late it runs. Files in no folder, those
+//! of an inventory and those that the log names are chosen here, and deleted by others; on a disk only while they are old.
+//! A task does nothing unless it finds the commit that tells of the vacuum: its process may be set up to reach another store.
 //!
 //! Proved by `tests/spark/test_swept.py`.
 
+use deltic_protocol::log::name::commit_name;
+use deltic_protocol::replay::retention::Retention;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +18,7 @@ use super::sweep::{Done, Rule, Sweep, is_itself};
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Kind, Result};
+use crate::log::log_file_path;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
 use deltic_store::{FileMeta, Listed, Storage};
@@ -27,8 +31,10 @@ const SWEPT: &str = "result of a vacuum task";
 const FILES_OF_A_TASK: usize = 10_000;
 /// Files that are chosen here before others delete them, at most.
 const FILES_OF_A_ROUND: usize = 200_000;
-/// Hashes that travel at a time, unless one folder has more.
+/// Hashes that travel at a time.
 const HASHES_OF_A_ROUND: usize = 8_000_000;
+/// Hashes of a task, some 20 bytes each: Spark sends tasks below 128 MiB.
+const HASHES_OF_A_TASK: usize = 4_000_000;
 
 /// Path, size and time of modification.
 type File = (String, u64, i64);
@@ -42,13 +48,42 @@ pub struct SweepTask {
     /// Which one of that.
     number: usize,
     dry_run: bool,
+    /// The commit that tells of the vacuum, which the task must find; none of a dry run.
+    start: Option<Start>,
     work: Work,
+}
+
+/// A commit file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Start {
+    path: String,
+    text: String,
+}
+
+impl Start {
+    async fn read(storage: &Storage, version: u64) -> Result<Self> {
+        let path = log_file_path(&commit_name(version));
+        let text = String::from_utf8_lossy(&storage.get(&path).await?).into_owned();
+        Ok(Self { path, text })
+    }
+
+    /// Fails where the table is another one.
+    async fn check(&self, storage: &Storage) -> Result<()> {
+        let is_there = match storage.get(&self.path).await {
+            Ok(found) => String::from_utf8_lossy(&found) == self.text,
+            Err(e) if e.is_not_found() => false,
+            Err(e) => return Err(e),
+        };
+        let message = "a task does not find the commit with which this vacuum begins: the store that it reaches is another \
+                       one than the driver's; pass endpoint and credentials as storage_options, which reach every task";
+        if is_there { Ok(()) } else { Err(Error::invalid(message).in_file(self.path.clone())) }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Work {
-    /// Files that were chosen.
-    Delete(Vec<File>),
+    /// Files that were chosen for being older than this time.
+    Delete(Vec<File>, i64),
     /// Folders of the root.
     Sweep(Vec<String>, Rule),
 }
@@ -107,22 +142,30 @@ impl SweepTask {
     /// # Errors
     /// `Internal` if that has no byte form, which the types rule out.
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
-        let Self { round, number, dry_run, work, .. } = self;
-        let (done, ended) = match work {
-            Work::Delete(files) => {
-                let mut sweep = Sweep::with((storage, Vec::new()), dry_run);
-                sweep.delete(files.into_iter().map(file_of).collect()).await;
-                (sweep.done, Ok(()))
-            }
-            Work::Sweep(folders, rule) => {
-                let mut sweep = Sweep::new((storage.clone(), &rule), dry_run);
-                let mut ended = Ok(());
-                for folder in folders {
-                    ended = ended.and(sweep.run(&rule, storage.list_recursive(&folder)).await);
-                }
-                (sweep.done, ended)
-            }
+        let Self { round, number, dry_run, start, work, .. } = self;
+        let mut sweep = match &work {
+            Work::Delete(..) => Sweep::with((storage.clone(), Vec::new()), dry_run),
+            Work::Sweep(_, rule) => Sweep::new((storage.clone(), rule), dry_run),
         };
+        let ended = async {
+            if let Some(start) = start {
+                start.check(&storage).await?;
+            }
+            match work {
+                Work::Delete(files, cutoff_ms) => {
+                    let files = files.into_iter().map(file_of).collect();
+                    sweep.delete(still_old(&storage, files, cutoff_ms).await).await;
+                }
+                Work::Sweep(folders, rule) => {
+                    for folder in folders {
+                        sweep.run(&rule, storage.list_recursive(&folder)).await?;
+                    }
+                }
+            }
+            Ok(())
+        };
+        let ended: Result<()> = ended.await;
+        let done = sweep.done;
         let Done { vacuumed, folders, failed } = done;
         pack(
             SWEPT,
@@ -142,6 +185,21 @@ impl SweepTask {
     }
 }
 
+/// Those that nobody wrote anew since they were chosen. Where looking costs a request for each, all of them.
+async fn still_old(storage: &Storage, mut files: Vec<FileMeta>, cutoff_ms: i64) -> Vec<FileMeta> {
+    if !storage.is_local() {
+        return files;
+    }
+    let retention = Retention { cutoff_ms, current: None, newest: 0 };
+    for file in &mut files {
+        if let Ok(found) = storage.head(&file.path).await {
+            file.modified_ms = found.modified_ms;
+        }
+    }
+    files.retain(|file| retention.is_old(file.modified_ms));
+    files
+}
+
 fn file_of((path, size, modified_ms): File) -> FileMeta {
     FileMeta { path, size, modified_ms }
 }
@@ -149,6 +207,7 @@ fn file_of((path, size, modified_ms): File) -> FileMeta {
 /// A VACUUM whose files other processes delete.
 pub struct DistributedVacuum {
     begun: Begun,
+    start: Option<Start>,
     rule: Rule,
     sweep: Sweep,
     /// What is chosen from here.
@@ -186,14 +245,29 @@ impl DistributedVacuum {
         let place = |e: Error| e.in_table(storage.location());
         let begun = Begun::new(storage, committer, &options, (ids, retry)).await?;
         let id = ids.unique();
-        let rule = Rule::of(&begun.snapshot, begun.retention, id.clone()).await.map_err(place)?;
-        let sweep = Sweep::new((storage.clone(), &rule), options.dry_run);
-        let listing = match options.search {
-            Search::Full => storage.list_folder(""),
-            search => begun.listing(search).await.map_err(place)?.map_ok(Listed::File).boxed(),
+        let dry_run = options.dry_run;
+        let prepared = async {
+            let start = match begun.start {
+                Some(version) => Some(Start::read(storage, version).await?),
+                None => None,
+            };
+            let rule = Rule::of(&begun.snapshot, begun.retention, id.clone()).await?;
+            let listing = match options.search {
+                Search::Full => storage.list_folder(""),
+                search => begun.listing(search).await?.map_ok(Listed::File).boxed(),
+            };
+            Ok((start, rule, listing))
         };
-        let (folders, step) = (Vec::new(), Step::Between);
-        Ok(Self { begun, rule, sweep, listing: Some(listing), folders, id, rounds: 0, step, ended: Ok(()) })
+        let (start, rule, listing) = match prepared.await.map_err(place) {
+            Ok(prepared) => prepared,
+            Err(failure) => {
+                let ended = begun.end(Done::default(), Err(failure), committer, (ids, retry)).await;
+                return Err(ended.err().unwrap_or_else(|| Error::internal("a vacuum that failed came to its end")));
+            }
+        };
+        let sweep = Sweep::new((storage.clone(), &rule), dry_run);
+        let (folders, step, listing) = (Vec::new(), Step::Between, Some(listing));
+        Ok(Self { begun, start, rule, sweep, listing, folders, id, rounds: 0, step, ended: Ok(()) })
     }
 
     /// At most so many tasks, in the byte form of [`SweepTask`]; none when all is done, or after a failure of the store.
@@ -219,7 +293,8 @@ impl DistributedVacuum {
         self.rounds += 1;
         let (location, dry_run) = (storage.location(), self.begun.dry_run);
         let task = |(number, work): (usize, Work)| {
-            pack(TASK, &SweepTask { location: location.to_owned(), round: self.round(), number, dry_run, work })
+            let (location, start) = (location.to_owned(), self.start.clone());
+            pack(TASK, &SweepTask { location, round: self.round(), number, dry_run, start, work })
         };
         let packed = works.into_iter().enumerate().map(task).collect::<Result<Vec<_>>>()?;
         self.step = Step::Running(packed.len());
@@ -228,6 +303,25 @@ impl DistributedVacuum {
 
     async fn next_works(&mut self, tasks: usize) -> Result<Vec<Work>> {
         let most = tasks.saturating_mul(FILES_OF_A_TASK).min(FILES_OF_A_ROUND);
+        loop {
+            let going = self.next_files(most).await?;
+            if !going.is_empty() {
+                let cutoff_ms = self.begun.retention.cutoff_ms;
+                let each = going.len().div_ceil(tasks).min(FILES_OF_A_TASK);
+                let files: Vec<File> = going.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect();
+                return Ok(files.chunks(each).map(|files| Work::Delete(files.to_vec(), cutoff_ms)).collect());
+            }
+            let is_large = |folder: &String| self.weight(folder) + self.rule.kept.names() > HASHES_OF_A_TASK;
+            let Some(at) = self.folders.iter().position(is_large) else { return Ok(self.next_folders(tasks)) };
+            // More hashes than may travel to a task: it is listed here.
+            let folder = self.folders.swap_remove(at);
+            let listing = self.begun.snapshot.storage().list_recursive(&folder);
+            self.listing = Some(listing.map_ok(Listed::File).boxed());
+        }
+    }
+
+    /// Chooses files of the listing, and notes its folders.
+    async fn next_files(&mut self, most: usize) -> Result<Vec<FileMeta>> {
         let mut going = Vec::new();
         while let Some(listing) = &mut self.listing
             && going.len() < most
@@ -235,6 +329,8 @@ impl DistributedVacuum {
             let page: Vec<Listed> = listing.take(1000).try_collect().await?;
             if page.is_empty() {
                 self.listing = None;
+                self.folders.sort_unstable();
+                self.folders.dedup();
                 break;
             }
             let mut files = Vec::with_capacity(page.len());
@@ -250,35 +346,34 @@ impl DistributedVacuum {
             }
             going.extend(self.sweep.choose(&self.rule, files).await?);
         }
-        if !going.is_empty() {
-            let each = going.len().div_ceil(tasks).min(FILES_OF_A_TASK);
-            let files: Vec<File> = going.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect();
-            return Ok(files.chunks(each).map(|files| Work::Delete(files.to_vec())).collect());
-        }
-        Ok(self.next_folders(tasks))
+        Ok(going)
     }
 
     /// Folders divided by the files that are kept in them, as far as their hashes may travel at a time.
     fn next_folders(&mut self, tasks: usize) -> Vec<Work> {
-        let weight = |folder: &String| self.rule.kept.count_in(folder) + 100;
-        let each = (self.folders.iter().map(weight).sum::<usize>() / tasks).max(1);
+        let names = self.rule.kept.names();
+        let at_once = (HASHES_OF_A_ROUND / names.max(1)).clamp(1, tasks);
+        let all: usize = self.folders.iter().map(|folder| self.weight(folder)).sum();
+        let each = (all / at_once).clamp(1, HASHES_OF_A_TASK);
         let (mut works, mut hashes) = (Vec::new(), 0);
-        while works.len() < tasks && !self.folders.is_empty() {
+        while works.len() < tasks && hashes < HASHES_OF_A_ROUND && !self.folders.is_empty() {
             let (mut together, mut weighs) = (Vec::new(), 0);
             while weighs < each
                 && let Some(folder) = self.folders.pop()
             {
-                weighs += self.rule.kept.count_in(&folder) + 100;
+                weighs += self.weight(&folder);
                 together.push(folder);
             }
-            hashes += weighs + self.rule.kept.names();
+            hashes += weighs + names;
             let rule = self.rule.within(&together);
             works.push(Work::Sweep(together, rule));
-            if hashes > HASHES_OF_A_ROUND {
-                break;
-            }
         }
         works
+    }
+
+    /// Hashes of a folder's files, and something for listing it.
+    fn weight(&self, folder: &str) -> usize {
+        self.rule.kept.count_in(folder) + 100
     }
 
     /// Takes in what each task of the round did.

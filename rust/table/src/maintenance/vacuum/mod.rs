@@ -26,6 +26,7 @@ mod options;
 mod sweep;
 
 use begun::{Begun, Lengths};
+use candidates::partitions;
 pub use distributed::{DistributedVacuum, SweepTask};
 pub use options::{Search, VacuumOptions, Vacuumed};
 use sweep::{Rule, Sweep};
@@ -44,9 +45,9 @@ pub async fn vacuum(
 ) -> Result<Vacuumed> {
     let place = |e: Error| e.in_table(storage.location());
     let begun = Begun::new(storage, committer, &options, (ids, retry)).await?;
-    let rule = Rule::of(&begun.snapshot, begun.retention, ids.unique()).await.map_err(place)?;
-    let mut sweep = Sweep::new((storage.clone(), &rule), options.dry_run);
+    let mut sweep = Sweep::with((storage.clone(), partitions(&begun.snapshot)), options.dry_run);
     let ended = async {
+        let rule = Rule::of(&begun.snapshot, begun.retention, ids.unique()).await?;
         let listing = begun.listing(options.search).await?;
         sweep.run(&rule, listing).await
     };

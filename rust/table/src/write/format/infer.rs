@@ -19,8 +19,12 @@ use parquet_variant::Variant;
 pub(super) const SAMPLED_ROWS: usize = 1000;
 const SAMPLED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Typed columns of one variant.
+/// Typed columns of one variant, of which there are no more than sampled rows: each takes room in every file.
 const MOST_COLUMNS: usize = 300;
+const FEWEST_ROWS: usize = 16;
+
+/// Names of a dictionary in which a name can be searched one by one, as the library does where they are in no order.
+const MOST_UNSORTED: usize = 200;
 
 /// How deep typed columns nest.
 const MOST_DEPTH: usize = 16;
@@ -58,6 +62,8 @@ pub(super) struct Sample {
     rows: usize,
     bytes: usize,
     nodes: usize,
+    /// Whether a value would take too long to take apart.
+    is_slow: bool,
 }
 
 /// Values at one path.
@@ -73,7 +79,7 @@ struct Node {
 
 impl Sample {
     pub(super) fn new() -> Self {
-        Self { root: Node::default(), rows: 0, bytes: 0, nodes: 0 }
+        Self { root: Node::default(), rows: 0, bytes: 0, nodes: 0, is_slow: false }
     }
 
     /// Whether it has what it takes.
@@ -88,14 +94,18 @@ impl Sample {
             return;
         }
         self.bytes += bytes;
+        if let Variant::Object(object) = value {
+            self.is_slow |= !object.metadata.is_sorted() && object.metadata.len() > MOST_UNSORTED;
+        }
         self.root.add(value, 0, false, &mut self.nodes);
     }
 
-    /// What the variants are shredded to, and how many columns that makes; none if nothing is worth it.
-    pub(super) fn shredded_as(&self) -> Option<(ArrowType, usize)> {
-        let mut room = MOST_COLUMNS;
-        let data_type = self.root.data_type(self.rows, &mut room)?;
-        Some((data_type, MOST_COLUMNS - room))
+    /// What the variants are shredded to, and how many columns that makes, `most` at most; none if nothing is worth it.
+    pub(super) fn shredded_as(&self, most: usize) -> Option<(ArrowType, usize)> {
+        let most = self.rows.clamp(FEWEST_ROWS, MOST_COLUMNS).min(most);
+        let mut room = most;
+        let data_type = self.root.data_type(self.rows, &mut room).filter(|_| !self.is_slow)?;
+        Some((data_type, most - room))
     }
 }
 
@@ -142,7 +152,7 @@ impl Node {
             Kind::Array => {
                 let element = self.element.as_ref()?;
                 let data_type = element.data_type(element.values, room)?;
-                ArrowType::List(Arc::new(Field::new("element", data_type, true)))
+                ArrowType::List(Arc::new(Field::new("element", data_type, false)))
             }
             Kind::Boolean => ArrowType::Boolean,
             Kind::Long => ArrowType::Int64,
@@ -203,9 +213,11 @@ fn kind_of(value: &Variant<'_, '_>) -> Option<Kind> {
     })
 }
 
-/// The narrowest of the three widths that files have for decimals.
+/// The narrowest of the three widths that files have for decimals. Whole numbers get no nine digits: the library takes
+/// every integer for one of them, and would store wider ones cut off.
 fn decimal_type((before, behind): (u8, u8)) -> Option<ArrowType> {
-    let precision = [9, 18, 38].into_iter().find(|precision| before.saturating_add(behind) <= *precision)?;
+    let widths = if behind == 0 { &[18, 38][..] } else { &[9, 18, 38] };
+    let precision = *widths.iter().find(|precision| before.saturating_add(behind) <= **precision)?;
     Some(ArrowType::Decimal128(precision, i8::try_from(behind).ok()?))
 }
 
@@ -243,19 +255,19 @@ mod tests {
         let mut values = vec![object(&[("a", 1_i8.into()), ("A", "other case".into()), ("p", price(12345, 2))]); 6];
         values.extend(vec![object(&[("a", "text".into()), ("p", price(1, 5)), ("n", Variant::Null)]); 4]);
         values.extend(vec![object(&[("", 1_i8.into())]); 5]);
-        let (data_type, columns) = sampled(&values).shredded_as().unwrap();
+        let (data_type, columns) = sampled(&values).shredded_as(MOST_COLUMNS).unwrap();
         assert_eq!(names(&data_type), ["a: Int64", "p: Decimal128(9, 5)"]);
         assert_eq!(columns, 2);
         // One in eleven is not enough.
         let rare =
             [vec![object(&[("a", 1_i8.into()), ("rare", true.into())])], vec![object(&[("a", 1_i8.into())]); 10]];
-        assert_eq!(names(&sampled(&rare.concat()).shredded_as().unwrap().0), ["a: Int64"]);
+        assert_eq!(names(&sampled(&rare.concat()).shredded_as(MOST_COLUMNS).unwrap().0), ["a: Int64"]);
     }
 
     #[test]
     fn what_has_no_typed_column_stays_bytes() {
         for value in [object(&[]), object(&[("n", Variant::Null)])] {
-            assert!(sampled(&vec![value; 20]).shredded_as().is_none());
+            assert!(sampled(&vec![value; 20]).shredded_as(MOST_COLUMNS).is_none());
         }
         let mut builder = VariantBuilder::new();
         let mut list = builder.new_list();
@@ -263,8 +275,8 @@ mod tests {
         inner.insert("a", 1_i8);
         inner.finish();
         list.finish();
-        assert!(sampled(&[builder.finish()]).shredded_as().is_none());
-        assert!(Sample::new().shredded_as().is_none());
+        assert!(sampled(&[builder.finish()]).shredded_as(MOST_COLUMNS).is_none());
+        assert!(Sample::new().shredded_as(MOST_COLUMNS).is_none());
     }
 
     #[test]
@@ -274,10 +286,14 @@ mod tests {
         let fields: Vec<_> = wide.iter().map(|name| (name.as_str(), Variant::from(true))).collect();
         let sample = sampled(&[object(&fields)]);
         assert_eq!(sample.nodes, MOST_NODES);
-        assert_eq!(sample.shredded_as().unwrap().1, MOST_COLUMNS);
+        assert_eq!(sample.shredded_as(MOST_COLUMNS).unwrap().1, FEWEST_ROWS);
+        let fewer = object(fields.get(..400).unwrap());
+        let sample = sampled(&vec![fewer; SAMPLED_ROWS]);
+        assert_eq!(sample.shredded_as(MOST_COLUMNS).unwrap().1, MOST_COLUMNS);
+        assert_eq!(sample.shredded_as(7).unwrap().1, 7);
         let mut builder = VariantBuilder::new();
         let text = "x".repeat(SAMPLED_BYTES + 1);
         builder.append_value(text.as_str());
-        assert!(sampled(&[builder.finish()]).shredded_as().is_none());
+        assert!(sampled(&[builder.finish()]).shredded_as(MOST_COLUMNS).is_none());
     }
 }

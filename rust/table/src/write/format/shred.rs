@@ -2,7 +2,8 @@
 //!
 //! Variants are shredded where they are columns or lie in structs; in arrays and maps they stay whole.
 //!
-//! Invariant: every value comes back as it was, but that a number may have another width or scale. Proved by
+//! Invariant: every value comes back as it was, but that a number may have another numeric type of the same value, and a
+//! timestamp of whole microseconds no longer counts nanoseconds. Proved by
 //! `tests/python/test_shredding.py` and, with delta-spark, `tests/interop/test_shredding.py`.
 //!
 //! PROTOCOL.md: "Variant Shredding"; the layout is Parquet's "VariantShredding.md".
@@ -22,6 +23,9 @@ use super::infer::Sample;
 /// Bytes of typed columns that are made at a time, and what a value of one takes at least.
 const AT_ONCE: usize = 8 * 1024 * 1024;
 const VALUE: usize = 64;
+
+/// Typed columns of a file.
+const MOST_COLUMNS: usize = 1000;
 
 /// What becomes of a column.
 #[derive(Debug)]
@@ -91,7 +95,9 @@ pub(super) fn has_variants(data_type: &DataType) -> bool {
 fn part(data_type: &DataType, field: &Field, arrays: Vec<ArrayRef>, columns: &mut usize) -> Result<Part, ArrowError> {
     match (data_type, field.data_type()) {
         (DataType::Variant, ArrowType::Struct(_)) => {
-            let Some((typed, count)) = sample(&arrays)?.shredded_as() else { return Ok(Part::Whole) };
+            let Some((typed, count)) = sample(&arrays)?.shredded_as(MOST_COLUMNS - *columns) else {
+                return Ok(Part::Whole);
+            };
             *columns += count;
             Ok(Part::Shredded(typed))
         }
