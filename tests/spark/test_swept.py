@@ -90,7 +90,7 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
     here, there = str(tmp_path / "here"), str(tmp_path / "there")
     versions = random_table(here, draw)
     shutil.copytree(here, there)  # which keeps the times of files
-    chosen = draw.choice(sorted(versions)[2:])
+    chosen = draw.choice(sorted(versions)[2:-1])
     committed = {entry["version"]: entry["timestamp"] for entry in Table(here).history()}[chosen]
     retention = timedelta(milliseconds=time.time() * 1000 - committed - 100)
     found = [
@@ -274,13 +274,10 @@ def test_a_store_that_fails_is_told_of(spark: SparkSession, uri: str) -> None:
 def test_a_listing_that_fails_is_told_of(uri: str) -> None:
     table = made(uri)
     work = _deltic.vacuum_distributed(table._core, *FORCED)
+    # A folder whose name is too long for the disk stands for one that cannot be listed.
+    long = b'"' + b"x" * 300 + b'"'
     while tasks := work.next_tasks(4):
-        moved = Path(uri) / "x"
-        if moved.is_dir():
-            shutil.rmtree(moved)
-            # A folder whose name is too long for the disk stands for one that cannot be listed.
-            tasks = [task.replace(b'"x"', b'"' + b"x" * 300 + b'"') for task in tasks]
-        work.take([_deltic.sweep_files(task, None) for task in tasks])
+        work.take([_deltic.sweep_files(task.replace(b'"x"', long), None) for task in tasks])
     with pytest.raises(deltic.StorageError, match="list"):
         work.end()
     assert ended(table)[0] == "FAILED"
@@ -301,5 +298,7 @@ def test_bad_arguments_begin_nothing(spark: SparkSession, uri: str) -> None:
 
 def test_the_method_of_delta_spark_uses_the_executors(spark: SparkSession, uri: str) -> None:
     table = made(uri)
+    shutil.copytree(uri, uri + "-local")
     assert DeltaTable.forPath(spark, uri).vacuum().count() == 0
-    assert ended(table) == ("COMPLETED", {"numDeletedFiles": "4", "numVacuumedDirectories": "5"})
+    assert Table(uri + "-local").vacuum().files_deleted == 4
+    assert ended(table) == ended(Table(uri + "-local"))
