@@ -53,15 +53,16 @@ def ended(table: Table) -> tuple[Any, Any]:
     return entry["operationParameters"]["status"], entry["operationMetrics"]
 
 
-def random_table(uri: str, draw: random.Random) -> dict[int, list[str]]:
-    """Versions with partitions, vectors and change files; the rows of each."""
+def random_table(uri: str, draw: random.Random) -> tuple[dict[int, list[str]], int]:
+    """Versions with partitions, vectors and change files, the rows of each; and one after which there was a pause."""
     properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "4"}
     if draw.random() < 0.5:
         properties["delta.enableChangeDataFeed"] = "true"
     table, partition_by = Table(uri), ["p"] if draw.random() < 0.7 else None
-    versions = {}
+    versions: dict[int, list[str]] = {}
+    chosen, pause = 0, draw.randrange(3, 9)
     for step in range(10):
-        time.sleep(0.3)
+        time.sleep(0.01)
         choice = draw.random() if step else 0.0
         if choice < 0.5:
             values = ["a b", "50%", "é", "x/y", "file:", None]
@@ -76,7 +77,10 @@ def random_table(uri: str, draw: random.Random) -> dict[int, list[str]]:
         else:
             orphan(uri, draw.choice(["p=é/", "q/r/", "", "p=50%25/"]) + f"left {step}.parquet")
         versions[table.snapshot().version] = sorted_rows(table.snapshot())
-    return versions
+        if step == pause:
+            chosen = table.snapshot().version
+            time.sleep(2)
+    return versions, chosen
 
 
 def sorted_rows(snapshot: deltic.Snapshot) -> list[str]:
@@ -88,11 +92,10 @@ def sorted_rows(snapshot: deltic.Snapshot) -> list[str]:
 def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: int, mode: Any) -> None:
     draw = random.Random(seed)
     here, there = str(tmp_path / "here"), str(tmp_path / "there")
-    versions = random_table(here, draw)
+    versions, chosen = random_table(here, draw)
     shutil.copytree(here, there)  # which keeps the times of files
-    chosen = draw.choice(sorted(versions)[2:-1])
     committed = {entry["version"]: entry["timestamp"] for entry in Table(here).history()}[chosen]
-    retention = timedelta(milliseconds=time.time() * 1000 - committed - 100)
+    retention = timedelta(milliseconds=time.time() * 1000 - committed - 500)
     found = [
         Table(here).vacuum(retention, mode=mode, force=True, dry_run=True),
         deltic.spark.vacuum(spark, there, retention, mode=mode, force=True, dry_run=True),
@@ -103,9 +106,9 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
     assert files_of(here) == files_of(there), "a dry run deletes nothing"
     paths = [sorted(result.files["path"].to_pylist()) for result in found if result.files is not None]
     assert paths[0] == paths[1]
-    retention = timedelta(milliseconds=time.time() * 1000 - committed - 100)
+    retention = timedelta(milliseconds=time.time() * 1000 - committed - 500)
     local = Table(here).vacuum(retention, mode=mode, force=True)
-    retention = timedelta(milliseconds=time.time() * 1000 - committed - 100)
+    retention = timedelta(milliseconds=time.time() * 1000 - committed - 500)
     done = deltic.spark.vacuum(spark, there, retention, mode=mode, force=True)
     assert [getattr(done, name) for name in same] == [getattr(local, name) for name in same]
     assert files_of(here) == files_of(there)
