@@ -7,10 +7,10 @@ use deltic_protocol::action::Add;
 use futures::TryStreamExt;
 use serde_json::json;
 
+use super::layout::ranges::Sampler;
 use super::layout::{CurveLayout, Layout};
 use super::options::Limits;
 use super::pack::{Bin, CUBE_COLUMNS, CUBE_ID, PROVIDER};
-use super::ranges::Sampler;
 use super::sort::in_order;
 use crate::error::{Error, Result};
 use crate::progress::ProgressShare;
@@ -56,7 +56,7 @@ impl Rewriting {
         };
         let mut unclaimed = Unclaimed::new(self.storage.clone());
         unclaimed.hold(&files)?;
-        if let Layout::Along(layout @ CurveLayout { curve: super::curve::Curve::Hilbert, .. }) = &self.layout {
+        if let Layout::Along(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
             files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
         }
         syncing.wait().await?;

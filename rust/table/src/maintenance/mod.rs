@@ -2,7 +2,7 @@
 //!
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
-//! sampled values (`ranges`, `curve`), within bounded memory (`sort`). REORG does the same for other files (`reorg`), and
+//! sampled values (`layout::ranges`, `layout::curve`), within bounded memory (`sort`). REORG does the same for other files (`reorg`), and
 //! compaction after a write for small ones (`auto_compact`). Other processes may write the bins (`distributed`). Nothing here
 //! commits but by a [`Transaction`](crate::transaction::builder::Transaction).
 //!
@@ -16,14 +16,12 @@
 mod auto_compact;
 mod bins;
 mod commit;
-mod curve;
 mod distributed;
 mod files;
 mod layout;
 mod optimize;
 mod options;
 mod pack;
-mod ranges;
 mod reorg;
 mod sort;
 mod vacuum;

@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 
 use super::bins::{Rewriting, Rewritten, cube_columns};
 use super::commit::Committing;
-use super::curve::Curve;
 use super::files::{Candidate, list, partition_filter};
+use super::layout::curve::Curve;
 use super::layout::{CurveLayout, Layout};
 use super::options::{OptimizeOptions, Optimized, PartitionToOptimize};
 use super::pack::{self, Bin};

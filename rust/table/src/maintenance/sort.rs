@@ -21,7 +21,7 @@ use arrow_select::take::take_record_batch;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::ranges::Ranges;
+use super::layout::ranges::Ranges;
 use crate::error::{Error, Result};
 use crate::parallel::{blocking, worker_count};
 use crate::write::pieces::memory;

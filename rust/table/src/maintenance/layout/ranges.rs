@@ -10,15 +10,15 @@ use arrow_buffer::NullBuffer;
 use arrow_row::{OwnedRow, Row, RowConverter, Rows, SortField};
 use arrow_select::take::take;
 
+use super::CurveLayout;
 use super::curve::{Curve, bits};
-use super::layout::CurveLayout;
 use crate::error::{Error, Result};
 
 /// Rows in a sample, at most; about half of it at least, if there are as many.
 const SAMPLE: usize = 128 * 1024;
 
 /// Takes a sample of rows.
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     layout: CurveLayout,
     converters: Vec<RowConverter>,
     /// Rows whose hash is not above are in it.
@@ -29,7 +29,7 @@ pub(super) struct Sampler {
 }
 
 /// The ranges of a curve's columns.
-pub(super) struct Ranges {
+pub(crate) struct Ranges {
     layout: CurveLayout,
     columns: Vec<ColumnRanges>,
     /// Places of the sample's rows, ascending.
@@ -45,17 +45,17 @@ struct ColumnRanges {
 }
 
 impl Sampler {
-    pub(super) fn new(layout: CurveLayout) -> Self {
+    pub(crate) fn new(layout: CurveLayout) -> Self {
         Self { layout, converters: Vec::new(), threshold: u64::MAX, rows: 0, sample: Vec::new() }
     }
 
     /// Rows that were looked at.
-    pub(super) fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
     /// Looks at more rows.
-    pub(super) fn update(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub(crate) fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         let columns = key_columns(batch, &self.layout.columns)?;
         if self.converters.is_empty() {
             self.converters = columns.iter().map(converter).collect::<Result<_>>()?;
@@ -85,7 +85,7 @@ impl Sampler {
     }
 
     /// The ranges between the values of the sample; none if there was no row.
-    pub(super) fn finish(self) -> Result<Option<Ranges>> {
+    pub(crate) fn finish(self) -> Result<Option<Ranges>> {
         if self.sample.is_empty() {
             return Ok(None);
         }
@@ -110,7 +110,7 @@ impl Sampler {
 
 impl Ranges {
     /// Where on the curve rows stand.
-    pub(super) fn places(&self, batch: &RecordBatch) -> Result<Vec<u64>> {
+    pub(crate) fn places(&self, batch: &RecordBatch) -> Result<Vec<u64>> {
         let keys = key_columns(batch, &self.layout.columns)?;
         let (rows, dimensions) = (batch.num_rows(), self.columns.len());
         let mut points = vec![0_u32; rows * dimensions];
@@ -124,7 +124,7 @@ impl Ranges {
     }
 
     /// Places that cut the rows into so many parts, about equal.
-    pub(super) fn cuts(&self, parts: usize) -> Vec<u64> {
+    pub(crate) fn cuts(&self, parts: usize) -> Vec<u64> {
         let at = |part: usize| self.places.get(self.places.len() * part / parts.max(1)).copied();
         let mut cuts: Vec<u64> = (1..parts).filter_map(at).collect();
         cuts.dedup();

@@ -9,9 +9,13 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructType, path};
 use serde::{Deserialize, Serialize};
 
-use super::curve::{Curve, MOST_DIMENSIONS};
 use super::options::OptimizeOptions;
 use crate::error::{Error, Result};
+
+pub(super) mod curve;
+pub(super) mod ranges;
+
+use curve::{Curve, MOST_DIMENSIONS};
 
 /// The arrangement of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ const BITS_OF_ONE: u32 = 16;
 
 /// A curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Curve {
+pub(crate) enum Curve {
     /// The bits of all coordinates in turn.
     ZOrder,
     /// Without the jumps.
@@ -24,10 +24,10 @@ pub(super) enum Curve {
 }
 
 /// Dimensions that a curve has at most.
-pub(super) const MOST_DIMENSIONS: usize = BITS as usize;
+pub(crate) const MOST_DIMENSIONS: usize = BITS as usize;
 
 /// Bits of each of so many coordinates.
-pub(super) fn bits(dimensions: usize) -> u32 {
+pub(crate) fn bits(dimensions: usize) -> u32 {
     let most = if dimensions == 1 { BITS_OF_ONE } else { BITS_OF_MANY };
     let dimensions = u32::try_from(dimensions.max(1)).unwrap_or(BITS);
     (BITS / dimensions).clamp(1, most)
@@ -35,7 +35,7 @@ pub(super) fn bits(dimensions: usize) -> u32 {
 
 impl Curve {
     /// The place of a point on the curve. Each coordinate has [`bits`] bits; they are used up.
-    pub(super) fn place(self, point: &mut [u32]) -> u64 {
+    pub(crate) fn place(self, point: &mut [u32]) -> u64 {
         let bits = bits(point.len());
         if self == Self::Hilbert {
             unfold(point, bits);
