@@ -61,7 +61,7 @@ impl Encoder {
     /// For a file that begins with these rows, which still have to be written.
     ///
     /// # Errors
-    /// `Invalid` for variants that cannot be taken apart.
+    /// `Invalid` for variants that cannot be shredded.
     pub(in crate::write) fn new(format: &FileFormat, first: &[RecordBatch]) -> Result<Self> {
         let layout = format.layout_for(first)?;
         let file = SerializedFileWriter::new(Vec::new(), layout.parquet.root_schema_ptr(), layout.properties.clone());
@@ -95,12 +95,15 @@ impl Encoder {
                 let number = self.file.flushed_row_groups().len();
                 self.group = self.columns.create_column_writers(number).map_err(failed)?;
             }
-            let at_once = self.layout.shredding.as_ref().map_or(usize::MAX, |shredding| shredding.rows_at_once);
+            let shredding = self.layout.shredding.as_ref();
+            let at_once = shredding.map_or(usize::MAX, |shredding| shredding.rows_at_once);
             let now = rest.slice(0, rest.num_rows().min(self.most_rows - self.rows).min(at_once));
             rest = rest.slice(now.num_rows(), rest.num_rows() - now.num_rows());
             self.rows += now.num_rows();
-            let now =
-                self.layout.shredding.as_ref().map_or_else(|| Ok(now.clone()), |shredding| shredding.shred(&now))?;
+            let now = match shredding {
+                Some(shredding) => shredding.shred(&now)?,
+                None => now,
+            };
             self.encode(&now, threads).map_err(failed)?;
             if self.rows >= self.most_rows || self.group_bytes() >= MAX_GROUP_BYTES {
                 self.end_group()?;

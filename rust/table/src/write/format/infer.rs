@@ -1,4 +1,4 @@
-//! Which typed columns the variants of a file get, from a sample of its first rows.
+//! Infers the typed columns of a file's variants from a sample of its first rows.
 //!
 //! A field is shredded if at least every tenth sampled row has it with a value of its most common type. Arrays are shredded if
 //! they hold single values or arrays: an absent field of an object costs memory, which a row with many small objects in an
@@ -15,30 +15,31 @@ use std::sync::Arc;
 use arrow_schema::{DataType as ArrowType, Field, Fields, TimeUnit};
 use parquet_variant::Variant;
 
-/// Rows and bytes of values that are looked at, for each column of each file.
+/// The largest sample of a column, in rows and in bytes of values.
 pub(super) const SAMPLED_ROWS: usize = 1000;
 const SAMPLED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Typed columns of one variant, of which there are no more than sampled rows: each takes room in every file.
+/// Typed columns of one variant, at most. A file with few rows has no more of them than sampled rows, or 16: each takes room
+/// in the footer.
 const MOST_COLUMNS: usize = 300;
-const FEWEST_ROWS: usize = 16;
+const FEWEST_COLUMNS: usize = 16;
 
-/// Names of a dictionary in which a name can be searched one by one, as the library does where they are in no order.
+/// Names of an unsorted metadata dictionary, at most: the library searches it from the front for each field.
 const MOST_UNSORTED: usize = 200;
 
-/// How deep typed columns nest.
+/// Levels of nested typed columns, at most.
 const MOST_DEPTH: usize = 16;
 
-/// Paths that a sample tells apart.
+/// Paths that a sample counts, at most.
 const MOST_NODES: usize = 4096;
 
-/// Bytes of a name that becomes one in the file's schema.
+/// Bytes of a field name in the file's schema, at most.
 const LONGEST_NAME: usize = 128;
 
-/// A type is worth a column if one in so many has it.
+/// A field is shredded if one row in so many has its type.
 const ONE_IN: usize = 10;
 
-/// What is told apart of the types of values. The rest stays bytes.
+/// The types that are shredded. Values of others stay in `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Boolean,
@@ -55,18 +56,18 @@ enum Kind {
     Array,
 }
 
-/// Values of one column.
+/// Counts of the types of a column's values.
 #[derive(Debug)]
 pub(super) struct Sample {
     root: Node,
     rows: usize,
     bytes: usize,
     nodes: usize,
-    /// Whether a value would take too long to take apart.
+    /// Whether shredding a value would take time that grows with the square of its size.
     is_slow: bool,
 }
 
-/// Values at one path.
+/// Counts of the types at one path.
 #[derive(Debug, Default)]
 struct Node {
     kinds: BTreeMap<Kind, usize>,
@@ -82,12 +83,12 @@ impl Sample {
         Self { root: Node::default(), rows: 0, bytes: 0, nodes: 0, is_slow: false }
     }
 
-    /// Whether it has what it takes.
+    /// Whether no more values are needed.
     pub(super) fn is_full(&self) -> bool {
         self.rows >= SAMPLED_ROWS || self.bytes >= SAMPLED_BYTES
     }
 
-    /// Takes in a value of so many bytes. One that is longer than all there is room for counts as a row of another type.
+    /// Counts a value of so many bytes. One that does not fit the sample counts as a row of another type.
     pub(super) fn add(&mut self, value: &Variant<'_, '_>, bytes: usize) {
         self.rows += 1;
         if bytes > SAMPLED_BYTES - self.bytes.min(SAMPLED_BYTES) {
@@ -100,9 +101,9 @@ impl Sample {
         self.root.add(value, 0, false, &mut self.nodes);
     }
 
-    /// What the variants are shredded to, and how many columns that makes, `most` at most; none if nothing is worth it.
+    /// The type that the variants are shredded to and its number of columns, `most` at most. `None` if they are not shredded.
     pub(super) fn shredded_as(&self, most: usize) -> Option<(ArrowType, usize)> {
-        let most = self.rows.clamp(FEWEST_ROWS, MOST_COLUMNS).min(most);
+        let most = self.rows.clamp(FEWEST_COLUMNS, MOST_COLUMNS).min(most);
         let mut room = most;
         let data_type = self.root.data_type(self.rows, &mut room).filter(|_| !self.is_slow)?;
         Some((data_type, most - room))
@@ -141,7 +142,7 @@ impl Node {
         self.digits = (self.digits.0.max(digits.saturating_sub(scale)), self.digits.1.max(scale));
     }
 
-    /// The type of most values, if one in ten of `of` has it.
+    /// The most common type, if one in ten of the `of` rows has it.
     fn data_type(&self, of: usize, room: &mut usize) -> Option<ArrowType> {
         let (kind, count) = self.kinds.iter().max_by_key(|(_, count)| **count)?;
         if count.saturating_mul(ONE_IN) < of || *room == 0 {
@@ -286,7 +287,7 @@ mod tests {
         let fields: Vec<_> = wide.iter().map(|name| (name.as_str(), Variant::from(true))).collect();
         let sample = sampled(&[object(&fields)]);
         assert_eq!(sample.nodes, MOST_NODES);
-        assert_eq!(sample.shredded_as(MOST_COLUMNS).unwrap().1, FEWEST_ROWS);
+        assert_eq!(sample.shredded_as(MOST_COLUMNS).unwrap().1, FEWEST_COLUMNS);
         let fewer = object(fields.get(..400).unwrap());
         let sample = sampled(&vec![fewer; SAMPLED_ROWS]);
         assert_eq!(sample.shredded_as(MOST_COLUMNS).unwrap().1, MOST_COLUMNS);

@@ -1,7 +1,7 @@
-//! What the files of one writer share, and what each has of its own.
+//! The schema and the Parquet properties of data files.
 //!
-//! Files differ only where variants are shredded: then each has the typed columns that suit its first rows, and what its footer
-//! says of its leaves is worked out for it.
+//! All files of a writer share them, unless variants are shredded: then each file has its own typed columns, and with them its
+//! own Parquet schema, sorting columns and column properties.
 //!
 //! PROTOCOL.md: "Data Files", "Column Mapping" (field ids).
 
@@ -28,10 +28,10 @@ use crate::write::plan::{WriteSpec, not_hidden, physical_indexed};
 /// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
 const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 
-/// What all files of one writer share.
+/// The format of all files of a writer.
 #[derive(Debug)]
 pub(in crate::write) struct FileFormat {
-    /// Of files whose variants are whole.
+    /// Of files without shredded variants.
     layout: Arc<Layout>,
     /// The columns as table types, for the statistics.
     pub(super) schema: StructType,
@@ -39,11 +39,11 @@ pub(in crate::write) struct FileFormat {
     pub(super) prefix_length: usize,
     pub(super) rows_of_group: usize,
     pub(super) sort: Option<SortOrder>,
-    /// What it takes to lay out another file, where variants are shredded: logical columns and the specification.
+    /// Where variants are shredded, what the layout of each file is made from: the logical columns and the specification.
     shreds: Option<(StructType, WriteSpec)>,
 }
 
-/// What one file is made of.
+/// The schema and the properties of one file.
 #[derive(Debug)]
 pub(super) struct Layout {
     /// Arrow schema of the file: physical names, field ids, no partition columns.
@@ -84,10 +84,10 @@ impl FileFormat {
         self.sort.is_some()
     }
 
-    /// Of a file that begins with these rows.
+    /// The layout of a file that begins with these rows.
     ///
     /// # Errors
-    /// `Invalid` for variants that cannot be taken apart.
+    /// `Invalid` for variants that cannot be shredded.
     pub(super) fn layout_for(&self, first: &[RecordBatch]) -> Result<Arc<Layout>> {
         let Some((logical, spec)) = &self.shreds else { return Ok(Arc::clone(&self.layout)) };
         let Some(shredding) = Shredding::infer(&self.layout.arrow, &self.schema, first)? else {

@@ -1,4 +1,4 @@
-//! Variants of a file split into typed columns.
+//! Shreds the variants of a file.
 //!
 //! Variants are shredded where they are columns or lie in structs; in arrays and maps they stay whole.
 //!
@@ -27,14 +27,14 @@ const VALUE: usize = 64;
 /// Typed columns of a file.
 const MOST_COLUMNS: usize = 1000;
 
-/// What becomes of a column.
+/// How a column is written.
 #[derive(Debug)]
-enum Part {
-    Whole,
-    /// A variant, with its typed columns.
+enum ColumnPlan {
+    Unchanged,
+    /// A variant that is shredded to this type.
     Shredded(ArrowType),
-    /// A struct with variants somewhere in it.
-    Struct(Vec<Part>),
+    /// A struct with variants in it.
+    Struct(Vec<ColumnPlan>),
 }
 
 /// How the variants of one file are shredded.
@@ -42,48 +42,49 @@ enum Part {
 pub(super) struct Shredding {
     /// The columns of the file.
     pub(super) arrow: SchemaRef,
-    parts: Vec<Part>,
+    plans: Vec<ColumnPlan>,
     /// Rows that are shredded at a time.
     pub(super) rows_at_once: usize,
 }
 
 impl Shredding {
-    /// As suits the first of these rows, which have the columns of `arrow`; none if nothing is worth it.
+    /// Infers the typed columns from the first of these rows, which have the columns of `arrow`. `None` if no variant is
+    /// shredded.
     ///
     /// # Errors
     /// Those of [`Shredding::shred`].
     pub(super) fn infer(arrow: &Schema, schema: &StructType, batches: &[RecordBatch]) -> Result<Option<Self>> {
         let mut columns = 0;
-        let mut parts = Vec::with_capacity(arrow.fields().len());
+        let mut plans = Vec::with_capacity(arrow.fields().len());
         for (at, field) in arrow.fields().iter().enumerate() {
             let arrays = || batches.iter().map(|batch| Arc::clone(batch.column(at))).collect();
-            parts.push(match schema.fields.iter().find(|column| column.name == *field.name()) {
+            plans.push(match schema.fields.iter().find(|column| column.name == *field.name()) {
                 Some(column) if has_variants(&column.data_type) => {
-                    part(&column.data_type, field, arrays(), &mut columns).map_err(failed)?
+                    infer_column(&column.data_type, field, arrays(), &mut columns).map_err(failed)?
                 }
-                _ => Part::Whole,
+                _ => ColumnPlan::Unchanged,
             });
         }
         if columns == 0 {
             return Ok(None);
         }
-        let fields = shredded_fields(arrow.fields(), &parts).map_err(failed)?;
+        let fields = shredded_fields(arrow.fields(), &plans).map_err(failed)?;
         let arrow = Arc::new(Schema::new_with_metadata(fields, arrow.metadata().clone()));
-        Ok(Some(Self { arrow, parts, rows_at_once: (AT_ONCE / VALUE / columns).max(1) }))
+        Ok(Some(Self { arrow, plans, rows_at_once: (AT_ONCE / VALUE / columns).max(1) }))
     }
 
-    /// The same rows with the columns of the file.
+    /// The rows with shredded variants, in the file's schema.
     ///
     /// # Errors
-    /// `Invalid` for a variant that the library cannot take apart: an object with two fields of a name.
+    /// `Invalid` for a variant that cannot be shredded: an object with two fields of a name.
     pub(super) fn shred(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        let columns = rows.columns().iter().zip(self.arrow.fields()).zip(&self.parts);
-        let columns = columns.map(|((column, field), part)| shredded(column, field, part)).collect::<Result<_, _>>();
+        let columns = rows.columns().iter().zip(self.arrow.fields()).zip(&self.plans);
+        let columns = columns.map(|((column, field), plan)| shredded(column, field, plan)).collect::<Result<_, _>>();
         Ok(RecordBatch::try_new(Arc::clone(&self.arrow), columns.map_err(failed)?)?)
     }
 }
 
-/// Whether values of the type may be shredded somewhere.
+/// Whether the type is a variant, or a struct with one in it.
 pub(super) fn has_variants(data_type: &DataType) -> bool {
     match data_type {
         DataType::Variant => true,
@@ -92,21 +93,26 @@ pub(super) fn has_variants(data_type: &DataType) -> bool {
     }
 }
 
-fn part(data_type: &DataType, field: &Field, arrays: Vec<ArrayRef>, columns: &mut usize) -> Result<Part, ArrowError> {
+fn infer_column(
+    data_type: &DataType,
+    field: &Field,
+    arrays: Vec<ArrayRef>,
+    columns: &mut usize,
+) -> Result<ColumnPlan, ArrowError> {
     match (data_type, field.data_type()) {
         (DataType::Variant, ArrowType::Struct(_)) => {
             let Some((typed, count)) = sample(&arrays)?.shredded_as(MOST_COLUMNS - *columns) else {
-                return Ok(Part::Whole);
+                return Ok(ColumnPlan::Unchanged);
             };
             *columns += count;
-            Ok(Part::Shredded(typed))
+            Ok(ColumnPlan::Shredded(typed))
         }
         (DataType::Struct(inner), ArrowType::Struct(fields)) => {
-            let mut parts = Vec::with_capacity(fields.len());
+            let mut plans = Vec::with_capacity(fields.len());
             for (at, field) in fields.iter().enumerate() {
                 let column = inner.fields.iter().find(|column| column.name == *field.name());
                 let Some(column) = column.filter(|column| has_variants(&column.data_type)) else {
-                    parts.push(Part::Whole);
+                    plans.push(ColumnPlan::Unchanged);
                     continue;
                 };
                 let inner = |array: &ArrayRef| {
@@ -114,11 +120,11 @@ fn part(data_type: &DataType, field: &Field, arrays: Vec<ArrayRef>, columns: &mu
                     let nulls = array.nulls();
                     masked(array.columns().get(at)?, nulls)
                 };
-                parts.push(part(&column.data_type, field, arrays.iter().filter_map(inner).collect(), columns)?);
+                plans.push(infer_column(&column.data_type, field, arrays.iter().filter_map(inner).collect(), columns)?);
             }
-            Ok(Part::Struct(parts))
+            Ok(ColumnPlan::Struct(plans))
         }
-        _ => Ok(Part::Whole),
+        _ => Ok(ColumnPlan::Unchanged),
     }
 }
 
@@ -148,34 +154,36 @@ fn sample(arrays: &[ArrayRef]) -> Result<Sample, ArrowError> {
     Ok(sample)
 }
 
-fn shredded_fields(fields: &Fields, parts: &[Part]) -> Result<Fields, ArrowError> {
-    let field = |(field, part): (&FieldRef, &Part)| {
-        let data_type = match (part, field.data_type()) {
-            (Part::Shredded(typed), ArrowType::Struct(_)) => {
+fn shredded_fields(fields: &Fields, plans: &[ColumnPlan]) -> Result<Fields, ArrowError> {
+    let field = |(field, plan): (&FieldRef, &ColumnPlan)| {
+        let data_type = match (plan, field.data_type()) {
+            (ColumnPlan::Shredded(typed), ArrowType::Struct(_)) => {
                 let none = arrow_array::new_empty_array(field.data_type());
                 shred_variant(&VariantArray::try_new(&none)?, typed)?.data_type().clone()
             }
-            (Part::Struct(parts), ArrowType::Struct(inner)) => ArrowType::Struct(shredded_fields(inner, parts)?),
+            (ColumnPlan::Struct(plans), ArrowType::Struct(inner)) => ArrowType::Struct(shredded_fields(inner, plans)?),
             _ => return Ok(Arc::clone(field)),
         };
         Ok(Arc::new(field.as_ref().clone().with_data_type(data_type)))
     };
-    fields.iter().zip(parts).map(field).collect()
+    fields.iter().zip(plans).map(field).collect()
 }
 
-fn shredded(array: &ArrayRef, field: &Field, part: &Part) -> Result<ArrayRef, ArrowError> {
-    match (part, field.data_type()) {
-        (Part::Shredded(typed), _) => Ok(Arc::new(shred_variant(&VariantArray::try_new(array)?, typed)?.into_inner())),
-        (Part::Struct(parts), ArrowType::Struct(fields)) => {
+fn shredded(array: &ArrayRef, field: &Field, plan: &ColumnPlan) -> Result<ArrayRef, ArrowError> {
+    match (plan, field.data_type()) {
+        (ColumnPlan::Shredded(typed), _) => {
+            Ok(Arc::new(shred_variant(&VariantArray::try_new(array)?, typed)?.into_inner()))
+        }
+        (ColumnPlan::Struct(plans), ArrowType::Struct(fields)) => {
             let Some(outer) = array.as_struct_opt() else { return Ok(Arc::clone(array)) };
-            let column = |((array, field), part): ((&ArrayRef, &FieldRef), &Part)| {
-                let inner = match part {
-                    Part::Whole => None,
-                    Part::Shredded(_) | Part::Struct(_) => masked(array, outer.nulls()),
+            let column = |((array, field), plan): ((&ArrayRef, &FieldRef), &ColumnPlan)| {
+                let inner = match plan {
+                    ColumnPlan::Unchanged => None,
+                    ColumnPlan::Shredded(_) | ColumnPlan::Struct(_) => masked(array, outer.nulls()),
                 };
-                shredded(inner.as_ref().unwrap_or(array), field, part)
+                shredded(inner.as_ref().unwrap_or(array), field, plan)
             };
-            let columns = outer.columns().iter().zip(fields).zip(parts).map(column).collect::<Result<_, _>>()?;
+            let columns = outer.columns().iter().zip(fields).zip(plans).map(column).collect::<Result<_, _>>()?;
             let (fields, nulls) = (fields.clone(), outer.nulls().cloned());
             Ok(Arc::new(StructArray::try_new_with_length(fields, columns, nulls, outer.len())?))
         }
