@@ -169,13 +169,12 @@ def vacuum(
     DataFrame with its columns, whose rows are collected to the driver. Folders whose names read as another place, such
     as `file:`, are not looked into.
 
-    The driver holds 8 bytes for each file that is kept, 16 on a disk. A task holds those of its folders, some 50 bytes
-    for each while it begins; on a disk those of the whole table.
+    The driver holds 8 bytes for each file that is kept, 16 on a disk. A task holds 8 bytes for each file to keep in its
+    folders, on a disk for each of the whole table; they travel as some 20 bytes of text.
 
-    A task that runs again or twice at once deletes nothing else: the cutoff is the driver's, and what a task finds
-    younger stays. Files that the driver chose are deleted by their names, on a disk only while they are old. A task
-    that does not find the commit with which the vacuum begins deletes nothing: the environment of its process, which
-    does not travel, may lead to another store; `storage_options` do travel.
+    A task that runs again or twice at once deletes nothing else: the cutoff is the driver's, and younger files stay.
+    Files that the driver chose are deleted by name, on a disk only if they are still old. A task deletes nothing unless
+    it finds the VACUUM START commit: environment variables do not travel to executors, `storage_options` do.
 
     What an attempt deleted that did not come to its end is not counted. When a job fails the history says so, the table
     is whole, and the vacuum can be run again; a task that still runs then goes on deleting.

@@ -38,6 +38,11 @@ pub enum Needed<'a> {
 /// Is told each file that stays, several times perhaps.
 pub type Keep<'k> = &'k mut dyn FnMut(Needed<'_>) -> Result<()>;
 
+/// Whether a file was changed before the cutoff, so long ago that nobody commits it any more. Both are milliseconds since 1970.
+pub fn is_old(modified_ms: i64, cutoff_ms: i64) -> bool {
+    modified_ms < cutoff_ms
+}
+
 impl Retention {
     /// Files stay whose tombstones are younger than this. One as old as the cutoff was removed in the version that was
     /// current then.
@@ -52,7 +57,7 @@ impl Retention {
 
     /// Whether a file was changed so long ago that nobody commits it any more.
     pub fn is_old(&self, modified_ms: i64) -> bool {
-        modified_ms < self.cutoff_ms
+        is_old(modified_ms, self.cutoff_ms)
     }
 
     /// Live files of the newest version, and those with young tombstones.

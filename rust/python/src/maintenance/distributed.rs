@@ -228,7 +228,7 @@ pub(crate) fn sweep_files(
     task: &[u8],
     storage_options: Option<HashMap<String, String>>,
 ) -> Result<Vec<u8>> {
-    let task = SweepTask::from_bytes(task)?;
+    let task = py.detach(|| SweepTask::from_bytes(task))?;
     let storage = storage(task.location(), storage_options)?;
     run(py, task.carry_out(storage))
 }

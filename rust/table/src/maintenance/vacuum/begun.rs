@@ -53,7 +53,7 @@ pub(super) struct Begun {
     retention_ms: i64,
     pub(super) retention: Retention,
     pub(super) dry_run: bool,
-    /// The commit that tells of it; none of a dry run.
+    /// The version of VACUUM START. `None` for a dry run.
     pub(super) start: Option<u64>,
     /// Whether it looks at all that commits removed.
     is_listing: bool,

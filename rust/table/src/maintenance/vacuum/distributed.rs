@@ -1,14 +1,14 @@
 //! VACUUM by several processes: one reads the log, others list folders of the table and delete.
 //!
-//! Plain bytes travel: a [`SweepTask`] has the cutoff and hashes of the files to keep in its folders, and decides by the
-//! same [`Rule`]. What it finds younger than the cutoff stays, known or not, however late it runs. Files in no folder, those
-//! of an inventory and those that the log names are chosen here, and deleted by others; on a disk only while they are old.
-//! A task does nothing unless it finds the commit that tells of the vacuum: its process may be set up to reach another store.
+//! A [`SweepTask`] travels as bytes. It has the cutoff and the hashes of the files to keep in its folders, and decides by the
+//! same [`Rule`] as a local vacuum. Files younger than the cutoff stay, however late the task runs. Files directly in the root,
+//! those of an inventory and those that the log names are chosen by the driver and deleted by tasks; on a disk only if they are
+//! still old. A task deletes nothing unless it finds the VACUUM START commit: its process may reach another store.
 //!
 //! Proved by `tests/spark/test_swept.py`.
 
 use deltic_protocol::log::name::commit_name;
-use deltic_protocol::replay::retention::Retention;
+use deltic_protocol::replay::retention::is_old;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ use deltic_store::{FileMeta, Listed, Storage};
 
 /// The kinds of what travels.
 const TASK: &str = "vacuum task";
-const SWEPT: &str = "result of a vacuum task";
+const RESULT: &str = "result of a vacuum task";
 
 /// Files that one task deletes, at most.
 const FILES_OF_A_TASK: usize = 10_000;
@@ -39,7 +39,7 @@ const HASHES_OF_A_TASK: usize = 4_000_000;
 /// Path, size and time of modification.
 type File = (String, u64, i64);
 
-/// Folders to be swept, or files to be deleted.
+/// Folders to be result, or files to be deleted.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SweepTask {
     location: String,
@@ -48,19 +48,19 @@ pub struct SweepTask {
     /// Which one of that.
     number: usize,
     dry_run: bool,
-    /// The commit that tells of the vacuum, which the task must find; none of a dry run.
-    start: Option<Start>,
+    /// The VACUUM START commit, which the task must find. `None` for a dry run.
+    start: Option<StartCommit>,
     work: Work,
 }
 
 /// A commit file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Start {
+struct StartCommit {
     path: String,
     text: String,
 }
 
-impl Start {
+impl StartCommit {
     async fn read(storage: &Storage, version: u64) -> Result<Self> {
         let path = log_file_path(&commit_name(version));
         let text = String::from_utf8_lossy(&storage.get(&path).await?).into_owned();
@@ -88,9 +88,9 @@ enum Work {
     Sweep(Vec<String>, Rule),
 }
 
-/// What a task did.
+/// The result of a task.
 #[derive(Debug, Serialize, Deserialize)]
-struct Swept {
+struct TaskResult {
     round: String,
     number: usize,
     seen: u64,
@@ -100,7 +100,7 @@ struct Swept {
     failed: u64,
     /// Why the first file could not be deleted.
     failure: Option<Failure>,
-    /// Why it ended before its end.
+    /// Why it stopped early.
     ended: Option<Failure>,
     found: Vec<File>,
 }
@@ -168,8 +168,8 @@ impl SweepTask {
         let done = sweep.done;
         let Done { vacuumed, folders, failed } = done;
         pack(
-            SWEPT,
-            &Swept {
+            RESULT,
+            &TaskResult {
                 round,
                 number,
                 seen: vacuumed.files_seen,
@@ -185,18 +185,18 @@ impl SweepTask {
     }
 }
 
-/// Those that nobody wrote anew since they were chosen. Where looking costs a request for each, all of them.
+/// On a disk, the files that are still older than the cutoff. In a bucket that would take a request for each file, so all of
+/// them are returned.
 async fn still_old(storage: &Storage, mut files: Vec<FileMeta>, cutoff_ms: i64) -> Vec<FileMeta> {
     if !storage.is_local() {
         return files;
     }
-    let retention = Retention { cutoff_ms, current: None, newest: 0 };
     for file in &mut files {
         if let Ok(found) = storage.head(&file.path).await {
             file.modified_ms = found.modified_ms;
         }
     }
-    files.retain(|file| retention.is_old(file.modified_ms));
+    files.retain(|file| is_old(file.modified_ms, cutoff_ms));
     files
 }
 
@@ -207,7 +207,7 @@ fn file_of((path, size, modified_ms): File) -> FileMeta {
 /// A VACUUM whose files other processes delete.
 pub struct DistributedVacuum {
     begun: Begun,
-    start: Option<Start>,
+    start: Option<StartCommit>,
     rule: Rule,
     sweep: Sweep,
     /// What is chosen from here.
@@ -248,7 +248,7 @@ impl DistributedVacuum {
         let dry_run = options.dry_run;
         let prepared = async {
             let start = match begun.start {
-                Some(version) => Some(Start::read(storage, version).await?),
+                Some(version) => Some(StartCommit::read(storage, version).await?),
                 None => None,
             };
             let rule = Rule::of(&begun.snapshot, begun.retention, id.clone()).await?;
@@ -385,27 +385,27 @@ impl DistributedVacuum {
             return Err(self.refused("no tasks are under way; ask for the next ones first"));
         };
         self.step = Step::Failed;
-        let mut all: Vec<Option<Swept>> = std::iter::repeat_with(|| None).take(tasks).collect();
+        let mut all: Vec<Option<TaskResult>> = std::iter::repeat_with(|| None).take(tasks).collect();
         let wrong = || Error::invalid("these are not the results of the tasks; pass what each task gave, once");
         for bytes in results {
-            let swept: Swept = unpack(SWEPT, bytes.as_ref())?;
+            let result: TaskResult = unpack(RESULT, bytes.as_ref())?;
             let round = self.round();
-            let place = all.get_mut(swept.number).filter(|place| place.is_none() && swept.round == round);
-            *place.ok_or_else(wrong)? = Some(swept);
+            let place = all.get_mut(result.number).filter(|place| place.is_none() && result.round == round);
+            *place.ok_or_else(wrong)? = Some(result);
         }
         let all = all.into_iter().collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
-        for swept in all {
+        for result in all {
             let Done { vacuumed, folders, failed } = &mut self.sweep.done;
-            vacuumed.files_seen = vacuumed.files_seen.saturating_add(swept.seen);
-            vacuumed.files_deleted = vacuumed.files_deleted.saturating_add(swept.deleted);
-            vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(swept.bytes);
-            vacuumed.found.extend(swept.found.into_iter().map(file_of));
-            *folders = folders.saturating_add(swept.folders);
-            failed.files = failed.files.saturating_add(swept.failed);
-            if let Some(failure) = swept.failure {
+            vacuumed.files_seen = vacuumed.files_seen.saturating_add(result.seen);
+            vacuumed.files_deleted = vacuumed.files_deleted.saturating_add(result.deleted);
+            vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(result.bytes);
+            vacuumed.found.extend(result.found.into_iter().map(file_of));
+            *folders = folders.saturating_add(result.folders);
+            failed.files = failed.files.saturating_add(result.failed);
+            if let Some(failure) = result.failure {
                 failed.first.get_or_insert(failure.into_error());
             }
-            if let Some(failure) = swept.ended
+            if let Some(failure) = result.ended
                 && self.ended.is_ok()
             {
                 self.ended = Err(failure.into_error());

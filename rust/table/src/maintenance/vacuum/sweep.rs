@@ -1,6 +1,6 @@
-//! What decides which files go, here and in other processes, and deletes them.
+//! Decides which files are deleted, in a local vacuum and in tasks, and deletes them.
 
-use deltic_protocol::replay::retention::Retention;
+use deltic_protocol::replay::retention::{Retention, is_old};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 
@@ -15,30 +15,30 @@ use deltic_store::{FileMeta, Storage};
 /// Files deleted at a time.
 const TOGETHER: usize = 1000;
 
-/// What a vacuum goes by. The time of the cutoff is that of the process that began it.
+/// Which files are deleted: those older than the cutoff, in milliseconds since 1970, that are not kept.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Rule {
     cutoff_ms: i64,
-    /// Columns whose folders begin as hidden ones do.
+    /// Partition columns whose folder names begin with `_` or `.`, as those of hidden folders do.
     partitions: Vec<String>,
     pub(super) kept: Kept,
 }
 
 impl Rule {
-    /// `salt`: what others cannot guess.
+    /// `salt`: of the hashes; a secret, so that nobody can choose names that collide.
     pub(super) async fn of(snapshot: &Snapshot, retention: Retention, salt: String) -> Result<Self> {
         let kept = Kept::of(snapshot, retention, salt).await?;
         Ok(Self { cutoff_ms: retention.cutoff_ms, partitions: partitions(snapshot), kept })
     }
 
-    /// As far as files in these folders of the root need it.
+    /// The rule for files in these folders of the root.
     pub(super) fn within(&self, folders: &[String]) -> Self {
         let (cutoff_ms, partitions) = (self.cutoff_ms, self.partitions.clone());
         Self { cutoff_ms, partitions, kept: self.kept.within(folders) }
     }
 }
 
-/// What was done until an end or a failure.
+/// What was done so far.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) vacuumed: Vacuumed,
@@ -46,7 +46,7 @@ pub(super) struct Done {
     pub(super) failed: Failures,
 }
 
-/// A look at files.
+/// Chooses and deletes files, and counts them.
 pub(super) struct Sweep {
     storage: Storage,
     folders: Folders,
@@ -80,7 +80,6 @@ impl Sweep {
 
     /// Those that are to be deleted; of a dry run they are noted, and there are none.
     pub(super) async fn choose(&mut self, rule: &Rule, page: Vec<FileMeta>) -> Result<Vec<FileMeta>> {
-        let retention = Retention { cutoff_ms: rule.cutoff_ms, current: None, newest: 0 };
         let mut going = Vec::new();
         for file in page {
             self.done.vacuumed.files_seen += 1;
@@ -91,7 +90,7 @@ impl Sweep {
                 }
             }
             // A name that reads as a place elsewhere, such as one in a folder `file:`, cannot be told to the store.
-            let may_go = retention.is_old(file.modified_ms)
+            let may_go = is_old(file.modified_ms, rule.cutoff_ms)
                 && is_itself(&self.storage, &file.path)
                 && self.folders.may_hold_data(&file.path)
                 && !rule.kept.contains(&file.path);
