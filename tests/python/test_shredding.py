@@ -59,6 +59,8 @@ def value_of(names: list[str], data: bytes) -> Any:
             zone = dt.timezone.utc if header == 12 else None
             micros = int.from_bytes(rest[:8], "little", signed=True)
             return dt.datetime(1970, 1, 1, tzinfo=zone) + dt.timedelta(microseconds=micros)
+        if header == 14:
+            return struct.unpack("<f", rest[:4])[0]
         if header in (15, 16):
             found = rest[4 : 4 + number(rest[:4])]
             return found if header == 15 else found.decode()
@@ -329,3 +331,39 @@ def test_elements_are_required_groups(tmp_path: Path) -> None:
     (path,) = Path(uri).glob("*.parquet")
     assert "required group field_id=-1 element" in str(pq.ParquetFile(path).schema)
     assert values(deltic.Table(uri)) == numbered([[1, 2], [3], []])
+
+
+def primitives() -> list[bytes]:
+    """Values of each primitive type, among them those that another type cannot hold."""
+
+    def integer(value: int, size: int) -> bytes:
+        return value.to_bytes(size, "little", signed=True)
+
+    def decimal(value: int, scale: int, size: int) -> bytes:
+        return bytes([{4: 0x20, 8: 0x24, 16: 0x28}[size], scale]) + integer(value, size)
+
+    found = [b"\x00", b"\x04", b"\x08", b"\x0c\x01"]
+    found += [int64(value) for value in (2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63))]
+    found += [b"\x1c" + struct.pack("<d", value) for value in (0.1, -0.0, 1e300, 2.0**53)]
+    found += [b"\x38" + struct.pack("<f", value) for value in (0.1, -0.0, 2.0**24)]
+    found += [decimal(1, 1, 4), decimal(100, 2, 4), decimal(10**9 - 1, 0, 4), decimal(10**18 - 1, 18, 8)]
+    found += [decimal(10**38 - 1, 0, 16), decimal(10**38 - 1, 38, 16), decimal(1 - 10**38, 19, 16)]
+    found += [b"\x2c" + integer(1, 4), b"\x30" + integer(1, 8), b"\x34" + integer(86_400_000_000, 8)]
+    found += [b"\x3c" + integer(len(value), 4) + value for value in (b"1", b"\xff")]
+    return found + [b"\x40" + integer(len(text), 4) + text.encode() for text in ("1", "true", "1970-01-02")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(primitives())))
+def test_each_type_is_kept_beside_a_typed_column_of_each_other(tmp_path: Path, number: int) -> None:
+    uri = create(tmp_path)
+    given = [primitives()[number]] * 1000 + primitives()  # of which the first thousand are sampled
+    structs = [{"id": i, "v": {"metadata": b"\x01\x00\x00", "value": value}} for i, value in enumerate(given)]
+    deltic.write(uri, pa.Table.from_pylist(structs, schema=SCHEMA))
+    assert typed(uri) != [None] or given[0] == b"\x00"
+    found = values(deltic.Table(uri))
+    for i, value in enumerate(given):
+        expected = value_of([], value)
+        assert found[i] == expected
+        assert isinstance(found[i], bool) == isinstance(expected, bool)
+        assert expected != 0 or isinstance(expected, bool) or str(found[i]) == str(expected)

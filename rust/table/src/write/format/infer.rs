@@ -16,7 +16,7 @@ use arrow_schema::{DataType as ArrowType, Field, Fields, TimeUnit};
 use parquet_variant::Variant;
 
 /// The largest sample of a column, in rows and in bytes of values.
-pub(super) const SAMPLED_ROWS: usize = 1000;
+const SAMPLED_ROWS: usize = 1000;
 const SAMPLED_BYTES: usize = 4 * 1024 * 1024;
 
 /// Typed columns of one variant, at most. A file with few rows has no more of them than sampled rows, or 16: each takes room
