@@ -63,6 +63,10 @@ _SCHEMES = {"s3": "s3a", "s3a": "s3a", "abfss": "abfss", "abfs": "abfs", "gs": "
 """By the scheme of a table's location: what Hadoop calls it."""
 _PLAIN = r"\A[ -$&-~]*\z"
 """Texts that stand in a folder as they are."""
+_ESCAPED = "\"#%'*/:=?\\{[]^"
+"""Of these, the characters that Spark writes as three, such as `%25`."""
+_LONGEST_NAME = 255
+"""Characters of a folder's name on a disk."""
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -126,7 +130,7 @@ class NativeWrite:
             df = DataFrame(_dataset(session).ofRows(session._jsparkSession, df._jdf.logicalPlan()), session)
         self._session = session
         _check_partitions(session, self._layout.partitions, table.uri)
-        self._rows = _as_files_have_them(df, self._layout)
+        self._rows = _as_files_have_them(df, self._layout, is_local="://" not in table.uri)
 
     def run(self) -> list[bytes]:
         """Let Spark write, and return the files, serialised. After an error they are there until `discard`."""
@@ -215,7 +219,7 @@ def _check_partitions(session: SparkSession, partitions: StructType, uri: str) -
         raise _refused("string partition columns", "folders whose names differ in case are one on this machine's disks")
 
 
-def _as_files_have_them(df: DataFrame, layout: _Layout) -> DataFrame:
+def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> DataFrame:
     """The rows with the columns of the files, and behind them those of the folders."""
     names = list(df.schema.names)
     # Spark looks columns up by name, and takes a dot in one for the way into a struct.
@@ -242,8 +246,21 @@ def _as_files_have_them(df: DataFrame, layout: _Layout) -> DataFrame:
         values = given(column)
         if values is None:
             raise InvalidInputError(f"the rows have no partition column `{column.name}`")
-        chosen.append(_folder_text(values, column.dataType).alias(folder))
+        text = _folder_text(values, column.dataType)
+        if is_local:
+            text = _short_enough(text, column.name, _LONGEST_NAME - len(f"{folder}="))
+        chosen.append(text.alias(folder))
     return numbered.select(*chosen)
+
+
+def _short_enough(text: Column, column: str, most: int) -> Column:
+    """The text of a folder; raises an error in the task if the name is longer than disks allow."""
+    escapes = F.length(text) - F.length(F.translate(text, _ESCAPED, ""))
+    message = (
+        f"a value of the partition column `{column}` is too long for the name of a folder on a disk with "
+        'engine="native"; write with engine="arrow"'
+    )
+    return F.when(F.length(text) + 2 * escapes > most, F.raise_error(F.lit(message))).otherwise(text)
 
 
 def _position(names: Sequence[str], name: str) -> int | None:
