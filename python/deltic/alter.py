@@ -135,8 +135,8 @@ def _sql(value: object, argument: str) -> str | None:
 
 def _identity(identity: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(identity, Mapping):
-        told = 'such as {"start": 1, "step": 1, "always": True}'
-        raise InvalidInputError(f"identity must be a mapping, {told}, not {identity.__class__.__name__}")
+        message = 'such as {"start": 1, "step": 1, "always": True}'
+        raise InvalidInputError(f"identity must be a mapping, {message}, not {identity.__class__.__name__}")
     unknown = sorted(str(key) for key in identity.keys() - {"start", "step", "always"})
     if unknown:
         raise InvalidInputError(f"identity has start, step and always, not {', '.join(unknown)}")
@@ -159,8 +159,8 @@ def columns_of(fields: Any, argument: str) -> Any:
     if not isinstance(fields, pa.Schema) and not hasattr(fields, "__arrow_c_schema__"):
         fields = list(fields) if isinstance(fields, Iterable) and not isinstance(fields, str | bytes) else None
         if fields is None or not all(isinstance(one, pa.Field) for one in fields):
-            told = "pyarrow fields (see deltic.field) or a pyarrow schema"
-            raise InvalidInputError(f"{argument} must be {told}")
+            message = "pyarrow fields (see deltic.field) or a pyarrow schema"
+            raise InvalidInputError(f"{argument} must be {message}")
         fields = pa.schema(fields)
     if isinstance(fields, pa.Schema):
         refuse_names(fields)
@@ -183,8 +183,8 @@ class Alterable(Generic[Done]):
         raise NotImplementedError
 
     def _alter(self, verb: str, schema: Any = None, **change: Any) -> Done:
-        told = json.dumps({"verb": verb, **change})
-        return self._step(lambda core: core.alter(told, schema))
+        step = json.dumps({"verb": verb, **change})
+        return self._step(lambda core: core.alter(step, schema))
 
     def add_columns(self, fields: pa.Field | pa.Schema | Iterable[pa.Field], after: str | None = None) -> Done:
         """Add columns, which are null in the rows that are there.
@@ -313,7 +313,7 @@ class Alterable(Generic[Done]):
     def compact_automatically(self, enabled: bool = True) -> Done:
         """Have small files packed after writes that leave many of them, or no more (`delta.autoOptimize.autoCompact`).
 
-        Whoever writes with deltic, in Python or as Spark's driver, packs them from then on, old files of the partition
+        Each writer of deltic, in Python or as Spark's driver, packs them from then on, old files of the partition
         included, in a commit of its own after the write: see `Commit.compaction` and `docs/maintenance.md`. A write
         never fails by it.
         False also sets `delta.autoOptimize`, the old name of the property, to false.

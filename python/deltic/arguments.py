@@ -312,8 +312,8 @@ def byte_size(value: Any, argument: str) -> int | None:
     shift = None if found is None else _UNITS_OF_BYTES.get(found[2].lower())
     number = 0 if found is None or shift is None or len(found[1]) > 19 else int(found[1]) << shift
     if not 0 < number < _MOST:
-        told = 'a number of bytes or a string such as "128 MB" or "1 GiB"'
-        raise InvalidInputError(f"{argument} must be {told}, not {str.__str__(value)!r}")
+        message = 'a number of bytes or a string such as "128 MB" or "1 GiB"'
+        raise InvalidInputError(f"{argument} must be {message}, not {str.__str__(value)!r}")
     return number
 
 
@@ -324,13 +324,13 @@ def duration_ms(value: Any, argument: str) -> int | None:
     if isinstance(value, str):
         ms = _interval_ms(value)
         if ms is None:
-            told = 'a number of hours or a string such as "7 days", "1 week 12 hours" or "168 hours"'
-            raise InvalidInputError(f"{argument} must be {told}, not {str.__str__(value)!r}")
+            message = 'a number of hours or a string such as "7 days", "1 week 12 hours" or "168 hours"'
+            raise InvalidInputError(f"{argument} must be {message}, not {str.__str__(value)!r}")
         return ms
     plain = _plain(value)
     if isinstance(plain, bool) or not isinstance(plain, timedelta | int | float):
-        told = 'a timedelta, a number of hours or a string such as "7 days"'
-        raise InvalidInputError(f"{argument} must be {told}, not {value!r}")
+        message = 'a timedelta, a number of hours or a string such as "7 days"'
+        raise InvalidInputError(f"{argument} must be {message}, not {value!r}")
     try:
         length = plain if isinstance(plain, timedelta) else timedelta(hours=plain)
     except (OverflowError, ValueError) as error:
@@ -403,8 +403,8 @@ def epoch_ms(timestamp: Time | None, argument: str = "timestamp", *, up: bool = 
         try:
             timestamp = datetime.fromisoformat(iso)
         except ValueError:
-            told = f"{argument} {str.__str__(timestamp)!r} is not ISO 8601"
-            raise InvalidInputError(f"{told}; write it like '2026-03-01T12:00:00Z'") from None
+            message = f"{argument} {str.__str__(timestamp)!r} is not ISO 8601"
+            raise InvalidInputError(f"{message}; write it like '2026-03-01T12:00:00Z'") from None
     # pandas' NaT is a datetime that equals nothing.
     if not isinstance(timestamp, date) or timestamp != timestamp:
         raise InvalidInputError(f"{argument} must be a datetime or an ISO 8601 string, not {_kind(timestamp)}")
@@ -439,8 +439,8 @@ def bound(value: int | Time | None, argument: str, *, up: bool = False) -> tuple
     except TypeError:
         number = None
     if number is None:
-        told = f"{argument} must be a version, a datetime or an ISO 8601 string"
-        raise InvalidInputError(f"{told}, not {_kind(value)}")
+        message = f"{argument} must be a version, a datetime or an ISO 8601 string"
+        raise InvalidInputError(f"{message}, not {_kind(value)}")
     if not 0 <= number < _MOST:
         raise InvalidInputError(f"{argument} must be a version from 0, not {number}")
     return number, None

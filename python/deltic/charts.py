@@ -23,15 +23,15 @@ _GRID = "display:grid;grid-template-columns:fit-content(35%) minmax(3em,1fr) fit
 
 def bars(rows: Iterable[tuple[object, float, object]], most: float | None = None) -> str:
     """A bar for each (label, value, what is written behind it), in proportion to `most` or to the largest."""
-    told = list(rows)
-    whole = max([value for _, value, _ in told], default=0.0) if most is None else most
+    measures = list(rows)
+    whole = max([value for _, value, _ in measures], default=0.0) if most is None else most
     drawn = "".join(
         f'<span style="overflow-wrap:anywhere">{_text(label)}</span>'
         f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" width="100%" height="12" role="img" '
         f'aria-label="{_text(shown)}">'
         f'<rect width="{_share(value, whole):.2f}" height="10" fill="{SERIES[0]}"></rect></svg>'
         f"<span>{_text(shown)}</span>"
-        for label, value, shown in told
+        for label, value, shown in measures
     )
     return f'<div class="deltic-bars" style="{_GRID};align-items:center;text-align:left">{drawn}</div>'
 

@@ -39,9 +39,9 @@ class Check:
     @classmethod
     def parse(cls, text: str) -> Check:
         """Parse a check as the core describes it."""
-        told = json.loads(text)
-        findings = tuple(Finding(f["kind"], f["message"], f["path"]) for f in told["findings"])
-        return cls(told["version"], not findings, findings)
+        parsed = json.loads(text)
+        findings = tuple(Finding(f["kind"], f["message"], f["path"]) for f in parsed["findings"])
+        return cls(parsed["version"], not findings, findings)
 
     def __repr__(self) -> str:
         head = f"Check(version={self.version}, ok={self.ok}"

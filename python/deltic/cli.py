@@ -301,14 +301,14 @@ def _vacuum(arguments: argparse.Namespace) -> int:
     )
     paths = [] if result.files is None else result.files["path"].to_pylist()
     if arguments.json:
-        told = {
+        fields = {
             "retention_hours": result.retention.total_seconds() / 3600,
             "dry_run": result.dry_run,
             "files_seen": result.files_seen,
             "files_deleted": result.files_deleted,
             "bytes_deleted": result.bytes_deleted,
         }
-        _json({**told, "files": paths} if result.dry_run else told)
+        _json({**fields, "files": paths} if result.dry_run else fields)
         return 0
     for path in paths:
         _line(path)

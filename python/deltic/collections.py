@@ -30,8 +30,8 @@ def of_batches(data: Iterable[Any], rows: Rows) -> pa.RecordBatchReader:
     found = iter(data)
     first = next(found, None)
     if first is None:
-        told = "the data has no batch, and nothing else says which columns it has; pass a table without rows"
-        raise InvalidInputError(told)
+        message = "the data has no batch, and nothing else says which columns it has; pass a table without rows"
+        raise InvalidInputError(message)
     schema, head = _batches(first, 0, rows)
     return pa.RecordBatchReader.from_batches(schema, chain(head, _rest(found, schema, rows)))
 
@@ -41,8 +41,8 @@ def _rest(found: Iterator[Any], schema: pa.Schema, rows: Rows) -> Iterator[pa.Re
         for batch in _batches(item, at, rows)[1]:
             if not batch.schema.equals(schema):
                 given, wanted = _columns(batch.schema), _columns(schema)
-                told = f"item {at} (the first is 0) of the data has the columns {given}, and the first has {wanted}"
-                raise InvalidInputError(f"{told}; give all of them the same")
+                message = f"item {at} (the first is 0) of the data has the columns {given}, and the first has {wanted}"
+                raise InvalidInputError(f"{message}; give all of them the same")
             yield batch
 
 
@@ -53,10 +53,10 @@ def _batches(item: Any, at: int, rows: Rows) -> tuple[pa.Schema, list[pa.RecordB
         made = rows(item)
         table = made if isinstance(made, pa.Table) else made.read_all()
         return table.schema, table.to_batches()
-    told = f"item {at} (the first is 0) of the data is {a(type(item).__name__)}"
+    message = f"item {at} (the first is 0) of the data is {a(type(item).__name__)}"
     is_row = isinstance(item, Mapping)
     how = "make a list of the rows" if is_row else "pass batches or tables of Arrow, or a list of dicts"
-    raise InvalidInputError(f"{told}: {how}")
+    raise InvalidInputError(f"{message}: {how}")
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -73,8 +73,8 @@ def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | N
             )
         for name in row:
             if not isinstance(name, str):
-                told = f"row {at} (the first is 0) of the data has a key that is {a(type(name).__name__)}"
-                raise InvalidInputError(f"{told}; columns are named by strings")
+                message = f"row {at} (the first is 0) of the data has a key that is {a(type(name).__name__)}"
+                raise InvalidInputError(f"{message}; columns are named by strings")
             names[name] = None
     schema = known()
     columns = [_column(data, name, _type_of(name, schema)) for name in names]
@@ -110,8 +110,8 @@ def _inferred(values: list[Any], name: str) -> pa.Array:
     try:
         return pa.array(values)
     except _UNLIKE as error:
-        told = f"the values of `{name}` in the data have no type in common: {error}"
-        raise InvalidInputError(told) from error
+        message = f"the values of `{name}` in the data have no type in common: {error}"
+        raise InvalidInputError(message) from error
 
 
 def _check_times(values: list[Any], name: str) -> None:
@@ -129,8 +129,8 @@ def _check_times(values: list[Any], name: str) -> None:
     for path, found in kinds.items():
         if len(found) > 1:
             first, other, *_ = found.values()
-            told = f"the values of `{'.'.join(path)}` in the data are {first} and {other}"
-            raise InvalidInputError(f"{told}, where the first row is 0; make all of them the same")
+            message = f"the values of `{'.'.join(path)}` in the data are {first} and {other}"
+            raise InvalidInputError(f"{message}, where the first row is 0; make all of them the same")
 
 
 def _within(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -166,8 +166,8 @@ def _entries(value: Any, row: int, name: str) -> list[tuple[Any, Any]]:
     try:
         return [(key, item) for key, item in (value.items() if isinstance(value, Mapping) else value)]
     except (TypeError, ValueError) as error:
-        told = f"row {row} (the first is 0) of the data has {a(type(value).__name__)} for the map `{name}`"
-        raise InvalidInputError(f"{told}; give a dict or a list of pairs") from error
+        message = f"row {row} (the first is 0) of the data has {a(type(value).__name__)} for the map `{name}`"
+        raise InvalidInputError(f"{message}; give a dict or a list of pairs") from error
 
 
 def _decimals(values: list[Any], name: str, kind: pa.DataType) -> pa.Array:

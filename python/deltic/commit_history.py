@@ -49,8 +49,8 @@ def metrics_of(entry: dict[str, Any]) -> str:
     found = entry.get("operationMetrics")
     if not isinstance(found, dict):
         return ""
-    told = [f"{name}={value}" for name, value in found.items() if str(value) != "0" and not name.endswith("Ms")]
-    return _short(", ".join(told))
+    lines = [f"{name}={value}" for name, value in found.items() if str(value) != "0" and not name.endswith("Ms")]
+    return _short(", ".join(lines))
 
 
 def _short(line: str) -> str:

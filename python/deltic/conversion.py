@@ -39,10 +39,10 @@ class ConvertResult:
     schema: pa.Schema = field(repr=False)
 
     @classmethod
-    def of(cls, told: tuple[str, Any]) -> ConvertResult:
+    def of(cls, result: tuple[str, Any]) -> ConvertResult:
         """What the core says of a conversion."""
-        counts = json.loads(told[0])
-        return cls(counts["version"], counts["files"], counts["rows"], counts["bytes"], pa.schema(told[1]))
+        counts = json.loads(result[0])
+        return cls(counts["version"], counts["files"], counts["rows"], counts["bytes"], pa.schema(result[1]))
 
     def __str__(self) -> str:
         verb = "would be converted" if self.version is None else "converted"
@@ -116,8 +116,10 @@ def convert(
     conversion = Conversion.of(opened(uri, storage_options), partition_schema, collect_statistics, given)
     only_plans = flag(dry_run, "dry_run")
     core = conversion.table._core
-    with operation("convert", core.uri) as told:
-        return told.gave(ConvertResult.of(_deltic.convert(core, conversion.partitions, conversion.options, only_plans)))
+    with operation("convert", core.uri) as span:
+        return span.record(
+            ConvertResult.of(_deltic.convert(core, conversion.partitions, conversion.options, only_plans))
+        )
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,8 @@ class Conversion:
         else:
             return cls(table, partitions, json.dumps(options))
         if partition_schema is not None:
-            told = f"{table.uri} is an Iceberg table, whose partition columns are known: leave partition_schema out"
-            raise InvalidInputError(told, table=table.uri)
+            message = f"{table.uri} is an Iceberg table, whose partition columns are known: leave partition_schema out"
+            raise InvalidInputError(message, table=table.uri)
         options["foreign"] = {**foreign_table(table, metadata, before), "metadata_files": files}
         return cls(table, partitions, json.dumps(options))
 
@@ -158,8 +160,8 @@ def root_of(table: Table) -> tuple[Table, str | None]:
     folder, _, file = table.uri.rpartition("/")
     root, _, name = folder.rpartition("/")
     if name != "metadata":
-        told = f"{table.uri} is not in the folder `metadata` of an Iceberg table; pass the folder of the table"
-        raise InvalidInputError(told, table=table.uri)
+        message = f"{table.uri} is not in the folder `metadata` of an Iceberg table; pass the folder of the table"
+        raise InvalidInputError(message, table=table.uri)
     return Table(root, table.storage_options), f"metadata/{file}"
 
 

@@ -109,9 +109,9 @@ class Copied:
         }
         at = None if ms is None else (ms, _shown(ms))
         number, attempts = whole(version, "version"), whole(max_attempts, "max_attempts", 1)
-        with operation("restore", self._core.uri) as told:
+        with operation("restore", self._core.uri) as span:
             done = _deltic.restore(self._core, number, at, json.dumps(options), attempts)
-            return told.gave(RestoreResult.parse(done, only_plans, ignores_missing))
+            return span.record(RestoreResult.parse(done, only_plans, ignores_missing))
 
     def clone(
         self,
@@ -194,8 +194,8 @@ class Copied:
         }
         both = (self._core, self._target(target, storage_options))
         number, attempts = whole(version, "version"), whole(max_attempts, "max_attempts", 1)
-        with operation("clone", both[1].uri) as told:
-            return told.gave(
+        with operation("clone", both[1].uri) as span:
+            return span.record(
                 Commit.parse(_deltic.clone(both, number, epoch_ms(timestamp), json.dumps(options), attempts))
             )
 

@@ -38,8 +38,8 @@ class RestoreResult:
     @classmethod
     def parse(cls, text: str, dry_run: bool, ignores_missing: bool) -> RestoreResult:
         """Parse a result as the core describes it."""
-        told = json.loads(text)
-        return cls(dry_run=dry_run, refused=bool(told["missing"]) and not ignores_missing, **told)
+        parsed = json.loads(text)
+        return cls(dry_run=dry_run, refused=bool(parsed["missing"]) and not ignores_missing, **parsed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names, as JSON would have it."""
@@ -48,19 +48,19 @@ class RestoreResult:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
         would = "would " if self.dry_run else ""
-        told = [
+        lines = [
             ("restored", f"version {self.restored_version}"),
             (f"{would}add", f"{counted(self.num_restored_files, 'file')}, {size(self.restored_files_size)}"),
             (f"{would}remove", f"{counted(self.num_removed_files, 'file')}, {size(self.removed_files_size)}"),
             ("then", f"{counted(self.num_of_files_after_restore, 'file')}, {size(self.table_size_after_restore)}"),
         ]
         if self.version is not None:
-            told.append(("committed", f"version {self.version}"))
+            lines.append(("committed", f"version {self.version}"))
         if self.missing:
-            told.append(("missing", f"{counted(len(self.missing), 'file')}, such as {self.missing[0]}"))
+            lines.append(("missing", f"{counted(len(self.missing), 'file')}, such as {self.missing[0]}"))
         if self.refused:
-            told.append(("would be", "refused for these; the figures are those of leaving missing files out"))
-        return [(name, printable(value)) for name, value in told]
+            lines.append(("would be", "refused for these; the figures are those of leaving missing files out"))
+        return [(name, printable(value)) for name, value in lines]
 
     def __repr__(self) -> str:
         kind = "(dry run)" if self.dry_run else ""

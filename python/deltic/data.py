@@ -151,20 +151,20 @@ _HOW = {
 
 
 def _refuse(data: Any) -> NoReturn:
-    told = f"cannot write {a(type(data).__name__)}"
+    message = f"cannot write {a(type(data).__name__)}"
     for kind in type(data).__mro__:
         how = _HOW.get((package_of(kind), kind.__name__))
         if how is not None:
-            raise InvalidInputError(f"{told}: {how}")
+            raise InvalidInputError(f"{message}: {how}")
     if isinstance(data, str | os.PathLike):
-        raise InvalidInputError(f"{told} as rows: the location goes before them, deltic.write(uri, data)")
+        raise InvalidInputError(f"{message} as rows: the location goes before them, deltic.write(uri, data)")
     if isinstance(data, Plan):
-        raise InvalidInputError(f"{told}: a plan is files; pass the rows of snapshot.scan(...)")
+        raise InvalidInputError(f"{message}: a plan is files; pass the rows of snapshot.scan(...)")
     if isinstance(data, Mapping):
-        raise InvalidInputError(f"{told}: make a table of it, with pa.table(columns), columns being lists by name")
+        raise InvalidInputError(f"{message}: make a table of it, with pa.table(columns), columns being lists by name")
     raise InvalidInputError(
-        f"{told}: pass Arrow data (anything with __arrow_c_stream__), such as a pyarrow Table or RecordBatchReader, or "
-        "a polars or pandas DataFrame"
+        f"{message}: pass Arrow data (anything with __arrow_c_stream__), such as a pyarrow Table or RecordBatchReader, "
+        "or a polars or pandas DataFrame"
     )
 
 
@@ -192,8 +192,8 @@ def refuse_geometries(fields: Iterable[pa.Field], inside: str = "") -> None:
     for child in fields:
         for mark in ("geometry", "geography") if child.name == "wkb" else ():
             if (child.metadata or {}).get(mark.encode()) == b"true":
-                told = f"`{inside or child.name}` is a {mark} in the Arrow form of Spark, which deltic does not take"
-                raise UnsupportedFeatureError(f"{told}: make it binary, with ST_AsBinary()", features=["geospatial"])
+                message = f"`{inside or child.name}` is a {mark} in the Arrow form of Spark, which deltic does not take"
+                raise UnsupportedFeatureError(f"{message}: make it binary, with ST_AsBinary()", features=["geospatial"])
         if pa.types.is_nested(child.type):
             children = [child.type.field(at) for at in range(child.type.num_fields)]
             refuse_geometries(children, f"{inside}.{child.name}" if inside else child.name)

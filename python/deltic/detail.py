@@ -46,7 +46,7 @@ class Detail:
         cls, version: int, location: str, counted: str, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
     ) -> Detail:
         """Put together what the core counted and the two actions that say the rest."""
-        told = json.loads(counted)
+        parsed = json.loads(counted)
         return cls(
             version=version,
             format="delta",
@@ -55,16 +55,16 @@ class Detail:
             description=metadata.get("description"),
             location=location,
             created_at=_time(metadata.get("createdTime")),
-            last_modified=_time(told["last_modified"]),
+            last_modified=_time(parsed["last_modified"]),
             partition_columns=list(metadata.get("partitionColumns") or []),
-            clustering_columns=told["clustering_columns"],
-            num_files=told["num_files"],
-            size_in_bytes=told["size_in_bytes"],
-            num_rows=told["num_rows"],
+            clustering_columns=parsed["clustering_columns"],
+            num_files=parsed["num_files"],
+            size_in_bytes=parsed["size_in_bytes"],
+            num_rows=parsed["num_rows"],
             properties=dict(metadata.get("configuration") or {}),
             min_reader_version=protocol["minReaderVersion"],
             min_writer_version=protocol["minWriterVersion"],
-            table_features=told["table_features"],
+            table_features=parsed["table_features"],
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Detail:
 
     def _lines(self) -> list[tuple[str, str]]:
         rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
-        told = [
+        lines = [
             ("version", f"{self.version}, of {shown_time(self.last_modified)}"),
             ("name", self.name),
             ("description", self.description),
@@ -104,7 +104,7 @@ class Detail:
             ("created", shown_time(self.created_at)),
             ("id", self.id),
         ]
-        return [(name, printable(value)) for name, value in told if value]
+        return [(name, printable(value)) for name, value in lines if value]
 
     def __repr__(self) -> str:
         lines = "".join(f"\n  {name}: {value}" for name, value in self._lines())

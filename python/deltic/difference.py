@@ -45,8 +45,8 @@ class ColumnChange(NamedTuple):
     after: str | None
 
     def __str__(self) -> str:
-        told = {"added": self.after, "dropped": self.before}.get(self.kind, f"{self.before} → {self.after}")
-        return printable(f"{self.kind} {self.column}: {told}")
+        change = {"added": self.after, "dropped": self.before}.get(self.kind, f"{self.before} → {self.after}")
+        return printable(f"{self.kind} {self.column}: {change}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,30 +181,30 @@ class Diff:
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
-        told = [("column", str(change)) for change in self.columns[:_MOST_SHOWN]]
+        lines = [("column", str(change)) for change in self.columns[:_MOST_SHOWN]]
         if len(self.columns) > _MOST_SHOWN:
-            told.append(("column", f"… {len(self.columns) - _MOST_SHOWN:,} more"))
-        told += [(f"property {key}", f"{was} → {now}") for key, (was, now) in self.properties.items()]
-        told += [(key, f"{was} → {now}") for key, (was, now) in self.metadata.items()]
-        told += [("feature", f"added {name}") for name in self.features_added]
-        told += [("feature", f"dropped {name}") for name in self.features_dropped]
+            lines.append(("column", f"… {len(self.columns) - _MOST_SHOWN:,} more"))
+        lines += [(f"property {key}", f"{was} → {now}") for key, (was, now) in self.properties.items()]
+        lines += [(key, f"{was} → {now}") for key, (was, now) in self.metadata.items()]
+        lines += [("feature", f"added {name}") for name in self.features_added]
+        lines += [("feature", f"dropped {name}") for name in self.features_dropped]
         if self.partitions.num_rows:
-            told += [
+            lines += [
                 ("files added", f"{self.files_added:,}, {size(self.bytes_added)}, {_rows(self.rows_added)}"),
                 ("files removed", f"{self.files_removed:,}, {size(self.bytes_removed)}, {_rows(self.rows_removed)}"),
             ]
         if self.files_changed:
-            told.append(("files changed", f"{self.files_changed:,} that differ in their deletion vectors"))
+            lines.append(("files changed", f"{self.files_changed:,} that differ in their deletion vectors"))
         for row in self.partitions.slice(0, _MOST_SHOWN).to_pylist():
             if row["partition"]:
                 counts = f"files: {row['files_added']:,} added, {row['files_removed']:,} removed"
                 counts += f", {row['files_changed']:,} changed" if row["files_changed"] else ""
-                told.append((f"partition {row['partition']}", counts))
+                lines.append((f"partition {row['partition']}", counts))
         if self.partitions.num_rows > _MOST_SHOWN:
-            told.append(("partition …", f"{self.partitions.num_rows - _MOST_SHOWN:,} more"))
+            lines.append(("partition …", f"{self.partitions.num_rows - _MOST_SHOWN:,} more"))
         if self.rows is not None:
-            told += [(f"rows: {kind}", f"{count:,}") for kind, count in self.row_counts().items() if count]
-        return [(printable(name), printable(value)) for name, value in told or [("", "nothing differs")]]
+            lines += [(f"rows: {kind}", f"{count:,}") for kind, count in self.row_counts().items() if count]
+        return [(printable(name), printable(value)) for name, value in lines or [("", "nothing differs")]]
 
     def __repr__(self) -> str:
         head = f"Diff({printable(self.after.location)!r}, from_version={self.from_version}, "

@@ -38,7 +38,7 @@ class Explanation:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
         files = counted(self.files_total, "file")
-        told = [
+        lines = [
             ("table", f"{self.location}, version {self.version}"),
             ("filter", self.filter or "none"),
             ("columns", ", ".join(self.columns)),
@@ -46,15 +46,15 @@ class Explanation:
             ("bytes", f"{size(self.bytes_kept)} of {size(self.bytes_total)}"),
         ]
         if self.deleted_rows:
-            told.append(("reads past", f"{counted(self.deleted_rows, 'row')} that deletion vectors take out"))
+            lines.append(("reads past", f"{counted(self.deleted_rows, 'row')} that deletion vectors take out"))
         for reason, count in self.skipped.items():
-            told.append(("skips", f"{counted(count, 'file')} {_BY.get(reason, f'by {reason}')}"))
-        return [(name, printable(value)) for name, value in told]
+            lines.append(("skips", f"{counted(count, 'file')} {_BY.get(reason, f'by {reason}')}"))
+        return [(name, printable(value)) for name, value in lines]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names; the files are a list of dicts, None where they were not asked for."""
-        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**told, "files": None if self.files is None else self.files.to_pylist()}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "files": None if self.files is None else self.files.to_pylist()}
 
     def __repr__(self) -> str:
         return "Explanation" + "".join(f"\n  {name}: {value}" for name, value in self.lines())

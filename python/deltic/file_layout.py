@@ -159,26 +159,26 @@ class Layout:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names; tables are lists of dicts."""
-        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name, value in told.items():
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name, value in fields.items():
             if isinstance(value, pa.Table):
-                told[name] = value.to_pylist()
-        told["optimize"] = None if self.optimize is None else self.optimize.to_dict()
-        return told
+                fields[name] = value.to_pylist()
+        fields["optimize"] = None if self.optimize is None else self.optimize.to_dict()
+        return fields
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
         rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
-        told = [
+        lines = [
             ("version", f"{self.version}"),
             ("rows", f"{rows} in {counted(self.num_files, 'file')}, {size(self.size_in_bytes)}"),
         ]
         if self.min_file_size is not None and self.median_file_size is not None and self.max_file_size is not None:
             least, middle, most = map(size, (self.min_file_size, self.median_file_size, self.max_file_size))
-            told.append(("file sizes", f"{least} to {most}, median {middle}"))
-        told.append(("small files", f"{self.small_files:,} below {size(self.small_file_size)}"))
+            lines.append(("file sizes", f"{least} to {most}, median {middle}"))
+        lines.append(("small files", f"{self.small_files:,} below {size(self.small_file_size)}"))
         if self.files_with_vectors:
-            told.append(
+            lines.append(
                 (
                     "vectors",
                     f"{counted(self.deleted_rows, 'deleted row')} in {counted(self.files_with_vectors, 'file')}",
@@ -186,13 +186,13 @@ class Layout:
             )
         if self.partitions is not None:
             skew = "" if self.partition_skew is None else f", the largest {self.partition_skew:.1f} times the median"
-            told.append(("partitions", f"{self.partitions.num_rows:,}{skew}"))
+            lines.append(("partitions", f"{self.partitions.num_rows:,}{skew}"))
         for column in self.columns.slice(0, _MOST_SHOWN).to_pylist():
-            told.append((f"skipped by {column['column']}", skipped(column, self.num_files)))
+            lines.append((f"skipped by {column['column']}", skipped(column, self.num_files)))
         if self.columns.num_rows > _MOST_SHOWN:
-            told.append(("skipped by …", f"{counted(self.columns.num_rows - _MOST_SHOWN, 'more column')}"))
-        told.append(("OPTIMIZE", self._optimize()))
-        return [(printable(name), printable(value)) for name, value in told]
+            lines.append(("skipped by …", f"{counted(self.columns.num_rows - _MOST_SHOWN, 'more column')}"))
+        lines.append(("OPTIMIZE", self._optimize()))
+        return [(printable(name), printable(value)) for name, value in lines]
 
     def _optimize(self) -> str:
         if self.optimize is None:
@@ -210,8 +210,8 @@ class Layout:
         try:
             from matplotlib.figure import Figure
         except ModuleNotFoundError as error:
-            told = "Layout.plot needs matplotlib: pip install 'deltic[plot]'"
-            raise ModuleNotFoundError(told, name=error.name) from error
+            message = "Layout.plot needs matplotlib: pip install 'deltic[plot]'"
+            raise ModuleNotFoundError(message, name=error.name) from error
         columns = self.columns.slice(0, _MOST_SHOWN).to_pylist()
         drawn: list[tuple[str, list[tuple[str, float]]]] = [
             ("files by size", [(label, count) for label, count, _ in self.sizes()]),
@@ -233,11 +233,11 @@ class Layout:
 
     def sizes(self) -> list[tuple[str, int, str]]:
         """Label, number of files and what to write behind it, for each range of sizes."""
-        told = []
+        lines = []
         for row in self.histogram.to_pylist():
             label = f"< {size(row['below'])}" if row["below"] is not None else f"≥ {size(row['at_least'])}"
-            told.append((label, row["files"], f"{counted(row['files'], 'file')}, {size(row['bytes'])}"))
-        return told
+            lines.append((label, row["files"], f"{counted(row['files'], 'file')}, {size(row['bytes'])}"))
+        return lines
 
     def __repr__(self) -> str:
         lines = "".join(f"\n  {name}: {value}" for name, value in self.lines())
@@ -268,12 +268,12 @@ _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 def _in_path(values: pa.ChunkedArray) -> list[str]:
     if pa.types.is_binary(values.type):
-        told = [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
+        lines = [None if value is None else value.decode(errors="backslashreplace") for value in values.to_pylist()]
     else:
-        told = pc.cast(values, pa.string()).to_pylist()
+        lines = pc.cast(values, pa.string()).to_pylist()
     if pa.types.is_timestamp(values.type) and values.type.tz is not None:
-        told = [None if value is None else value.replace(" ", "T") for value in told]
-    return [_NULL_DIRECTORY if value is None else _escaped(value) for value in told]
+        lines = [None if value is None else value.replace(" ", "T") for value in lines]
+    return [_NULL_DIRECTORY if value is None else _escaped(value) for value in lines]
 
 
 def _escaped(text: str) -> str:
@@ -354,7 +354,7 @@ def _column(
     starts, ends = (bound.filter(known).combine_chunks() for bound in bounds)
     found = len(starts)
     unknown = total - found - (pc.sum(empty).as_py() or 0)
-    told: dict[str, Any] = {"column": name, "kind": kind, "files_with_bounds": found}
+    fields: dict[str, Any] = {"column": name, "kind": kind, "files_with_bounds": found}
     depth = 0.0
     if found:
         both = pa.concat_arrays([starts, ends])
@@ -364,11 +364,11 @@ def _column(
         at_end = pc.subtract(begun, pc.subtract(_rank(ends, "min"), 1))
         depths = pa.concat_arrays([at_start, at_end])
         depth = pc.mean(depths).as_py()
-        told |= {"depth": depth, "max_depth": pc.max(depths).as_py()}
-        told["overlaps"] = pc.mean(pc.subtract(begun, before)).as_py() - 1
-    told["files_read"] = depth + unknown
-    told["share_skipped"] = 1 - told["files_read"] / total if total else None
-    return told
+        fields |= {"depth": depth, "max_depth": pc.max(depths).as_py()}
+        fields["overlaps"] = pc.mean(pc.subtract(begun, before)).as_py() - 1
+    fields["files_read"] = depth + unknown
+    fields["share_skipped"] = 1 - fields["files_read"] / total if total else None
+    return fields
 
 
 def _rank(values: pa.Array, tiebreaker: str) -> pa.Array:

@@ -101,7 +101,7 @@ TABLES = {**_SNAPSHOT_ONLY, **_ROWS, **_CHANGES, **_SAME_UNDER_ANOTHER_NAME}
 
 SNAPSHOTS = {
     "delete": "use `Table.delete(where)`",
-    **{name: told.replace("`Table.", "`Snapshot.") for name, told in _ROWS.items()},
+    **{name: hint.replace("`Table.", "`Snapshot.") for name, hint in _ROWS.items()},
     **_CHANGES,
     "table_config": "use `Snapshot.properties`",
     "file_uris": "use `Snapshot.files(filter)`",
@@ -182,7 +182,7 @@ TOP = {
 
 def no_attribute(owner: str, hints: dict[str, str], name: str, of: object) -> NoReturn:
     """Raise what Python raises for a name that is not there, with a hint for names of other clients."""
-    told = f"{owner} has no attribute {name!r}"
+    message = f"{owner} has no attribute {name!r}"
     if name in hints:
-        told = f"{told}: {hints[name]}"
-    raise AttributeError(told, name=name, obj=of)
+        message = f"{message}: {hints[name]}"
+    raise AttributeError(message, name=name, obj=of)

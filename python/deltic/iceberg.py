@@ -56,8 +56,8 @@ def foreign_table(table: Table, metadata: str, before: str | None = None) -> dic
     try:
         import pyiceberg.serializers  # noqa: F401
     except ModuleNotFoundError as missing:
-        told = "converting an Iceberg table needs pyiceberg: pip install 'deltic[iceberg]'"
-        raise ModuleNotFoundError(told, name=missing.name) from missing
+        message = "converting an Iceberg table needs pyiceberg: pip install 'deltic[iceberg]'"
+        raise ModuleNotFoundError(message, name=missing.name) from missing
     try:
         iceberg = _Iceberg(table, metadata)
         if before is not None:
@@ -67,8 +67,8 @@ def foreign_table(table: Table, metadata: str, before: str | None = None) -> dic
         raise
     except Exception as error:
         # pyiceberg has no class of its own for what it does not understand.
-        told = f"{table.uri}: the Iceberg metadata {metadata} cannot be read: {error or type(error).__name__}"
-        raise InvalidInputError(told, table=table.uri) from error
+        message = f"{table.uri}: the Iceberg metadata {metadata} cannot be read: {error or type(error).__name__}"
+        raise InvalidInputError(message, table=table.uri) from error
 
 
 class _Iceberg:
@@ -100,17 +100,17 @@ class _Iceberg:
         try:
             is_same = self.read(before).table_uuid == self.metadata.table_uuid
         except Exception as error:
-            told = (
+            message = (
                 f"{self.table.uri}: {before} cannot be read ({error or type(error).__name__}), so that it cannot be "
                 f"told whether {self.place} is of the same table; pass the metadata file that the catalog names"
             )
-            raise InvalidInputError(told, table=self.table.uri) from error
+            raise InvalidInputError(message, table=self.table.uri) from error
         if not is_same:
-            told = (
+            message = (
                 f"{self.table.uri}: {self.place} and {before} are metadata of two Iceberg tables, one of which was "
                 "here before the other; pass the metadata file that the catalog names"
             )
-            raise InvalidInputError(told, table=self.table.uri)
+            raise InvalidInputError(message, table=self.table.uri)
 
     def described(self) -> dict[str, Any]:
         columns = [self.column(field, field.name) for field in self.schema.fields]
@@ -126,18 +126,18 @@ class _Iceberg:
             "files": [] if snapshot is None else self.files(snapshot, partition_by),
         }
 
-    def refusal(self, what: str, told: str) -> UnsupportedFeatureError:
-        return UnsupportedFeatureError(f"{self.table.uri}: {told}", features=(what,), table=self.table.uri)
+    def refusal(self, what: str, message: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(f"{self.table.uri}: {message}", features=(what,), table=self.table.uri)
 
     def column(self, field: Any, path: str) -> dict[str, Any]:
         """A column as a field of a Delta schema."""
         if field.initial_default is not None:
-            told = (
+            message = (
                 f"the column `{path}` has the value {field.initial_default!r} in files that were written before it was "
                 "added, and a Delta table reads null there: rewrite the data files of the Iceberg table first, into a "
                 "table whose column has no initial default"
             )
-            raise self.refusal("initial defaults", told)
+            raise self.refusal("initial defaults", message)
         metadata = {"delta.columnMapping.id": field.field_id}
         return {
             "name": field.name,
@@ -163,11 +163,11 @@ class _Iceberg:
             return f"decimal({type.precision},{type.scale})"
         found = _PRIMITIVES.get(str(type))
         if found is None:
-            told = (
+            message = (
                 f"the column `{path}` has the Iceberg type {type}, which no Delta table has: drop it, or write it "
                 "again as another type"
             )
-            raise self.refusal(f"Iceberg type {type}", told)
+            raise self.refusal(f"Iceberg type {type}", message)
         return found
 
     def partition_columns(self) -> dict[int, str]:
@@ -194,11 +194,11 @@ class _Iceberg:
             is_decimal = isinstance(before, DecimalType) and isinstance(now, DecimalType) and before.scale == now.scale
             if before == now or is_decimal or (str(before), str(now)) in (("int", "long"), ("float", "double")):
                 continue
-            told = (
+            message = (
                 f"the partition column `{column.name}` has the type {now}, and had the type {before}: rewrite the data "
                 "files of the Iceberg table first, into a table whose column always had its type"
             )
-            raise self.refusal("partition columns of other types before", told)
+            raise self.refusal("partition columns of other types before", message)
 
     def files(self, snapshot: Any, partition_by: dict[int, str]) -> list[dict[str, Any]]:
         from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
@@ -209,18 +209,20 @@ class _Iceberg:
             entries = manifest.fetch_manifest_entry(self.io)
             is_data = manifest.content == ManifestContent.DATA
             if any(not is_data or entry.data_file.content != DataFileContent.DATA for entry in entries):
-                told = (
+                message = (
                     "rows of the Iceberg table are deleted by delete files or deletion vectors, which a Delta table "
                     "does not read: compact the Iceberg table first (rewrite_data_files), so that its data files "
                     "hold live rows only"
                 )
-                raise self.refusal("Iceberg delete files", told)
+                raise self.refusal("Iceberg delete files", message)
             for entry in entries:
                 file = entry.data_file
                 if file.file_format != FileFormat.PARQUET:
                     name = getattr(file.file_format, "value", file.file_format)
-                    told = f"{file.file_path} is a file of the format {name}, and a Delta table has Parquet files only"
-                    raise self.refusal(f"{name} files", told)
+                    message = (
+                        f"{file.file_path} is a file of the format {name}, and a Delta table has Parquet files only"
+                    )
+                    raise self.refusal(f"{name} files", message)
                 if file.key_metadata is not None:
                     raise self.refusal("encrypted files", f"{file.file_path} is encrypted, which no Delta table reads")
                 spec = specs[file.spec_id]
@@ -250,12 +252,12 @@ class _Iceberg:
         values = {}
         for column, name in partition_by.items():
             if column not in places:
-                told = (
+                message = (
                     f"the Iceberg table is partitioned by `{name}` now, and {file.file_path} was written when it was "
                     "not (partition evolution), so that it may hold several values: rewrite the data files of the "
                     "Iceberg table first (rewrite_data_files)"
                 )
-                raise self.refusal("partition evolution", told)
+                raise self.refusal("partition evolution", message)
             values[name] = _text(file.partition[places[column]], str(self.schema.find_type(column)))
         return values
 

@@ -30,8 +30,8 @@ class Maintained:
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
-        with operation("checkpoint", self._core.uri) as told:
-            return told.gave(self._core.checkpoint())
+        with operation("checkpoint", self._core.uri) as span:
+            return span.record(self._core.checkpoint())
 
     def write_checksum(self) -> int:
         """Write the checksum of the latest version, if it has none, and return that version.
@@ -112,8 +112,10 @@ class Maintained:
         """
         options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
         only_plans = flag(dry_run, "dry_run")
-        with operation("optimize", self._core.uri) as told:
-            return told.gave(OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans))
+        with operation("optimize", self._core.uri) as span:
+            return span.record(
+                OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans)
+            )
 
     def purge(
         self,
@@ -173,9 +175,9 @@ class Maintained:
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
-        with operation("purge", self._core.uri) as told:
+        with operation("purge", self._core.uri) as span:
             purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
-            return told.gave(PurgeResult.parse(purged, only_plans))
+            return span.record(PurgeResult.parse(purged, only_plans))
 
     def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
         """Mend what `check(files=True)` finds in the newest version, or say what that would do.
@@ -219,8 +221,8 @@ class Maintained:
         (2, 1)
         """
         only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
-        with operation("repair", self._core.uri) as told:
-            return told.gave(RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans))
+        with operation("repair", self._core.uri) as span:
+            return span.record(RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans))
 
     def vacuum(
         self,
@@ -264,8 +266,8 @@ class Maintained:
         1
         """
         arguments = vacuum_arguments(retention, mode, dry_run, force, inventory)
-        with operation("vacuum", self._core.uri) as told:
-            return told.gave(VacuumResult.parse(*_deltic.vacuum(self._core, *arguments)))
+        with operation("vacuum", self._core.uri) as span:
+            return span.record(VacuumResult.parse(*_deltic.vacuum(self._core, *arguments)))
 
     def write_manifests(self, *, dry_run: bool = False) -> ManifestsResult:
         """Write symlink manifests of the latest version, for engines that read Parquet and know no Delta.

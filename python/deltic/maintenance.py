@@ -106,7 +106,7 @@ class OptimizeResult:
         along = f" by {', '.join(self.columns)}" if self.columns else ""
         before = f"{counted(self.files_to_rewrite, 'file')}, {size(self.bytes_to_rewrite)}"
         partitions = f" in {self.partitions_optimized:,} partitions" if self.partitions_optimized > 1 else ""
-        told = [
+        lines = [
             ("layout", f"{self.layout}{along}, files of {size(self.target_file_size)}"),
             (
                 "looked at",
@@ -114,20 +114,20 @@ class OptimizeResult:
             ),
         ]
         if self.dry_run:
-            told.append(("would rewrite", f"{before}{partitions}, as about {self.expected_files:,}"))
+            lines.append(("would rewrite", f"{before}{partitions}, as about {self.expected_files:,}"))
         elif self.versions:
             count = self.metrics.get
             gone = f"{counted(count('numRemovedFiles', 0), 'file')}, {size(count('numRemovedBytes', 0))}"
             came = f"{counted(count('numAddedFiles', 0), 'file')}, {size(count('numAddedBytes', 0))}"
-            told += [
+            lines += [
                 ("rewrote", f"{gone}{partitions}, as {came}"),
                 ("committed", "version " + ", ".join(str(version) for version in self.versions)),
             ]
         else:
-            told.append(("rewrote", "nothing"))
+            lines.append(("rewrote", "nothing"))
         if self.files_lost:
-            told.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
-        return [(name, printable(value)) for name, value in told]
+            lines.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
+        return [(name, printable(value)) for name, value in lines]
 
     def __repr__(self) -> str:
         kind = ", dry run" if self.dry_run else ""

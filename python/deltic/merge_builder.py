@@ -191,12 +191,12 @@ def operation_parameters(request: str) -> dict[str, str]:
     asked = json.loads(request)
 
     def clauses(when: When) -> str:
-        told = []
+        lines = []
         for clause in asked["clauses"]:
             if clause["when"] == when:
                 action = {"actionType": _action(clause)}
-                told.append(action if clause["condition"] is None else {"predicate": clause["condition"], **action})
-        return json.dumps(told)
+                lines.append(action if clause["condition"] is None else {"predicate": clause["condition"], **action})
+        return json.dumps(lines)
 
     return {
         "predicate": json.dumps([asked["on"]]),
@@ -206,9 +206,9 @@ def operation_parameters(request: str) -> dict[str, str]:
     }
 
 
-def metrics_of(told: str) -> dict[str, int]:
+def metrics_of(text: str) -> dict[str, int]:
     """What the core counted, by Delta's names."""
-    counts = json.loads(told)
+    counts = json.loads(text)
     updated = counts["matched_updated"] + counts["unmatched_updated"]
     deleted = counts["matched_deleted"] + counts["unmatched_deleted"]
     return {

@@ -36,7 +36,7 @@ class Progress:
     `operation`: its name, as the history of a table has it: `OPTIMIZE`, `REORG` (of `purge`), `VACUUM`, `CLONE`,
     `RESTORE`, `CONVERT`, `FSCK` (of `repair`), `WRITE`, `DELETE`, `UPDATE`, `MERGE`; `CHECKPOINT`, and `PURGE` for
     files that are searched for rows. `unit`: what is counted, `"files"`, `"bytes"` or `"rows"`. `done`: how many of
-    them are done. `total`: how many there are, None if nobody knows before the end. `ended`: whether this is the last
+    them are done. `total`: how many there are, None if unknown before the end. `ended`: whether this is the last
     report of it, whatever came of it. `id`: a number that tells pieces of work apart that go on at once.
     """
 
@@ -65,7 +65,7 @@ _lock = threading.RLock()
 
 @dataclass(eq=False)
 class _Listening:
-    """Somebody who listens, or False. The newest is told."""
+    """A listener, or False. The newest is called."""
 
     call: Callback | Literal[False]
     holder: weakref.ref[_Block]
@@ -119,7 +119,7 @@ def progress(to: bool | Callback = True) -> _Block:
     It holds for the process, in all threads, until it is called again; in a `with` statement until the end of the
     block, after which no call of it begins. Of several the newest is told. `optimize`, `purge`, `vacuum`, `restore`,
     `clone`, `convert`, `repair`, `checkpoint`, writing rows, `delete`, `update` and `merge` report, the last three of
-    the files that they search and then of the rows that they change. Nothing is slower while nobody listens.
+    the files that they search and then of the rows that they change. Without a listener nothing is slower.
 
     A function is called by the thread that called deltic, while that waits: at most ten times a second for each piece
     of work, and once when it ends, so that short work is reported too. It may use deltic, which reports nothing of

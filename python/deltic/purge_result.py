@@ -49,11 +49,11 @@ class HeldRows:
     files_elsewhere: int
 
     @classmethod
-    def parse(cls, told: dict[str, Any]) -> HeldRows:
+    def parse(cls, counts: dict[str, Any]) -> HeldRows:
         """Parse what the core describes."""
-        since = told.pop("vacuum_from_ms")
+        since = counts.pop("vacuum_from_ms")
         # A time beyond what Python can tell is the latest that it can.
-        return cls(vacuum_from=None if since is None else instant(since) or _LATEST, **told)
+        return cls(vacuum_from=None if since is None else instant(since) or _LATEST, **counts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says by names, as JSON would have it."""
@@ -65,30 +65,30 @@ class HeldRows:
         if not self.paths:
             return [("still held by", "nothing that the log names"), _NOT_NAMED]
         versions = f"{counted(len(self.versions), 'version')}, {_ranges(self.versions)}"
-        told = [
+        lines = [
             ("still held by", versions if self.versions else "no version that can be read"),
             ("in", f"{counted(self.files, 'file')}, {size(self.bytes)}"),
         ]
         if self.change_files:
-            told.append(("and in", f"{counted(self.change_files, 'change file')}, {size(self.change_bytes)}"))
+            lines.append(("and in", f"{counted(self.change_files, 'change file')}, {size(self.change_bytes)}"))
         if self.files_unreadable:
-            told.append(
+            lines.append(
                 (
                     "of which",
                     f"{counted(self.files_unreadable, 'file')} cannot be read by the condition, and may hold them",
                 )
             )
-        told.append(("vacuum takes", f"{counted(self.vacuum_files, 'file')}, {size(self.vacuum_bytes)} now"))
+        lines.append(("vacuum takes", f"{counted(self.vacuum_files, 'file')}, {size(self.vacuum_bytes)} now"))
         if self.vacuum_from is not None:
-            told.append(
+            lines.append(
                 (
                     "and all",
                     f"from {shown_time(self.vacuum_from)} on, or at once with a retention of 0 and force",
                 )
             )
         if self.files_elsewhere:
-            told.append(("but not", f"{counted(self.files_elsewhere, 'file')} that are not below the table"))
-        return [*told, _NOT_NAMED]
+            lines.append(("but not", f"{counted(self.files_elsewhere, 'file')} that are not below the table"))
+        return [*lines, _NOT_NAMED]
 
     def __repr__(self) -> str:
         return "HeldRows" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
@@ -147,14 +147,14 @@ class PurgeResult:
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> PurgeResult:
         """Parse a result as the core describes it."""
-        told = json.loads(text)
-        deleted, held = told.pop("deleted") or {}, told.pop("held")
+        parsed = json.loads(text)
+        deleted, held = parsed.pop("deleted") or {}, parsed.pop("held")
         return cls(
             dry_run=dry_run,
             rows_deleted=deleted.get("rows"),
             files_deleted=deleted.get("files"),
             held=None if held is None else HeldRows.parse(held),
-            **told,
+            **parsed,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -163,22 +163,22 @@ class PurgeResult:
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
-        told = [("looked at", f"version {self.read_version}, {counted(self.files_total, 'file')}")]
+        lines = [("looked at", f"version {self.read_version}, {counted(self.files_total, 'file')}")]
         if self.files_deleted is not None:
             rows = "an unknown number of rows" if self.rows_deleted is None else counted(self.rows_deleted, "row")
             verb = "would delete" if self.dry_run else "deleted"
-            told.append((verb, f"{rows} in {counted(self.files_deleted, 'file')}"))
+            lines.append((verb, f"{rows} in {counted(self.files_deleted, 'file')}"))
         vectors, dropped = self.files_with_vectors, self.files_with_dropped_columns
         why = f"{vectors:,} with deletion vectors, {dropped:,} with dropped columns"
         verb = "would rewrite" if self.dry_run else "rewrote"
-        told.append((verb, f"{counted(self.files_to_rewrite, 'file')}, {size(self.bytes_to_rewrite)}: {why}"))
+        lines.append((verb, f"{counted(self.files_to_rewrite, 'file')}, {size(self.bytes_to_rewrite)}: {why}"))
         if self.versions:
-            told.append(("committed", "version " + ", ".join(str(version) for version in self.versions)))
+            lines.append(("committed", "version " + ", ".join(str(version) for version in self.versions)))
         if self.files_lost:
-            told.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
+            lines.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
         if self.held is not None:
-            told += self.held.lines()
-        return [(name, printable(value)) for name, value in told]
+            lines += self.held.lines()
+        return [(name, printable(value)) for name, value in lines]
 
     def __repr__(self) -> str:
         kind = "(dry run)" if self.dry_run else "()"

@@ -49,9 +49,9 @@ class RepairResult:
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> RepairResult:
         """Parse a result as the core describes it."""
-        told = json.loads(text)
-        steps = tuple(RepairStep(**step) for step in told["steps"])
-        return cls(dry_run, told["version"], told["committed"], steps)
+        parsed = json.loads(text)
+        steps = tuple(RepairStep(**step) for step in parsed["steps"])
+        return cls(dry_run, parsed["version"], parsed["committed"], steps)
 
     @property
     def ok(self) -> bool:
@@ -64,18 +64,18 @@ class RepairResult:
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
-        told = [("looked at", f"version {self.version}")]
+        lines = [("looked at", f"version {self.version}")]
         for step in self.steps:
             verb = "cannot mend" if not step.mends else "would mend" if self.dry_run else "mended"
-            told.append((verb, f"{step.kind}: {step.message}"))
-            told += [("", path) for path in step.paths[:_MOST_PATHS]]
+            lines.append((verb, f"{step.kind}: {step.message}"))
+            lines += [("", path) for path in step.paths[:_MOST_PATHS]]
             if len(step.paths) > _MOST_PATHS:
-                told.append(("", f"… {len(step.paths) - _MOST_PATHS:,} more"))
+                lines.append(("", f"… {len(step.paths) - _MOST_PATHS:,} more"))
         if self.committed is not None:
-            told.append(("committed", f"version {self.committed}"))
+            lines.append(("committed", f"version {self.committed}"))
         if not self.steps:
-            told.append(("found", "nothing that is wrong"))
-        return [(name, printable(value)) for name, value in told]
+            lines.append(("found", "nothing that is wrong"))
+        return [(name, printable(value)) for name, value in lines]
 
     def __repr__(self) -> str:
         kind = "(dry run)" if self.dry_run else "()"

@@ -124,7 +124,8 @@ def _health(facts: Facts) -> str:
     found = [*_of_the_log(facts.check), *_of_the_files(facts.layout)]
     marks = {True: ("good", "✓"), False: ("poor", "!")}
     items = "".join(
-        f'<li class="{marks[good][0]}"><b>{marks[good][1]}</b><span>{_text(told)}</span></li>' for good, told in found
+        f'<li class="{marks[good][0]}"><b>{marks[good][1]}</b><span>{_text(message)}</span></li>'
+        for good, message in found
     )
     return f'<ul class="health">{items}</ul>'
 
@@ -133,8 +134,8 @@ def _of_the_log(check: Check) -> list[tuple[bool, str]]:
     if check.ok:
         return [(True, "What the log records twice agrees: checksum, checkpoint, last checkpoint.")]
     more = len(check.findings) - _MOST_ROWS
-    told = [(False, str(finding)) for finding in check.findings[:_MOST_ROWS]]
-    return told if more <= 0 else [*told, (False, f"… and {more:,} more differences")]
+    lines = [(False, str(finding)) for finding in check.findings[:_MOST_ROWS]]
+    return lines if more <= 0 else [*lines, (False, f"… and {more:,} more differences")]
 
 
 def _of_the_files(layout: Layout) -> list[tuple[bool, str]]:
@@ -142,18 +143,18 @@ def _of_the_files(layout: Layout) -> list[tuple[bool, str]]:
     gain = layout.optimize
     fewer = 0 if gain is None else gain.files_to_rewrite - gain.expected_files
     is_below = "file is" if layout.num_files == 1 else "files are"
-    told = f"{layout.small_files:,} of {layout.num_files:,} {is_below} below {size(layout.small_file_size)}."
+    message = f"{layout.small_files:,} of {layout.num_files:,} {is_below} below {size(layout.small_file_size)}."
     if many := fewer >= 10 and fewer * 5 >= layout.num_files:
-        told += f" OPTIMIZE would leave {counted(fewer, 'file')} fewer."
-    found.append((not many, told))
+        message += f" OPTIMIZE would leave {counted(fewer, 'file')} fewer."
+    found.append((not many, message))
     rows = (layout.num_rows or 0) + layout.deleted_rows
     if layout.deleted_rows:
         share = layout.deleted_rows / rows if layout.num_rows is not None and rows else 1.0
-        told = f"Deletion vectors hold {counted(layout.deleted_rows, 'row')}, which readers read past."
-        found.append((share <= 0.05, told))
+        message = f"Deletion vectors hold {counted(layout.deleted_rows, 'row')}, which readers read past."
+        found.append((share <= 0.05, message))
     if layout.partition_skew is not None:
-        told = f"The largest partition has {layout.partition_skew:.1f} times the bytes of the median one."
-        found.append((layout.partition_skew <= 10, told))
+        message = f"The largest partition has {layout.partition_skew:.1f} times the bytes of the median one."
+        found.append((layout.partition_skew <= 10, message))
     return found
 
 
@@ -224,11 +225,11 @@ def _skipping(layout: Layout) -> str:
         )
         for row in found
     ]
-    told = "The share of files that a query for one value of a column skips, over the bounds of all files."
+    message = "The share of files that a query for one value of a column skips, over the bounds of all files."
     more = layout.columns.num_rows - _MOST_ROWS
     rest = _note(f"… and {counted(more, 'more column')}") if more > 0 else ""
     head = ("column", "by", "skipped", "files in range", "overlapping files")
-    return _note(told) + drawn + _table(head, rows) + rest
+    return _note(message) + drawn + _table(head, rows) + rest
 
 
 def _partitions(layout: Layout) -> str:
@@ -249,10 +250,10 @@ def _vectors(layout: Layout) -> str:
     if not layout.files_with_vectors:
         return _note("No file has one.")
     has = "has" if layout.files_with_vectors == 1 else "have"
-    told = f"{layout.files_with_vectors:,} of {counted(layout.num_files, 'file')} {has} one"
+    message = f"{layout.files_with_vectors:,} of {counted(layout.num_files, 'file')} {has} one"
     rows = (layout.num_rows or 0) + layout.deleted_rows
     share = f", {100 * layout.deleted_rows / rows:.1f} % of all" if layout.num_rows is not None and rows else ""
-    return _note(f"{told}, with {counted(layout.deleted_rows, 'deleted row')}{share}.")
+    return _note(f"{message}, with {counted(layout.deleted_rows, 'deleted row')}{share}.")
 
 
 def _maintenance(facts: Facts) -> str:
@@ -276,8 +277,8 @@ def _columns(facts: Facts) -> str:
             field.name,
             type_name(field),
             ", ".join(
-                told
-                for told, holds in (("not null", not field.nullable), ("partition", field.name in partitions))
+                label
+                for label, holds in (("not null", not field.nullable), ("partition", field.name in partitions))
                 if holds
             ),
         )

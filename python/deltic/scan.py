@@ -280,8 +280,8 @@ class Rows:
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into a `pyarrow.Table`."""
-        with operation("scan", self._location()) as told:
-            return told.gave(self.to_reader().read_all())
+        with operation("scan", self._location()) as span:
+            return span.record(self.to_reader().read_all())
 
     def to_pandas(self) -> pandas.DataFrame:
         """Read all rows into a pandas DataFrame (needs pandas), as pyarrow converts them.

@@ -138,8 +138,8 @@ class Snapshot:
 
     def _plan(self, columns: Sequence[str] | None, filter: str | None) -> tuple[_deltic.Plan, Query]:
         query = Query(self, names(columns, "columns"), condition(filter))
-        with operation("plan", self.uri) as told:
-            return told.gave(self._core.plan(query.columns, query.filter)), query
+        with operation("plan", self.uri) as span:
+            return span.record(self._core.plan(query.columns, query.filter)), query
 
     def __reduce__(self) -> tuple[Callable[[_Opener, int], Snapshot], tuple[_Opener, int]]:
         return _snapshot, (self._table, self.version)

@@ -233,7 +233,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
             **commit_options(user_metadata, commit_info, app_id, app_version),
         }
         return Transaction(
-            lambda told: _deltic.begin(self._core, told),
+            lambda header: _deltic.begin(self._core, header),
             lambda core: Snapshot(core, self),
             options,
             whole(max_attempts, "max_attempts", 1),
@@ -280,8 +280,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         predicates = [] if condition(where, "where") is None else [where]
         transaction = self.transaction("DELETE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
-        with operation("delete", self.uri) as told:
-            return told.gave(_changed(transaction, lambda: {"numDeletedRows": transaction.delete(where) or 0}))
+        with operation("delete", self.uri) as span:
+            return span.record(_changed(transaction, lambda: {"numDeletedRows": transaction.delete(where) or 0}))
 
     def delete_preview(self, where: str | None = None) -> Preview:
         """Find out what `delete` would do, and write nothing: see `Preview`.
@@ -341,8 +341,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         assignments(set)
         transaction = self.transaction("UPDATE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
-        with operation("update", self.uri) as told:
-            return told.gave(_changed(transaction, lambda: {"numUpdatedRows": transaction.update(set, where)}))
+        with operation("update", self.uri) as span:
+            return span.record(_changed(transaction, lambda: {"numUpdatedRows": transaction.update(set, where)}))
 
     def update_preview(self, set: Mapping[str, Assigned], where: str | None = None) -> Preview:
         """Find out what `update` would do, and write nothing: see `Preview`.
@@ -406,8 +406,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         def execute(step: MergeStep) -> Commit:
             transaction = self.transaction("MERGE", isolation, user_metadata, app_id, app_version, max_attempts)
             transaction.described_by(**operation_parameters(step[1]))
-            with operation("merge", self.uri) as told:
-                return told.gave(_changed(transaction, lambda: metrics_of(transaction._core().merge(*step))))
+            with operation("merge", self.uri) as span:
+                return span.record(_changed(transaction, lambda: metrics_of(transaction._core().merge(*step))))
 
         def preview(step: MergeStep) -> Preview:
             return self._previewed(lambda core: core.merge_preview(*step))

@@ -30,7 +30,7 @@ _BYTE_METRICS = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 
 
 class Operation:
-    """An operation as it is told to who traces it; without anybody it does nothing."""
+    """The span of an operation; does nothing if no tracer is there."""
 
     __slots__ = ("_manager", "_span")
 
@@ -57,10 +57,10 @@ class Operation:
         with suppress(Exception):
             self._manager.__exit__(kind, error, trace)
 
-    def gave(self, result: Result) -> Result:
-        """Say what came of it, and give it back."""
+    def record(self, result: Result) -> Result:
+        """Record the result in the span, and return it."""
         if self._span is not None and self._span.is_recording():
-            # What cannot be told, such as a count that needs the store, must not fail what was done.
+            # What cannot be recorded, such as a count that needs the store, must not fail what was done.
             with suppress(Exception):
                 for name, value in _attributes(result).items():
                     self._set(name, value)
@@ -95,7 +95,7 @@ def _attributes(result: Any) -> dict[str, str | int | bool]:
     """What a result says, under the names of attributes."""
     if isinstance(result, int):
         return {"deltic.version": result}
-    told: dict[str, str | int | bool] = {}
+    fields: dict[str, str | int | bool] = {}
     metrics = getattr(result, "metrics", None) or {}
     versions = getattr(result, "versions", None)
     version = versions[-1] if isinstance(versions, list) and versions else getattr(result, "version", None)
@@ -109,7 +109,7 @@ def _attributes(result: Any) -> dict[str, str | int | bool]:
     }
     for name, values in found.items():
         if (value := next((value for value in values if isinstance(value, int)), None)) is not None:
-            told[name] = value
+            fields[name] = value
     if isinstance(attempts := getattr(result, "attempts", None), int):
-        told["deltic.retries"] = max(attempts - 1, 0)
-    return told
+        fields["deltic.retries"] = max(attempts - 1, 0)
+    return fields

@@ -55,21 +55,23 @@ class Commit:
     @classmethod
     def parse(cls, text: str) -> Commit:
         """Parse a commit as the core describes it; what failed after the commit becomes a warning."""
-        told = json.loads(text)
-        metrics = dict(told["metrics"])
+        parsed = json.loads(text)
+        metrics = dict(parsed["metrics"])
         for name in ("checksumError", "checkpointError", "cleanupError", "manifestError", "compactionError"):
             if (failure := metrics.pop(name, None)) is not None:
-                warnings.warn(f"after the commit of version {told['version']}: {failure}", RuntimeWarning, stacklevel=4)
+                warnings.warn(
+                    f"after the commit of version {parsed['version']}: {failure}", RuntimeWarning, stacklevel=4
+                )
         counts = {name: int(value) for name, value in metrics.items()}
-        return cls(told["version"], told["attempts"], told["num_added_files"], counts, told.get("compaction"))
+        return cls(parsed["version"], parsed["attempts"], parsed["num_added_files"], counts, parsed.get("compaction"))
 
     def _repr_html_(self) -> str:
-        told = [("attempts", f"{self.attempts:,}"), ("files added", f"{self.num_added_files:,}")]
+        lines = [("attempts", f"{self.attempts:,}"), ("files added", f"{self.num_added_files:,}")]
         if self.compaction is not None:
-            told.append(("small files packed", f"version {self.compaction}"))
+            lines.append(("small files packed", f"version {self.compaction}"))
         return html_table(
             f"Commit of version {self.version}" if self.attempts else f"Nothing committed: version {self.version}",
-            [*told, *((name, f"{value:,}") for name, value in self.metrics.items())],
+            [*lines, *((name, f"{value:,}") for name, value in self.metrics.items())],
         )
 
 
@@ -291,11 +293,11 @@ class Transaction(Alterable[None]):
         if kind is not None:
             core.abandon()
             return
-        with operation("commit", self._uri) as told:
+        with operation("commit", self._uri) as span:
             done = core.commit(self._max_attempts, bool(self._hooks))
             if done is None:
                 return
-            self._committed, lines = told.gave(Commit.parse(done[0])), done[1]
+            self._committed, lines = span.record(Commit.parse(done[0])), done[1]
         if lines is not None:
             self._call_hooks(self._committed.version, lines)
 
@@ -324,5 +326,5 @@ class Transaction(Alterable[None]):
                 hook(version, actions)
             except Exception as failure:
                 name = getattr(hook, "__qualname__", repr(hook))
-                told = f"the hook {name} failed after the commit of version {version}, which stands: {failure!r}"
-                warnings.warn(told, RuntimeWarning, stacklevel=3)
+                message = f"the hook {name} failed after the commit of version {version}, which stands: {failure!r}"
+                warnings.warn(message, RuntimeWarning, stacklevel=3)

@@ -35,9 +35,9 @@ def type_name(of: pa.Field | pa.DataType) -> str:
     'array<struct<x: integer>>'
     """
     if isinstance(of, pa.Field):
-        told = (of.metadata or {}).get(_KEY, b"").decode()
-        # Types of others are told as JSON.
-        return told if told and not told.startswith(("{", '"')) else type_name(of.type)
+        name = (of.metadata or {}).get(_KEY, b"").decode()
+        # Types of others are JSON.
+        return name if name and not name.startswith(("{", '"')) else type_name(of.type)
     if pa.types.is_struct(of):
         return f"struct<{', '.join(f'{field.name}: {type_name(field)}' for field in of)}>"
     if pa.types.is_list(of):

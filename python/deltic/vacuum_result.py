@@ -40,13 +40,13 @@ class VacuumResult:
     @classmethod
     def parse(cls, text: str, files: Any) -> VacuumResult:
         """Parse a result as the core describes it."""
-        told = json.loads(text)
+        parsed = json.loads(text)
         return cls(
-            timedelta(milliseconds=told["retention_ms"]),
+            timedelta(milliseconds=parsed["retention_ms"]),
             files is not None,
-            told["files_seen"],
-            told["files_deleted"],
-            told["bytes_deleted"],
+            parsed["files_seen"],
+            parsed["files_deleted"],
+            parsed["bytes_deleted"],
             None if files is None else pa.table(files),
         )
 

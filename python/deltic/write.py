@@ -37,10 +37,10 @@ CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace
 
 def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files when it is refused."""
-    with operation("commit") as told:
+    with operation("commit") as span:
         done = transaction.commit(max_attempts)
         assert done is not None, "a write is committed even if there are no rows"
-        return told.gave(Commit.parse(done[0]))
+        return span.record(Commit.parse(done[0]))
 
 
 def create(
@@ -111,8 +111,8 @@ def create(
 
 def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(constraints, Mapping):
-        told = "a mapping of names to SQL"
-        raise InvalidInputError(f"constraints must be {told}, not {constraints.__class__.__name__}")
+        message = "a mapping of names to SQL"
+        raise InvalidInputError(f"constraints must be {message}, not {constraints.__class__.__name__}")
     return {
         string(name, "a constraint's name"): string(expression, f"constraint {name!r}")
         for name, expression in constraints.items()
@@ -225,8 +225,8 @@ def write(
     >>> uri = tempfile.mkdtemp() + "/visits"
     >>> deltic.write(uri, pa.table({"page": ["/", "/docs"], "visits": [9, 4]})).version
     0
-    >>> told = {"job": "nightly"}
-    >>> commit = deltic.write(uri, pa.table({"page": ["/api"], "visits": [2]}), user_metadata=told, sort_by="page")
+    >>> note = {"job": "nightly"}
+    >>> commit = deltic.write(uri, pa.table({"page": ["/api"], "visits": [2]}), user_metadata=note, sort_by="page")
     >>> commit.version, commit.attempts, commit.num_added_files
     (1, 1, 1)
     >>> deltic.Table(uri).history(limit=1)[0]["userMetadata"]
@@ -236,16 +236,16 @@ def write(
     attempts = whole(max_attempts, "max_attempts", 1)
     table = opened(uri_or_table, storage_options)
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
-    with operation("write", table.uri) as told:
+    with operation("write", table.uri) as span:
         transaction = _deltic.plan_write(table._core, rows.schema, chosen)
         on_remembered = transaction.is_on_remembered()
         try:
-            return told.gave(_written(transaction, rows, attempts))
+            return span.record(_written(transaction, rows, attempts))
         except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
             # The table is not what was remembered of it. A stream is read once.
             if not on_remembered or not isinstance(rows, pa.Table):
                 raise
-        return told.gave(_written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts))
+        return span.record(_written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts))
 
 
 def _columns_of(table: Table) -> pa.Schema | None:

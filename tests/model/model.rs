@@ -15,7 +15,7 @@ mod state;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use state::{Doubt, Failure, Found, LoopState, NextStep, PutAnswer};
+use state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 const WRITERS: usize = 3;
@@ -209,7 +209,9 @@ impl Loop {
                 NextStep::Failed => {
                     let failure = commit_loop.clone().into_failure().unwrap();
                     let is_unknown = match failure {
-                        Failure::Unknown { doubt: Doubt::Unread, .. } => self.fault != Fault::ExistingIsForeign,
+                        Failure::Unknown { reason: UnknownReason::Unread, .. } => {
+                            self.fault != Fault::ExistingIsForeign
+                        }
                         Failure::Unknown { .. } | Failure::Late | Failure::Unverified(()) => true,
                         Failure::Interrupted | Failure::RaceLost | Failure::BaseGone | Failure::Refused(()) => false,
                     };
@@ -225,14 +227,14 @@ impl Loop {
             let (Phase::Commits(commit_loop), own) = &mut state.writers[writer] else { return };
             let NextStep::ReadFrom(version) = commit_loop.step() else { return };
             commit_loop.read(match state.log.get(version as usize - 1).copied() {
-                _ if count == most => Found::Unreadable(()),
-                None => Found::Nothing,
-                Some(found) if found == *own && self.fault != Fault::OwnCommitIsForeign => Found::Own,
+                _ if count == most => ReadAnswer::Unreadable(()),
+                None => ReadAnswer::Nothing,
+                Some(found) if found == *own && self.fault != Fault::OwnCommitIsForeign => ReadAnswer::Own,
                 Some(winner) if self.may_follow(*own, winner) || self.fault == Fault::WinnersAreNotJudged => {
                     state.seen[writer] = version as u8;
-                    Found::Other
+                    ReadAnswer::Other
                 }
-                Some(_) => Found::Conflict(()),
+                Some(_) => ReadAnswer::Conflict(()),
             });
             self.go_on(state, writer);
         }
@@ -248,8 +250,8 @@ impl Loop {
         }
         if self.fault == Fault::WinnersAreNotRead && !is_created {
             commit_loop.waited(true);
-            commit_loop.read(Found::Other);
-            commit_loop.read(Found::Nothing);
+            commit_loop.read(ReadAnswer::Other);
+            commit_loop.read(ReadAnswer::Nothing);
         }
         self.go_on(state, writer);
     }

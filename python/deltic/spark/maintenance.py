@@ -201,4 +201,4 @@ def vacuum(
             with suppress(DelticError):
                 work.end()
             raise
-        return told.gave(VacuumResult.parse(*work.end()))
+        return told.record(VacuumResult.parse(*work.end()))

@@ -156,7 +156,7 @@ def write(
                 partial(discard, plan, table.storage_options),
             )
             _append(transaction, written, discarded)
-        return told.gave(commit(transaction, attempts))
+        return told.record(commit(transaction, attempts))
 
 
 def engine_named(engine: object, argument: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::table::Table as CoreTable;
 use deltic_table::transaction::builder::{
-    Ended, Outcome, Transaction as Builder, TransactionHeader, TransactionOptions, WriteOptions,
+    Outcome, Transaction as Builder, TransactionEnd, TransactionHeader, TransactionOptions, WriteOptions,
 };
 use deltic_table::write::plan::DataFile;
 use deltic_table::write::writer::DataWriter;
@@ -288,8 +288,10 @@ impl Transaction {
         let commit = self.table.commit(self.take()?, (&clock, Clock::now), &clock);
         let ended = run_to_end(py, commit, &clock, version_of)?;
         let lines = match &ended {
-            Ended::Committed(outcome) if wants_lines => Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?)),
-            Ended::Committed(_) | Ended::Replayed(_) | Ended::Nothing => None,
+            TransactionEnd::Committed(outcome) if wants_lines => {
+                Some(PyBytes::new(py, &outcome.committed.lines.to_bytes()?))
+            }
+            TransactionEnd::Committed(_) | TransactionEnd::Replayed(_) | TransactionEnd::Nothing => None,
         };
         Ok(committed_json(&ended).map(|committed| (committed, lines)))
     }
@@ -305,21 +307,21 @@ impl Transaction {
 }
 
 /// The version that was committed.
-pub(crate) fn version_of(ended: &Ended) -> Option<u64> {
+pub(crate) fn version_of(ended: &TransactionEnd) -> Option<u64> {
     match ended {
-        Ended::Committed(outcome) => Some(outcome.committed.version),
-        Ended::Replayed(_) | Ended::Nothing => None,
+        TransactionEnd::Committed(outcome) => Some(outcome.committed.version),
+        TransactionEnd::Replayed(_) | TransactionEnd::Nothing => None,
     }
 }
 
 /// What is said of a commit, as JSON text; nothing where there is none.
-pub(crate) fn committed_json(ended: &Ended) -> Option<String> {
+pub(crate) fn committed_json(ended: &TransactionEnd) -> Option<String> {
     match ended {
-        Ended::Committed(outcome) => Some(summary(outcome)),
-        Ended::Replayed(version) => {
+        TransactionEnd::Committed(outcome) => Some(summary(outcome)),
+        TransactionEnd::Replayed(version) => {
             Some(json!({"version": version, "attempts": 0, "num_added_files": 0, "metrics": {}}).to_string())
         }
-        Ended::Nothing => None,
+        TransactionEnd::Nothing => None,
     }
 }
 

@@ -5,7 +5,7 @@
 //! in `committers/dynamodb.rs`; this only asks and answers. Requests are signed by the object store crate, with the bucket's
 //! credentials unless others are given.
 //!
-//! Invariant: a claim is sent once from here; after [`Claim::Made`] it is the caller's, after an error nobody's.
+//! Invariant: a claim is sent once from here; after [`Claim::Made`] it is the caller's; after an error there is none.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

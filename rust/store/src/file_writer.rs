@@ -51,7 +51,7 @@ impl FileWriter {
     }
 
     /// Makes the file appear under its name; returns its size, and what to wait for until it would survive a power cut.
-    /// For files under new names, which nobody refers to before that: a power cut may leave them torn. `alone`: the caller
+    /// For files under new names, which nothing refers to before that: a power cut may leave them torn. `alone`: the caller
     /// makes no other file meanwhile.
     pub async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         let appeared = match self.sink {

@@ -1,7 +1,7 @@
 //! Where the bytes of a table are: one contract for a local disk, buckets, containers, web servers and memory.
 //!
 //! Why not use the object store crate directly? Three promises of a Delta log need more than its interface gives. A
-//! commit is `put_if_absent`, and after a network failure nobody knows whether it landed: that third outcome,
+//! commit is `put_if_absent`, and after a network failure it is unknown whether it landed: that third outcome,
 //! [`Put::Unknown`], is a value here, and no client retries such a request behind the caller's back. A listing starts
 //! at a version, so that its cost follows what is new. And handles survive a `fork`: they hold configuration, and open
 //! connections on first use, per process.

@@ -134,7 +134,7 @@ impl Location {
                 url.scheme()
             )));
         }
-        // An escape in a host is decoded; what no host can be called would reach whoever answers to it.
+        // An escape in a host is decoded, and the host may then be another one: an invalid host is refused.
         if !is_host(url.host_str().unwrap_or_default()) {
             return Err(Error::invalid(
                 "the location's host is no name of one: letters, digits, '-', '_' and '.' only",
@@ -283,7 +283,7 @@ impl Location {
     }
 
     /// An absolute path of this machine's disk, which only a table on this machine may name: the log of a table in a
-    /// bucket has no business with the files of whoever reads it.
+    /// bucket has no business with the files of its reader.
     fn local_key(&self, path: &str) -> Result<String> {
         match self.scheme {
             Scheme::Local | Scheme::Memory => Ok(format!("/{}", normal(path, true)?)),

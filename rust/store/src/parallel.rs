@@ -68,7 +68,7 @@ pub async fn all_of<T, W: Future<Output = Result<T>>>(
     Ok(done.into_iter().map(|(_, done)| done).collect())
 }
 
-/// Runs on any thread of the runtime, so that several run at once; stops if nobody waits for it any more.
+/// Runs on any thread of the runtime, so that several run at once; stops once its result is no longer awaited.
 pub async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
     impl<T> Drop for AbortOnDrop<T> {

@@ -23,7 +23,7 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, add_again};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, add_again};
 use deltic_store::Storage;
 
 /// Files that one commit gives ids to.
@@ -68,11 +68,11 @@ pub async fn enable(
     files_per_commit: usize,
 ) -> Result<Enabled> {
     let (mut files, mut batch) = (0, 0_u32);
-    let mut known = Known::default();
+    let mut known = HandleCache::default();
     loop {
         let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
         let snapshot = transaction.snapshot().await?;
-        known = Known { latest: Some(snapshot.clone()), ..Known::default() };
+        known = HandleCache { latest: Some(snapshot.clone()), ..HandleCache::default() };
         let properties = Properties::of(snapshot.metadata());
         if properties.row_tracking(snapshot.protocol())?.is_some() {
             return Ok(Enabled { version: snapshot.version(), files });
@@ -91,7 +91,7 @@ pub async fn enable(
             let parameters = Map::from_iter([("batchId".to_owned(), json!(batch.to_string()))]);
             transaction.set_operation(OPERATION, parameters);
             transaction.re_add(actions);
-            if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
+            if let TransactionEnd::Committed(outcome) = transaction.commit(committer, retry).await? {
                 files += outcome.committed.num_added as u64;
             }
             batch += 1;
@@ -101,7 +101,7 @@ pub async fn enable(
         let properties = BTreeMap::from([(ENABLED.to_owned(), "true".to_owned())]);
         transaction.every_file_has_ids();
         transaction.alter(&Alteration::SetProperties(properties), ids)?;
-        if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
+        if let TransactionEnd::Committed(outcome) = transaction.commit(committer, retry).await? {
             return Ok(Enabled { version: outcome.committed.version, files });
         }
     }

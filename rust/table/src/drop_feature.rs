@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::maintenance::{ReorgOptions, reorganize};
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -32,7 +32,7 @@ pub async fn drop_feature(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Box<Outcome>> {
     let options = TransactionOptions::default;
-    let mut transaction = Transaction::begin(storage, Known::default(), options(), ids).await?;
+    let mut transaction = Transaction::begin(storage, HandleCache::default(), options(), ids).await?;
     let guards = transaction.guards_history(name).map_err(|e| e.in_table(storage.location()))?;
     if truncates_history {
         return Err(refuse_truncation(name, guards).in_table(storage.location()));
@@ -52,11 +52,11 @@ pub async fn drop_feature(
     for _ in 0..BARRIERS {
         let operation = "Empty Commit".to_owned();
         let empty = TransactionOptions { operation, commit_empty: true, ..options() };
-        let transaction = Transaction::begin(storage, Known::default(), empty, ids).await?;
+        let transaction = Transaction::begin(storage, HandleCache::default(), empty, ids).await?;
         transaction.commit(committer, retry).await?;
         checkpoint(storage, retry.now_ms()).await?;
     }
-    let mut transaction = Transaction::begin(storage, Known::default(), options(), ids).await?;
+    let mut transaction = Transaction::begin(storage, HandleCache::default(), options(), ids).await?;
     transaction.drop_from_protocol(name, true).await?;
     let outcome = committed(transaction.commit(committer, retry).await?)?;
     // Readers that judge by all protocols on their way need not pass the commit that dropped it.
@@ -66,10 +66,12 @@ pub async fn drop_feature(
     Ok(outcome)
 }
 
-fn committed(ended: Ended) -> Result<Box<Outcome>> {
+fn committed(ended: TransactionEnd) -> Result<Box<Outcome>> {
     match ended {
-        Ended::Committed(outcome) => Ok(outcome),
-        Ended::Replayed(_) | Ended::Nothing => Err(Error::internal("dropping a feature committed nothing")),
+        TransactionEnd::Committed(outcome) => Ok(outcome),
+        TransactionEnd::Replayed(_) | TransactionEnd::Nothing => {
+            Err(Error::internal("dropping a feature committed nothing"))
+        }
     }
 }
 

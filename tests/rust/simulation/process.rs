@@ -41,12 +41,12 @@ impl Isolation {
 
 /// How a transaction ended.
 #[derive(Default)]
-pub(crate) struct Ended {
+pub(crate) struct TransactionEnd {
     pub(crate) committed: Option<Committed>,
     conflict: Option<Conflict>,
 }
 
-impl Ended {
+impl TransactionEnd {
     /// Whether others took files, or rows of them.
     fn took_rows(&self) -> bool {
         matches!(self.conflict, Some(Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete))
@@ -123,8 +123,8 @@ async fn compact_the_rest(
     memory: &mut Memory,
     script: &Script,
     view: &View,
-    mut ended: Ended,
-) -> Ended {
+    mut ended: TransactionEnd,
+) -> TransactionEnd {
     let on = &view.seen.state;
     let mut bins = ['a', 'b'].map(|p| files_of(on, p)).to_vec();
     while ended.took_rows() {
@@ -152,9 +152,9 @@ pub(crate) async fn commit(
     (operation, restored): (Operation, Option<Prepared>),
     (on, files): (&State, &Known),
     base: Option<TableState>,
-) -> Ended {
+) -> TransactionEnd {
     let Some((transaction, own_files)) = begin(client, script, (operation, restored), (on, files), base) else {
-        return Ended::default();
+        return TransactionEnd::default();
     };
     let first = transaction.pending.version();
     let marks = !transaction.pending.marked.is_empty();
@@ -207,7 +207,7 @@ pub(crate) async fn commit(
         Some(Kind::Conflict(conflict)) => Some(*conflict),
         _ => None,
     };
-    Ended { committed: outcome.ok(), conflict }
+    TransactionEnd { committed: outcome.ok(), conflict }
 }
 
 /// A transaction that is ready to be committed, and its data files; `None` if there is nothing to do.

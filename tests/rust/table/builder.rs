@@ -15,7 +15,7 @@ use deltic_table::after_commit::{HandleState, write_checksum};
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions};
+use deltic_table::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
 use deltic_table::write::plan::DataFile;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -72,20 +72,20 @@ fn sample() -> Sample {
 }
 
 async fn begin(sample: &Sample) -> Transaction {
-    Transaction::begin(&sample.storage, Known::default(), TransactionOptions::default(), &World).await.unwrap()
+    Transaction::begin(&sample.storage, HandleCache::default(), TransactionOptions::default(), &World).await.unwrap()
 }
 
 /// What a handle knows.
-fn known_as(state: Option<HandleState>) -> Known {
-    Known { state, ..Known::default() }
+fn known_as(state: Option<HandleState>) -> HandleCache {
+    HandleCache { state, ..HandleCache::default() }
 }
 
 async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {
     let committer = LogCommitter::new(transaction.storage().clone());
     match transaction.commit(&committer, &World).await? {
-        Ended::Committed(outcome) => Ok(Some(*outcome)),
-        Ended::Replayed(version) => panic!("version {version} has it already"),
-        Ended::Nothing => Ok(None),
+        TransactionEnd::Committed(outcome) => Ok(Some(*outcome)),
+        TransactionEnd::Replayed(version) => panic!("version {version} has it already"),
+        TransactionEnd::Nothing => Ok(None),
     }
 }
 
@@ -403,13 +403,14 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     let mut features = protocol(1, 7);
     features["protocol"]["writerFeatures"] = json!(["zebra"]);
     sample.commit(0, &[features, metadata(&[("x", "long")], &[], json!({}))]);
-    let refused =
-        Transaction::begin(&sample.storage, Known::default(), TransactionOptions::default(), &World).await.unwrap_err();
+    let refused = Transaction::begin(&sample.storage, HandleCache::default(), TransactionOptions::default(), &World)
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), &Kind::Unsupported { features: vec!["zebra".to_owned()] });
     let options: HashMap<&str, &str> = [("isolation", "loose")].into();
     let options: TransactionOptions = serde_json::from_value(json!(options)).unwrap();
     assert_eq!(
-        Transaction::begin(&sample.storage, Known::default(), options, &World).await.unwrap_err().kind(),
+        Transaction::begin(&sample.storage, HandleCache::default(), options, &World).await.unwrap_err().kind(),
         &Kind::Invalid
     );
 }

@@ -19,7 +19,9 @@ use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::scan::task::TaskGroup;
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::transaction::builder::{Ended, Ids, Known, Outcome, Transaction, TransactionOptions, WriteOptions};
+use deltic_table::transaction::builder::{
+    HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions, WriteOptions,
+};
 use deltic_table::write::writer::DataWriter;
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -89,7 +91,7 @@ impl Table {
         let options = WriteOptions { partition_by, ..options };
         block_on(async {
             let (world, rows) = (World, batch(rows));
-            let known = Known::default();
+            let known = HandleCache::default();
             let storage = &self.sample.storage;
             let begun = Transaction::write(storage, known, &rows.schema(), &options, (&world, now())).await;
             let mut transaction = begun.unwrap();
@@ -100,7 +102,7 @@ impl Table {
 
     pub(super) async fn begin(&self) -> Transaction {
         let options = TransactionOptions::default();
-        Transaction::begin(&self.sample.storage, Known::default(), options, &World).await.unwrap()
+        Transaction::begin(&self.sample.storage, HandleCache::default(), options, &World).await.unwrap()
     }
 
     /// Deletes in a transaction of its own; what came of the commit, none if there was none.
@@ -133,9 +135,9 @@ impl Table {
     pub(super) async fn commit(&self, transaction: Transaction) -> Result<Option<Outcome>> {
         let committer = LogCommitter::new(self.sample.storage.clone());
         match transaction.commit(&committer, &World).await? {
-            Ended::Committed(outcome) => Ok(Some(*outcome)),
-            Ended::Replayed(version) => panic!("version {version} has it already"),
-            Ended::Nothing => Ok(None),
+            TransactionEnd::Committed(outcome) => Ok(Some(*outcome)),
+            TransactionEnd::Replayed(version) => panic!("version {version} has it already"),
+            TransactionEnd::Nothing => Ok(None),
         }
     }
 

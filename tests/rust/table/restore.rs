@@ -10,7 +10,7 @@ use deltic_store::Put;
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::copies::{CloneMode, CloneOptions, RestoreOptions, RestoreTo, Restored, clone, restore};
 use deltic_table::transaction::RetryPolicy;
-use deltic_table::transaction::builder::{Ended, Ids};
+use deltic_table::transaction::builder::{Ids, TransactionEnd};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -144,7 +144,13 @@ async fn a_log_that_keeps_no_version_says_so() {
     }
 }
 
-async fn cloned(source: &Sample, target: &Sample, deep: bool, mode: CloneMode, winner: &[Value]) -> Result<Ended> {
+async fn cloned(
+    source: &Sample,
+    target: &Sample,
+    deep: bool,
+    mode: CloneMode,
+    winner: &[Value],
+) -> Result<TransactionEnd> {
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
     let committer = Overtaken { log: LogCommitter::new(target.storage.clone()), by: Mutex::new(by) };
     let options = CloneOptions { deep, mode, ..CloneOptions::default() };

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::marked::Vectors;
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, in_the_log_but, unknown_outcome};
-use super::state::{Doubt, Failure, Found, LoopState, NextStep, PutAnswer};
+use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
 use crate::action::batch::Origin;
 use crate::action::json::{CommitActions, Wanted, parse_commit};
 use crate::action::lines::Lines;
@@ -176,8 +176,8 @@ impl CommitLoop {
         let NextStep::ReadFrom(version) = self.state.step() else { return false };
         let found = match commit {
             Ok(Some(lines)) => self.judge(version, &lines),
-            Ok(None) => Some(Found::Nothing),
-            Err(error) => Some(Found::Unreadable(error)),
+            Ok(None) => Some(ReadAnswer::Nothing),
+            Err(error) => Some(ReadAnswer::Unreadable(error)),
         };
         match found {
             Some(found) => self.state.read(found),
@@ -206,7 +206,7 @@ impl CommitLoop {
                 self.follow(&winner, &ids.zip(vectors).collect(), version)
             }
             // The version is another's, whatever its vectors are.
-            Err(error) => Found::Conflict(error.at_version(version)),
+            Err(error) => ReadAnswer::Conflict(error.at_version(version)),
         };
         self.state.read(found);
     }
@@ -229,20 +229,20 @@ impl CommitLoop {
     }
 
     /// What a commit is to this one; none if vectors have to be read to know it.
-    fn judge(&mut self, version: u64, lines: &Bytes) -> Option<Found<Error>> {
+    fn judge(&mut self, version: u64, lines: &Bytes) -> Option<ReadAnswer<Error>> {
         let place = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
         let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
             Ok(winner) => winner,
-            Err(error) => return Some(Found::Unreadable(place(error))),
+            Err(error) => return Some(ReadAnswer::Unreadable(place(error))),
         };
         if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.prepared.txn_id.as_str()) {
             let written = Lines::of(lines).and_then(|lines| Ok((lines.others()?, lines)));
             return Some(match written {
                 Ok((others, lines)) => {
                     self.written = Some((lines, others));
-                    Found::Own
+                    ReadAnswer::Own
                 }
-                Err(error) => Found::Unreadable(error),
+                Err(error) => ReadAnswer::Unreadable(error),
             });
         }
         match self.prepared.pending.vectors_to_judge(&winner) {
@@ -251,17 +251,17 @@ impl CommitLoop {
                 self.waiting = Some((winner, wanted));
                 None
             }
-            Err(error) => Some(Found::Conflict(place(error))),
+            Err(error) => Some(ReadAnswer::Conflict(place(error))),
         }
     }
 
-    fn follow(&mut self, winner: &CommitActions, vectors: &Vectors, version: u64) -> Found<Error> {
+    fn follow(&mut self, winner: &CommitActions, vectors: &Vectors, version: u64) -> ReadAnswer<Error> {
         match self.prepared.pending.follow(winner, vectors, version) {
             Ok(()) => {
                 self.judged += 1;
-                Found::Other
+                ReadAnswer::Other
             }
-            Err(error) => Found::Conflict(error),
+            Err(error) => ReadAnswer::Conflict(error),
         }
     }
 
@@ -292,10 +292,10 @@ impl CommitLoop {
                 Failed::Perhaps(error)
             }
             // Never retryable: whoever runs the write again may do it twice.
-            Some(Failure::Unknown { doubt, .. }) => {
-                let lost = match doubt {
-                    Doubt::Unread => unread(version),
-                    Doubt::Lost(error) => error,
+            Some(Failure::Unknown { reason, .. }) => {
+                let lost = match reason {
+                    UnknownReason::Unread => unread(version),
+                    UnknownReason::Lost(error) => error,
                 };
                 Failed::Perhaps(unknown_outcome(txn_id, attempts, lost))
             }

@@ -49,7 +49,7 @@ pub enum PutAnswer<E> {
 
 /// What the log has at a version.
 #[derive(Debug)]
-pub enum Found<E> {
+pub enum ReadAnswer<E> {
     /// Nothing.
     Nothing,
     /// The loop's own commit.
@@ -64,7 +64,7 @@ pub enum Found<E> {
 
 /// Why it is not known whether a put landed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Doubt<E> {
+pub enum UnknownReason<E> {
     /// The version exists and was not read. Something on the way may have sent the put twice.
     Unread,
     /// The answer was lost.
@@ -85,7 +85,7 @@ pub enum Failure<E> {
     /// The commit may be in the log.
     Unknown {
         /// Why that is not known.
-        doubt: Doubt<E>,
+        reason: UnknownReason<E>,
         /// What went wrong when it was looked for.
         error: Option<E>,
     },
@@ -122,14 +122,14 @@ pub struct LoopState<E> {
     /// The version that is put or read next. All below it were read.
     version: u64,
     /// Why it is not known whether a put of `version` landed, or still will.
-    doubt: Option<Doubt<E>>,
+    reason: Option<UnknownReason<E>>,
     is_cancelled: bool,
 }
 
 impl<E> LoopState<E> {
     /// Of a commit whose first attempt makes `version`.
     pub fn new(version: u64) -> Self {
-        Self { phase: Phase::CheckBase, version, doubt: None, is_cancelled: false }
+        Self { phase: Phase::CheckBase, version, reason: None, is_cancelled: false }
     }
 
     /// What has to be done next. It stays the same until it is answered.
@@ -181,8 +181,8 @@ impl<E> LoopState<E> {
     pub fn put_answered(&mut self, answer: PutAnswer<E>) {
         match answer {
             PutAnswer::Created => return self.phase = Phase::VerifyBase { is_found: false },
-            PutAnswer::Exists => self.doubt = self.doubt.take().or(Some(Doubt::Unread)),
-            PutAnswer::Unknown(lost) => self.doubt = Some(Doubt::Lost(lost)),
+            PutAnswer::Exists => self.reason = self.reason.take().or(Some(UnknownReason::Unread)),
+            PutAnswer::Unknown(lost) => self.reason = Some(UnknownReason::Lost(lost)),
             PutAnswer::Refused(error) => return self.fail(Failure::Refused(error)),
         }
         // The wait is before the reading: an attempt that followed a wait would nearly always come too late where many
@@ -196,22 +196,22 @@ impl<E> LoopState<E> {
     }
 
     /// What stands at the version that was to be read.
-    pub fn read(&mut self, found: Found<E>) {
+    pub fn read(&mut self, found: ReadAnswer<E>) {
         let Phase::Read { tried, is_last } = self.phase else { return };
         match found {
-            Found::Nothing => {
-                // Whoever has the version that was tried keeps it: a put that is still under way cannot land any more.
+            ReadAnswer::Nothing => {
+                // The version that was tried is taken for good: a put that is still under way cannot land any more.
                 if self.version > tried {
-                    self.doubt = None;
+                    self.reason = None;
                 }
                 if is_last { self.fail(Failure::RaceLost) } else { self.attempt() }
             }
-            Found::Own => self.phase = Phase::Settle,
-            Found::Other => self.version = self.version.saturating_add(1),
+            ReadAnswer::Own => self.phase = Phase::Settle,
+            ReadAnswer::Other => self.version = self.version.saturating_add(1),
             // Another has the version.
-            Found::Conflict(error) => self.phase = Phase::Failed(Failure::Refused(error)),
-            Found::Unreadable(error) if self.version == tried => self.lost_sight(error),
-            Found::Unreadable(error) => self.phase = Phase::Failed(Failure::Refused(error)),
+            ReadAnswer::Conflict(error) => self.phase = Phase::Failed(Failure::Refused(error)),
+            ReadAnswer::Unreadable(error) if self.version == tried => self.lost_sight(error),
+            ReadAnswer::Unreadable(error) => self.phase = Phase::Failed(Failure::Refused(error)),
         }
     }
 
@@ -242,14 +242,14 @@ impl<E> LoopState<E> {
 
     /// Ends with `failure`, unless a put may have landed.
     fn fail(&mut self, failure: Failure<E>) {
-        self.phase = Phase::Failed(match self.doubt.take() {
-            Some(doubt) => Failure::Unknown { doubt, error: None },
+        self.phase = Phase::Failed(match self.reason.take() {
+            Some(reason) => Failure::Unknown { reason, error: None },
             None => failure,
         });
     }
 
     fn lost_sight(&mut self, error: E) {
-        let doubt = self.doubt.take().unwrap_or(Doubt::Unread);
-        self.phase = Phase::Failed(Failure::Unknown { doubt, error: Some(error) });
+        let reason = self.reason.take().unwrap_or(UnknownReason::Unread);
+        self.phase = Phase::Failed(Failure::Unknown { reason, error: Some(error) });
     }
 }

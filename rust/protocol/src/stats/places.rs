@@ -71,12 +71,12 @@ impl Place {
 
 /// A value that was found in a string.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'t> {
+pub(super) struct StatsValue<'t> {
     text: &'t str,
     place: Place,
 }
 
-impl<'t> Found<'t> {
+impl<'t> StatsValue<'t> {
     /// The bytes from its beginning on, and how many of them are its own.
     #[inline]
     pub(super) fn bytes(&self) -> (&'t [u8], usize) {
@@ -125,9 +125,10 @@ impl Places {
 
     /// The statistic of this number for each of the files, given the strings that it was found in.
     #[inline]
-    pub(super) fn values<'t>(&self, number: usize, texts: &[&'t str]) -> impl Iterator<Item = Option<Found<'t>>> {
+    pub(super) fn values<'t>(&self, number: usize, texts: &[&'t str]) -> impl Iterator<Item = Option<StatsValue<'t>>> {
         let places = self.places.get(number * self.files..).unwrap_or_default();
-        let value = |(place, text): (&Place, &&'t str)| (place.length > 0).then_some(Found { text, place: *place });
+        let value =
+            |(place, text): (&Place, &&'t str)| (place.length > 0).then_some(StatsValue { text, place: *place });
         places.iter().zip(texts).map(value)
     }
 

@@ -21,7 +21,7 @@ use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
 
 pub use super::leaf::Leaf;
-use super::places::{Found, Member, NUM_RECORDS, Places, TIGHT_BOUNDS, Tree, number_of};
+use super::places::{Member, NUM_RECORDS, Places, StatsValue, TIGHT_BOUNDS, Tree, number_of};
 use super::shapes::Shapes;
 use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float, truth};
 use crate::error::Result;
@@ -406,9 +406,9 @@ impl Bounds {
 
     fn extend<'t>(
         &mut self,
-        min: impl Iterator<Item = Option<Found<'t>>>,
-        max: impl Iterator<Item = Option<Found<'t>>>,
-        null_count: impl Iterator<Item = Option<Found<'t>>>,
+        min: impl Iterator<Item = Option<StatsValue<'t>>>,
+        max: impl Iterator<Item = Option<StatsValue<'t>>>,
+        null_count: impl Iterator<Item = Option<StatsValue<'t>>>,
     ) {
         let Self { leaf, margin, .. } = self;
         self.min.extend(min, leaf, *margin, false);

@@ -13,7 +13,7 @@ use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
 
 use super::leaf::Leaf;
-use super::places::Found;
+use super::places::StatsValue;
 use crate::scalar::{Plain, parse_date, parse_decimal, parse_timestamp, parse_timestamp_ntz, plain_decimal};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
@@ -77,7 +77,7 @@ impl Values {
     /// The statistics of a column of type `of` for each of some files, as far as they were found.
     pub(super) fn extend<'t>(
         &mut self,
-        values: impl Iterator<Item = Option<Found<'t>>>,
+        values: impl Iterator<Item = Option<StatsValue<'t>>>,
         of: &Leaf,
         margin: Margin,
         upper: bool,
@@ -123,40 +123,40 @@ impl Values {
 }
 
 /// What a value says, without the quotes that it may have; `None` if its escapes are broken.
-fn said(value: Found<'_>) -> Option<Cow<'_, str>> {
+fn said(value: StatsValue<'_>) -> Option<Cow<'_, str>> {
     let value = value.quoted()?;
     if value.literal.starts_with('"') { value.text() } else { Some(Cow::Borrowed(value.literal)) }
 }
 
 #[inline]
-fn plain(value: Found<'_>) -> Option<Plain> {
+fn plain(value: StatsValue<'_>) -> Option<Plain> {
     let (bytes, length) = value.bytes();
     Plain::of(bytes, length)
 }
 
-pub(super) fn count(value: Found<'_>) -> Option<i64> {
+pub(super) fn count(value: StatsValue<'_>) -> Option<i64> {
     long(value).filter(|count| *count >= 0)
 }
 
-fn long(value: Found<'_>) -> Option<i64> {
+fn long(value: StatsValue<'_>) -> Option<i64> {
     plain(value).and_then(Plain::whole).or_else(|| long_of_other_form(value))
 }
 
 /// Out of the way of plain numbers, which nearly all are.
 #[cold]
-fn long_of_other_form(value: Found<'_>) -> Option<i64> {
+fn long_of_other_form(value: StatsValue<'_>) -> Option<i64> {
     said(value)?.parse().ok()
 }
 
-pub(super) fn truth(value: Found<'_>) -> Option<bool> {
+pub(super) fn truth(value: StatsValue<'_>) -> Option<bool> {
     said(value)?.parse().ok()
 }
 
-fn text(value: Found<'_>) -> Option<Cow<'_, str>> {
+fn text(value: StatsValue<'_>) -> Option<Cow<'_, str>> {
     value.quoted().filter(|value| value.literal.starts_with('"'))?.text()
 }
 
-fn date(value: Found<'_>) -> Option<i32> {
+fn date(value: StatsValue<'_>) -> Option<i32> {
     let text = said(value)?;
     // Some writers append a time, which is midnight.
     parse_date(text.split(['T', ' ']).next()?)
@@ -167,17 +167,17 @@ fn is_infinity(text: &str) -> bool {
     text.bytes().all(|b| !b.is_ascii_digit()) && !text.to_ascii_lowercase().contains("nan")
 }
 
-fn float(value: Found<'_>) -> Option<f32> {
+fn float(value: StatsValue<'_>) -> Option<f32> {
     let text = said(value)?;
     text.parse().ok().filter(|value: &f32| value.is_finite() || is_infinity(&text))
 }
 
-fn double(value: Found<'_>) -> Option<f64> {
+fn double(value: StatsValue<'_>) -> Option<f64> {
     plain(value).and_then(Plain::double).or_else(|| double_of_other_form(value))
 }
 
 #[cold]
-fn double_of_other_form(value: Found<'_>) -> Option<f64> {
+fn double_of_other_form(value: StatsValue<'_>) -> Option<f64> {
     let text = said(value)?;
     text.parse().ok().filter(|value: &f64| value.is_finite() || is_infinity(&text))
 }
@@ -189,7 +189,7 @@ pub(super) fn near_float(value: f64, upper: bool) -> f64 {
     if upper { value.max(float) } else { value.min(float) }
 }
 
-fn decimal(value: Found<'_>, precision: u8, scale: u8) -> Option<i128> {
+fn decimal(value: StatsValue<'_>, precision: u8, scale: u8) -> Option<i128> {
     let plain = plain(value).and_then(|number| plain_decimal(number, precision, scale));
     plain.or_else(|| parse_decimal(&said(value)?, precision, scale))
 }

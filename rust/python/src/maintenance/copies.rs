@@ -4,7 +4,7 @@ use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_table::copies::{CloneOptions, RestoreOptions, RestoreTo, Restored};
 use deltic_table::table::At;
-use deltic_table::transaction::builder::Ended;
+use deltic_table::transaction::builder::TransactionEnd;
 use pyo3::prelude::*;
 
 use crate::clock::Clock;
@@ -59,9 +59,9 @@ pub(crate) fn clone(
     let clock = Clock::with_attempts(max_attempts);
     let (source, target) = (tables.0.0.clone(), tables.1.0.clone());
     let cloned = source.clone_to((&target, at), options, (&clock, &clock));
-    let version = |ended: &Ended| match ended {
-        Ended::Committed(outcome) => Some(outcome.committed.version),
-        Ended::Replayed(_) | Ended::Nothing => None,
+    let version = |ended: &TransactionEnd| match ended {
+        TransactionEnd::Committed(outcome) => Some(outcome.committed.version),
+        TransactionEnd::Replayed(_) | TransactionEnd::Nothing => None,
     };
     let ended = run_to_end(py, cloned, &clock, version)?;
     Ok(committed_json(&ended).ok_or_else(|| Error::internal("a clone committed nothing"))?)

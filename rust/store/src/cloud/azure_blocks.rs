@@ -3,7 +3,7 @@
 //! Blocks that no list names are invisible, and belong to the blob's name rather than to a writer. So each has an id of
 //! its own (the library draws 128 bits for it), and whatever makes the blob discards the blocks of all others. Those that
 //! stay because nothing was made are gone after a week by themselves: there is nothing to clean. They must not be in the way
-//! of a conditional put by whoever comes next, though, so [`Blocks::are_fair`] looks before the first are sent.
+//! of a conditional put by the next writer, though, so [`Blocks::are_fair`] looks before the first are sent.
 //!
 //! The library has no condition for a list. [`IfAbsent`] puts it on the list's request where that leaves, and signs the
 //! request anew if the signature covers its headers: a shared key's does, tokens are sent as they are.
@@ -42,7 +42,7 @@ impl Blocks {
         self.once.complete_multipart(path, &String::new(), blocks).await.map(drop)
     }
 
-    /// Tries at a name of nobody's whether blocks leave it free for a conditional put, and whether a list of blocks then
+    /// Tries at an unused name whether blocks leave it free for a conditional put, and whether a list of blocks then
     /// leaves the file alone. Without repetitions: a server that knows no blocks need not be asked often.
     pub(crate) async fn are_fair(&self, put: &dyn ObjectStore, path: &Path) -> bool {
         let (id, data) = (String::new(), PutPayload::from_static(b"{}"));

@@ -1,6 +1,6 @@
 //! The HTTP client of the remote stores.
 //!
-//! `object_store` builds one from the same options, but lets nobody say what happens to redirects. This one follows them
+//! `object_store` builds one from the same options, but has no setting for redirects. This one follows them
 //! within a server, and to other servers only where nothing is sent that must stay secret. It never says in `Referer`
 //! where a request came from: the address may hold a signature. Proved by the tests in `redirects.rs` of the storage tests.
 

@@ -1,6 +1,6 @@
 //! Credentials that have to be fetched: within a bounded time, fit for a header, or an error that says where was looked.
 //!
-//! Without keys the store crate asks the metadata service of a cloud's machines. Where nobody answers it would go on for
+//! Without keys the store crate asks the metadata service of a cloud's machines. Without an answer it would go on for
 //! minutes, and say in the end that something could not be listed.
 //!
 //! Proved by `a_silent_metadata_service_is_not_waited_for` in the storage tests.
@@ -24,7 +24,7 @@ pub(crate) const NEAR: Duration = Duration::from_millis(4500);
 /// How long a service elsewhere may take, which somebody configured.
 pub(crate) const FAR: Duration = Duration::from_secs(30);
 
-/// Nobody had credentials.
+/// No provider had credentials.
 #[derive(Debug)]
 pub(crate) struct NoCredentials(String);
 

@@ -1,6 +1,6 @@
 //! Conditional puts that hold no more than a few parts in memory.
 //!
-//! A condition is on one request, and a request has all of its body. So the parts go first, where nobody reads them, and
+//! A condition is on one request, and a request has all of its body. So the parts go first, where no reader looks, and
 //! the last request, which names them, has the condition: a copy into place ([`Remote::put_by_copy`]: Amazon, Google), or
 //! a list of blocks ([`Remote::put_in_blocks`]: Azure). A server may ignore the condition there even if it honours it on a
 //! put, so it is seen to refuse one before it is relied on; only Amazon and Google are taken at their word.

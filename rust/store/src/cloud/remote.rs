@@ -260,10 +260,10 @@ impl Remote {
             return Ok(());
         }
         let (probe, text) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
-        // Nobody else has the name, so what failed for a moment is tried again.
+        // No other writer uses the name, so what failed for a moment is tried again.
         clients.store.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
         let again = self.create(clients, &probe, text.into()).await;
-        // A file that stays behind is in nobody's way.
+        // A file that stays behind does no harm.
         let _ = clients.once.delete(&probe).await;
         match again? {
             Put::Exists => {

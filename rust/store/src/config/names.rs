@@ -1,6 +1,6 @@
 //! The names of options: those of deltic, those of other clients that mean the same, and what to say of the rest.
 //!
-//! A key that nobody knows is refused: a misspelled credential would otherwise surface as "access denied". A key that
+//! An unknown key is refused: a misspelled credential would otherwise surface as "access denied". A key that
 //! another client knows and deltic does not has an answer of its own, which says what deltic does instead.
 //!
 //! Proved by `misspelled_options_are_refused` and `options_of_other_clients` in the storage tests.

@@ -65,7 +65,7 @@ async fn overtaken(storage: &Storage) {
 /// The one of several writers of a name that made the file.
 ///
 /// # Panics
-/// Not exactly one did, or nobody knows.
+/// Not exactly one did, or it is unknown.
 pub async fn winner(racers: Vec<tokio::task::JoinHandle<(u8, Put)>>) -> u8 {
     let mut created = Vec::new();
     for racer in racers {

@@ -90,7 +90,7 @@ pub async fn check_large_puts(storage: &Storage) {
     let broken = Body::of(36 << 20, pieces(piece, 6).chain([Err(Error::invalid("cut off"))]));
     assert!(storage.put_if_absent("w/broken", broken).await.unwrap_err().to_string().contains("cut off"));
     assert!(storage.head("w/broken").await.unwrap_err().is_not_found());
-    // What a writer that gave up has left there is in nobody's way.
+    // What a writer that gave up has left there does no harm.
     assert!(matches!(storage.put_if_absent("w/broken", Bytes::from_static(b"mended")).await, Ok(Put::Created)));
     assert_eq!(storage.get("w/broken").await.unwrap(), "mended");
 }

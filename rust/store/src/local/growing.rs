@@ -89,7 +89,7 @@ impl LocalWriter {
     pub(crate) async fn finish(self) -> Result<u64> {
         self.disk.tally.put(self.size);
         let Self { disk, target, file, pending, size, sync, .. } = self;
-        // The system says once that it could not write, to whoever asks first.
+        // The system reports a failed write once, to the first call that asks.
         ended(sync).await?;
         let is_little = disk.is_little(size);
         sized(is_little, move || file.with(&pending, &target, disk.durable)?.replace(&target, disk.durable)).await?;

@@ -2,7 +2,7 @@
 //!
 //! Own code instead of the store crate's: a commit must be complete, exclusive and on the disk before it counts, and a
 //! listing of a long log must not ask for the size of every old file. What blocks runs on tokio's pool for it,
-//! and what belongs together in one go. The way there and back costs more than making a small file that nobody waits to have synced,
+//! and what belongs together in one go. The way there and back costs more than making a small file whose sync is not awaited,
 //! so that is done where it is asked for. Syncs that need not wait for each other run at once, for the disk then does them
 //! as one.
 //!

@@ -24,7 +24,7 @@ pub(super) struct Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            // What cannot be deleted stays behind under a name that readers ignore, or that nobody refers to.
+            // What cannot be deleted stays behind under a name that readers ignore, or that nothing refers to.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -215,7 +215,7 @@ fn is_temporary(name: &str) -> bool {
     name.strip_prefix(TEMPORARY).is_some_and(|id| uuid::Uuid::try_parse(id).is_ok())
 }
 
-/// What cannot be listed or deleted stays: nobody misses it.
+/// What cannot be listed or deleted stays, and does no harm.
 pub(super) fn delete_unfinished(dir: &Path, before_ms: i64) -> u64 {
     let mut deleted = 0;
     for item in fs::read_dir(dir).into_iter().flatten().flatten() {

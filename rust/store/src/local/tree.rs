@@ -103,7 +103,7 @@ impl Walk {
 
 /// Takes a file or a folder; whether it was one.
 fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec<String>) -> Result<bool> {
-    // Whoever cannot name a file cannot do anything with it.
+    // A file whose name is not UTF-8 cannot be read or deleted here.
     let Ok(name) = item.file_name().into_string() else { return Ok(false) };
     let because = |e| failed("read", &item.path(), e);
     let kind = match item.file_type() {

@@ -75,7 +75,7 @@ impl Sidecars {
     /// Deletes those that were written, since no checkpoint came of it.
     pub(super) async fn discard(self, storage: &Storage) {
         for sidecar in self.all.iter().skip(usize::try_from(self.reused).unwrap_or(usize::MAX)) {
-            // What stays behind is referenced by nobody.
+            // No checkpoint references what stays behind.
             let _deleted = storage.delete(&path_of(&sidecar.path)).await;
         }
     }
@@ -409,7 +409,7 @@ impl Growing {
         let bytes = output.finish().await?;
         let size_in_bytes = i64::try_from(bytes).map_err(|e| Error::internal("a sidecar is too large").caused_by(e))?;
         let part = ActionFile::open(work.snapshot.storage(), path_of(&name), bytes).await?;
-        // Whoever looks for files need not open a sidecar of tombstones.
+        // A reader that looks for files need not open a sidecar of tombstones.
         let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
         let paths = match paths {
             Paths::Between(min, max) if files > 0 => Some((min, max)),

@@ -22,7 +22,9 @@ use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction};
+use crate::transaction::builder::{
+    CreateMode, HandleCache, Ids, Outcome, TableDefinition, Transaction, TransactionEnd,
+};
 use deltic_store::Storage;
 
 /// Footers that are read at the same time.
@@ -197,8 +199,10 @@ impl Conversion {
             _ => error,
         };
         match transaction.commit(committer, retry).await.map_err(is_there_now)? {
-            Ended::Committed(outcome) => found.outcome = Some(outcome),
-            Ended::Replayed(_) | Ended::Nothing => return Err(Error::internal("a conversion committed nothing")),
+            TransactionEnd::Committed(outcome) => found.outcome = Some(outcome),
+            TransactionEnd::Replayed(_) | TransactionEnd::Nothing => {
+                return Err(Error::internal("a conversion committed nothing"));
+            }
         }
         Ok(found)
     }
@@ -279,7 +283,7 @@ async fn begin(
     .map(|(name, value)| (name.to_owned(), value))
     .collect();
     let created = (definition, CreateMode::Error);
-    let mut transaction = Transaction::create(storage, Known::default(), created, (ids, now_ms)).await?;
+    let mut transaction = Transaction::create(storage, HandleCache::default(), created, (ids, now_ms)).await?;
     transaction.set_operation("CONVERT", parameters);
     Ok(transaction)
 }

@@ -30,7 +30,7 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
 use crate::vector_file::literal;
 use crate::write::layout::encode_add_path;
 use deltic_store::{Storage, decode_path};
@@ -108,18 +108,18 @@ pub async fn clone(
     (target, committer): (&Storage, &dyn Committer),
     options: CloneOptions,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-) -> Result<Ended> {
+) -> Result<TransactionEnd> {
     check_apart(source.storage(), target).await?;
     if !options.deep {
         target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
     }
     let mut done = Counted::default();
     let commit = commit_options(source, &options)?;
-    let known = Known { now_ms: Some(retry.now_ms()), ..Known::default() };
+    let known = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let replaces = options.mode != CloneMode::Error;
     let mut transaction = Transaction::copy_of(source, (target, known), (commit, replaces), ids).await?;
     if let Some(version) = transaction.replayed() {
-        return Ok(Ended::Replayed(version));
+        return Ok(TransactionEnd::Replayed(version));
     }
     if !options.properties.is_empty() {
         transaction.set_properties_of_copy(&options.properties, ids)?;
@@ -141,7 +141,7 @@ pub async fn clone(
     }
     let differs = transaction.become_like(source, plan.actions).await?;
     if let Some(snapshot) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
-        return Ok(Ended::Replayed(snapshot.version()));
+        return Ok(TransactionEnd::Replayed(snapshot.version()));
     }
     // What refuses the clone has done so before a byte is copied.
     (done.num_copied_files, done.copied_files_size) = copy_all(source.storage(), target, plan.copies).await?;

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::history;
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions, remove_columns};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
 use deltic_store::Storage;
 
 /// To which version.
@@ -107,7 +107,7 @@ pub async fn restore(
         RestoreTo::Version(version) => members(json!({"version": version, "timestamp": null})),
         RestoreTo::Time(_, text) => members(json!({"version": null, "timestamp": text})),
     };
-    let known = Known { latest, now_ms: Some(retry.now_ms()), ..Known::default() };
+    let known = HandleCache { latest, now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let mut transaction = Transaction::begin(storage, known, commit, ids).await?;
     if let Some(version) = transaction.replayed() {
         return Ok(Restored { version: Some(version), ..Restored::default() });
@@ -123,7 +123,7 @@ pub async fn restore(
         return Ok(done);
     }
     transaction.count(done.metrics());
-    if let Ended::Committed(outcome) = transaction.commit(committer, retry).await? {
+    if let TransactionEnd::Committed(outcome) = transaction.commit(committer, retry).await? {
         done.version = Some(outcome.committed.version);
     }
     Ok(done)

@@ -18,7 +18,7 @@ use crate::rewrite::{Copying, Written};
 use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::change_files::{Change, changes_spec, write_changes};
-use crate::transaction::builder::{Own, Transaction};
+use crate::transaction::builder::{FileOrigin, Transaction};
 use crate::write::plan::FileKind;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
@@ -62,7 +62,7 @@ pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> R
             (Some(_), _) if is_removed => drop(chosen.own_removed.insert(path)),
             (Some(own), _) => {
                 chosen.own_removed.insert(path);
-                if own == Own::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
+                if own == FileOrigin::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
             }
             (None, _) if is_removed => {
                 found.read.insert(&path);
@@ -78,7 +78,8 @@ pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> R
         }
         chosen.matching_rows += rows;
     }
-    if let Some(path) = chosen.own_removed.iter().find(|path| feeds && own.get(path.as_str()) == Some(&Own::Rewritten))
+    if let Some(path) =
+        chosen.own_removed.iter().find(|path| feeds && own.get(path.as_str()) == Some(&FileOrigin::Rewritten))
     {
         let message = "this transaction has changed rows of the file already, and the table records changes \
                        (`delta.enableChangeDataFeed`): a row is changed once in a transaction; commit first";

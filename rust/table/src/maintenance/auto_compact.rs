@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::scan::plan::partitions::files_in;
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 
 /// Small files from which on a partition is taken.
@@ -85,7 +85,7 @@ async fn run(
     };
     let listed = list_in(snapshot, &chosen, is_taken).await?;
     let bins = within_one_commit(pack::compact(listed.candidates, target.min(MOST_BYTES)), MOST_BYTES);
-    let known = Known { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
+    let known = HandleCache { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(snapshot.storage(), known, TransactionOptions::default(), ids).await?;
     let (options, layout) = (OptimizeOptions::default(), Layout::Compact);
     let commit = commit_options(&layout, &options, true);

@@ -23,7 +23,7 @@ use crate::committers::Committer;
 use crate::error::{Kind, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::unclaimed::Unclaimed;
 
 /// What all commits of one operation share.
@@ -71,7 +71,7 @@ impl Committing<'_> {
 
     async fn attempt(&self, bins: &mut [Rewritten], done: &mut Optimized) -> Result<()> {
         let storage = self.snapshot.storage();
-        let known = Known { state: Some(self.base.clone()), latest: None, now_ms: Some(self.retry.now_ms()) };
+        let known = HandleCache { state: Some(self.base.clone()), latest: None, now_ms: Some(self.retry.now_ms()) };
         let mut transaction = Transaction::begin(storage, known, self.options.clone(), self.ids).await?;
         let counted = counters(bins);
         let metrics = counted.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
@@ -81,7 +81,7 @@ impl Committing<'_> {
         for bin in bins.iter_mut() {
             std::mem::replace(&mut bin.unclaimed, Unclaimed::new(storage.clone())).claim();
         }
-        if let Ended::Committed(outcome) = transaction.commit(self.committer, self.retry).await? {
+        if let TransactionEnd::Committed(outcome) = transaction.commit(self.committer, self.retry).await? {
             done.versions.push(outcome.committed.version);
             count(done, &counted);
         }

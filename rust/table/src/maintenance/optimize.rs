@@ -29,7 +29,7 @@ use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -251,7 +251,7 @@ pub(super) async fn plan(
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Plan> {
     check(options)?;
-    let known = Known { state: None, latest, now_ms: Some(clock()) };
+    let known = HandleCache { state: None, latest, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
     let base = HandleState::of(&snapshot).await?;

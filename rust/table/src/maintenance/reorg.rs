@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::scan::read::{KnownColumns, may_have_dropped_columns};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -88,7 +88,7 @@ async fn plan(
     let dropped_columns = options.dropped_columns;
     let options = &OptimizeOptions { max_tasks: options.max_tasks, ..OptimizeOptions::default() };
     check(options)?;
-    let known = Known { state: None, latest, now_ms: Some(clock()) };
+    let known = HandleCache { state: None, latest, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
     let base = HandleState::of(&snapshot).await?;

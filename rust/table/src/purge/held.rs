@@ -41,7 +41,7 @@ const CONCURRENT_COMMITS: usize = 16;
 
 /// What still holds the rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct RetainedRows {
     /// Versions that have them, or whose changes do, and can be read.
     pub versions: Vec<u64>,
     /// Data files that hold any.
@@ -78,7 +78,7 @@ enum Holds {
 
 /// A file that may hold some of the rows.
 #[derive(Debug, Clone)]
-struct Holder {
+struct FileWithRows {
     task: FileTask,
     is_change: bool,
     /// Whether the condition's columns were others in a version that has it.
@@ -92,16 +92,16 @@ struct Holder {
 
 /// Finds what holds rows, and remembers which files do, so that none is read twice.
 #[derive(Debug, Default)]
-pub(super) struct Holders {
+pub(super) struct RetainedRowsFinder {
     known: HashMap<String, Holds>,
 }
 
-impl Holders {
+impl RetainedRowsFinder {
     /// What holds rows that make `filter` TRUE in the versions up to that of a snapshot.
     ///
     /// # Errors
     /// `Invalid` for a filter that does not fit, and those of reading the log and files.
-    pub(super) async fn find(&mut self, snapshot: &Snapshot, filter: &str, now_ms: i64) -> Result<Held> {
+    pub(super) async fn find(&mut self, snapshot: &Snapshot, filter: &str, now_ms: i64) -> Result<RetainedRows> {
         let (holders, times) = self.look(snapshot, filter).await?;
         let retention_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
         summary(snapshot, &holders, (&times, now_ms, retention_ms)).await
@@ -110,7 +110,7 @@ impl Holders {
     /// Reads the files that may hold such rows, so that what stands in the way shows.
     ///
     /// # Errors
-    /// As [`Holders::find`].
+    /// As [`RetainedRowsFinder::find`].
     pub(super) async fn read(&mut self, snapshot: &Snapshot, filter: &str) -> Result<()> {
         self.look(snapshot, filter).await.map(drop)
     }
@@ -118,8 +118,12 @@ impl Holders {
     /// The files that hold such rows, in the order of their paths, and when each version was made.
     ///
     /// # Errors
-    /// As [`Holders::find`].
-    async fn look(&mut self, snapshot: &Snapshot, filter: &str) -> Result<(Vec<(Holder, Holds)>, BTreeMap<u64, i64>)> {
+    /// As [`RetainedRowsFinder::find`].
+    async fn look(
+        &mut self,
+        snapshot: &Snapshot,
+        filter: &str,
+    ) -> Result<(Vec<(FileWithRows, Holds)>, BTreeMap<u64, i64>)> {
         let plan = ScanPlan::new(snapshot, Some(&[]), Some(filter)).await?;
         let storage = snapshot.storage();
         let log = LogSource::of(storage);
@@ -145,13 +149,13 @@ impl Holders {
         &mut self,
         storage: &Storage,
         plan: &ScanPlan,
-        files: HashMap<String, Holder>,
-    ) -> Result<Vec<(Holder, Holds)>> {
+        files: HashMap<String, FileWithRows>,
+    ) -> Result<Vec<(FileWithRows, Holds)>> {
         let reader = Reader::new(storage.clone(), plan.spec().clone())?;
         let unknown = files.iter().filter(|(path, _)| !self.known.contains_key(path.as_str()));
         let unknown: Vec<_> = unknown.collect();
         let progress = Progress::begin("PURGE", Unit::Files, Some(unknown.len() as u64));
-        let look = |(path, holder): (&String, &Holder)| {
+        let look = |(path, holder): (&String, &FileWithRows)| {
             let (path, holder, reader) = (path.clone(), holder.clone(), reader.clone());
             let (storage, progress) = (storage.clone(), progress.clone());
             in_parallel(async move {
@@ -181,7 +185,7 @@ async fn oldest(newest: &Snapshot, commits: &[LogFile]) -> Result<Snapshot> {
 }
 
 /// Whether a file is there and holds a row that matches.
-async fn holds(storage: &Storage, reader: Reader, holder: Holder) -> Result<Holds> {
+async fn holds(storage: &Storage, reader: Reader, holder: FileWithRows) -> Result<Holds> {
     let mut task = holder.task;
     let place = decode_path(&task.path)?;
     // Tombstones need not say how large a file is.
@@ -267,7 +271,7 @@ struct History<'a> {
     protocol: Protocol,
     /// Whether the columns are in that version what they are in the newest.
     fits: bool,
-    files: HashMap<String, Holder>,
+    files: HashMap<String, FileWithRows>,
     /// When each version was made, in milliseconds since the epoch.
     times: BTreeMap<u64, i64>,
 }
@@ -347,7 +351,7 @@ impl History<'_> {
             let size = number("size", row).and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
             let partition_values = removes.partition_values_at(row)?;
             let is_other = judged.iter().any(|(name, partitions)| *partitions != partition_values.contains_key(name));
-            let holder = Holder {
+            let holder = FileWithRows {
                 is_change: false,
                 is_unknown: is_other || self.may_lack || !self.fits,
                 spans: Vec::new(),
@@ -400,7 +404,7 @@ impl History<'_> {
             let task = FileTask { deletion_vector: None, ..task(&adds, row)? };
             let holder = self.files.entry(path);
             let (spans, removed_ms, is_unknown) = (Vec::new(), None, false);
-            let new = || Holder { task, is_change: false, is_unknown, spans, removed_ms };
+            let new = || FileWithRows { task, is_change: false, is_unknown, spans, removed_ms };
             let holder = holder.or_insert_with(new);
             holder.is_unknown |= !self.fits;
             // One that is there already is added again with something else, such as row ids.
@@ -418,17 +422,17 @@ impl History<'_> {
             FileTask { path: change.path, size, partition_values: change.partition_values, ..FileTask::default() };
         let spans = vec![(version, Some(version.saturating_add(1)))];
         let is_unknown = !self.fits;
-        self.files.entry(path).or_insert(Holder { task, is_change: true, is_unknown, spans, removed_ms: None });
+        self.files.entry(path).or_insert(FileWithRows { task, is_change: true, is_unknown, spans, removed_ms: None });
     }
 }
 
 async fn summary(
     snapshot: &Snapshot,
-    holders: &[(Holder, Holds)],
+    holders: &[(FileWithRows, Holds)],
     (times, now_ms, retention_ms): (&BTreeMap<u64, i64>, i64, i64),
-) -> Result<Held> {
-    let (mut held, mut versions, mut below) = (Held::default(), BTreeSet::new(), Vec::new());
-    for (Holder { task, is_change, spans, removed_ms, .. }, holds) in holders {
+) -> Result<RetainedRows> {
+    let (mut held, mut versions, mut below) = (RetainedRows::default(), BTreeSet::new(), Vec::new());
+    for (FileWithRows { task, is_change, spans, removed_ms, .. }, holds) in holders {
         held.files_unreadable += u64::from(*holds == Holds::Unknown);
         let (files, bytes) = match is_change {
             true => (&mut held.change_files, &mut held.change_bytes),

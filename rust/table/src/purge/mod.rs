@@ -18,14 +18,14 @@ use crate::error::{Error, Result};
 use crate::maintenance::{PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
 mod held;
 
-pub use held::Held;
-use held::Holders;
+pub use held::RetainedRows;
+use held::RetainedRowsFinder;
 
 /// What is asked for.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -76,7 +76,7 @@ pub struct Purged {
     /// The rows that a condition chooses.
     pub deleted: Option<DeletedRows>,
     /// What still holds them.
-    pub held: Option<Held>,
+    pub held: Option<RetainedRows>,
 }
 
 /// What [`purge`] would do to the newest version.
@@ -92,13 +92,13 @@ pub async fn plan_purge(
         let planned = plan_reorganize((storage, latest.clone()), &reorg(options), (ids, clock)).await?;
         let mut purged = Purged::of(planned);
         if let Some(filter) = &options.filter {
-            let known = Known { state: None, latest, now_ms: Some(clock()) };
+            let known = HandleCache { state: None, latest, now_ms: Some(clock()) };
             let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
             let preview = transaction.delete_preview(Some(filter), clock).await?;
             let files = preview.files_removed + preview.files_marked + preview.files_rewritten;
             purged.deleted = Some(DeletedRows { rows: preview.rows, files });
             let snapshot = transaction.snapshot().await?;
-            purged.held = Some(Holders::default().find(&snapshot, filter, clock()).await?);
+            purged.held = Some(RetainedRowsFinder::default().find(&snapshot, filter, clock()).await?);
         }
         Ok(purged)
     };
@@ -118,11 +118,11 @@ pub async fn purge(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Purged> {
     let purged = async {
-        let mut holders = Holders::default();
+        let mut holders = RetainedRowsFinder::default();
         let begun = match &options.filter {
             None => None,
             Some(filter) => {
-                let known = Known { state: None, latest: latest.clone(), now_ms: Some(clock()) };
+                let known = HandleCache { state: None, latest: latest.clone(), now_ms: Some(clock()) };
                 let transaction = Transaction::begin(storage, known, deleting(filter, options), ids).await?;
                 Some((filter, delete(transaction, (filter, &mut holders), clock, (committer, retry)).await?))
             }
@@ -145,7 +145,7 @@ pub async fn purge(
 /// Deletes rows, and leaves none of them in a file that stays; what went, and the version that did.
 async fn delete(
     mut transaction: Transaction,
-    (filter, holders): (&str, &mut Holders),
+    (filter, holders): (&str, &mut RetainedRowsFinder),
     clock: Clock,
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<(DeletedRows, Option<u64>)> {
@@ -155,11 +155,11 @@ async fn delete(
     transaction.disable_deletion_vectors();
     let rows = transaction.delete(Some(filter), clock).await?;
     match Box::pin(transaction.commit(committer, retry)).await? {
-        Ended::Committed(outcome) => {
+        TransactionEnd::Committed(outcome) => {
             let files = outcome.metrics.get("numRemovedFiles").and_then(Value::as_str).and_then(|n| n.parse().ok());
             Ok((DeletedRows { rows, files: files.unwrap_or_default() }, Some(outcome.committed.version)))
         }
-        Ended::Replayed(_) | Ended::Nothing => Ok((DeletedRows { rows, files: 0 }, None)),
+        TransactionEnd::Replayed(_) | TransactionEnd::Nothing => Ok((DeletedRows { rows, files: 0 }, None)),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::vector_file::VectorFile;
 use deltic_store::{Storage, decode_path};
 
@@ -155,7 +155,7 @@ impl Missing {
             metrics: metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             ..TransactionOptions::default()
         };
-        let known = Known { now_ms: Some(retry.now_ms()), ..Known::default() };
+        let known = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
         let mut transaction = Transaction::begin(judged.storage(), known, options, ids).await?;
         if transaction.snapshot().await?.version() != judged.version() {
             let message = "another writer committed while files were looked for; run the repair again";
@@ -175,7 +175,7 @@ impl Missing {
             }
             Err(e) => return Err(e),
         }
-        if let Ended::Committed(outcome) = Box::pin(transaction.commit(committer, retry)).await? {
+        if let TransactionEnd::Committed(outcome) = Box::pin(transaction.commit(committer, retry)).await? {
             done.committed = Some(outcome.committed.version);
         }
         Ok(())

@@ -30,8 +30,8 @@ use crate::repair::{self, Repaired};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
-    CreateMode, Ended, Ids, Known, Outcome, TableDefinition, Transaction, TransactionHeader, TransactionOptions,
-    WriteOptions,
+    CreateMode, HandleCache, Ids, Outcome, TableDefinition, Transaction, TransactionEnd, TransactionHeader,
+    TransactionOptions, WriteOptions,
 };
 use crate::write::writer::Clock;
 use deltic_store::Storage;
@@ -192,7 +192,7 @@ impl Table {
         &self,
         (definition, mode): (TableDefinition, CreateMode),
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<Ended> {
+    ) -> Result<TransactionEnd> {
         loop {
             let now_ms = retry.now_ms();
             let (known, table) = (self.known(now_ms), (definition.clone(), mode));
@@ -234,23 +234,23 @@ impl Table {
         transaction: Transaction,
         (ids, clock): (&dyn Ids, Clock),
         retry: &dyn RetryPolicy,
-    ) -> Result<Ended> {
+    ) -> Result<TransactionEnd> {
         let mut ended = self.commit_alone(transaction, retry).await?;
-        if let Ended::Committed(outcome) = &mut ended {
+        if let TransactionEnd::Committed(outcome) = &mut ended {
             Box::pin(self.compact_after(outcome, (ids, clock), retry)).await;
         }
         Ok(ended)
     }
 
-    async fn commit_alone(&self, mut transaction: Transaction, retry: &dyn RetryPolicy) -> Result<Ended> {
+    async fn commit_alone(&self, mut transaction: Transaction, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
         let committer = for_table_after(&self.storage, transaction.take_syncing());
         let ended = transaction.commit(committer.as_ref(), retry).await;
         match &ended {
-            Ok(Ended::Committed(outcome)) => {
+            Ok(TransactionEnd::Committed(outcome)) => {
                 let state = (outcome.after.base.clone(), retry.now_ms());
                 self.with(|known| known.state = Some(state));
             }
-            Ok(Ended::Replayed(_) | Ended::Nothing) => {}
+            Ok(TransactionEnd::Replayed(_) | TransactionEnd::Nothing) => {}
             Err(_) => self.forget(),
         }
         ended
@@ -375,7 +375,7 @@ impl Table {
         (target, at): (&Self, At),
         options: CloneOptions,
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<Ended> {
+    ) -> Result<TransactionEnd> {
         target.forget();
         let names_version = !matches!(at, At::Newest);
         let source = self.snapshot(at).await?;
@@ -405,11 +405,11 @@ impl Table {
     }
 
     /// What a transaction that begins now may build on.
-    fn known(&self, now_ms: i64) -> Known {
+    fn known(&self, now_ms: i64) -> HandleCache {
         self.with(|known| {
             let is_fresh = |since: i64| (0..FRESH_MS).contains(&now_ms.saturating_sub(since));
             let state = known.state.as_ref().filter(|(_, since)| is_fresh(*since)).map(|(state, _)| state.clone());
-            Known { state, latest: known.latest.clone(), now_ms: Some(now_ms) }
+            HandleCache { state, latest: known.latest.clone(), now_ms: Some(now_ms) }
         })
     }
 

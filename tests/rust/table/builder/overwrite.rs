@@ -9,7 +9,7 @@ use deltic_protocol::schema::json::parse as parse_schema;
 use deltic_table::committers::LogCommitter;
 use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
-    Ended, Known, Mode, PartitionOverwrite, Transaction, TransactionHeader, WriteOptions,
+    HandleCache, Mode, PartitionOverwrite, Transaction, TransactionEnd, TransactionHeader, WriteOptions,
 };
 use deltic_table::write::plan::DataFile;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
     let rows = parse_schema(metadata["metaData"]["schemaString"].as_str().unwrap()).unwrap();
     let options = WriteOptions { mode, partition_overwrite: PartitionOverwrite::Dynamic, ..WriteOptions::default() };
     let now = World.now_ms();
-    Transaction::write(&sample.storage, Known::default(), &to_arrow_schema(&rows), &options, (&World, now)).await
+    Transaction::write(&sample.storage, HandleCache::default(), &to_arrow_schema(&rows), &options, (&World, now)).await
 }
 
 fn file(path: &str, key: Key<'_>) -> DataFile {
@@ -56,8 +56,8 @@ fn file(path: &str, key: Key<'_>) -> DataFile {
 async fn commit(mut tx: Transaction, sample: &Sample, files: Vec<DataFile>) -> Result<(u64, u32)> {
     tx.append_each(files.into_iter().map(Ok))?;
     match tx.commit(&LogCommitter::new(sample.storage.clone()), &World).await? {
-        Ended::Committed(outcome) => Ok((outcome.committed.version, outcome.committed.attempts)),
-        Ended::Replayed(_) | Ended::Nothing => panic!("a write is committed"),
+        TransactionEnd::Committed(outcome) => Ok((outcome.committed.version, outcome.committed.attempts)),
+        TransactionEnd::Replayed(_) | TransactionEnd::Nothing => panic!("a write is committed"),
     }
 }
 

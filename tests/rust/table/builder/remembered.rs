@@ -201,7 +201,9 @@ async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
         let sample = sample();
         append(&sample, None, "c1").await;
         let mut transaction =
-            Transaction::begin(&sample.storage, Known::default(), TransactionOptions::default(), &World).await.unwrap();
+            Transaction::begin(&sample.storage, HandleCache::default(), TransactionOptions::default(), &World)
+                .await
+                .unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
         transaction.append(vec![file("c2")]);
         let create = vec![protocol(1, 2), anew(COLUMNS, json!({}))];

@@ -16,7 +16,8 @@ use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::history::history;
 use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
-    CreateMode, Ended, Ids, Known, Mode, TableDefinition, Transaction, TransactionHeader, WriteOptions, delete_written,
+    CreateMode, HandleCache, Ids, Mode, TableDefinition, Transaction, TransactionEnd, TransactionHeader, WriteOptions,
+    delete_written,
 };
 use deltic_table::write::layout::id_prefix;
 use deltic_table::write::plan::DataFile;
@@ -75,7 +76,7 @@ async fn plan_of(
 ) -> Result<Transaction> {
     let (rows, world) = (to_arrow_schema(rows), World::default());
     let options = WriteOptions { mode, partition_by: by.map(names), ..options };
-    Transaction::write(&sample.storage, Known::default(), &rows, &options, (&world, world.now_ms())).await
+    Transaction::write(&sample.storage, HandleCache::default(), &rows, &options, (&world, world.now_ms())).await
 }
 
 async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
@@ -99,13 +100,13 @@ struct Written {
 async fn finish(mut transaction: Transaction, sample: &Sample, files: &[&str]) -> Result<Written> {
     transaction.append_each(files.iter().map(|path| Ok(file(path))))?;
     match transaction.commit(&LogCommitter::new(sample.storage.clone()), &World::default()).await? {
-        Ended::Committed(outcome) => {
+        TransactionEnd::Committed(outcome) => {
             let committed = outcome.committed;
             let (version, attempts, num_added_files) = (committed.version, committed.attempts, committed.num_added);
             Ok(Written { version, attempts, num_added_files })
         }
-        Ended::Replayed(version) => Ok(Written { version, attempts: 0, num_added_files: 0 }),
-        Ended::Nothing => panic!("a write is committed even if it is empty"),
+        TransactionEnd::Replayed(version) => Ok(Written { version, attempts: 0, num_added_files: 0 }),
+        TransactionEnd::Nothing => panic!("a write is committed even if it is empty"),
     }
 }
 
@@ -550,7 +551,7 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
     let world = World::default();
     let now_ms = world.now_ms();
     let table = (definition, CreateMode::Error);
-    let created = Transaction::create(&sample.storage, Known::default(), table, (&world, now_ms)).await?;
+    let created = Transaction::create(&sample.storage, HandleCache::default(), table, (&world, now_ms)).await?;
     Ok(finish(created, sample, &[]).await?.version)
 }
 

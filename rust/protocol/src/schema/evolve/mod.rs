@@ -80,7 +80,7 @@ pub struct ColumnChange {
 
 /// A column that was looked for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct FoundField {
     /// Its path in the schema's spelling.
     pub path: Vec<String>,
     /// What is there; an element, key or value has no metadata.
@@ -91,7 +91,7 @@ pub struct Found {
 ///
 /// # Errors
 /// `Invalid`, saying what there is, if nothing is.
-pub fn find(schema: &StructType, path: &[String]) -> Result<Found> {
+pub fn find(schema: &StructType, path: &[String]) -> Result<FoundField> {
     let mut at = StructField::new("", DataType::Struct(Arc::new(schema.clone())), false);
     let mut spelled = Vec::new();
     for name in path {
@@ -102,7 +102,7 @@ pub fn find(schema: &StructType, path: &[String]) -> Result<Found> {
     if spelled.is_empty() {
         return Err(Error::invalid("no column is named"));
     }
-    Ok(Found { path: spelled, field: at })
+    Ok(FoundField { path: spelled, field: at })
 }
 
 /// What is right inside a type.

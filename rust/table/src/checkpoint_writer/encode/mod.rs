@@ -296,7 +296,7 @@ pub(super) async fn encode_all<T, E: Future<Output = Result<T>>>(
     done: mpsc::Sender<T>,
 ) -> Result<()> {
     let (read, waiting) = mpsc::channel(1);
-    // Whoever takes no more has failed, and says so.
+    // A receiver that is gone has failed, and reports that itself.
     let reading = async move {
         let mut groups = std::pin::pin!(groups);
         // Rows that are gathered for longer make larger row groups.

@@ -189,7 +189,7 @@ impl Reader {
 
     /// The range that has most, unless most of what is held is being encoded and will soon make room.
     fn fullest(&mut self) -> Option<Partition> {
-        // All other room is that of rows being encoded, or nobody would ever make any.
+        // The rest of the memory is that of rows being encoded; without it none would be freed.
         let room = |partition: &Partition| partition.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let held: usize = self.partitions.iter().map(room).sum();
         let fullest = self.partitions.iter_mut().max_by_key(|partition| partition.bytes);

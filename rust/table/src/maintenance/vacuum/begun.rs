@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use super::candidates::{self, Listing};
 use super::last;
 use super::options::{Search, VacuumOptions, Vacuumed};
-use super::sweep::Done;
+use super::sweep::SweepResult;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
-use crate::transaction::builder::{Ended, Ids, Known, Transaction, TransactionOptions};
+use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use deltic_store::Storage;
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -48,7 +48,7 @@ impl Lengths {
 }
 
 /// A vacuum whose beginning the history tells.
-pub(super) struct Begun {
+pub(super) struct StartedVacuum {
     pub(super) snapshot: Snapshot,
     retention_ms: i64,
     pub(super) retention: Retention,
@@ -59,7 +59,7 @@ pub(super) struct Begun {
     is_listing: bool,
 }
 
-impl Begun {
+impl StartedVacuum {
     pub(super) async fn new(
         storage: &Storage,
         committer: &dyn Committer,
@@ -112,7 +112,7 @@ impl Begun {
     /// Tells the history how it ended.
     pub(super) async fn end(
         &self,
-        mut done: Done,
+        mut done: SweepResult,
         ended: Result<()>,
         committer: &dyn Committer,
         with: (&dyn Ids, &dyn RetryPolicy),
@@ -152,10 +152,10 @@ async fn tell(
         commit_empty: true,
         ..TransactionOptions::default()
     };
-    let transaction = Transaction::begin(storage, Known::default(), options, ids).await?;
+    let transaction = Transaction::begin(storage, HandleCache::default(), options, ids).await?;
     match transaction.commit(committer, retry).await? {
-        Ended::Committed(outcome) => Ok(Some(outcome.committed.version)),
-        Ended::Replayed(_) | Ended::Nothing => Ok(None),
+        TransactionEnd::Committed(outcome) => Ok(Some(outcome.committed.version)),
+        TransactionEnd::Replayed(_) | TransactionEnd::Nothing => Ok(None),
     }
 }
 

@@ -12,9 +12,9 @@ use deltic_protocol::replay::retention::is_old;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
-use super::begun::Begun;
+use super::begun::StartedVacuum;
 use super::options::{Search, VacuumOptions, Vacuumed};
-use super::sweep::{Done, Rule, Sweep, is_itself};
+use super::sweep::{Rule, Sweep, SweepResult, is_itself};
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Kind, Result};
@@ -166,7 +166,7 @@ impl SweepTask {
         };
         let ended: Result<()> = ended.await;
         let done = sweep.done;
-        let Done { vacuumed, folders, failed } = done;
+        let SweepResult { vacuumed, folders, failed } = done;
         pack(
             RESULT,
             &TaskResult {
@@ -206,7 +206,7 @@ fn file_of((path, size, modified_ms): File) -> FileMeta {
 
 /// A VACUUM whose files other processes delete.
 pub struct DistributedVacuum {
-    begun: Begun,
+    begun: StartedVacuum,
     start: Option<StartCommit>,
     rule: Rule,
     sweep: Sweep,
@@ -243,7 +243,7 @@ impl DistributedVacuum {
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     ) -> Result<Self> {
         let place = |e: Error| e.in_table(storage.location());
-        let begun = Begun::new(storage, committer, &options, (ids, retry)).await?;
+        let begun = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
         let id = ids.unique();
         let dry_run = options.dry_run;
         let prepared = async {
@@ -261,7 +261,7 @@ impl DistributedVacuum {
         let (start, rule, listing) = match prepared.await.map_err(place) {
             Ok(prepared) => prepared,
             Err(failure) => {
-                let ended = begun.end(Done::default(), Err(failure), committer, (ids, retry)).await;
+                let ended = begun.end(SweepResult::default(), Err(failure), committer, (ids, retry)).await;
                 return Err(ended.err().unwrap_or_else(|| Error::internal("a vacuum that failed came to its end")));
             }
         };
@@ -395,7 +395,7 @@ impl DistributedVacuum {
         }
         let all = all.into_iter().collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
         for result in all {
-            let Done { vacuumed, folders, failed } = &mut self.sweep.done;
+            let SweepResult { vacuumed, folders, failed } = &mut self.sweep.done;
             vacuumed.files_seen = vacuumed.files_seen.saturating_add(result.seen);
             vacuumed.files_deleted = vacuumed.files_deleted.saturating_add(result.deleted);
             vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(result.bytes);

@@ -25,7 +25,7 @@ mod last;
 mod options;
 mod sweep;
 
-use begun::{Begun, Lengths};
+use begun::{Lengths, StartedVacuum};
 use candidates::partitions;
 pub use distributed::{DistributedVacuum, SweepTask};
 pub use options::{Search, VacuumOptions, Vacuumed};
@@ -44,7 +44,7 @@ pub async fn vacuum(
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<Vacuumed> {
     let place = |e: Error| e.in_table(storage.location());
-    let begun = Begun::new(storage, committer, &options, (ids, retry)).await?;
+    let begun = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
     let mut sweep = Sweep::with((storage.clone(), partitions(&begun.snapshot)), options.dry_run);
     let ended = async {
         let rule = Rule::of(&begun.snapshot, begun.retention, ids.unique()).await?;
@@ -61,7 +61,7 @@ pub async fn vacuum(
 /// As those of a dry run.
 pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_ms: i64) -> Result<(u64, u64)> {
     let lengths = Lengths::new(snapshot, &VacuumOptions::default())?;
-    let begun = Begun::at(snapshot.clone(), lengths, (now_ms, true), false).await?;
+    let begun = StartedVacuum::at(snapshot.clone(), lengths, (now_ms, true), false).await?;
     let rule = Rule::of(&begun.snapshot, begun.retention, String::new()).await?;
     let mut sweep = Sweep::new((snapshot.storage().clone(), &rule), true);
     sweep.run(&rule, candidates::from_inventory(snapshot.storage(), files)).await?;

@@ -40,7 +40,7 @@ impl Rule {
 
 /// What was done so far.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct SweepResult {
     pub(super) vacuumed: Vacuumed,
     pub(super) folders: u64,
     pub(super) failed: Failures,
@@ -52,7 +52,7 @@ pub(super) struct Sweep {
     folders: Folders,
     /// Whether files are only found.
     dry_run: bool,
-    pub(super) done: Done,
+    pub(super) done: SweepResult,
 }
 
 impl Sweep {
@@ -62,7 +62,7 @@ impl Sweep {
 
     /// With columns whose folders begin as hidden ones do.
     pub(super) fn with((storage, partitions): (Storage, Vec<String>), dry_run: bool) -> Self {
-        Self { storage, folders: Folders::with(partitions), dry_run, done: Done::default() }
+        Self { storage, folders: Folders::with(partitions), dry_run, done: SweepResult::default() }
     }
 
     /// Deletes what may go, and goes on where a file cannot be deleted.

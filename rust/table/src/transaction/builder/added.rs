@@ -31,7 +31,7 @@ pub(super) struct Added {
 
 /// What a file that the transaction has written holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Own {
+pub(crate) enum FileOrigin {
     /// New rows.
     New,
     /// Rows of the base, some of them changed.
@@ -108,9 +108,9 @@ impl Added {
     }
 
     /// What the files of this process hold, by path.
-    pub(super) fn own_by_path(&self) -> HashMap<&str, Own> {
-        let new = self.own.iter().map(|file| (file.add.path.as_str(), Own::New));
-        let rewritten = self.rewritten.iter().map(|file| (file.add.path.as_str(), Own::Rewritten));
+    pub(super) fn own_by_path(&self) -> HashMap<&str, FileOrigin> {
+        let new = self.own.iter().map(|file| (file.add.path.as_str(), FileOrigin::New));
+        let rewritten = self.rewritten.iter().map(|file| (file.add.path.as_str(), FileOrigin::Rewritten));
         new.chain(rewritten).collect()
     }
 

@@ -47,13 +47,14 @@ mod write;
 
 use failures::{is_conflict, is_outdated, is_refused};
 
-pub(crate) use added::Own;
+pub(crate) use added::FileOrigin;
 pub use added::delete_written;
 pub(crate) use added::task_of;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 pub use options::{
-    CreateMode, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions, WriteOptions,
+    CreateMode, HandleCache, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions,
+    WriteOptions,
 };
 use options::{Overwrites, Planned};
 pub(crate) use rows::{RowChanges, SavedMetadata};
@@ -124,7 +125,7 @@ pub struct Transaction {
 
 /// How a transaction ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum TransactionEnd {
     /// It was committed.
     Committed(Box<Outcome>),
     /// It was needless, as of this version: the application's transaction, or a later one, was in the table already, or there
@@ -151,7 +152,12 @@ impl Transaction {
     ///
     /// # Errors
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
-    pub async fn begin(storage: &Storage, known: Known, options: TransactionOptions, ids: &dyn Ids) -> Result<Self> {
+    pub async fn begin(
+        storage: &Storage,
+        known: HandleCache,
+        options: TransactionOptions,
+        ids: &dyn Ids,
+    ) -> Result<Self> {
         let mut begun = Self::new(storage, options)?;
         (begun.latest, begun.now_ms) = (known.latest, known.now_ms);
         // An application's progress is in the newest version only.
@@ -409,10 +415,10 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
-    pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Ended> {
+    pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
         if let Some(version) = self.replayed {
             self.abandon().await;
-            return Ok(Ended::Replayed(version));
+            return Ok(TransactionEnd::Replayed(version));
         }
         let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
         delete_files(&storage, discarded).await;
@@ -443,7 +449,9 @@ impl Transaction {
         let failed = match ended {
             Ok(outcome) => {
                 vectors.delete_unnamed(true).await;
-                return Ok(outcome.map_or(Ended::Nothing, |outcome| Ended::Committed(Box::new(outcome))));
+                return Ok(
+                    outcome.map_or(TransactionEnd::Nothing, |outcome| TransactionEnd::Committed(Box::new(outcome)))
+                );
             }
             Err(failed) => failed,
         };
@@ -456,7 +464,7 @@ impl Transaction {
         // Who would not write to a table that is there builds on none: it was created meanwhile.
         let error = match mode {
             Mode::Ignore if is_outdated(&failed) => {
-                return Ok(Ended::Replayed(Snapshot::open(&storage, None).await?.version()));
+                return Ok(TransactionEnd::Replayed(Snapshot::open(&storage, None).await?.version()));
             }
             Mode::Error if is_outdated(&failed) => Error::table_exists().caused_by(Error::from(failed)),
             _ => Error::from(failed),

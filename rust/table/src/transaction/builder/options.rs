@@ -15,7 +15,7 @@ use crate::write::plan::WritePlan;
 
 /// What a handle has cached of its table.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct HandleCache {
     /// What its last commit left.
     pub state: Option<HandleState>,
     /// The newest version that it opened.

@@ -18,7 +18,7 @@ use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
 
 use super::rows::SavedMetadata;
-use super::{Ids, Own, Transaction};
+use super::{FileOrigin, Ids, Transaction};
 use crate::error::{Error, Result};
 use crate::scan::plan::read_spec;
 use crate::scan::task::{FileTask, ReadSpec};
@@ -44,7 +44,7 @@ impl Transaction {
     }
 
     /// The files that the transaction has written, by path, and whether their rows are new.
-    pub(crate) fn own(&self) -> HashMap<&str, Own> {
+    pub(crate) fn own(&self) -> HashMap<&str, FileOrigin> {
         self.added.own_by_path()
     }
 

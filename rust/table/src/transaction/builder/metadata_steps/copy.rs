@@ -15,7 +15,7 @@ use deltic_protocol::property::{IsolationLevel, Properties};
 use serde_json::json;
 
 use super::super::write::find;
-use super::super::{HandleState, Ids, Known, Mode, Transaction, TransactionOptions};
+use super::super::{HandleCache, HandleState, Ids, Mode, Transaction, TransactionOptions};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::state_of;
@@ -32,7 +32,7 @@ impl Transaction {
     /// `TableExists` if there is one and it is not to be replaced; those of [`copied`].
     pub(crate) async fn copy_of(
         source: &Snapshot,
-        (storage, known): (&Storage, Known),
+        (storage, known): (&Storage, HandleCache),
         (options, replaces): (TransactionOptions, bool),
         ids: &dyn Ids,
     ) -> Result<Self> {

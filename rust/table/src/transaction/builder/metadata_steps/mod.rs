@@ -13,7 +13,9 @@ use deltic_protocol::{feature, validation};
 use serde_json::{Map, json};
 
 use super::write::find;
-use super::{CreateMode, HandleState, Ids, Known, TableDefinition, Transaction, TransactionOptions, check_writable};
+use super::{
+    CreateMode, HandleCache, HandleState, Ids, TableDefinition, Transaction, TransactionOptions, check_writable,
+};
 use crate::error::{Error, Result};
 use deltic_store::Storage;
 
@@ -31,7 +33,7 @@ impl Transaction {
     /// table already and `NotFound` if there is none, as the mode says; `Unsupported` if deltic cannot write it.
     pub async fn create(
         storage: &Storage,
-        known: Known,
+        known: HandleCache,
         (table, mode): (TableDefinition, CreateMode),
         (ids, now_ms): (&dyn Ids, i64),
     ) -> Result<Self> {

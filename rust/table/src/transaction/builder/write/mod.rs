@@ -21,8 +21,8 @@ use serde_json::{Map, json};
 
 use super::options::Planned;
 use super::{
-    HandleState, Ids, Known, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction, TransactionOptions,
-    WriteOptions,
+    HandleCache, HandleState, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction,
+    TransactionOptions, WriteOptions,
 };
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
@@ -48,7 +48,7 @@ impl Transaction {
     /// that deltic does not do.
     pub async fn write(
         storage: &Storage,
-        known: Known,
+        known: HandleCache,
         schema: &Schema,
         options: &WriteOptions,
         (ids, now_ms): (&dyn Ids, i64),
