@@ -141,7 +141,8 @@ impl Blocks {
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
                 let room = self.likely.saturating_sub(self.rows.saturating_mul(of_each));
-                self.memory = with_room(room + room / 64)?;
+                // Rows without a string take less than was taken off for them.
+                self.memory = with_room(room + room / 8)?;
             }
             let mut block = Block { row, start, shared, ends: Vec::new() };
             if let Some(length) = block.add(page, most, &mut self.memory)? {

@@ -373,6 +373,43 @@ fn a_long_string_of_few_rows_is_within_bounds() {
     assert_eq!(coded, 0);
 }
 
+#[test]
+fn paths_are_kept_in_room_that_does_not_grow() {
+    // As in a checkpoint with tombstones: some rows have no path.
+    let path = |row: u64| {
+        let id = row.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        format!("p_date=2022-01-{:02}/part-00000-{id:016x}{:016x}-c000.snappy.parquet", row / 4_000, id.rotate_left(7))
+    };
+    let strings: StringArray = (0..100_000).map(|row| (row % 50 != 0).then(|| path(row))).collect();
+    let column = RecordBatch::try_from_iter_with_nullable([("string", Arc::new(strings.clone()) as ArrayRef, true)]);
+    let layout = Layout {
+        codec: Compression::SNAPPY,
+        second_version: false,
+        dictionary: false,
+        delta: false,
+        of_java: false,
+        rows_of_page: 4_000,
+    };
+    let bytes = written(&column.unwrap(), &layout);
+    let metadata = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()).unwrap();
+    let column = metadata.metadata().row_groups()[0].column(0);
+    let (start, length) = column.byte_range();
+    let chunk = Chunk {
+        bytes: &bytes[start as usize..(start + length) as usize],
+        codec: Compression::SNAPPY,
+        physical: PhysicalType::BYTE_ARRAY,
+        max_definition: 1,
+        max_repetition: 0,
+        rows: strings.len(),
+        compressed: length as usize,
+        size: column.uncompressed_size() as usize,
+    };
+    let kept = trimmed(chunk).unwrap();
+    // 16 bytes of each identifier, and 4 for where it ends.
+    let least = 98_000 * 16;
+    assert!((least..least * 3 / 2).contains(&kept.bytes()), "{}", kept.bytes());
+}
+
 /// The strings of a leaf that comes in pieces of `size` bytes.
 fn strings_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usize) -> Result<StringArray, Failure> {
     let (mut pages, mut rest, mut found) = (StringPages::default(), Vec::new(), Vec::new());
