@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,25 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
     from turns import Turns
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take some cases of the tests that are marked so, others each time; all of them with DELTIC_CASES=all."""
+    if os.environ.get("DELTIC_CASES") == "all":
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("some") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for found in cases.values():
+        mark = found[0].get_closest_marker("some")
+        assert mark is not None
+        left_out |= set(random.sample(found, max(len(found) - mark.args[0], 0)))
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

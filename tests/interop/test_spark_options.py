@@ -87,6 +87,7 @@ def check(spark: SparkSession, uri: str, way: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.some(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: str) -> None:
     spark.createDataFrame(TABLE, "p string, n long").write.format("deltic").partitionBy("p").save(uri)
@@ -95,6 +96,7 @@ def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: st
     check(spark, uri, way)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in ("ignore", "optimizeWrite")])
 def test_so_it_does_where_spark_commits(spark: SparkSession, uri: str, way: str) -> None:
     deltic.spark.register(spark)

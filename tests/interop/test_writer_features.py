@@ -57,6 +57,7 @@ def mapped(number: int) -> pa.Table:
     return pa.Table.from_pylist([row(n) for n in range(number * 20, number * 20 + 20)], schema=MAPPED)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mode", ["name", "id"])
 @pytest.mark.parametrize("partition", ["", "PARTITIONED BY (`part 1`)"], ids=["whole", "partitioned"])
 def test_mapped_columns(turns: Turns, in_duckdb: Callable[[str], pa.Table], mode: str, partition: str) -> None:
@@ -250,6 +251,7 @@ def ids(turns: Turns) -> list[int]:
     return found
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mapping", ["none", "name"])
 @pytest.mark.parametrize("kind", ["ALWAYS", "BY DEFAULT"])
 def test_identity_columns(turns: Turns, kind: str, mapping: str) -> None:
