@@ -173,7 +173,7 @@ mod tests {
         let group = |has: &[bool; 3]| {
             let of = |name: &str, has: bool| {
                 let values: ArrayRef = Arc::new(Int64Array::from(vec![has.then_some(7), None]));
-                // A leaf of the same name that nobody asks for, before the one that is wanted.
+                // An unwanted leaf of the same name, before the one that is wanted.
                 Arc::new(StructArray::try_from(vec![("v", values.clone()), (name, values)]).unwrap()) as ArrayRef
             };
             let columns = [("add", of("path", has[0])), ("txn", of("version", has[1])), ("protocol", of("w", has[2]))];

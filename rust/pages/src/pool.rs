@@ -1,7 +1,7 @@
 //! Large buffers that are used again.
 //!
-//! Whoever asks the system for fresh memory waits until it is cleared; a checkpoint of many files would do so for every
-//! one of its bytes, several times.
+//! The system clears fresh memory page by page; a checkpoint of many files would wait for that for each of its bytes,
+//! several times.
 
 use std::sync::{Arc, Mutex};
 
@@ -50,7 +50,7 @@ impl Pool {
         }
     }
 
-    /// The bytes of a buffer, which is given back when nobody has them any more.
+    /// The bytes of a buffer, which is given back once they are dropped.
     pub fn share(self: &Arc<Self>, buffer: Vec<u8>) -> Bytes {
         Bytes::from_owner(Shared { buffer, pool: self.clone() })
     }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_buffer_comes_back_when_nobody_has_it() {
+    fn a_shared_buffer_comes_back_when_it_is_dropped() {
         let pool = Arc::new(Pool::default());
         let bytes = pool.share(vec![7; LEAST_BYTES]);
         let part = bytes.slice(5..9);

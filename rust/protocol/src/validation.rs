@@ -53,7 +53,7 @@ pub fn check_new(
     Ok(())
 }
 
-/// What a table has already, whoever made it, it may keep.
+/// What a table has already it may keep.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     schema: &'a StructType,
@@ -94,7 +94,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let known = before.schema()?;
     check_schema(Some(Known { schema: &known, properties: Properties::of(before) }), &schema, Properties::of(after))?;
     check_exclusive(&after.configuration)?;
-    // What a table has already, whoever made it, it may keep.
+    // What a table has already it may keep.
     if check_manifests(&before.configuration).is_ok() {
         check_manifests(&after.configuration)?;
     }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(2));
 
 /// Pauses double until they are as long as this many attempts, and grow slowly from there. What is gained by staying away
-/// longer from a quick store is little, and whoever does is overtaken for ever by those who have just come.
+/// longer from a quick store is little, and a writer that does is overtaken again and again by newer ones.
 const ATTEMPTS_IN_A_PAUSE: u32 = 8;
 
 /// Attempts before giving up, and how long they may take: hundreds of writers that contend for minutes all get through.

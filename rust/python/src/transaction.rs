@@ -112,7 +112,7 @@ impl Transaction {
         self.with(|builder| Ok(builder.replayed()))
     }
 
-    /// Whether it builds on what the handle remembers, and nobody has looked at the table.
+    /// Whether it builds on what the handle remembers, and the table was not read.
     fn is_on_remembered(&self) -> Result<bool> {
         self.with(|builder| Ok(builder.is_on_remembered()))
     }

@@ -49,7 +49,7 @@ pub struct HandleState {
     tail: Option<Arc<CachedLogTail>>,
     /// The file of its commit, by which the table is known again, if the log has it.
     commit_file: Option<CommitFile>,
-    /// Whether a commit of the handle's own left all this: nobody has looked at the log since.
+    /// Whether a commit of the handle's own left all this: the log was not read since.
     is_remembered: bool,
 }
 
@@ -249,7 +249,7 @@ async fn read(storage: &Storage, version: u64) -> Option<VersionChecksum> {
     VersionChecksum::parse(&bytes).ok()
 }
 
-/// Never in the place of one that can be read. Readers can do without it, so that nobody waits for the disk; what a power
+/// Never in the place of one that can be read. Readers can do without it, so it is not synced; what a power
 /// cut left of one is written anew.
 async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
     let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
@@ -349,7 +349,7 @@ pub(crate) async fn verify_base(
             let why = format!("the table was deleted or made anew since its version {} was made or read", base.version);
             Err(Failed::Perhaps(in_the_log_but(version, txn_id, &why)))
         }
-        // It is in the log, and nobody knows whether it counts.
+        // It is in the log, and it is unknown whether it counts.
         Err(error) => Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error))),
     }
 }

@@ -97,7 +97,7 @@ pub async fn enable(
             batch += 1;
             continue;
         }
-        // On the very version that was looked at: whoever comes in between gives ids to what they add.
+        // On the very version that was looked at: a commit in between gives ids to the files that it adds.
         let properties = BTreeMap::from([(ENABLED.to_owned(), "true".to_owned())]);
         transaction.every_file_has_ids();
         transaction.alter(&Alteration::SetProperties(properties), ids)?;

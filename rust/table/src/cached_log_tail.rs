@@ -83,7 +83,7 @@ impl CachedLogTail {
     /// The version at its end.
     ///
     /// # Errors
-    /// Those of reading the log, as far as nobody has done so.
+    /// Those of reading the log, as far as it was not read before.
     pub async fn snapshot(&self, checksum: Option<&VersionChecksum>) -> Result<Snapshot> {
         match self.commits.is_empty() {
             true => Err(Error::internal("a version that is open already was asked for again")),

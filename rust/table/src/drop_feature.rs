@@ -45,7 +45,7 @@ pub async fn drop_feature(
         transaction.commit(committer, retry).await?;
     }
     if name == "deletionVectors" {
-        // Nobody makes new ones now.
+        // No writer makes new ones now.
         let how = ReorgOptions::default();
         reorganize((storage, None), &how, (ids, clock), (options(), committer, retry)).await?;
     }

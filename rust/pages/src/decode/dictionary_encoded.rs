@@ -2,7 +2,7 @@
 //! by one when they are.
 //!
 //! Invariant: who asks for a row gets what the general decoder gives
-//! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`). What nobody asks for is not looked at: a code that is in
+//! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`). What is not asked for is not checked: a code that is in
 //! no dictionary is refused when it is wanted.
 
 use arrow_array::Int64Array;
@@ -106,7 +106,7 @@ impl DictionaryEncoded {
         with_scratch(|scratch| {
             let Scratch { page: buffer, dictionary, .. } = scratch;
             let (mut pages, known) = PageReader::new(chunk, None, dictionary)?;
-            // What nobody refers to is not kept.
+            // Unused values are not kept.
             if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
                 return Err(Failure::Unsupported);
             }

@@ -359,7 +359,7 @@ fn room(size: usize, limit: usize, beyond: Failure, buffer: &mut Vec<u8>) -> Dec
         return Err(beyond);
     }
     if buffer.capacity() < size {
-        // Nobody needs what was there, and the next page is about as large. Memory that is zero and not written to costs
+        // What was there is not needed, and the next page is about as large. Memory that is zero and not written to costs
         // nothing.
         *buffer = Vec::new();
         let room = size + size / PART_MORE;

@@ -1,6 +1,6 @@
 //! Strings of a leaf, so many rows at a time, as views into the pages that they stand in.
 //!
-//! Long strings are not copied, and the memory of their pages is used again once nobody has a view any more.
+//! Long strings are not copied, and the memory of their pages is used again once all views are dropped.
 
 use std::sync::Arc;
 

@@ -136,7 +136,7 @@ fn read_lines(bytes: &Bytes, wanted: Wanted, adds: &mut AddBuilder, removes: &mu
         check_size(bytes.len())?;
     }
     if bytes.trim_ascii().is_empty() {
-        // A writer that died before its first byte: nobody can tell what the commit was to say.
+        // A writer that died before its first byte: what the commit was to do is unknown.
         return Err(Error::corrupt("the commit is empty; restore it, or remove it if it was never acknowledged"));
     }
     adds.begin(bytes);

@@ -83,7 +83,7 @@ pub enum Alteration {
     Set(MetadataChange),
 }
 
-/// Takes one step; `unique` gives names that nobody else has.
+/// Takes one step; `unique` gives names that are used nowhere else.
 ///
 /// # Errors
 /// `Invalid` if no table may have such metadata or go to it from what it has, naming what is in the way; `Unsupported` for

@@ -291,7 +291,7 @@ impl CommitLoop {
             Some(Failure::Unknown { error: Some(error), .. }) if !matches!(error.kind(), Kind::Storage { .. }) => {
                 Failed::Perhaps(error)
             }
-            // Never retryable: whoever runs the write again may do it twice.
+            // Never retryable: running the write again may do it twice.
             Some(Failure::Unknown { reason, .. }) => {
                 let lost = match reason {
                     UnknownReason::Unread => unread(version),

@@ -2,7 +2,7 @@
 //!
 //! As in Spark, numbers go into numbers, dates and timestamps into each other, every primitive type into strings; a string
 //! goes into a string alone. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
-//! whoever means that writes the cast. Floats take the nearest number. Of nested values each part is stored so.
+//! such a conversion needs an explicit cast. Floats take the nearest number. Of nested values each part is stored so.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 

@@ -1,6 +1,6 @@
 //! What tables that are to be read or written as Iceberg may have, and what else their writers must do.
 //!
-//! A table that breaks one of the rules is not written: whoever converts it would fail, or lose something. Not here: which
+//! A table that breaks one of the rules is not written: a conversion of it would fail, or lose something. Not here: which
 //! schema changes are forbidden, which is for those who change it.
 //!
 //! Proved by the cases of `tests/rust/protocol/feature.rs`.

@@ -38,7 +38,7 @@ pub enum Needed<'a> {
 /// Is told each file that stays, several times perhaps.
 pub type Keep<'k> = &'k mut dyn FnMut(Needed<'_>) -> Result<()>;
 
-/// Whether a file was changed before the cutoff, so long ago that nobody commits it any more. Both are milliseconds since 1970.
+/// Whether a file was changed before the cutoff, so long ago that no writer commits it any more. Both are milliseconds since 1970.
 pub fn is_old(modified_ms: i64, cutoff_ms: i64) -> bool {
     modified_ms < cutoff_ms
 }
@@ -55,7 +55,7 @@ impl Retention {
         self.current.map_or(0, |version| version.saturating_add(1))
     }
 
-    /// Whether a file was changed so long ago that nobody commits it any more.
+    /// Whether a file was changed so long ago that no writer commits it any more.
     pub fn is_old(&self, modified_ms: i64) -> bool {
         is_old(modified_ms, self.cutoff_ms)
     }

@@ -33,7 +33,7 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Field metadata with the parameters of an Arrow extension type.
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
-/// Extension types whose values are what is stored, whoever reads it; and variants, which are a table type.
+/// Extension types whose values are what is stored; and variants, which are a table type.
 const TRANSPARENT: [&str; 6] = ["arrow.json", VARIANT[0], "arrow.uuid", "geoarrow.wkb", "geoarrow.wkt", VARIANT[1]];
 
 /// Names of the extension type of variants.

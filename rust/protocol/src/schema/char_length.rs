@@ -2,7 +2,7 @@
 //!
 //! Spark stores such a column as a string, and its type as a string of SQL in the metadata of the top-level field, also
 //! where the column is an array, a map or a struct of them: `array<varchar(3)>`. A length that cannot be understood is
-//! refused, for it binds whoever writes (`write::char_lengths`).
+//! refused, for it binds every writer (`write::char_lengths`).
 
 use std::fmt;
 

@@ -167,7 +167,7 @@ impl<'a> FieldsByName<'a> {
 }
 
 impl StructType {
-    /// The fields by name, for whoever looks up many.
+    /// The fields by name, for many lookups.
     pub fn by_name(&self) -> FieldsByName<'_> {
         let mut exact = HashMap::with_capacity(self.fields.len());
         for field in &self.fields {

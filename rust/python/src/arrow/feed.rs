@@ -1,7 +1,7 @@
 //! Running what consumes rows that Python code makes.
 //!
 //! The Python thread that called pulls the batches, and what consumes them runs on the threads of the runtime meanwhile.
-//! So Ctrl-C interrupts a producer written in Python as it would anywhere, and when the call returns nobody is in the
+//! So Ctrl-C interrupts a producer written in Python as it would anywhere, and when the call returns no thread is in the
 //! producer any more. A producer may itself read and write tables. What is in memory, and what deltic itself reads, needs
 //! no interpreter and is pulled by its consumer.
 //!
@@ -156,7 +156,7 @@ where
     }
 }
 
-/// Sends the batches until they end, or nobody takes them any more. The end is sent too.
+/// Sends the batches until they end, or the receiver is gone. The end is sent too.
 fn feed(
     py: Python<'_>,
     runtime: &Runtime,
@@ -170,7 +170,7 @@ fn feed(
             Err(TrySendError::Full(())) => runtime.block_on(py, sender.reserve())?.ok(),
             Err(TrySendError::Closed(())) => None,
         };
-        // Whoever does not take them says why.
+        // The receiver reports why it is gone.
         let Some(room) = room else { return Ok(Fed::All) };
         py.check_signals()?;
         reporting.report(py)?;

@@ -470,7 +470,7 @@ impl ActionFile {
         let chunks: Vec<_> = leaves.iter().map(range).collect::<Option<_>>().ok_or_else(|| {
             Error::corrupt("a column chunk lies outside the Parquet file, or is missing").in_file(&self.path)
         })?;
-        // Nobody reads a file many times because its footer says so.
+        // A footer cannot make the reader read a file many times.
         let bytes = chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.end.saturating_sub(chunk.start)));
         if bytes > self.size {
             return Err(Error::corrupt("the Parquet file uses bytes twice").in_file(&self.path));

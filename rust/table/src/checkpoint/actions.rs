@@ -94,7 +94,7 @@ pub(crate) fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, Arrow
         },
     };
     match (expected, column.as_struct_opt()) {
-        // Whoever had long texts decoded as views wants to keep them so.
+        // Long texts that were decoded as views stay views.
         (DataType::Utf8, _) if member == "stats" && column.data_type() == &DataType::Utf8View => Ok(column.clone()),
         (DataType::Struct(members), Some(found)) => {
             let child = |field: &FieldRef| match found.column_by_name(field.name()) {

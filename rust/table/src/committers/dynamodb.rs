@@ -81,7 +81,7 @@ impl DynamoDbCommitter {
         let claim = match locks.claim(&paths.own, name, &temp_path).await {
             Ok(claim) => claim,
             Err(error) => {
-                // Nobody knows of the file, so that it stays is no harm.
+                // Nothing refers to the file, so it does no harm.
                 let _ = self.storage.delete(&temporary).await;
                 return Err(error);
             }
@@ -92,10 +92,10 @@ impl DynamoDbCommitter {
                 let _ = self.storage.delete(&temporary).await;
                 return self.taken(paths, name).await;
             }
-            // Perhaps still on its way. The text stays for whoever finds the claim.
+            // Perhaps still on its way. The text stays for the writer that finds the claim.
             Err(lost) => return Ok(Put::Unknown(lost)),
         }
-        // The commit is made. What fails from here on is finished by whoever comes next.
+        // The commit is made. What fails from here on is finished by the next writer.
         let item = Item { file_name: name.to_owned(), temp_path, complete: false, expire_time: None };
         if self.storage.put(&path, data).await.is_ok() && locks.complete(&paths.own, &item).await.is_ok() {
             let _ = self.storage.delete(&temporary).await;
@@ -150,7 +150,7 @@ impl Committer for DynamoDbCommitter {
     }
 }
 
-/// Whether a claim that was sent is ours; an error if nobody can say.
+/// Whether a claim that was sent is ours; an error if that cannot be decided.
 async fn is_ours(locks: &LockTable, paths: &TablePaths, claim: Claim, (name, temp_path): (&str, &str)) -> Result<bool> {
     let lost = match claim {
         Claim::Made => return Ok(true),

@@ -455,7 +455,7 @@ enum Named {
     Elsewhere(String),
 }
 
-/// A key below the root as a log has it, which nobody takes for an absolute URI.
+/// A key below the root as a log has it, which cannot be read as an absolute URI.
 fn relative_uri(key: &str) -> String {
     let path = encode_add_path(key);
     if is_absolute(&path) { path.replacen(':', "%3A", 1) } else { path }

@@ -364,7 +364,7 @@ mod tests {
         assert!((shared.len()..shared.len() + 1_000).contains(&bytes), "{bytes} of {}", shared.len());
     }
 
-    /// As in a child that was forked while a thread had the lock: nothing is cached, and nobody waits.
+    /// As in a child that was forked while a thread had the lock: nothing is cached, and no thread waits.
     #[test]
     fn a_lock_that_another_process_holds_is_not_waited_for() {
         let cache = Cache { pid: std::process::id() + 1, ..Cache::default() };

@@ -165,7 +165,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whoever needs some of what is there no more is shown the rest of it, and what follows.
+        /// A reader that needs part of what was dropped is shown the rest of it, and what follows.
         #[test]
         fn all_bytes_are_shown_once(
             size in 1..3_000_u64,

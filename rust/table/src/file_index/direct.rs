@@ -117,7 +117,7 @@ impl Direct<'_> {
         let first = members.first().and_then(|member| self.part.leaf(&[path[0], path[1], member.name()]));
         let first = first.ok_or(Failed::Unsupported)?;
         let there = pages::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
-        // Where nobody asks, members that may not be null are.
+        // Unless nulls are asked for, members that may not be null are.
         let there = match self.rows {
             Some(rows) => &there & rows,
             None => there,

@@ -23,7 +23,7 @@ use super::column::IndexColumn;
 use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::action_file::ActionFile;
 
-/// Writers cut texts to 32 characters, or to 64 bytes; whoever leaves less makes the greatest one greater.
+/// Writers cut texts to 32 characters, or to 64 bytes; a writer that keeps less rounds the maximum up.
 const SHORTENED_CHARS: usize = 16;
 
 /// Bounds of containers of files, for columns by logical path: what `bound` says of each, and nothing else.

@@ -56,7 +56,7 @@ use crate::once::Once;
 
 /// Rows judged at once: what is unpacked for them is read again while it is near.
 const JUDGED_ROWS: usize = 16 * 1024;
-/// Rows that one page of paths may hold, roughly, in files of others and in our own: whoever wants rows of most pages
+/// Rows that one page of paths may hold, roughly, in files of others and in our own: a query that wants rows of most pages
 /// decodes all.
 const PAGE_ROWS: usize = 4096;
 const OWN_PAGE_ROWS: usize = 1024;

@@ -1,4 +1,4 @@
-//! Commits that DynamoDB decides, as readers see them: whoever claimed one may have died before its text was in the log.
+//! Commits that DynamoDB decides, as readers see them: the writer that claimed one may have died before its text was in the log.
 //!
 //! As delta-spark's `S3DynamoDBLogStore` does it: the item that claims a commit's name *is* the commit, and names a
 //! temporary file with its text. Who lists the log, reads that commit or writes the following one copies the text and

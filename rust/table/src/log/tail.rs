@@ -65,7 +65,7 @@ impl Tail {
     /// This tail with `newer` commits over it.
     pub fn extended(&self, newer: Self) -> Result<Self> {
         let Self { mut commits, mut live, mut tombstones, mut layers } = newer;
-        // As a rule commits add files that nobody knew.
+        // As a rule commits add new files.
         let touches = self.layers.iter().any(|older| layers.iter().any(|newer| older.overlaps(newer)));
         for adds in &self.live {
             if !touches {

@@ -1,7 +1,7 @@
 //! Compaction after a write, where the table asks for it: OPTIMIZE of the partitions that have many small files.
 //!
 //! The rules are delta-spark's: only partitions are looked at that the write added files to; a file is small below half of
-//! the target size, 128 MiB, and a partition is taken when it has 50 of them in the newest version, whoever wrote them and
+//! the target size, 128 MiB, and a partition is taken when it has 50 of them in the newest version, of any writer and
 //! whenever. One commit of bounded size is made; what is left is taken after the next write to its partition. Of a
 //! clustered table only files that nothing has clustered are taken, for the others are in order already.
 //!

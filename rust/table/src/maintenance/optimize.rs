@@ -330,7 +330,7 @@ fn partitions(bins: &[Bin], layout: &Layout, (target, shape): (u64, &TableShape)
     partitions.into_values().collect()
 }
 
-/// The parameters by which the history shows it, with delta-spark's names. `auto`: whether nobody has called it.
+/// The parameters by which the history shows it, with delta-spark's names. `auto`: whether it follows a write.
 fn parameters(layout: &Layout, options: &OptimizeOptions, auto: bool) -> Map<String, Value> {
     let predicate: Vec<&str> = options.filter.as_deref().into_iter().collect();
     let (z_order, cluster) = match layout {

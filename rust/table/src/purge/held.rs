@@ -265,7 +265,7 @@ struct History<'a> {
     plan: &'a ScanPlan,
     /// Paths of the columns of the condition.
     judged: Vec<Vec<String>>,
-    /// Whether files of versions that nobody has read may have had others by their names.
+    /// Whether files of versions that were not read may have had others by their names.
     may_lack: bool,
     /// The protocol of the version that was reached.
     protocol: Protocol,

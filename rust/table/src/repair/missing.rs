@@ -123,14 +123,14 @@ impl Missing {
         }
         for (path, wrong) in &self.changed {
             let message = format!(
-                "the data file is another than the one that was written: {wrong}. Nothing is done about it, for nobody knows \
+                "the data file is another than the one that was written: {wrong}. Nothing is done about it, for it is unknown \
                  which of its rows are right; restore the file, or remove it from the table"
             );
             done.steps.push(RepairStep::new(FindingKind::DataFile, message, vec![path.clone()], false));
         }
         for (path, wrong, users) in &self.vectors {
             let message = format!(
-                "the file of deletion vectors {wrong}, so that nobody knows which rows of {} data files are deleted. These \
+                "the file of deletion vectors {wrong}, so that it is unknown which rows of {} data files are deleted. These \
                  data files leave the table with all their rows, and stay where they are until a vacuum; to keep the rows, \
                  restore the file instead",
                 users.len()

@@ -67,7 +67,7 @@ struct Inner {
 impl Inner {
     /// What opening had to fetch, which is used up.
     fn take_fetched(&self) -> Vec<(LogFile, Bytes)> {
-        // Nobody waits for the lock, which may have been held when the process forked.
+        // No thread waits for the lock, which may have been held when the process forked.
         self.fetched.try_lock().map(|mut fetched| std::mem::take(&mut *fetched)).unwrap_or_default()
     }
 }
@@ -152,7 +152,7 @@ impl Snapshot {
         let files = match opened {
             Some(Ok(open)) => Arc::new(Once::from(Some(FileIndex::new(open)))),
             Some(Err(error)) if is_missing => return Err(error),
-            // Whoever needs it asks again.
+            // A caller that needs it asks again.
             Some(Err(_)) | None => shared.unwrap_or_default(),
         };
         if let Some(Some(files)) = files.get() {
@@ -269,7 +269,7 @@ impl Snapshot {
         Ok(self.extended(segment, commits).await?.with_checksum(checksum))
     }
 
-    /// A snapshot that nobody else has yet, with the checksum of its version.
+    /// A snapshot that is not shared yet, with the checksum of its version.
     fn with_checksum(mut self, checksum: Option<VersionChecksum>) -> Self {
         if let (Some(inner), Some(checksum)) = (Arc::get_mut(&mut self.0), checksum) {
             inner.checksum = Some(checksum).into();

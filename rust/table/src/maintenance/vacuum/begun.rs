@@ -76,7 +76,7 @@ impl StartedVacuum {
             let begins = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
                 "defaultRetentionMillis": lengths.default_ms});
             start = tell(storage, ("VACUUM START", begins, json!({})), committer, (ids, retry)).await?;
-            // Whoever committed before sees that it begins; what they added is kept.
+            // The commits before it are read, and the files that they added are kept.
             snapshot = snapshot.refresh().await?;
         }
         let is_listing = !matches!(options.search, Search::Inventory(_));

@@ -25,7 +25,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// `salt`: of the hashes; a secret, so that nobody can choose names that collide.
+    /// `salt`: of the hashes; a secret, so that no writer can choose names that collide.
     pub(super) async fn of(snapshot: &Snapshot, retention: Retention, salt: String) -> Result<Self> {
         let kept = Kept::of(snapshot, retention, salt).await?;
         Ok(Self { cutoff_ms: retention.cutoff_ms, partitions: partitions(snapshot), kept })

@@ -49,7 +49,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Sends the rows of `unit` until they end or nobody listens.
+/// Sends the rows of `unit` until they end or the receiver is gone.
 pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
     let file = &unit.file;
     if file.adapter.leaves().is_empty() && !file.adapter.needs_positions() && matches!(file.filter, Filter::None) {
@@ -73,7 +73,7 @@ pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<Reco
 
 /// How decoding a unit ended.
 enum End {
-    /// With its rows, or because nobody listens.
+    /// With its rows, or because the receiver is gone.
     Done,
     /// Its rows are so long that a batch should have no more than this number.
     TooLong(usize),

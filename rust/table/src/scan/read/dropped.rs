@@ -83,7 +83,7 @@ impl KnownColumns {
         }
     }
 
-    /// The same of what is inside a column; what is inside a variant is nobody's to drop.
+    /// The same of what is inside a column; nothing inside a variant can be dropped.
     fn exceeds_type(&self, stored: &ArrowType, column: &DataType) -> bool {
         match (stored, column) {
             (ArrowType::Struct(fields), DataType::Struct(table)) => self.exceeds(fields, table),

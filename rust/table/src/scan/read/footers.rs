@@ -1,4 +1,4 @@
-//! The footer of a data file, for whoever reads no rows of it.
+//! The footer of a data file, read without its rows.
 
 use std::sync::Arc;
 

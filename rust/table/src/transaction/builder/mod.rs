@@ -573,7 +573,7 @@ impl Transaction {
             && self.domains.is_empty()
     }
 
-    /// Deletes the files that were written, as far as the store lets it. Nobody else has seen them.
+    /// Deletes the files that were written, as far as the store lets it. No other writer or reader has seen them.
     pub async fn abandon(self) {
         self.names().delete(&self.storage).await;
         delete_files(&self.storage, self.discarded).await;

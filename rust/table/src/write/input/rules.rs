@@ -34,7 +34,7 @@ const ROWS_AT_ONCE: usize = 64 * 1024;
 pub struct WriteRules {
     /// The CHECK constraints, by name.
     pub constraints: BTreeMap<String, String>,
-    /// The current time of the write in microseconds since the epoch: one for all its rows, whoever writes them.
+    /// The current time of the write in microseconds since the epoch: one for all its rows, on every executor.
     pub now: Option<i64>,
 }
 

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 
 impl Transaction {
-    /// Drops a feature of which older versions may have traces that nobody is harmed by.
+    /// Drops a feature of which older versions may have harmless traces.
     ///
     /// # Errors
     /// `Invalid` if the table has not the feature or it cannot be dropped, if something is left of it, saying what to do,
@@ -50,7 +50,7 @@ impl Transaction {
     /// Takes away what the metadata says of a feature, and leaves it in the protocol; whether there was anything.
     pub(crate) async fn disable_feature(&mut self, name: &str) -> Result<bool> {
         let snapshot = self.snapshot().await?;
-        // Those of deletion vectors are taken away once nobody makes new ones.
+        // Those of deletion vectors are taken away once no writer makes new ones.
         if name != "deletionVectors" {
             refuse_traces(&snapshot, name).await.map_err(|e| self.placed(e))?;
         }

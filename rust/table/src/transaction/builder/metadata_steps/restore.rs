@@ -67,7 +67,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds and removes files that exist, as they are: nobody deletes those that are added if the commit fails. A transaction
+    /// Adds and removes files that exist, as they are: those that are added are not deleted if the commit fails. A transaction
     /// that does so does nothing else to files.
     pub(crate) fn set_files(&mut self, files: Actions) {
         self.set_files = Some(files);
