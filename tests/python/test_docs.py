@@ -110,7 +110,7 @@ def test_the_howto_has_many_tasks(root: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("howto", marks=pytest.mark.slow), "changing-rows", "maintenance"])
+@pytest.mark.parametrize("name", ["howto", "changing-rows", "maintenance"])
 def test_a_page_prints_what_it_says(tmp_path: Path, name: str) -> None:
     source, told = python_of(f"{name}.md")
     (tmp_path / "page.py").write_text(source)

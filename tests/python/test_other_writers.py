@@ -515,3 +515,50 @@ def test_a_compaction_keeps_the_tags_of_removed_files(uri: str) -> None:
         json.loads(line)["remove"] for line in compacted.read_text().splitlines() if "remove" in json.loads(line)
     ]
     assert [remove["tags"] for remove in removes] == [{"a": "b", "c": None}]
+
+
+# --- paths and lines in another spelling ---
+
+
+@pytest.mark.parametrize(
+    ("name", "added", "removed"),
+    [
+        ("a.parquet", "./a.parquet", "a.parquet"),
+        ("a.parquet", "a.parquet", "./a.parquet"),
+        ("a.parquet", "x/../a.parquet", "a.parquet"),
+        ("x/a.parquet", "x//a.parquet", "x/a.parquet"),
+        ("x/a.parquet", "x/a.parquet", "x/%2E/a.parquet"),
+        ("x/a.parquet", "%2Fx/a.parquet", "x/a.parquet"),
+    ],
+)
+def test_a_file_is_removed_under_another_spelling_of_its_path(log: Log, name: str, added: str, removed: str) -> None:
+    file = log.file(name, pa.table({"n": [1]}))
+    file["add"]["path"] = added
+    log.commit(0, [protocol(), metadata(struct(field("n", "long"))), file])
+    assert log.table.scan().to_arrow().num_rows == 1
+    log.commit(1, [{"remove": {"path": removed, "dataChange": True, "deletionTimestamp": 1}}])
+    assert log.table.scan().to_arrow().num_rows == 0
+    assert log.table.scan().count() == 0
+    log.table.checkpoint()
+    log.remove(0)
+    assert log.table.scan().to_arrow().num_rows == 0
+
+
+def test_a_commit_may_begin_with_a_byte_order_mark(log: Log) -> None:
+    log.commit(0, [protocol(), metadata(struct(field("n", "long"))), log.file("a.parquet", pa.table({"n": [1]}))])
+    log.path(0).write_bytes(b"\xef\xbb\xbf" + log.path(0).read_bytes())
+    assert log.table.scan().to_arrow().to_pylist() == [{"n": 1}]
+    deltic.write(log.uri, pa.table({"n": [2]}))
+    assert log.table.scan().count() == 2
+
+
+def test_a_file_that_a_checkpoint_names_twice_is_found(log: Log) -> None:
+    file = log.file("a.parquet", pa.table({"n": [1]}))
+    actions = [protocol(), metadata(struct(field("n", "long"))), file]
+    log.commit(0, actions)
+    log.checkpoint(0, actions=[*actions, file])
+    (finding,) = [f for f in log.table.check().findings if f.path == "a.parquet"]
+    assert (finding.kind, finding.message) == (
+        "checkpoint",
+        "the checkpoint names the file twice, so its rows are read twice",
+    )

@@ -305,6 +305,25 @@ def test_a_file_that_is_added_again_is_held_until_it_is_removed(uri: str) -> Non
     assert held.versions == list(range(newest + 1))
 
 
+def test_statistics_beside_a_vector_may_be_those_of_the_rows_that_are_left(uri: str) -> None:
+    now = {
+        "delta.deletedFileRetentionDuration": "interval 0 seconds",
+        "delta.logRetentionDuration": "interval 0 seconds",
+    }
+    deltic.write(uri, pa.table({"v": range(1, 11)}), properties=VECTORS | now)
+    table, log = Table(uri), Log(uri)
+    table.delete("v > 5")
+    (marked,) = log.of(1, "add")
+    tight = {"numRecords": 10, "tightBounds": True, "minValues": {"v": 1}, "maxValues": {"v": 5}, "nullCount": {"v": 0}}
+    version = log.append([{"add": {**marked, "stats": json.dumps(tight), "dataChange": False}}])
+    log.path(version, "crc").unlink(missing_ok=True)
+    Table(uri).checkpoint()
+    log.remove(0, 1)
+    held = Table(uri).purge("v = 9", dry_run=True).held
+    assert held is not None
+    assert (held.files, held.versions) == (1, [version])
+
+
 def test_a_vacuum_goes_by_the_times_of_the_commits(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableInCommitTimestamps": "true"})
     deltic.write(uri, pa.table({"n": [3]}), mode="overwrite")

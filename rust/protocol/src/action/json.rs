@@ -184,7 +184,8 @@ fn read_lines(bytes: &Bytes, wanted: Wanted, adds: &mut AddBuilder, removes: &mu
 }
 
 pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = Some(bytes);
+    // Some writers begin a file with a byte order mark, and other readers pass over it.
+    let mut rest = Some(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
     std::iter::from_fn(move || {
         let here = rest?;
         let end = memchr::memchr(b'\n', here);

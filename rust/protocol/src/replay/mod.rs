@@ -156,16 +156,58 @@ fn key(keys: &KeyBatch, row: usize) -> Key<'_> {
     (canonical_path(keys.path(row)), keys.deletion_vector(row))
 }
 
-/// One spelling for the spellings of one path: percent-decoded, and absolute local paths without `file:`.
+/// One spelling for the spellings of one path: percent-decoded, without `.`, `..` and empty segments, and absolute local
+/// paths without `file:`.
 pub fn canonical_path(path: &str) -> Cow<'_, str> {
-    // Plain names, all but a few, have neither an escape nor a scheme.
-    if memchr::memchr2(b'%', b':', path.as_bytes()).is_none() {
+    if is_canonical(path) {
         return Cow::Borrowed(path);
     }
-    let decode = |text| percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text));
     // Without a slash behind it, `file:` is the beginning of a name.
-    match path.strip_prefix("file:").filter(|rest| rest.starts_with('/')) {
-        Some(rest) => Cow::Owned(format!("/{}", decode(rest.trim_start_matches('/')))),
-        None => decode(path),
+    let (root, rest) = match path.strip_prefix("file:").filter(|rest| rest.starts_with('/')) {
+        Some(rest) => ("/", rest),
+        None => split_root(path),
+    };
+    let rest = percent_decode_str(rest).decode_utf8().unwrap_or(Cow::Borrowed(rest));
+    let mut path = String::with_capacity(root.len() + rest.len());
+    path.push_str(root);
+    let start = path.len();
+    for segment in rest.split('/') {
+        let last = path.get(start..).unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        match segment {
+            "" | "." => {}
+            ".." if !last.is_empty() && last != ".." => {
+                let end = path.len() - last.len();
+                path.truncate(if end > start { end - 1 } else { start });
+            }
+            name => {
+                if path.len() > start {
+                    path.push('/');
+                }
+                path.push_str(name);
+            }
+        }
     }
+    Cow::Owned(path)
+}
+
+/// Whether a path has neither an escape nor a scheme nor a segment such as `.`, as all but a few.
+fn is_canonical(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    let follows = |slash: usize| bytes.get(slash + 1);
+    memchr::memchr2(b'%', b':', bytes).is_none()
+        && bytes.first() != Some(&b'.')
+        && memchr::memchr_iter(b'/', bytes).all(|slash| !matches!(follows(slash), None | Some(b'/' | b'.')))
+}
+
+/// The scheme and the authority of an absolute URI with the slash behind them, or the slash of an absolute path; and the rest.
+fn split_root(path: &str) -> (&str, &str) {
+    let authority = path.split_once("://").filter(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    });
+    let length = match authority {
+        Some((scheme, rest)) => scheme.len() + "://".len() + rest.find('/').map_or(rest.len(), |slash| slash + 1),
+        None => usize::from(path.starts_with('/')),
+    };
+    path.split_at_checked(length).unwrap_or(("", path))
 }

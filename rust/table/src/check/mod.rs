@@ -18,6 +18,8 @@ use deltic_protocol::deletion_vector::{self, Source};
 use deltic_protocol::log::crc::{VersionChecksum, all_files};
 use deltic_protocol::log::name::{LogName, checksum_name};
 use deltic_protocol::log::segment::{LogFile, Segment};
+use deltic_protocol::replay::canonical_path;
+use deltic_protocol::replay::paths::Fingerprints;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::checkpoint::read::AddColumns;
@@ -133,11 +135,12 @@ impl Checker<'_> {
         let mut totals = Totals::new(bins.map_or(&[], |histogram| &histogram.sorted_bin_boundaries));
         let listed = checksum.as_ref().and_then(|(_, bytes)| self.listed_files(bytes));
         let mut live = Files::default();
-        let mut vectors = BTreeMap::new();
+        let (mut vectors, mut named) = (BTreeMap::new(), Fingerprints::default());
         if checksum.is_some() || ask_store {
             let mut batches = Box::pin(self.snapshot.live_files(&identity()).await?);
             while let Some(batch) = batches.try_next().await? {
                 totals.take(&batch)?;
+                self.doubled(&batch, &mut named)?;
                 if listed.is_some() {
                     live.take(&batch)?;
                 }
@@ -167,6 +170,19 @@ impl Checker<'_> {
             }
         }
         self.vector_files(vectors).await
+    }
+
+    /// Files that a checkpoint names twice: of a commit the newest action counts.
+    fn doubled(&mut self, files: &AddBatch, named: &mut Fingerprints) -> Result<()> {
+        for row in 0..files.len() {
+            let path = files.path().value(row);
+            let vector = files.deletion_vector(row)?.map(|vector| vector.unique_id());
+            if !named.insert(&(canonical_path(path).as_ref(), vector)) {
+                let message = "the checkpoint names the file twice, so its rows are read twice".to_owned();
+                self.findings.add(FindingKind::Checkpoint, message, Some(path.to_owned()));
+            }
+        }
+        Ok(())
     }
 
     /// The checksum of this very version, and its bytes.

@@ -398,7 +398,7 @@ impl History<'_> {
 
     fn join(&mut self, version: u64, adds: AddBatch) -> Result<()> {
         // What the files of another shape say of themselves is said of other columns.
-        let adds = if self.fits { self.plan.kept(adds)? } else { adds };
+        let adds = if self.fits { self.plan.kept_with_deleted(adds)? } else { adds };
         for row in 0..adds.len() {
             let path = canonical_path(adds.path().value(row)).into_owned();
             let task = FileTask { deletion_vector: None, ..task(&adds, row)? };

@@ -17,12 +17,12 @@ use arrow_array::builder::Int64Builder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, StructArray};
-use arrow_buffer::BooleanBuffer;
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter;
 use deltic_protocol::action::Add;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::log_bounds::{LogBounds, TableShape};
+use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, Column};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
@@ -141,9 +141,22 @@ impl ScanPlan {
         &self.snapshot
     }
 
-    /// Those of other files of the table, of this version or older ones, that may hold matching rows.
-    pub(crate) fn kept(&self, adds: AddBatch) -> Result<AddBatch> {
-        Ok(prune_loose(adds, &self.pruning, self.snapshot.shape())?.1)
+    /// Those of other files of the table, of this version or older ones, that may hold matching rows, deleted or not.
+    pub(crate) fn kept_with_deleted(&self, adds: AddBatch) -> Result<AddBatch> {
+        // Beside a deletion vector, tight bounds may be those of the rows that are left.
+        let bounds = statistics(&adds, &[])?.tight_bounds;
+        let is_wide = |row: usize| bounds.is_valid(row) && !bounds.value(row);
+        let mut may_be_of_rest = BooleanBufferBuilder::new(adds.len());
+        for row in 0..adds.len() {
+            may_be_of_rest.append(adds.deletion_vector(row)?.is_some() && !is_wide(row));
+        }
+        let may_be_of_rest = may_be_of_rest.finish();
+        let shape = self.snapshot.shape();
+        let by_statistics = prune_loose(adds.filter(!&may_be_of_rest)?, &self.pruning, shape)?.1;
+        let by_partition = self.pruning.by_partition();
+        let rest = prune_loose(adds.filter(may_be_of_rest)?, &by_partition, shape)?.1;
+        let origin = by_statistics.origin;
+        Ok(AddBatch::concat(&[by_statistics, rest])?.unwrap_or_else(|| AddBatch::none(origin)))
     }
 
     /// What all tasks share.
