@@ -136,7 +136,7 @@ impl Checker<'_> {
         let listed = checksum.as_ref().and_then(|(_, bytes)| self.listed_files(bytes));
         let mut live = Files::default();
         let (mut vectors, mut named) = (BTreeMap::new(), Fingerprints::default());
-        if checksum.is_some() || ask_store {
+        if checksum.is_some() || ask_store || self.snapshot.segment().checkpoint.is_some() {
             let mut batches = Box::pin(self.snapshot.live_files(&identity()).await?);
             while let Some(batch) = batches.try_next().await? {
                 totals.take(&batch)?;
