@@ -28,6 +28,13 @@ RATES = [
 ]
 
 
+READING = [
+    "## Selective scans",
+    "",
+    "All eight columns of a thousandth of the rows, by a filter: rows next to each other in one file, or some on every",
+    "page of all ten. polars reads the Parquet files without their log.",
+    "",
+]
 WRITING = [
     "## Writing",
     "",
@@ -48,6 +55,7 @@ MACHINE = ["## The machine", "", "What the floors are made of besides decoding, 
 SECTIONS = {
     "": [],
     "rates": RATES,
+    "reading": READING,
     "writing": WRITING,
     "changing": CHANGING,
     "maintenance": MAINTENANCE,

@@ -152,6 +152,21 @@ def totals(uri: str) -> Answer:
     return {"rows": rows, "sum": total}
 
 
+def _read(job: Job, filter: str) -> Iterator[Answer | None]:
+    yield None
+    picked = deltic.Table(job.uri).scan(filter=filter).to_arrow()
+    yield None
+    yield work.picked_answer(picked)
+
+
+def read_sorted(job: Job) -> Iterator[Answer | None]:
+    yield from _read(job, work.sorted_filter(job))
+
+
+def read_random(job: Job) -> Iterator[Answer | None]:
+    yield from _read(job, work.RANDOM_FILTER)
+
+
 def scan_marked(job: Job) -> Iterator[Answer | None]:
     yield None
     yield totals(job.uri)

@@ -1,4 +1,4 @@
-"""Rows written by polars, as Parquet files without a log."""
+"""Rows read and written by polars, as Parquet files without a log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,3 +24,19 @@ def write_flat(job: Job) -> Iterator[Answer | None]:
 
 def write_parts(job: Job) -> Iterator[Answer | None]:
     yield from _sink(job, pl.PartitionBy(job.scratch / "written", key="part", include_key=False))
+
+
+def _read(job: Job, condition: pl.Expr) -> Iterator[Answer | None]:
+    yield None
+    picked = pl.scan_parquet(Path(job.uri, "*.parquet")).filter(condition).collect().to_arrow()
+    yield None
+    yield work.picked_answer(picked)
+
+
+def read_sorted(job: Job) -> Iterator[Answer | None]:
+    low, high = work.sorted_range(job)
+    yield from _read(job, (pl.col("id") >= low) & (pl.col("id") < high))
+
+
+def read_random(job: Job) -> Iterator[Answer | None]:
+    yield from _read(job, pl.col("quantity") < 100)

@@ -1,6 +1,6 @@
-"""The cases that write rows, change them and maintain tables. Each may be run at any scale: see `work_tables`.
+"""The cases that read a few rows, write rows, change them and maintain tables, at any scale: see `work_tables`.
 
-The prefix of a name is its section of the page: `writing-`, `changing-`, `maintenance-`.
+The prefix of a name is its section of the page: `reading-`, `writing-`, `changing-`, `maintenance-`.
 """
 
 from case import Case, Target
@@ -23,6 +23,19 @@ def _hundredth(table: str) -> str:
     kind, _, scale = table.partition("@")
     return f"{kind}@{float(scale or 1) / 100:g}"
 
+
+READING = [
+    work(
+        *("reading-sorted", "Read 0.1 % of 10 M rows that are sorted, one after the other", "read_sorted", "wide@0.5"),
+        Target(ratios={"polars": 1}, beside=("duckdb",)),
+        minutes=3,
+    ),
+    work(
+        *("reading-random", "Read 0.1 % of 10 M rows, some everywhere", "read_random", "wide@0.5"),
+        Target(ratios={"polars": 1}, beside=("duckdb",)),
+        minutes=4,
+    ),
+]
 
 WRITING = [
     work(
@@ -131,4 +144,4 @@ MAINTENANCE = [
     ),
 ]
 
-WORK = [*WRITING, *CHANGING, *MAINTENANCE]
+WORK = [*READING, *WRITING, *CHANGING, *MAINTENANCE]

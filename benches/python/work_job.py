@@ -59,6 +59,43 @@ def rows(job: Job) -> pa.Table:
         return pa.ipc.open_file(file).read_all()
 
 
+# --- a few rows of many ---
+
+
+def sorted_range(job: Job) -> tuple[int, int]:
+    """The first id and the one behind the last of a thousandth of the rows, within a file in the middle."""
+    rows = int(work_tables.facts_of(job.uri)["rows"])
+    return rows * 2 // 5 + rows // 100, rows * 2 // 5 + rows // 100 + rows // 1_000
+
+
+def sorted_filter(job: Job) -> str:
+    low, high = sorted_range(job)
+    return f"id >= {low} AND id < {high}"
+
+
+# Quantities are random, below 100,000.
+RANDOM_FILTER = "quantity < 100"
+
+
+def picked_answer(picked: pa.Table) -> Answer:
+    """Rows that were read, and the sum of the hashes of all their values."""
+    return work_tables.checked_sum("picked", picked=picked)
+
+
+def after_reading_sorted(job: Job) -> Answer:
+    low, high = sorted_range(job)
+    return picked_answer(work_tables.wide_rows(low, high - low))
+
+
+def after_reading_random(job: Job) -> Answer:
+    """Of all rows as they were made, in pieces."""
+    import pyarrow.compute as pc
+
+    rows, step = int(work_tables.facts_of(job.uri)["rows"]), 1_000_000
+    pieces = (work_tables.wide_rows(first, min(step, rows - first)) for first in range(0, rows, step))
+    return picked_answer(pa.concat_tables([piece.filter(pc.field("quantity") < 100) for piece in pieces]))
+
+
 # --- a merge ---
 
 
@@ -111,8 +148,8 @@ def the_row(job: Job) -> int:
 # --- answers ---
 
 
-def duck(sql: str) -> Any:
-    """What DuckDB reads; `{}` of the text is its function for Delta tables."""
+def duck_connection() -> Any:
+    """DuckDB with its function for Delta tables."""
     import duckdb
     import duckdb_extension_delta
 
@@ -120,7 +157,12 @@ def duck(sql: str) -> Any:
     extension = next(Path(duckdb_extension_delta.__path__[0]).rglob("delta.duckdb_extension"))
     connection.load_extension(str(extension))
     connection.execute("SET TimeZone = 'UTC'")
-    return connection.execute(sql).fetchall()[0]
+    return connection
+
+
+def duck(sql: str) -> Any:
+    """The first row of what DuckDB answers."""
+    return duck_connection().execute(sql).fetchall()[0]
 
 
 def keyed_answer(uri: str) -> Answer:
@@ -307,6 +349,8 @@ def _without_a_row(job: Job) -> Answer:
 
 
 RIGHT: dict[str, Callable[[Job], Answer]] = {
+    "read_sorted": after_reading_sorted,
+    "read_random": after_reading_random,
     "write_flat": _facts("rows", "sum"),
     "write_flat_synced": _facts("rows", "sum"),
     "write_parts": _facts("rows", "sum"),

@@ -1,8 +1,10 @@
 """Changes of a table that leave its rows alone: each verb alone, several in one commit, and what is refused."""
 
 import json
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,14 @@ def rows(table: Table) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: str([row[name] for name in keys[:1]] or row))
 
 
+@contextmanager
+def refused(told: str) -> Iterator[None]:
+    """A change of a table that is there: what is refused is the change, and no table is to be created."""
+    with pytest.raises(InvalidInputError, match=told) as caught:
+        yield
+    assert not re.search(r"(?i)cannot create|creat\w* this table|this table .{0,20}created", str(caught.value))
+
+
 def features(table: Table) -> set[str]:
     return set(table.snapshot().protocol.get("writerFeatures", []))
 
@@ -98,14 +108,14 @@ def test_columns_are_added(table: Table) -> None:
     ],
 )
 def test_columns_that_cannot_be_added(table: Table, new: Any, after: str | None, told: str) -> None:
-    with pytest.raises(InvalidInputError, match=told):
+    with refused(told):
         table.add_columns(new, after=after)
     assert table.snapshot().version == 0
 
 
 def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> None:
     for verb in (lambda: table.rename_column("id", "key"), lambda: table.drop_columns(["id"])):
-        with pytest.raises(InvalidInputError, match=r"set_properties\(\{\"delta.columnMapping.mode\": \"name\"\}\)"):
+        with refused(r"set_properties\(\{\"delta.columnMapping.mode\": \"name\"\}\)"):
             verb()
     before = rows(table)
     table.set_properties(MAPPED)
@@ -168,7 +178,7 @@ def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> 
 )
 def test_mapped_columns_that_stay(table: Table, change: Any, told: str) -> None:
     table.set_properties(MAPPED)
-    with pytest.raises(InvalidInputError, match=told):
+    with refused(told):
         change(table)
     assert table.snapshot().version == 1
 
@@ -195,7 +205,7 @@ def test_not_null_can_be_relaxed_and_not_asked_for(uri: str) -> None:
     table = Table(uri)
     table.alter_column("a", nullable=True)
     deltic.write(table, pa.table({"a": pa.array([None], pa.int64()), "b": [1]}))
-    with pytest.raises(InvalidInputError, match="`b` may hold nulls already, so it stays nullable"):
+    with refused("`b` may hold nulls already, so it stays nullable"):
         table.alter_column("b", nullable=False)
 
 
@@ -211,7 +221,7 @@ def test_types_are_widened(uri: str) -> None:
     row = {"a": 1, "l": [2], "m": [("k", 0.5)], "d": None}
     deltic.write(uri, pa.Table.from_pylist([row], schema=schema))
     table = Table(uri)
-    with pytest.raises(InvalidInputError, match=r"set `delta\.enableTypeWidening` to true first"):
+    with refused(r"set `delta\.enableTypeWidening` to true first"):
         table.alter_column("a", type=pa.int64())
     table.set_properties({"delta.enableTypeWidening": "true"})
     table.alter_column("a", type=pa.int64())
@@ -241,7 +251,7 @@ def test_types_are_widened(uri: str) -> None:
         if told is None:
             table.alter_column(name, type=kind)
             continue
-        with pytest.raises(InvalidInputError, match=told):
+        with refused(told):
             table.alter_column(name, type=kind)
     assert table.check().ok
 
@@ -262,7 +272,7 @@ def test_types_are_widened(uri: str) -> None:
     ],
 )
 def test_columns_that_cannot_be_altered(table: Table, arguments: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidInputError, match=told):
+    with refused(told):
         table.alter_column(**{"name": "id", **arguments})
     assert table.snapshot().version == 0
 
@@ -311,7 +321,7 @@ def test_columns_are_replaced(table: Table) -> None:
         (given.append(pa.field("Part", pa.string())), "two columns"),
         (5, "schema must be pyarrow fields"),
     ]:
-        with pytest.raises(InvalidInputError, match=told):
+        with refused(told):
             table.replace_columns(schema)
     table.set_properties(MAPPED)
     table.replace_columns(pa.schema([given.field("part"), pa.field("id", pa.int32())]))
@@ -342,7 +352,7 @@ def test_properties_name_and_description(table: Table) -> None:
         (lambda: table.set_properties({"a": 1}), "property 'a' must be a string"),
         (lambda: table.drop_constraint("x"), "no constraint `x`: it has none"),
     ]:
-        with pytest.raises(InvalidInputError, match=told):
+        with refused(told):
             change()
     assert table.snapshot().version == 6
 
@@ -351,7 +361,7 @@ def test_features_are_added(table: Table) -> None:
     table.add_feature("vacuumProtocolCheck")
     assert info(table)["operation"] == "UPGRADE PROTOCOL"
     assert "vacuumProtocolCheck" in features(table)
-    with pytest.raises(InvalidInputError, match="does not exist"):
+    with refused("does not exist"):
         table.add_feature("zebra")
     with pytest.raises(UnsupportedFeatureError):
         table.add_feature("catalogManaged")
@@ -375,7 +385,7 @@ def test_a_table_is_clustered(uri: str) -> None:
     table.rename_column("a", "b")
     assert table.detail().clustering_columns == ["b", "s.x"]
     for dropped in ("b", "s"):
-        with pytest.raises(InvalidInputError, match="clustered by"):
+        with refused("clustered by"):
             table.drop_columns(dropped)
     deltic.write(table, pa.table({"b": [1], "s": [{"x": "k"}], "flag": [True]}))
     table.cluster_by("s.x")
@@ -389,7 +399,7 @@ def test_a_table_is_clustered(uri: str) -> None:
         (["s.x", "s.x"], "there twice"),
         (5, "columns must be a list of names"),
     ]:
-        with pytest.raises(InvalidInputError, match=told):
+        with refused(told):
             table.cluster_by(columns)  # type: ignore[arg-type]
     deltic.create(table, schema, mode="replace", cluster_by="a")
     assert clustering(table) == [["a"]]
@@ -462,7 +472,7 @@ def test_features_of_readers_are_dropped_behind_checkpoints(uri: str, feature: s
         table.add_feature(feature)
     deltic.write(table, pa.table({"a": [3]}))
     version = table.snapshot().version
-    with table.transaction(operation="DROP") as tx, pytest.raises(InvalidInputError, match=r"Table\.drop_feature"):
+    with table.transaction(operation="DROP") as tx, refused(r"Table\.drop_feature"):
         tx.drop_feature(feature)
     with pytest.raises(UnsupportedFeatureError, match="keeps the history"):
         table.drop_feature(feature, truncate_history=True)
@@ -554,7 +564,7 @@ def test_features_that_cannot_be_dropped(uri: str, uses: Any, feature: str, told
     table = Table(uri)
     uses(table)
     before = (table.snapshot().version, table.snapshot().protocol, table.snapshot().metadata)
-    with pytest.raises(InvalidInputError, match=told):
+    with refused(told):
         table.drop_feature(feature)
     with table.transaction(operation="DROP") as tx, pytest.raises(InvalidInputError):
         tx.drop_feature(feature)
@@ -576,7 +586,7 @@ def test_dropping_conflicts_with_whoever_writes(uri: str) -> None:
 
 
 def test_partitions_and_clustering_exclude_each_other(table: Table, uri: str) -> None:
-    with pytest.raises(InvalidInputError, match="partitioned by `part`"):
+    with refused("partitioned by `part`"):
         table.cluster_by("id")
     with pytest.raises(InvalidInputError, match="partitioned by `part`"):
         deltic.create(uri + "2", ROWS.schema, ["part"], cluster_by=["id"])
@@ -625,7 +635,7 @@ def test_several_verbs_are_one_commit(table: Table) -> None:
     assert [next(iter(action)) for action in Log(table.uri).read(1)].count("metaData") == 1
     with table.transaction() as tx:
         tx.append(pa.table({"key": pa.array([10], pa.int32()), "part": ["z"]}))
-        with pytest.raises(InvalidInputError, match="rows were written under the old metadata"):
+        with refused("rows were written under the old metadata"):
             tx.drop_columns("id")
 
 
@@ -679,7 +689,7 @@ def test_fields_say_what_the_protocol_says() -> None:
         ({"comment": 1}, "comment must be a string"),
         ({"nullable": None}, "nullable must be True or False"),
     ]:
-        with pytest.raises(InvalidInputError, match=told):
+        with refused(told):
             deltic.field(**{"name": "a", "type": "long", **arguments})
 
 

@@ -4,10 +4,10 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import duckdb
 import numpy as np
@@ -20,6 +20,9 @@ import pytest
 
 import deltic
 from deltic import arguments
+from deltic.copied import CloneMode
+from deltic.vacuum_result import VacuumMode
+from deltic.write import CreateMode
 
 ROW = pa.table({"a": [1]})
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -637,6 +640,50 @@ def test_metadata_of_a_commit_may_hold_scalars(table: deltic.Table) -> None:
     assert told == {"rows": 3, "share": 0.5, "day": "2026-03-01", "from": os.path.join("in", "file")}
 
 
+CHOICES: dict[str, set[object]] = {
+    "mode": {arguments.Mode, CreateMode, CloneMode, VacuumMode},
+    "partition_overwrite": {arguments.PartitionOverwrite},
+    "schema_mode": {arguments.SchemaMode},
+    "isolation": {arguments.Isolation},
+    "compression": {arguments.Compression},
+}
+"""Arguments that are a choice of words, in whichever call they are, and the types that list the words."""
+
+
+def choices_of(name: str) -> Iterator[tuple[str, str, object]]:
+    """The arguments of a public function or class that are a choice by their name, and what type they have."""
+    thing = getattr(deltic, name)
+    calls = {name: thing} if inspect.isfunction(thing) else {}
+    if isinstance(thing, type):
+        calls = {f"{name}.{method}": call for method, call in inspect.getmembers(thing, inspect.isfunction)}
+    for call, function in calls.items():
+        for argument in CHOICES.keys() & inspect.signature(function).parameters.keys():
+            kind = get_type_hints(function)[argument]
+            optional = [part for part in get_args(kind) if part is not type(None)]
+            yield call, argument, optional[0] if type(None) in get_args(kind) else kind
+
+
+def test_words_to_choose_from_are_listed_by_the_types() -> None:
+    assert all(get_origin(kind) is Literal and get_args(kind) for kinds in CHOICES.values() for kind in kinds)
+    found = {(call, argument): kind for name in deltic.__all__ for call, argument, kind in choices_of(name)}
+    assert {key: kind for key, kind in found.items() if kind not in CHOICES[key[1]]} == {}
+    for key, kind in {
+        ("write", "mode"): arguments.Mode,
+        ("write", "compression"): arguments.Compression,
+        ("write", "schema_mode"): arguments.SchemaMode,
+        ("write", "partition_overwrite"): arguments.PartitionOverwrite,
+        ("create", "mode"): CreateMode,
+        ("Table.transaction", "isolation"): arguments.Isolation,
+        ("Table.vacuum", "mode"): VacuumMode,
+    }.items():
+        assert found[key] == kind, key
+
+
+def test_the_snapshot_of_a_transaction_has_a_type() -> None:
+    snapshot = vars(deltic.Transaction)["snapshot"]
+    assert get_type_hints(snapshot.fget)["return"] is deltic.Snapshot
+
+
 def test_the_choices_of_the_types_are_those_that_are_taken(table: deltic.Table) -> None:
     for mode in get_args(arguments.Mode):
         if mode != "error":
@@ -645,5 +692,16 @@ def test_the_choices_of_the_types_are_those_that_are_taken(table: deltic.Table) 
         deltic.write(table, ROW, compression=compression)
     for isolation in get_args(arguments.Isolation):
         committed(table, lambda tx: tx.append(ROW), isolation=isolation)
+    other = deltic.Table(table.uri + "2")
+    deltic.write(other, ROW, mode="error")
+    for overwrite in get_args(arguments.PartitionOverwrite):
+        deltic.write(table, ROW, mode="overwrite", partition_overwrite=overwrite)
+    for schema_mode in get_args(arguments.SchemaMode):
+        deltic.write(table, ROW, mode="overwrite", schema_mode=schema_mode)
+    for mode in get_args(CreateMode):
+        if mode != "error":
+            deltic.create(table, ROW.schema, mode=mode)
+    for mode in get_args(VacuumMode):
+        table.vacuum(mode=mode, dry_run=True)
     with pytest.raises(deltic.InvalidInputError, match="'upsert'"):
         deltic.write(table, ROW, mode="upsert")

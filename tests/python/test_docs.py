@@ -1,5 +1,6 @@
 """What the documentation shows runs, and what it lists is current."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -9,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -119,10 +121,12 @@ def test_a_page_prints_what_it_says(tmp_path: Path, name: str) -> None:
     assert result.stdout.splitlines() == told
 
 
+FLIGHTS = pa.table({"month": [7, 7, 8], "carrier": ["UA", "B6", "UA"], "distance": [2475, 1074, 2565]})
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_howto_run(tmp_path: Path) -> None:
-    flights = pa.table({"month": [7, 7, 8], "carrier": ["UA", "B6", "UA"], "distance": [2475, 1074, 2565]})
-    deltic.write(tmp_path / "flights", flights, partition_by=["month"])
+    deltic.write(tmp_path / "flights", FLIGHTS, partition_by=["month"])
     (block,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "howto.md").read_text(), re.DOTALL)
     for line in block.splitlines():
         command, *arguments = shlex.split(line)
@@ -130,6 +134,30 @@ def test_the_commands_of_the_howto_run(tmp_path: Path) -> None:
         result = run(["-m", "deltic", *arguments], tmp_path)
         assert result.returncode == 0, result.stderr
         assert result.stdout
+
+
+def constant(program: Path, name: str) -> Any:
+    """What a program calls by a name, without running it: the demo needs Spark and the data of others."""
+    for node in ast.parse(program.read_text()).body:
+        if isinstance(node, ast.Assign) and name in [ast.unparse(target) for target in node.targets]:
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{program} has no {name}")
+
+
+@pytest.mark.slow
+def test_the_commands_that_the_demo_tells_to_try_run(root: Path, tmp_path: Path) -> None:
+    for version in range(4):
+        deltic.write(tmp_path / "flights", FLIGHTS.slice(version % 3, 1), partition_by=["month"])
+    commands = constant(root / "examples" / "flights.py", "NEXT")
+    printed = {}
+    for command in commands:
+        name, *arguments = shlex.split(command.format(table="flights"))
+        result = run(["-m", "deltic", name, *arguments], tmp_path)
+        assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+        assert result.stdout, command
+        printed[name] = result.stdout
+    assert "month=7/" in printed["files"]
+    assert "month=8/" not in printed["files"]
 
 
 def anchors(page: str) -> set[str]:

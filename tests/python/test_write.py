@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
+import duckdb
 import pandas
 import polars
 import pyarrow as pa
@@ -376,6 +377,22 @@ def test_a_missing_partition_column_is_refused(uri: str) -> None:
     assert deltic.Table(uri).scan(filter="p IS NULL").to_arrow()["id"].to_pylist() == [2]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, 10**37, 10**38 - 1, 1 - 10**38, 10**38, -(10**38), 2**127 - 1, -(2**127)],
+)
+def test_a_hugeint_of_duckdb_is_stored_exactly_or_refused(uri: str, value: int) -> None:
+    """DuckDB hands them over as decimal(38, 0), though the largest have 39 digits."""
+    relation = duckdb.sql(f"SELECT '{value}'::HUGEINT AS v")
+    if abs(value) < 10**38:
+        deltic.write(uri, relation)
+        assert deltic.Table(uri).scan().to_arrow()["v"].to_pylist() == [value]
+        return
+    with pytest.raises(deltic.InvalidInputError, match="`v`"):
+        deltic.write(uri, relation)
+    assert not Path(uri).exists()
+
+
 DEFINES = ["delta.columnMapping.id", "delta.typeChanges", "delta.generationExpression", "CURRENT_DEFAULT", "delta.new"]
 
 
@@ -485,6 +502,14 @@ def test_a_table_keeps_names_that_no_new_one_may_have(uri: str) -> None:
         tx.set_metadata(schema=schema.append(pa.field("plain", pa.int64())))
     with table.transaction() as tx, pytest.raises(deltic.InvalidInputError, match="`new one` has the character ' '"):
         tx.set_metadata(schema=schema.append(pa.field("new one", pa.int64())))
+    assert table.enable_row_tracking() > 0
+    assert table.snapshot().properties["delta.enableRowTracking"] == "true"
+    new = pa.table({"Order ID": [3], "a,b;(c)=": ["z"], "plain": [4]})
+    deltic.write(table, new, mode="overwrite")
+    assert table.scan().to_arrow().to_pylist() == new.to_pylist()
+    with pytest.raises(deltic.InvalidInputError, match="`new one` has the character ' '"):
+        deltic.write(table, new.append_column("new one", [[5]]), mode="overwrite", schema_mode="merge")
+    assert table.scan().to_arrow().to_pylist() == new.to_pylist()
 
 
 def test_extension_types_that_are_what_is_stored_are_written(uri: str) -> None:
@@ -619,6 +644,41 @@ def test_compression(uri: str, codec: str) -> None:
     (path,) = data_files(uri)
     found = pq.ParquetFile(path).metadata.row_group(0).column(0).compression
     assert found.lower() == codec
+
+
+DATA_PAGE, DATA_PAGE_V2 = b"\x15\x00", b"\x15\x06"
+"""How Thrift writes the type of a page, the first field of each header of Parquet: 0 and 3."""
+
+
+@pytest.mark.parametrize(
+    ("version", "page", "footer"),
+    [
+        (None, DATA_PAGE, "1.0"),
+        ("1.0.0", DATA_PAGE, "1.0"),
+        ("2.12.0", DATA_PAGE_V2, "2.6"),
+    ],
+    ids=["none", "1.0.0", "2.12.0"],
+)
+def test_pages_have_the_version_that_the_table_asks_for(
+    uri: str, version: str | None, page: bytes, footer: str
+) -> None:
+    data = pa.table({"id": [1, 2], "text": ["a", None], "list": [[1], None], "part": ["x", "y"]})
+    properties = {} if version is None else {"delta.parquet.format.version": version}
+    deltic.write(uri, data, partition_by=["part"], properties=properties)
+    table = deltic.Table(uri)
+    deltic.write(table, data)
+    table.delete("id = 2")
+    table.optimize()
+    files = data_files(uri)
+    assert len(files) > 4
+    for path in files:
+        content, metadata = path.read_bytes(), pq.read_metadata(path)
+        # pyarrow calls what is above 1 the newest that it knows.
+        assert metadata.format_version == footer
+        for at in range(metadata.num_columns):
+            start = metadata.row_group(0).column(at).data_page_offset
+            assert content[start : start + 2] == page, (path.name, metadata.row_group(0).column(at).path_in_schema)
+    assert table.scan().to_arrow()["list"].to_pylist() == [[1], [1]]
 
 
 def test_an_unknown_codec_is_refused(uri: str) -> None:

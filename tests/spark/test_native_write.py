@@ -458,6 +458,18 @@ def test_what_needs_a_look_at_rows_is_refused(spark: SparkSession, uri: str, nam
     assert (ran.value, entries(uri)) == (0, before)
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mode: str) -> None:
+    deltic.create(uri, pa.schema([("id", pa.int64()), ("p", pa.string())]), partition_by="p")
+    write(spark.sql("SELECT 1L AS id, 'x' AS p"), uri)
+    before = sorted(Path(uri).rglob("*"))
+    with pytest.raises(deltic.InvalidInputError, match="no column `p`, by which the table is partitioned"):
+        write(spark.range(3), uri, mode)
+    assert sorted(Path(uri).rglob("*")) == before
+    write(spark.sql("SELECT 2L AS id, CAST(NULL AS STRING) AS p"), uri)
+    assert deltic.Table(uri).scan(filter="p IS NULL").to_arrow()["id"].to_pylist() == [2]
+
+
 def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str) -> None:
     deltic.create(uri, pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", pa.string())]), partition_by="p")
     df = spark.sql("SELECT IF(id = 3, NULL, id) AS id, 'x' AS p FROM range(5)")

@@ -197,6 +197,16 @@ def test_wrong_options(spark: SparkSession, uri: str, options: dict[str, object]
         load(spark, uri, **options).count()
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mode: str) -> None:
+    deltic.write(uri, pa.table({"id": [1], "p": ["x"]}), partition_by="p")
+    before = sorted(Path(uri).rglob("*"))
+    told = "InvalidInputError.*no column `p`, by which the table is partitioned"
+    with pytest.raises(PySparkException, match=f"(?s){told}"):
+        spark.range(3).write.format("deltic").mode(mode).save(uri)
+    assert sorted(Path(uri).rglob("*")) == before
+
+
 def test_no_table(spark: SparkSession, uri: str) -> None:
     with pytest.raises(AnalysisException, match="TableNotFoundError"):
         load(spark, uri)

@@ -16,6 +16,7 @@ from sample import EVERY_TYPE, adds, every_type, log_actions, rows
 
 import deltic
 import deltic.spark
+from deltic.arguments import Mode
 
 
 def data_files(uri: str) -> list[Path]:
@@ -66,6 +67,17 @@ def test_appends_and_overwrites(spark: SparkSession, uri: str) -> None:
     assert deltic.spark.write(spark.range(3), uri, mode="overwrite").version == 2
     assert deltic.spark.read(spark, uri).count() == 3
     assert deltic.Table(uri).history()[-1]["userMetadata"] == "first"
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mode: Mode) -> None:
+    deltic.spark.write(spark.range(3).selectExpr("id", "'x' AS p"), uri, partition_by="p", engine="arrow")
+    before = sorted(Path(uri).rglob("*"))
+    with pytest.raises(deltic.InvalidInputError, match="no column `p`, by which the table is partitioned"):
+        deltic.spark.write(spark.range(3), uri, mode, engine="arrow")
+    assert sorted(Path(uri).rglob("*")) == before
+    deltic.spark.write(spark.range(3).selectExpr("id", "CAST(NULL AS STRING) AS p"), uri, engine="arrow")
+    assert deltic.Table(uri).snapshot().scan(filter="p IS NULL").to_arrow().num_rows == 3
 
 
 def test_an_empty_dataframe(spark: SparkSession, uri: str) -> None:

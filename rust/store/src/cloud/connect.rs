@@ -311,7 +311,8 @@ fn lock_credentials(options: &Options) -> Option<AwsCredentialProvider> {
     Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: text("session_token") })))
 }
 
-fn open_azure(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
+/// The settings, without credentials where none are to be sent.
+fn azure_settings(options: &Options) -> Result<Vec<(AzureConfigKey, String)>> {
     use AzureConfigKey as Key;
     let mut settings = options.settings::<Key>("AZURE_")?;
     if let Some(endpoint) = variable("IDENTITY_ENDPOINT").filter(|_| !options.offline) {
@@ -326,6 +327,12 @@ fn open_azure(location: &Location, options: &Options) -> Result<object_store::Re
         // That would be a program.
         settings.retain(|(key, _)| !matches!(key, Key::UseAzureCli | Key::CredentialType));
     }
+    Ok(settings)
+}
+
+fn open_azure(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
+    use AzureConfigKey as Key;
+    let settings = azure_settings(options)?;
     let mut builder = MicrosoftAzureBuilder::new().with_retry(options.retries()?);
     for (key, value) in settings {
         builder = builder.with_config(key, value);
@@ -499,6 +506,32 @@ mod tests {
         assert!(settings.iter().any(|(key, value)| *key == AmazonS3ConfigKey::SkipSignature && value == "true"));
         let (settings, _) = s3_settings(&options.for_foreign(false)).unwrap();
         assert!(settings.iter().any(|(key, value)| *key == AmazonS3ConfigKey::Token && value == "token"));
+    }
+
+    #[test]
+    fn another_account_of_azure_that_a_log_names_gets_no_credentials() {
+        let given = [
+            ("azure_storage_account_name", "account"),
+            ("azure_storage_account_key", "c2VzYW1l"),
+            ("azure_storage_sas_token", "sv=2024-11-04&sig=c2VzYW1l"),
+            ("azure_storage_token", "bearer"),
+            ("azure_storage_client_secret", "secret"),
+            ("azure_storage_endpoint", "https://there"),
+            ("timeout", "9s"),
+        ];
+        let given = given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let options = Options::parse(&given).unwrap();
+        let settings = azure_settings(&options.for_foreign(true)).unwrap();
+        for (key, _) in &settings {
+            assert!(matches!(key, AzureConfigKey::Client(_) | AzureConfigKey::SkipSignature), "{key:?}");
+        }
+        assert!(settings.iter().any(|(key, value)| *key == AzureConfigKey::SkipSignature && value == "true"));
+        let settings = azure_settings(&options.for_foreign(false)).unwrap();
+        for (key, expected) in
+            [(AzureConfigKey::SasKey, "sv=2024-11-04&sig=c2VzYW1l"), (AzureConfigKey::Token, "bearer")]
+        {
+            assert!(settings.iter().any(|(found, value)| *found == key && value == expected), "{key:?}");
+        }
     }
 
     #[test]

@@ -102,14 +102,19 @@ mod tests {
 
     #[test]
     fn other_accounts_of_azure_get_no_credentials() {
-        let given = [
-            ("allow_foreign_paths", "true"),
-            ("azure_storage_account_name", "account"),
+        for credential in [
             ("azure_storage_account_key", "c2VzYW1l"),
-        ];
-        let options: HashMap<String, String> =
-            given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let table_of = |uri: &str| Storage::open(uri, &options).unwrap();
+            ("azure_storage_sas_token", "sv=2024-11-04&sr=c&sp=rl&sig=c2VzYW1l"),
+            ("azure_storage_token", "bearer"),
+        ] {
+            let given = [("allow_foreign_paths", "true"), ("azure_storage_account_name", "account"), credential];
+            let options = given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            only_the_tables_account_is_sent_credentials(credential.0, &options);
+        }
+    }
+
+    fn only_the_tables_account_is_sent_credentials(credential: &str, options: &HashMap<String, String>) {
+        let table_of = |uri: &str| Storage::open(uri, options).unwrap();
         for uri in ["abfss://container@account.dfs.core.windows.net/t", "az://container/t", "s3://bucket/t"] {
             let table = table_of(uri);
             for path in [
@@ -118,7 +123,7 @@ mod tests {
                 "https://account.blob.core.windows.net/other/x",
                 "az://other/x",
             ] {
-                assert_eq!(is_asked_anonymously(&table, path), Some(false), "{uri}: {path}");
+                assert_eq!(is_asked_anonymously(&table, path), Some(false), "{credential}: {uri}: {path}");
             }
             for path in [
                 "abfss://container@account2.dfs.core.windows.net/x",
@@ -130,14 +135,20 @@ mod tests {
                 "http://account.example.com/x",
             ] {
                 match table.inner.location.resolve(path) {
-                    Ok(_) => assert_eq!(is_asked_anonymously(&table, path), Some(true), "{uri}: {path}"),
+                    Ok(_) => {
+                        assert_eq!(is_asked_anonymously(&table, path), Some(true), "{credential}: {uri}: {path}");
+                    }
                     Err(error) => assert!(path.contains("example.com"), "{uri}: {path}: {error}"),
                 }
             }
         }
         // Nor does a table that has another account than the settings name send what they have to theirs.
         let table = table_of("abfss://container@account2.dfs.core.windows.net/t");
-        assert_eq!(is_asked_anonymously(&table, "abfss://other@account2.dfs.core.windows.net/x"), Some(false));
-        assert_eq!(is_asked_anonymously(&table, "abfss://other@account.dfs.core.windows.net/x"), Some(true));
+        for (path, is_anonymous) in [
+            ("abfss://other@account2.dfs.core.windows.net/x", false),
+            ("abfss://other@account.dfs.core.windows.net/x", true),
+        ] {
+            assert_eq!(is_asked_anonymously(&table, path), Some(is_anonymous), "{credential}: {path}");
+        }
     }
 }
