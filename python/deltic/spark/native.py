@@ -46,6 +46,8 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "true",
+    # Variants whole, as every reader of them takes them.
+    "spark.sql.variant.writeShredding.enabled": "false",
 }
 """What files of a Delta table need."""
 _OPTIONS = {
