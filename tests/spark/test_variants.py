@@ -43,7 +43,7 @@ LITERALS = {
 }
 """By type, literals of values that become variants."""
 SCALARS = [f"CAST({literal} AS VARIANT)" for literals in LITERALS.values() for literal in literals]
-DOORS = ["read", "format", "schema"]
+DOORS = ["read", "format"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,13 +56,7 @@ def registered(spark: SparkSession) -> Iterator[None]:
 
 
 def load(spark: SparkSession, uri: str, door: str) -> DataFrame:
-    match door:
-        case "read":
-            return deltic.spark.read(spark, uri)
-        case "format":
-            return spark.read.format("deltic").load(uri)
-    source = spark.read.format("deltic")
-    return source.schema(source.load(uri).schema).load(uri)
+    return deltic.spark.read(spark, uri) if door == "read" else spark.read.format("deltic").load(uri)
 
 
 def bare(value: Any) -> Any:
@@ -80,9 +74,17 @@ def rows(frame: DataFrame) -> list[Any]:
     return [bare(row) for row in frame.orderBy("id").collect()]
 
 
-def told(frame: DataFrame) -> list[Any]:
-    """What Spark says of the variants `v`: the values, and the types where no number may be of another width."""
-    return frame.selectExpr("id", "v IS NULL AS is_null", "to_json(v) AS json").orderBy("id").collect()
+def told(frame: DataFrame, *, kinds: bool = True) -> list[Any]:
+    """What Spark says of the variants `v`: the values, and their types where no number may be of another width."""
+    kind = "schema_of_variant(v)" if kinds else "NULL"
+    columns = [
+        "id",
+        "v IS NULL AS is_null",
+        "is_variant_null(v) AS is_variant_null",
+        "to_json(v) AS json",
+        f"{kind} AS kind",
+    ]
+    return frame.selectExpr(*columns).orderBy("id").collect()
 
 
 def drawn(rng: random.Random, depth: int = 0) -> str:
@@ -100,30 +102,22 @@ def drawn(rng: random.Random, depth: int = 0) -> str:
 
 def frame_of(spark: SparkSession, expressions: list[str]) -> DataFrame:
     """A row for each expression, with ids from 0; computed once, for NaN and timestamps to be what they are."""
-    text = " UNION ALL ".join(f"SELECT {at}L AS id, {made} AS v" for at, made in enumerate(expressions))
-    rows = spark.sql(text).collect()
-    return spark.createDataFrame(rows, "id long, v variant").coalesce(1)
+    made = spark.sql(f"SELECT posexplode(array({', '.join(expressions)})) AS (id, v)").collect()
+    return spark.createDataFrame(made, "id long, v variant").coalesce(1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_type_comes_back_with_its_bytes(spark: SparkSession, uri: str, engine: Any) -> None:
     frame = frame_of(spark, ["CAST(NULL AS VARIANT)", *SCALARS])
     deltic.spark.write(frame, uri, engine=engine)
-    expected = rows(frame)
+    expected, said = rows(frame), told(frame)
     for door in DOORS:
         found = load(spark, uri, door)
         assert found.schema["v"].dataType == T.VariantType()
         assert rows(found) == expected
-        assert told(found) == told(frame)
-        query = "schema_of_variant(v) AS kind"
-        kinds = [row.kind for row in found.orderBy("id").selectExpr("id", query).collect()]
-        assert kinds == [row.kind for row in frame.orderBy("id").selectExpr("id", query).collect()]
-        # A variant that is null is a value.
-        assert kinds[:2] == [None, "VOID"]
-        assert [row.n for row in found.orderBy("id").selectExpr("id", "is_variant_null(v) AS n").collect()][:2] == [
-            False,
-            True,
-        ]
+        assert told(found) == said
+    # A variant that is null is a value.
+    assert [tuple(row) for row in said[:2]] == [(0, True, False, None, None), (1, False, True, "null", "VOID")]
 
 
 def test_values_are_got_out_by_their_types(spark: SparkSession, uri: str) -> None:
@@ -211,11 +205,11 @@ def test_random_variants(spark: SparkSession, uri: str, door: str, properties: d
     (add,) = adds(uri, 1)
     parts = pq.read_schema(Path(uri) / add["path"]).field("v").type
     assert (parts.get_field_index("typed_value") >= 0) == (bool(properties) and door != "native"), f"seed {SEED}"
-    for read in DOORS:
-        found = load(spark, uri, read)
-        assert told(found) == told(frame), f"seed {SEED}"
-        if parts.get_field_index("typed_value") < 0:
-            assert rows(found) == rows(frame), f"seed {SEED}"
+    is_whole = parts.get_field_index("typed_value") < 0
+    found = load(spark, uri, rng.choice(DOORS))
+    assert told(found, kinds=is_whole) == told(frame, kinds=is_whole), f"seed {SEED}"
+    if is_whole:
+        assert rows(found) == rows(frame), f"seed {SEED}"
     assert deltic.Table(uri).check(files=True).ok
 
 
