@@ -90,10 +90,16 @@ def _of_spark(array: pa.Array, field: pa.Field) -> pa.Array:
 
 def as_binaries(array: pa.Array, field: pa.Field) -> pa.Array:
     """The values with variants in Spark's form as structs that Spark takes for nothing else."""
-    if field.type.equals(VARIANT, check_metadata=True):
+    if _is_marked(field.type):
         fields = [part.remove_metadata().with_nullable(True) for part in field.type]
         return pa.StructArray.from_arrays(array.flatten(), fields=fields, mask=array.is_null())
     return _inside(array, field, as_binaries)
+
+
+def _is_marked(kind: pa.DataType) -> bool:
+    if not pa.types.is_struct(kind) or [part.name for part in kind] != [part.name for part in VARIANT]:
+        return False
+    return (kind.field("metadata").metadata or {}).get(b"variant") == b"true"
 
 
 def _inside(array: pa.Array, field: pa.Field, change: Callable[[pa.Array, pa.Field], pa.Array]) -> pa.Array:
