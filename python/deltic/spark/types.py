@@ -129,10 +129,10 @@ _ADVICE = {
     "NullType": "cast it to the type that the column shall have",
     "TimeType": "cast it to a string, or store the microseconds of the day as a number",
     "CalendarIntervalType": "cast it to a string, or store it as a number of its units",
-    "DayTimeIntervalType": "store its seconds, CAST(CAST(... AS INTERVAL SECOND) AS DECIMAL(19, 6)), of which "
-    "make_dt_interval(0, 0, 0, ...) makes it again, or cast it to a string",
-    "YearMonthIntervalType": "store its months, CAST(CAST(... AS INTERVAL MONTH) AS INT), of which "
-    "make_ym_interval(0, ...) makes it again, or cast it to a string",
+    "DayTimeIntervalType": "store its seconds, CAST(CAST(... AS INTERVAL SECOND) AS DECIMAL(19, 6)), which times "
+    "INTERVAL '1' SECOND are the interval again, or cast it to a string",
+    "YearMonthIntervalType": "store its months, CAST(CAST(... AS INTERVAL MONTH) AS INT), which times "
+    "INTERVAL '1' MONTH are the interval again, or cast it to a string",
 }
 _FEATURES = {
     "GeometryType": "geospatial",
