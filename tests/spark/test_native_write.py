@@ -351,11 +351,7 @@ def test_a_table_with_row_ids_and_a_change_feed(spark: SparkSession, uri: str) -
     ]
 
 
-VARIANT = pa.field(
-    "v",
-    pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)]),
-    metadata={"delta.type": "variant"},
-)
+GEOMETRY = pa.field("g", pa.binary(), metadata={"delta.type": "geometry(OGC:CRS84)"})
 REFUSED: dict[str, tuple[Callable[[str], object], dict[str, Any], str]] = {
     "a constraint": (
         lambda uri: deltic.create(uri, pa.schema([("id", pa.int64())]), constraints={"small": "id < 9"}),
@@ -403,10 +399,10 @@ REFUSED: dict[str, tuple[Callable[[str], object], dict[str, Any], str]] = {
         {},
         "`l.element` inside a column is NOT NULL",
     ),
-    "a variant": (
-        lambda uri: deltic.create(uri, pa.schema([("id", pa.int64()), VARIANT])),
+    "a geometry": (
+        lambda uri: deltic.create(uri, pa.schema([("id", pa.int64()), GEOMETRY])),
         {},
-        "the column `v` has the type variant",
+        "the column `g` has the type geometry(OGC:CRS84)",
     ),
     "another type": (
         lambda uri: deltic.create(uri, pa.schema([("id", pa.int32())])),

@@ -40,8 +40,8 @@ REFUSED = {
     "collation": ("'a' COLLATE UTF8_LCASE", "string collate UTF8_LCASE.*UTF8_BINARY", deltic.UnsupportedFeatureError),
     "void": ("NULL", "void.*cast it", deltic.InvalidInputError),
     "time": ("TIME'12:00:00'", r"time\(6\).*cast it to a string", deltic.InvalidInputError),
-    "days": ("INTERVAL 1 DAY", "interval day.*cast it to a string", deltic.InvalidInputError),
-    "months": ("INTERVAL 1 MONTH", "interval month.*cast it to a string", deltic.InvalidInputError),
+    "days": ("INTERVAL 1 DAY", r"interval day.*store its seconds, CAST\(CAST", deltic.InvalidInputError),
+    "months": ("INTERVAL 1 MONTH", r"interval month.*store its months, CAST\(CAST", deltic.InvalidInputError),
 }
 PLACES = {"c": "{}", "c.x": "named_struct('x', {})", "c.element": "array({})", "c.value": "map('k', {})"}
 
@@ -69,6 +69,20 @@ def test_the_data_source_refuses_it_too(spark: SparkSession, uri: str, kind: str
     with pytest.raises(PySparkException, match=f"{error.__name__}.*column `c` has the Spark type {told}"):
         save(made(spark, expression), uri)
     assert not Path(uri).exists()
+
+
+def test_what_to_store_of_an_interval_is_all_of_it(spark: SparkSession, uri: str) -> None:
+    made = (
+        "INTERVAL '-178956970-8' YEAR TO MONTH AS y, INTERVAL '-3' YEAR AS z, "
+        "INTERVAL '-106751991 04:00:54.775808' DAY TO SECOND AS d, INTERVAL '5' HOUR AS h"
+    )
+    frame = spark.sql(f"SELECT {made}")
+    months, seconds = "CAST(CAST({} AS INTERVAL MONTH) AS INT)", "CAST(CAST({} AS INTERVAL SECOND) AS DECIMAL(19, 6))"
+    parts = [f"{(months if name in 'yz' else seconds).format(name)} AS {name}" for name in "yzdh"]
+    deltic.spark.write(frame.selectExpr(*parts), uri)
+    again = [f"{name} * INTERVAL '1' {'MONTH' if name in 'yz' else 'SECOND'} AS {name}" for name in "yzdh"]
+    found = deltic.spark.read(spark, uri).selectExpr(*again)
+    assert found.crossJoin(frame.toDF("a", "b", "c", "e")).where("y = a AND z = b AND d = c AND h = e").count() == 1
 
 
 def test_a_user_defined_type_is_refused(spark: SparkSession, uri: str) -> None:

@@ -184,31 +184,6 @@ def test_a_task_that_always_fails_commits_nothing(spark: SparkSession, uri: str)
     assert deltic.spark.read(spark, uri).count() == 10
 
 
-VARIANTS = {
-    "v": "parse_json('{\"a\": 1}')",
-    "s.v": "named_struct('v', parse_json('1'))",
-    "a.element": "array(parse_json('1'))",
-    "m.value": "map('k', parse_json('1'))",
-}
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_is_refused_where_spark_hands_over_rows(spark: SparkSession, uri: str, name: str) -> None:
-    frame = spark.range(2).select("id", F.expr(VARIANTS[name]).alias(name.split(".")[0]))
-    with pytest.raises(deltic.UnsupportedFeatureError, match=f"`{name}` has the Spark type variant.*to_json") as caught:
-        deltic.spark.write(frame, uri)
-    assert caught.value.features == ("variantType",)
-    with pytest.raises(deltic.InvalidInputError, match=r"deltic\.spark\.write\(df, uri\)"):
-        deltic.write(uri, frame)
-    deltic.spark.register(spark)
-    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*to_json"):
-        frame.write.format("deltic").mode("append").save(uri)
-    assert not Path(uri).exists()
-    # In Arrow it says what it is.
-    deltic.write(uri, frame.toArrow())
-    assert "variantType" in deltic.Table(uri).snapshot().protocol["writerFeatures"]
-
-
 def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str) -> None:
     deltic.create(uri, pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     deltic.spark.write(spark.range(3), uri)

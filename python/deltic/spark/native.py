@@ -32,11 +32,13 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
+from deltic.spark.types import has_type
 from deltic.table import Table
 
 __all__ = ["NativeWrite", "check_arguments"]
@@ -48,6 +50,8 @@ _SETTINGS = {
     "spark.sql.parquet.fieldId.write.enabled": "true",
 }
 """What files of a Delta table need."""
+_OF_VARIANTS = {"spark.sql.variant.writeShredding.enabled": "false"}
+"""What files with variants need besides."""
 _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # With version 2 a task's files are visible before the job is committed.
@@ -122,10 +126,11 @@ class NativeWrite:
         self._layout = _Layout.of(plan, rows)
         self._place = f"{_hadoop_location(table.uri)}/{self._layout.folder}"
         session = df.sparkSession
+        settings = _SETTINGS | (_OF_VARIANTS if has_type(self._layout.files, VariantType) else {})
         if is_remote():
-            _check_settings(session)
+            _check_settings(session, settings)
         else:
-            session = _copy(session)
+            session = _copy(session, settings)
             _check_reachable(session, self._place)
             df = DataFrame(_dataset(session).ofRows(session._jsparkSession, df._jdf.logicalPlan()), session)
         self._session = session
@@ -166,10 +171,10 @@ def _hadoop_location(uri: str) -> str:
     return f"{_SCHEMES[scheme.lower()]}://{unquote(rest).rstrip('/')}"
 
 
-def _copy(session: SparkSession) -> SparkSession:
+def _copy(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     """A session with the settings, the functions and the views of another one, and with those of the files."""
     copied = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
-    for name, value in _SETTINGS.items():
+    for name, value in settings.items():
         copied.conf.set(name, value)
     return copied
 
@@ -178,10 +183,10 @@ def _dataset(session: SparkSession) -> Any:
     return getattr(session._jvm, "org.apache.spark.sql.classic.Dataset")
 
 
-def _check_settings(session: SparkSession) -> None:
+def _check_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
     """Of Spark Connect, where a DataFrame stays in its session, whose settings are the caller's."""
     wrong = {
-        name: value for name, value in _SETTINGS.items() if str(session.conf.get(name, "")).lower() != value.lower()
+        name: value for name, value in settings.items() if str(session.conf.get(name, "")).lower() != value.lower()
     }
     if wrong:
         listed = ", ".join(f"{name} = {value}" for name, value in wrong.items())

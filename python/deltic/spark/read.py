@@ -13,14 +13,16 @@ from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import VariantType
 
 from deltic import _deltic
 from deltic.arguments import whole
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
+from deltic.spark.schema import fit
 from deltic.spark.tasks import cores, spread
-from deltic.spark.types import to_spark, without_chars
+from deltic.spark.types import has_type, to_arrow, to_spark, without_chars
 from deltic.table import Table
 
 __all__ = ["read"]
@@ -54,12 +56,13 @@ def log_plan(snapshot: Snapshot, plan: Plan, filter: str | None) -> None:
 
 
 def _reader(
-    uri: str, storage_options: dict[str, str] | None
+    uri: str, storage_options: dict[str, str] | None, variants: pa.Schema | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read_groups(groups: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in groups:
             for group in batch.column(0):
-                yield from batches(_deltic.read_task_group(uri, storage_options, group.as_py()))
+                rows = batches(_deltic.read_task_group(uri, storage_options, group.as_py()))
+                yield from rows if variants is None else (fit(found, variants, variants) for found in rows)
 
     return read_groups
 
@@ -86,7 +89,7 @@ def read(
     `format("deltic")` reads.
 
     Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, `UnsupportedFeatureError` for a column that
-    Spark cannot be given as what it is (variants, geometries, collated strings, user-defined types), and
+    Spark cannot be given as what it is (geometries, collated strings, user-defined types), and
     `InvalidInputError` for `memory://`. Failures in a task reach the caller as Spark's `PythonException`, the deltic
     error in its text.
 
@@ -104,4 +107,5 @@ def read(
         return spark.createDataFrame([], schema)
     parallelism = cores(spark)
     groups = plan.task_groups(partitions or group_count(plan, parallelism))
-    return spread(spark, groups, len(groups)).mapInArrow(_reader(table.uri, table.storage_options), schema)
+    variants = to_arrow(schema, voids=True) if has_type(schema, VariantType) else None
+    return spread(spark, groups, len(groups)).mapInArrow(_reader(table.uri, table.storage_options, variants), schema)

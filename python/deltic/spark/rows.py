@@ -7,18 +7,19 @@ with the threads of the driver's machine. `deltic.Table.delete`, `update` and `m
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import VariantType
 
 from deltic.dml import Assigned
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
 from deltic.spark.location import checked_session, shared
-from deltic.spark.schema import nullable
-from deltic.spark.types import CHAR_VARCHAR, has_char, to_arrow
+from deltic.spark.schema import as_binaries, nullable
+from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
 from deltic.table import Table
 from deltic.transaction import Commit
 
@@ -102,8 +103,17 @@ class _Collected:
         self._schema = schema
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        rows: pa.Table = self._frame.toArrow()
+        frame = self._frame
+        if has_type(frame.schema, VariantType):
+            frame = frame.mapInArrow(_binaries, with_binaries(frame.schema))  # type: ignore[arg-type]
+        rows: pa.Table = frame.toArrow()
         return rows.cast(self._schema).__arrow_c_stream__(requested_schema)
+
+
+def _binaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Variants as plain structs, for `toArrow` fails where one is null."""
+    for batch in batches:
+        yield pa.record_batch(list(map(as_binaries, batch.columns, batch.schema)), names=batch.schema.names)
 
 
 def source_rows(source: DataFrame) -> Any:
@@ -114,7 +124,7 @@ def source_rows(source: DataFrame) -> Any:
     """
     if not hasattr(source, "toArrow"):
         raise InvalidInputError(f"source must be a Spark DataFrame, not {type(source).__name__}")
-    schema = to_arrow(nullable(source.schema), voids=True)
+    schema = to_arrow(nullable(source.schema), voids=True, binaries=True)
     for column in schema:
         declared = (column.metadata or {}).get(CHAR_VARCHAR.encode(), b"").decode()
         if has_char(declared):

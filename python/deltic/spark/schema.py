@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from deltic.errors import InvalidInputError
 from deltic.snapshot import Snapshot
-from deltic.spark.types import to_spark
+from deltic.spark.types import VARIANT, to_spark
 
-__all__ = ["fit", "nullable", "resolve"]
+__all__ = ["as_binaries", "fit", "nullable", "resolve"]
 
 
 def nullable(schema: StructType) -> StructType:
@@ -71,8 +72,62 @@ def fit(batch: pa.RecordBatch, stored: pa.Schema, schema: pa.Schema) -> pa.Recor
     """A batch with the fields and nullability of `stored`, then called what `schema` calls them."""
     if batch.schema.equals(schema):
         return batch
-    chosen = batch.cast(stored)
+    columns = list(map(_of_spark, batch.columns, batch.schema))
+    chosen = pa.record_batch(columns, names=batch.schema.names).cast(stored)
     return chosen if stored.equals(schema) else pa.record_batch(_Renamed(chosen, schema))
+
+
+def _of_spark(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The values with their variants in Spark's form: the same two binaries in the other order, which not every cast of
+    pyarrow changes.
+    """
+    if (field.metadata or {}).get(b"delta.type") == b"variant":
+        # Below nulls there may be nulls, which a cast would take for values.
+        parts = [pc.fill_null(array.field(part.name), b"") for part in VARIANT]
+        return pa.StructArray.from_arrays(parts, fields=list(VARIANT), mask=array.is_null())
+    return _inside(array, field, _of_spark)
+
+
+def as_binaries(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The values with variants in Spark's form as structs that Spark takes for nothing else."""
+    if _is_marked(field.type):
+        fields = [part.remove_metadata().with_nullable(True) for part in field.type]
+        return pa.StructArray.from_arrays(array.flatten(), fields=fields, mask=array.is_null())
+    return _inside(array, field, as_binaries)
+
+
+def _is_marked(kind: pa.DataType) -> bool:
+    if not pa.types.is_struct(kind) or [part.name for part in kind] != [part.name for part in VARIANT]:
+        return False
+    return (kind.field("metadata").metadata or {}).get(b"variant") == b"true"
+
+
+def _inside(array: pa.Array, field: pa.Field, change: Callable[[pa.Array, pa.Field], pa.Array]) -> pa.Array:
+    """A struct, list or map with its parts changed."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        parts = [change(array.field(at), kind.field(at)) for at in range(kind.num_fields)]
+        fields = [part.with_type(values.type) for part, values in zip(kind, parts, strict=True)]
+        if pa.struct(fields).equals(kind, check_metadata=True):
+            return array
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
+    if pa.types.is_map(kind):
+        inner = [change(array.keys, kind.key_field), change(array.items, kind.item_field)]
+        fields = [kind.key_field.with_type(inner[0].type), kind.item_field.with_type(inner[1].type)]
+        changed = pa.map_(*fields)
+        if changed.equals(kind, check_metadata=True):
+            return array
+        return _around(array, changed, pa.StructArray.from_arrays(inner, fields=fields))
+    if pa.types.is_list(kind):
+        values = change(array.values, kind.value_field)
+        changed = pa.list_(kind.value_field.with_type(values.type))
+        return array if changed.equals(kind, check_metadata=True) else _around(array, changed, values)
+    return array
+
+
+def _around(array: pa.Array, kind: pa.DataType, inner: pa.Array) -> pa.Array:
+    """The same lists or maps of other values."""
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[inner])
 
 
 class _Renamed:

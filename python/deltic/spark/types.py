@@ -39,12 +39,24 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     VarcharType,
+    VariantType,
 )
 
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.snapshot import Snapshot
 
-__all__ = ["CHANGE_COLUMNS", "CHAR_VARCHAR", "ROW_TRACKING", "has_char", "to_arrow", "to_spark", "without_chars"]
+__all__ = [
+    "CHANGE_COLUMNS",
+    "CHAR_VARCHAR",
+    "ROW_TRACKING",
+    "VARIANT",
+    "has_char",
+    "has_type",
+    "to_arrow",
+    "to_spark",
+    "with_binaries",
+    "without_chars",
+]
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
@@ -64,6 +76,14 @@ CHANGE_COLUMNS = (
 _DEFINITIONS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION")
 _DEFINITION_PREFIXES = ("delta.", "identity.", "parquet.", "__", "ARROW:", "PARQUET:", "SPARK::", "deltic.")
 
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+    ]
+)
+"""A variant in the Arrow of Spark, which goes by the positions of the two and by the mark."""
+
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
     ByteType: pa.int8(),
@@ -78,6 +98,7 @@ _TO_ARROW: dict[type[DataType], pa.DataType] = {
     TimestampNTZType: pa.timestamp("us"),
     CharType: pa.string(),
     VarcharType: pa.string(),
+    VariantType: VARIANT,
 }
 
 _TO_SPARK: dict[str, DataType] = {
@@ -89,6 +110,7 @@ _TO_SPARK: dict[str, DataType] = {
     "timestamp_ntz": TimestampNTZType(),
     "float": FloatType(),
     "double": DoubleType(),
+    "variant": VariantType(),
     "decimal": DecimalType(10, 0),
     **dict.fromkeys(("long", "bigint"), LongType()),
     **dict.fromkeys(("integer", "int"), IntegerType()),
@@ -101,18 +123,18 @@ _CHAR = re.compile(r"(?<!var)char\(", re.IGNORECASE)
 _LENGTH = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
 
 _ADVICE = {
-    "VariantType": "store it as a string, with to_json(), or as typed columns, with variant_get()",
     "GeometryType": "store its well-known binary, with ST_AsBinary()",
     "GeographyType": "store its well-known binary, with ST_AsBinary()",
     "StringType": "add COLLATE UTF8_BINARY, if comparing it byte by byte is what you want",
     "NullType": "cast it to the type that the column shall have",
     "TimeType": "cast it to a string, or store the microseconds of the day as a number",
     "CalendarIntervalType": "cast it to a string, or store it as a number of its units",
-    "DayTimeIntervalType": "cast it to a string, or store it as a number of its units",
-    "YearMonthIntervalType": "cast it to a string, or store it as a number of its units",
+    "DayTimeIntervalType": "store its seconds, CAST(CAST(... AS INTERVAL SECOND) AS DECIMAL(19, 6)), which times "
+    "INTERVAL '1' SECOND are the interval again, or cast it to a string",
+    "YearMonthIntervalType": "store its months, CAST(CAST(... AS INTERVAL MONTH) AS INT), which times "
+    "INTERVAL '1' MONTH are the interval again, or cast it to a string",
 }
 _FEATURES = {
-    "VariantType": "variantType",
     "GeometryType": "geospatial",
     "GeographyType": "geospatial",
     "StringType": "collations",
@@ -127,41 +149,60 @@ _MARKS = {
 says."""
 
 
-def to_arrow(schema: StructType, *, voids: bool = False) -> pa.Schema:
+def to_arrow(schema: StructType, *, voids: bool = False, binaries: bool = False) -> pa.Schema:
     """Arrow schema of a DataFrame's batches, with UTC timestamps.
 
-    Columns of nothing but nulls have an Arrow type, and no table is made of them: `voids` lets them pass.
+    Columns of nothing but nulls have an Arrow type, and no table is made of them: `voids` lets them pass. With
+    `binaries` the parts of variants may be null, as those of `with_binaries` may.
     """
-    return pa.schema([_arrow_field(field, "", voids) for field in schema.fields])
+    besides: dict[type[DataType], pa.DataType] = {NullType: pa.null()} if voids else {}
+    if binaries:
+        besides[VariantType] = pa.struct([part.with_nullable(True) for part in VARIANT])
+    return pa.schema([_arrow_field(field, "", besides) for field in schema.fields])
 
 
-def _arrow_field(field: StructField, inside: str, voids: bool) -> pa.Field:
+def with_binaries(kind: DataType) -> DataType:
+    """A type with structs of two binaries for its variants."""
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(field.name, with_binaries(field.dataType), field.nullable, field.metadata) for field in kind]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(with_binaries(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, with_binaries(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, VariantType):
+        return StructType([StructField(part.name, BinaryType()) for part in VARIANT])
+    return kind
+
+
+def _arrow_field(field: StructField, inside: str, besides: Mapping[type[DataType], pa.DataType]) -> pa.Field:
     place = f"{inside}.{field.name}" if inside else field.name
     carried = _carried(field.metadata)
     metadata = {key: value for key, value in carried.items() if key in _DESCRIBES}
     if users := {key: value for key, value in carried.items() if key not in _DESCRIBES}:
         metadata[_USER_METADATA] = json.dumps(users)
-    if not inside and _has_length(field.dataType):
+    if not inside and has_type(field.dataType, CharType, VarcharType):
         metadata[CHAR_VARCHAR] = field.dataType.simpleString()
-    return pa.field(field.name, _arrow_type(field.dataType, place, voids), field.nullable, metadata or None)
+    return pa.field(field.name, _arrow_type(field.dataType, place, besides), field.nullable, metadata or None)
 
 
-def _arrow_type(kind: DataType, place: str, voids: bool) -> pa.DataType:
+def _arrow_type(kind: DataType, place: str, besides: Mapping[type[DataType], pa.DataType]) -> pa.DataType:
     if type(kind) is StructType:
-        return pa.struct([_arrow_field(field, place, voids) for field in kind.fields])
+        return pa.struct([_arrow_field(field, place, besides) for field in kind.fields])
     if type(kind) is ArrayType:
-        element = _arrow_type(kind.elementType, f"{place}.element", voids)
+        element = _arrow_type(kind.elementType, f"{place}.element", besides)
         return pa.list_(pa.field("element", element, kind.containsNull))
     if type(kind) is MapType:
-        key = pa.field("key", _arrow_type(kind.keyType, f"{place}.key", voids), nullable=False)
-        value = _arrow_type(kind.valueType, f"{place}.value", voids)
+        key = pa.field("key", _arrow_type(kind.keyType, f"{place}.key", besides), nullable=False)
+        value = _arrow_type(kind.valueType, f"{place}.value", besides)
         return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
     if type(kind) is DecimalType:
         return pa.decimal128(kind.precision, kind.scale)
     if type(kind) is StringType and kind.collation == "UTF8_BINARY":
         return pa.string()
-    if type(kind) is NullType and voids:
-        return pa.null()
+    if type(kind) in besides:
+        return besides[type(kind)]
     if type(kind) not in _TO_ARROW:
         raise _refused_to_write(kind, place)
     return _TO_ARROW[type(kind)]
@@ -180,14 +221,15 @@ def _refused_to_write(kind: DataType, place: str) -> DelticError:
     return InvalidInputError(told)
 
 
-def _has_length(kind: DataType) -> bool:
+def has_type(kind: DataType, *sought: type[DataType]) -> bool:
+    """Whether a type is one of these, or has one inside."""
     if isinstance(kind, StructType):
-        return any(_has_length(field.dataType) for field in kind.fields)
+        return any(has_type(field.dataType, *sought) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _has_length(kind.elementType)
+        return has_type(kind.elementType, *sought)
     if isinstance(kind, MapType):
-        return _has_length(kind.keyType) or _has_length(kind.valueType)
-    return isinstance(kind, CharType | VarcharType)
+        return has_type(kind.keyType, *sought) or has_type(kind.valueType, *sought)
+    return isinstance(kind, sought)
 
 
 def _carried(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -266,8 +308,6 @@ def _spark_type(kind: Any, place: str) -> DataType:
         return StringType()
     if (decimal := _DECIMAL.fullmatch(name)) is not None:
         return DecimalType(int(decimal[1]), int(decimal[2] or 0))
-    if name == "variant":
-        raise _refused_to_read("a variant", place, "variantType")
     if name == "udt":
         raise _refused_to_read("a user-defined type", place, "user-defined types")
     feature = "geospatial" if name.startswith("geo") else f"type {name}"

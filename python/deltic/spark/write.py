@@ -119,8 +119,8 @@ def write(
 
     Raises before any task runs: `InvalidInputError` when the DataFrame does not fit the table, has a column of a type
     that deltic does not write (intervals, times, user-defined types), or the location is `memory://`;
-    `TableExistsError` for mode `"error"` where there is a table; and `UnsupportedFeatureError` for variants, geometries
-    and collated strings. `CommitConflictError` when another writer's commit may not be followed. Failures in a task
+    `TableExistsError` for mode `"error"` where there is a table; and `UnsupportedFeatureError` for geometries and
+    collated strings. `CommitConflictError` when another writer's commit may not be followed. Failures in a task
     reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing; the files of the
     other tasks are deleted, but for what a task writes that still runs then.
 

@@ -1,6 +1,6 @@
 //! Schemas: their JSON form, their Arrow form, physical names.
 
-use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
+use arrow_schema::{DataType as ArrowType, Field, Fields, IntervalUnit, Schema, TimeUnit};
 use deltic_protocol::error::Kind;
 use deltic_protocol::schema::identity::{Identity, with_watermarks};
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
@@ -224,7 +224,10 @@ fn arrow_schemas_no_table_can_have() {
     let inner = |t| ArrowType::Struct(Fields::from(vec![Field::new("b", t, true)]));
     for (fields, part) in [
         (column(ArrowType::UInt64), "cast it to long or decimal(20,0)"),
-        (column(ArrowType::Time64(TimeUnit::Microsecond)), "cast it"),
+        (column(ArrowType::Time32(TimeUnit::Second)), "cast it to integer or string"),
+        (column(ArrowType::Time64(TimeUnit::Microsecond)), "cast it to long or string"),
+        (column(ArrowType::Duration(TimeUnit::Microsecond)), "cast it to long or string"),
+        (column(ArrowType::Interval(IntervalUnit::MonthDayNano)), "store its parts (months, days, nanoseconds)"),
         (column(ArrowType::Decimal256(38, 2)), "a decimal of at most 38 digits"),
         (column(ArrowType::Decimal128(10, -2)), "scale from 0"),
         (column(ArrowType::Decimal128(0, 0)), "1 to 38 digits"),

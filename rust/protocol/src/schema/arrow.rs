@@ -420,8 +420,10 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
             _ => return refuse("its entries are not key and value"),
         },
         ArrowType::UInt64 => return refuse("cast it to long or decimal(20,0)"),
-        ArrowType::Time32(_) | ArrowType::Time64(_) | ArrowType::Duration(_) | ArrowType::Interval(_) => {
-            return refuse("cast it to long, timestamp or string");
+        ArrowType::Time32(_) => return refuse("cast it to integer or string"),
+        ArrowType::Time64(_) | ArrowType::Duration(_) => return refuse("cast it to long or string"),
+        ArrowType::Interval(_) => {
+            return refuse("store its parts (months, days, nanoseconds) as columns of integers");
         }
         ArrowType::Decimal256(..) => return refuse("cast it to a decimal of at most 38 digits"),
         ArrowType::Null => return refuse("give the column a type"),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType as ArrowType, Field, Schema};
+use arrow_schema::{DataType as ArrowType, Field, Fields, Schema};
 use deltic_protocol::action::{Add, PartitionValues};
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::scalar::Scalar;
@@ -282,6 +282,12 @@ fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMa
 
 fn check_type((table, file): (&ArrowType, &ArrowType), mapping: ColumnMapping, path: &str) -> Result<()> {
     match (table, file) {
+        (ArrowType::Struct(table), ArrowType::Struct(file)) if is_variant(table) => {
+            // Spark has its two parts in the other order, which no reader goes by.
+            let mut sorted: Vec<_> = file.iter().cloned().collect();
+            sorted.sort_by(|a, b| a.name().cmp(b.name()));
+            check_fields((table, &sorted), mapping, path)
+        }
         (ArrowType::Struct(table), ArrowType::Struct(file)) => check_fields((table, file), mapping, path),
         (ArrowType::List(table), ArrowType::List(file)) => {
             check_type((table.data_type(), file.data_type()), mapping, &format!("{path}.element"))
@@ -298,6 +304,11 @@ fn check_type((table, file): (&ArrowType, &ArrowType), mapping: ColumnMapping, p
         (table, file) if table == file => Ok(()),
         (table, file) => Err(other_type((table, file), path)),
     }
+}
+
+/// No struct has fields without nulls: those are refused before.
+fn is_variant(parts: &Fields) -> bool {
+    parts.iter().map(|part| part.name().as_str()).eq(["metadata", "value"]) && parts.iter().all(|part| !part.is_nullable())
 }
 
 fn other_type((table, file): (&ArrowType, &ArrowType), path: &str) -> Error {
