@@ -13,6 +13,7 @@ __all__ = [
     "Changes",
     "DistributedConvert",
     "DistributedOptimize",
+    "DistributedRows",
     "DistributedVacuum",
     "Plan",
     "Snapshot",
@@ -21,6 +22,7 @@ __all__ = [
     "TransactionScan",
     "__version__",
     "begin",
+    "change_rows",
     "clone",
     "convert",
     "convert_distributed",
@@ -36,6 +38,7 @@ __all__ = [
     "listen_to_progress",
     "optimize",
     "optimize_distributed",
+    "plan_rows",
     "plan_write",
     "purge",
     "read_footers",
@@ -183,6 +186,12 @@ class TransactionScan:
     def read(self, batch_size: int | None = None, limit: int | None = None) -> ArrowStream: ...
 
 @final
+class DistributedRows:
+    def tasks(self) -> list[bytes]: ...
+    def apply(self, transaction: Transaction, results: list[bytes]) -> str: ...
+    def discard(self, transaction: Transaction) -> None: ...
+
+@final
 class DistributedOptimize:
     def result(self) -> str: ...
     def next_tasks(self) -> list[bytes]: ...
@@ -206,6 +215,15 @@ def listen_to_progress(
 ) -> None: ...
 def begin(table: Table, options_json: str) -> Transaction: ...
 def plan_write(table: Table, schema: Any, options_json: str) -> Transaction: ...
+def plan_rows(
+    transaction: Transaction,
+    statement: tuple[str, str, Any, Any | None],
+    filter: str | None,
+    limits: tuple[int, int],
+) -> DistributedRows | None: ...
+def change_rows(
+    task: bytes, storage_options: dict[str, str] | None, statement: tuple[str, str, Any, Any | None]
+) -> bytes: ...
 def resume(header: bytes, storage_options: dict[str, str] | None) -> Transaction: ...
 def drop_feature(table: Table, name: str, truncate_history: bool) -> str: ...
 def vacuum(

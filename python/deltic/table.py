@@ -233,7 +233,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
             **commit_options(user_metadata, commit_info, app_id, app_version),
         }
         return Transaction(
-            lambda header: _deltic.begin(self._core, header),
+            self._begin,
             lambda core: Snapshot(core, self),
             options,
             whole(max_attempts, "max_attempts", 1),
@@ -431,6 +431,9 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         DynamoDB are not counted.
         """
         return self._core.request_counts()
+
+    def _begin(self, options: str) -> _deltic.Transaction:
+        return _deltic.begin(self._core, options)
 
     def _previewed(self, step: Callable[[_deltic.Transaction], str]) -> Preview:
         core = _deltic.begin(self._core, "{}")

@@ -62,14 +62,14 @@ STORE: list[set[str]] = [
 ]
 BINDING: list[set[str]] = [
     {"errors", "ending"},
-    {"events"},
+    {"events", "work"},
     {"progress"},
     {"runtime", "clock"},
     {"arrow", "check"},
     {"alter", "changes", "duckdb", "expression", "row_changes"},
     {"table"},
     {"transaction"},
-    {"maintenance", "write"},
+    {"maintenance", "row_tasks", "write"},
 ]
 PYTHON: list[set[str]] = [
     {"duckdb_functions", "display", "instant", "physical_name", "type_name", "_deltic"},

@@ -1,6 +1,6 @@
 """`DeltaTable`: a table under the names that delta-spark's class of that name has.
 
-Conditions and values are SQL strings, which are evaluated by deltic on the driver; see `deltic.spark.merge`. What
+Conditions and values are SQL strings, which deltic evaluates on the executors; see `deltic.spark.delete`. What
 delta-spark gives back as a DataFrame is one here too; `history` and `detail` have the columns that a table without a
 catalog has. Names of that class that are not here say what to use instead.
 """
@@ -36,7 +36,7 @@ from deltic.merge_builder import Merge
 from deltic.spark.location import shared
 from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
-from deltic.spark.rows import source_rows
+from deltic.spark.rows import on_executors, source_rows
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.transaction import Commit
@@ -183,19 +183,22 @@ class DeltaTable:
 
     def delete(self, condition: str | None = None) -> DataFrame:
         """Delete the rows that make `condition` TRUE, all without it; the result has `num_affected_rows`."""
-        done = self._table.delete(None if condition is None else _text(condition, "condition"))
+        done = on_executors(self._spark, self._table).delete(
+            None if condition is None else _text(condition, "condition")
+        )
         return self._counted({_AFFECTED: done.metrics.get("numDeletedRows", -1)})
 
     def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> DataFrame:
         """Set columns, to SQL, of the rows that make `condition` TRUE; the result has `num_affected_rows`."""
         where = None if condition is None else _text(condition, "condition")
-        done = self._table.update(_assigned(set, "set"), where)
+        done = on_executors(self._spark, self._table).update(_assigned(set, "set"), where)
         return self._counted({_AFFECTED: done.metrics["numUpdatedRows"]})
 
     def merge(self, source: DataFrame, condition: str) -> DeltaMergeBuilder:
         """Begin a merge; the sides are called in SQL as `alias` of the table and of the DataFrame say."""
         name = _alias_of(source) or "source"
-        merge = self._table.merge(source_rows(source), _text(condition, "condition"), name, self._name or "target")
+        table = on_executors(self._spark, self._table)
+        merge = table.merge(source_rows(source), _text(condition, "condition"), name, self._name or "target")
         return DeltaMergeBuilder(self, merge)
 
     def history(self, limit: int | None = None) -> DataFrame:

@@ -8,12 +8,11 @@ names and deletes them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from deltic import _deltic
@@ -22,7 +21,7 @@ from deltic.conversion import Conversion, ConvertResult
 from deltic.errors import DelticError
 from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.spark.location import checked_session, shared
-from deltic.spark.tasks import cores, run_tasks
+from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.table import Table
 from deltic.telemetry import operation
 from deltic.vacuum_result import VacuumMode, VacuumResult, vacuum_arguments
@@ -36,29 +35,16 @@ ROUNDS = 4
 """Tasks of a job that reads footers or sweeps folders, for each core: so much is held on the driver at a time."""
 
 
-_Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+def _rewriter(storage_options: dict[str, str] | None) -> Batches:
+    return each(_deltic.rewrite_files, storage_options)
 
 
-def _each(carry_out: Callable[[bytes, dict[str, str] | None], bytes], settings: dict[str, str] | None) -> _Batches:
-    def carry_out_all(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in tasks:
-            for task in batch.column(0):
-                done = carry_out(task.as_py(), settings)
-                yield pa.record_batch([pa.array([done], pa.binary())], names=["result"])
-
-    return carry_out_all
+def _footer_reader(storage_options: dict[str, str] | None) -> Batches:
+    return each(_deltic.read_footers, storage_options)
 
 
-def _rewriter(storage_options: dict[str, str] | None) -> _Batches:
-    return _each(_deltic.rewrite_files, storage_options)
-
-
-def _footer_reader(storage_options: dict[str, str] | None) -> _Batches:
-    return _each(_deltic.read_footers, storage_options)
-
-
-def _sweeper(storage_options: dict[str, str] | None) -> _Batches:
-    return _each(_deltic.sweep_files, storage_options)
+def _sweeper(storage_options: dict[str, str] | None) -> Batches:
+    return each(_deltic.sweep_files, storage_options)
 
 
 def optimize(

@@ -1,29 +1,128 @@
-"""Changing rows of a table from Spark, by the driver.
+"""Changing rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
 
-Spark computes the source of a merge, whose rows are collected to the driver; everything else is done in Rust there,
-with the threads of the driver's machine. `deltic.Table.delete`, `update` and `merge` say how.
+Spark computes the source of a merge, whose rows go to the driver and from there to every executor; the rest is done in
+Rust. `deltic.Table.delete`, `update` and `merge` say how, and what is done is the same.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import VariantType
+from pyspark.sql.utils import is_remote
 
+from deltic import _deltic
 from deltic.dml import Assigned
-from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
 from deltic.spark.location import checked_session, shared
 from deltic.spark.schema import as_binaries, nullable
+from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
 from deltic.table import Table
 from deltic.transaction import Commit
 
-__all__ = ["delete", "merge", "source_rows", "update"]
+__all__ = ["delete", "merge", "on_executors", "source_rows", "update"]
+
+BYTES_PER_TASK = 32 * 1024 * 1024
+"""Bytes of files that are worth a task."""
+
+TASKS_PER_CORE = 4
+"""Tasks of a job for each core, at most: some have more to write than others."""
+
+LONGEST_MESSAGE = 32 * 1024 * 1024
+"""Bytes of a source that a client of Spark Connect sends with a job, at most."""
+
+Statement: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
+"""What becomes of rows: the kind, what is asked as JSON, the values that columns are set to, and the source."""
+
+
+def _sent(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return sink.getvalue()
+
+
+def _changer(storage_options: dict[str, str] | None, statement: Statement) -> Batches:
+    kind, asked, values, source = statement
+    # Spark broadcasts a function that is as large as that.
+    sent = _sent(values).to_pybytes(), None if source is None else _sent(source).to_pybytes()
+
+    def change(task: bytes, settings: dict[str, str] | None) -> bytes:
+        rows = [None if given is None else pa.ipc.open_stream(given).read_all() for given in sent]
+        return _deltic.change_rows(task, settings, (kind, asked, rows[0], rows[1]))
+
+    return each(change, storage_options)
+
+
+class _OnExecutors:
+    """A transaction of the core whose changes of rows are carried out by executors."""
+
+    def __init__(self, core: _deltic.Transaction, spark: SparkSession, settings: dict[str, str] | None) -> None:
+        self._core = core
+        self._spark = spark
+        self._settings = settings
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def delete(self, filter: str | None = None) -> int | None:
+        done = self._change(("delete", "", pa.table({}), None), filter)
+        return self._core.delete(filter) if done is None else done["deleted"]
+
+    def update(self, set: list[tuple[str, str | None]], values: pa.Table, filter: str | None = None) -> int:
+        done = self._change(("update", json.dumps(set), values, None), filter)
+        return self._core.update(set, values, filter) if done is None else int(done["updated"])
+
+    def merge(self, data: pa.Table, request: str, values: pa.Table) -> str:
+        done = self._change(("merge", request, values, data), None)
+        return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
+
+    def _change(self, statement: Statement, filter: str | None) -> dict[str, Any] | None:
+        """What became of the rows; None if the application's transaction is in the table already."""
+        limits = TASKS_PER_CORE * cores(self._spark), BYTES_PER_TASK
+        planned = _deltic.plan_rows(self._core, statement, filter, limits)
+        if planned is None:
+            return None
+        try:
+            results = self._carry_out(planned.tasks(), statement)
+        except BaseException:
+            with suppress(DelticError):
+                planned.discard(self._core)
+            raise
+        done: dict[str, Any] = json.loads(planned.apply(self._core, results))
+        return done
+
+    def _carry_out(self, tasks: list[bytes], statement: Statement) -> list[bytes]:
+        source = statement[3]
+        is_too_long = is_remote() and source is not None and source.nbytes > LONGEST_MESSAGE
+        if len(tasks) < 2 or is_too_long:
+            return [_deltic.change_rows(task, self._settings, statement) for task in tasks]
+        return run_tasks(self._spark, tasks, _changer(self._settings, statement))
+
+
+class _ExecutorTable(Table):
+    """A table whose rows executors change."""
+
+    def __init__(self, spark: SparkSession, table: Table) -> None:
+        self._core = table._core
+        self._spark = spark
+
+    def _begin(self, options: str) -> _deltic.Transaction:
+        begun = _OnExecutors(super()._begin(options), self._spark, self.storage_options)
+        return cast(_deltic.Transaction, begun)
+
+
+def on_executors(spark: SparkSession, table: Table) -> Table:
+    """The same table; the executors of `spark` do the work of its `delete`, `update` and `merge`."""
+    return _ExecutorTable(spark, table)
 
 
 def delete(
@@ -36,14 +135,22 @@ def delete(
 ) -> Commit:
     """Delete the rows that make `where` TRUE, all without it, as one commit: see `deltic.Table.delete`.
 
-    `uri`: a location, or a `deltic.Table`. The driver does the work; `spark` is taken as by `read`.
+    `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.delete`, and mean the same.
+
+    The driver chooses the files that may have such rows, as `deltic.Table.delete` does, and commits once. The executors
+    look for the rows and write files: up to four tasks for each core, each with about the same number of bytes and 32
+    MiB at least. What is one task, the driver does itself. Nothing of a failed or killed task is in the commit. When a
+    job fails its files are deleted, but for those of a task that still runs then.
+
+    Raises what `deltic.Table.delete` raises, wherever that happens, and `InvalidInputError` for `memory://`. A store
+    that fails in a task, and a killed one, reach the caller as Spark's errors.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1,), (2,)], "id long"), uri + "_rows")
     >>> deltic.spark.delete(spark, uri + "_rows", "id = 1").metrics["numDeletedRows"]
     1
     """
     checked_session(spark)
-    return shared(uri, storage_options).delete(where, **commit_options)
+    return on_executors(spark, shared(uri, storage_options)).delete(where, **commit_options)
 
 
 def update(
@@ -57,14 +164,15 @@ def update(
 ) -> Commit:
     """Set columns of the rows that make `where` TRUE, of all rows without it: see `deltic.Table.update`.
 
-    `uri`: a location, or a `deltic.Table`. The driver does the work; `spark` is taken as by `read`.
+    `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.update`, and mean the same;
+    who does the work, and what is raised, `delete` says.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_set")
     >>> deltic.spark.update(spark, uri + "_set", {"v": "upper(v)"}, "id = 2").metrics["numUpdatedRows"]
     1
     """
     checked_session(spark)
-    return shared(uri, storage_options).update(set, where, **commit_options)
+    return on_executors(spark, shared(uri, storage_options)).update(set, where, **commit_options)
 
 
 def merge(
@@ -80,8 +188,14 @@ def merge(
 ) -> Merge[Commit]:
     """Begin a merge of a DataFrame into a table: see `deltic.Table.merge`.
 
-    `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is executed or previewed, once,
-    and its rows are collected to the driver, which must have memory for them; the driver does the rest.
+    `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is executed or previewed, once.
+    Its rows are collected to the driver and sent to every executor, and each task that runs holds them beside a hash
+    table of their keys: all of these must have memory for that. The other arguments are those of `deltic.Table.merge`,
+    and mean the same.
+
+    Who does the work, and what is raised, `delete` says. The driver writes the rows that are inserted, and does all of
+    a preview. A client of Spark Connect carries the tasks out itself, one after the other, when the source has more
+    than 32 MiB in Arrow's form: larger messages are not sent.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_merged")
     >>> news = spark.createDataFrame([(2, "B"), (3, "C")], "id long, v string")
@@ -91,7 +205,7 @@ def merge(
     (1, 1)
     """
     checked_session(spark)
-    table = shared(uri, storage_options)
+    table = on_executors(spark, shared(uri, storage_options))
     return table.merge(source_rows(source), on, source_alias, target_alias, **commit_options)
 
 

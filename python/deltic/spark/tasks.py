@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
-__all__ = ["cores", "run_tasks", "spread"]
+__all__ = ["Batches", "cores", "each", "run_tasks", "spread"]
+
+Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What Spark calls in an executor with batches of tasks."""
 
 
 def cores(spark: SparkSession) -> int:
@@ -28,10 +32,22 @@ def spread(spark: SparkSession, tasks: Sequence[bytes], partitions: int) -> Data
     return spark.createDataFrame(divided, "task binary", verifySchema=False)
 
 
+def each(carry_out: Callable[[bytes, dict[str, str] | None], bytes], settings: dict[str, str] | None) -> Batches:
+    """Carries out each task of batches of tasks."""
+
+    def carry_out_all(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in tasks:
+            for task in batch.column(0):
+                done = carry_out(task.as_py(), settings)
+                yield pa.record_batch([pa.array([done], pa.binary())], names=["result"])
+
+    return carry_out_all
+
+
 def run_tasks(
     spark: SparkSession,
     tasks: Sequence[bytes],
-    carry_out: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    carry_out: Batches,
     max_tasks: int | None = None,
 ) -> list[bytes]:
     """Carry out tasks on the executors, one in each Spark task unless there are to be fewer; what each gave."""

@@ -15,9 +15,11 @@ mod expression;
 mod maintenance;
 mod progress;
 mod row_changes;
+mod row_tasks;
 mod runtime;
 mod table;
 mod transaction;
+mod work;
 mod write;
 
 use mimalloc::MiMalloc;
@@ -52,6 +54,9 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::resume, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
+    module.add_class::<row_tasks::DistributedRows>()?;
+    module.add_function(wrap_pyfunction!(row_tasks::plan_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(row_tasks::change_rows, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
     module.add_class::<maintenance::distributed::DistributedOptimize>()?;
     module.add_function(wrap_pyfunction!(maintenance::distributed::optimize_distributed, module)?)?;

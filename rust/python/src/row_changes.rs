@@ -6,7 +6,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, MergeRequest, Then, When};
+use deltic_table::dml::{Clause, MergeRequest, RowStatement, Then, When};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -99,4 +99,24 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
     }
     let Request { on, source_alias, target_alias, evolves, .. } = request;
     Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
+}
+
+/// What becomes of rows, as it goes to who changes them: its kind, JSON of what is asked, the values that columns are set
+/// to, and the source of a merge.
+pub(crate) type Statement<'py> = (String, String, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
+
+/// Reads it.
+pub(crate) fn statement_of(py: Python<'_>, (kind, asked, values, source): &Statement<'_>) -> Result<RowStatement> {
+    let unreadable = || Error::internal("a change of rows is not readable");
+    match (kind.as_str(), source) {
+        ("delete", None) => Ok(RowStatement::Delete),
+        ("update", None) => {
+            let set = serde_json::from_str(asked).map_err(|e| unreadable().caused_by(e))?;
+            Ok(RowStatement::Update(assignments(py, set, values)?))
+        }
+        ("merge", Some(source)) => {
+            Ok(RowStatement::Merge { source: all_rows(py, source)?, request: request_of(py, asked, values)? })
+        }
+        _ => Err(unreadable().into()),
+    }
 }

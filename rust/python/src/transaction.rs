@@ -51,7 +51,7 @@ impl Transaction {
 
     /// Runs a step on the builder, which stays what it is if the step fails, is interrupted or panics: it knows which files
     /// were written.
-    fn with<T>(&self, step: impl FnOnce(&mut Builder) -> Result<T>) -> Result<T> {
+    pub(crate) fn with<T>(&self, step: impl FnOnce(&mut Builder) -> Result<T>) -> Result<T> {
         let mut builder = self.take()?;
         let done = barrier(|| step(&mut builder));
         *self.builder.lock().unwrap_or_else(PoisonError::into_inner) = Some(builder);

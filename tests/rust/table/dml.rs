@@ -206,7 +206,7 @@ async fn read(table: &Table, group: TaskGroup) -> Vec<String> {
     batches.iter().flat_map(printed).collect()
 }
 
-fn printed(batch: &RecordBatch) -> Vec<String> {
+pub(super) fn printed(batch: &RecordBatch) -> Vec<String> {
     let options = FormatOptions::default().with_null("null");
     let columns: Vec<_> =
         batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options).unwrap()).collect();

@@ -10,6 +10,7 @@ mod compaction;
 mod corpora;
 mod corpus;
 mod count;
+mod distributed_rows;
 mod dml;
 mod file_index;
 mod history;

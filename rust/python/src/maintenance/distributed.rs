@@ -1,10 +1,8 @@
 //! Maintenance by several processes: one plans and commits, others write files or read footers.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use deltic_entry::entry;
-use deltic_protocol::error::Error;
 use deltic_table::convert::{DistributedConvert as CoreConvert, FootersTask};
 use deltic_table::maintenance::{
     DistributedOptimize as CoreOptimize, DistributedVacuum as CoreVacuum, OptimizeOptions, RewriteTask, SweepTask,
@@ -15,34 +13,13 @@ use pyo3::pybacked::PyBackedBytes;
 
 use crate::arrow::{ArrowSchema, ArrowStream};
 use crate::clock::Clock;
-use crate::errors::{Result, barrier};
+use crate::errors::Result;
 use crate::maintenance::convert::{converted_json, options_of, version};
 use crate::maintenance::vacuum;
 use crate::runtime::run;
 use crate::table::{Table, json_text, storage};
 use crate::transaction::{parse_options, run_to_end};
-
-/// Work of several steps, taken away while one runs, and when it ends.
-struct Work<T>(Mutex<Option<T>>);
-
-impl<T> Work<T> {
-    fn new(work: T) -> Self {
-        Self(Mutex::new(Some(work)))
-    }
-
-    fn take(&self) -> Result<T> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(taken.ok_or_else(|| Error::invalid("this has ended, or another thread is using it; begin another"))?)
-    }
-
-    /// Runs a step, after which it is what the step left, whether or not that failed.
-    fn with<D>(&self, step: impl FnOnce(&mut T) -> Result<D>) -> Result<D> {
-        let mut work = self.take()?;
-        let done = barrier(|| step(&mut work));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
-        done
-    }
-}
+use crate::work::Work;
 
 /// An OPTIMIZE whose groups of files other processes write again.
 #[pyclass(frozen, module = "deltic._deltic")]

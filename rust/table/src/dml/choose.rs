@@ -12,20 +12,22 @@ use deltic_protocol::deletion_vector::DeletionVector;
 
 use super::changed::{UpdateTask, UpdateWriter};
 use super::find::{FindResult, RemovedFiles, TouchedFile};
+use super::specs::WriteSpecs;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 use crate::rewrite::{Copying, Written};
-use crate::scan::task::FileTask;
+use crate::scan::task::{FileTask, ReadSpec};
 use crate::snapshot::Snapshot;
-use crate::transaction::builder::change_files::{Change, changes_spec, write_changes};
+use crate::transaction::builder::change_files::{Change as RowChange, changes_spec, write_changes};
 use crate::transaction::builder::{FileOrigin, Transaction};
-use crate::write::plan::FileKind;
+use crate::transaction::row_counts::StepCounts;
+use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
-use deltic_store::Storage;
+use deltic_store::{Storage, Syncing};
 
 /// Files with deleted or updated rows, by how they are changed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ChangedFiles {
     /// Files of the base that are removed as a whole.
     pub(super) removed_files: RemovedFiles,
@@ -39,6 +41,28 @@ pub(super) struct ChangedFiles {
     copied_new: Vec<TouchedFile>,
     /// Rows that are deleted or updated, without those of `removed_files`.
     pub(super) matching_rows: u64,
+}
+
+/// How a file of the base with matching rows is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// No row is left: it is removed.
+    Remove,
+    /// Its rows are marked in a deletion vector.
+    Mark,
+    /// It is written again.
+    Copy,
+}
+
+impl Change {
+    /// That of a file, where `marks` says whether there are deletion vectors.
+    pub(super) fn of(touched: &TouchedFile, marks: bool) -> Self {
+        match touched.all_rows_match() {
+            true if touched.updated.is_empty() => Self::Remove,
+            false if marks => Self::Mark,
+            _ => Self::Copy,
+        }
+    }
 }
 
 /// Chooses for each file how it is changed.
@@ -57,21 +81,20 @@ pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> R
     };
     for mut touched in std::mem::take(&mut found.touched_files) {
         let (path, rows) = (touched.task.path.clone(), touched.matching.cardinality());
-        let is_removed = touched.all_rows_match() && touched.updated.is_empty();
-        match (own.get(path.as_str()).copied(), touched.all_rows_match()) {
-            (Some(_), _) if is_removed => drop(chosen.own_removed.insert(path)),
+        match (own.get(path.as_str()).copied(), Change::of(&touched, marks)) {
+            (Some(_), Change::Remove) => drop(chosen.own_removed.insert(path)),
             (Some(own), _) => {
                 chosen.own_removed.insert(path);
                 if own == FileOrigin::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
             }
-            (None, _) if is_removed => {
+            (None, Change::Remove) => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
                 chosen.removed_files.push(add, Some(rows), now_ms)?;
                 continue;
             }
-            (None, false) if marks => chosen.marked.push(touched),
-            (None, _) => {
+            (None, Change::Mark) => chosen.marked.push(touched),
+            (None, Change::Copy) => {
                 found.read.insert(&path);
                 chosen.copied.push(touched);
             }
@@ -101,6 +124,25 @@ pub(super) struct WrittenFiles {
 }
 
 impl ChangedFiles {
+    /// The rows that are deleted where all that match are; none if a file that went unread does not say how many it has.
+    pub(super) fn deleted_rows(&self) -> Option<u64> {
+        self.removed_files.live_rows.map(|rows| rows.saturating_add(self.matching_rows))
+    }
+
+    /// Rows of the files that are written in place of files of the base.
+    pub(super) fn rewritten_rows(&self) -> u64 {
+        let kept = |touched: &TouchedFile| touched.live_rows().saturating_sub(touched.deleted().cardinality());
+        let kept = self.copied.iter().map(kept);
+        kept.chain(self.marked.iter().map(|touched| touched.updated.cardinality())).fold(0, u64::saturating_add)
+    }
+
+    /// Rows of the change files that are written for files of the base.
+    pub(super) fn recorded_rows(&self) -> u64 {
+        let all = self.copied.iter().chain(&self.marked);
+        let updated = all.map(|touched| touched.updated.cardinality().saturating_mul(2));
+        updated.chain(self.copied.iter().map(|touched| touched.deleted().cardinality())).fold(0, u64::saturating_add)
+    }
+
     /// Rows of rewritten files that are copied unchanged.
     pub(super) fn copied_rows(&self) -> u64 {
         let copied = |touched: &TouchedFile| touched.live_rows().saturating_sub(touched.matching.cardinality());
@@ -130,26 +172,20 @@ impl ChangedFiles {
         progress
     }
 
-    /// Writes the rewritten files and, for a table with a change data feed, the change files. `update`: what sets the
-    /// updated rows, if any. `progress`: of [`ChangedFiles::progress`].
+    /// Writes the rewritten files and, for a table with a change data feed, the change files. `specs`: of
+    /// [`ChangedFiles::specs`]. `update`: what sets the updated rows, if any. `progress`: of [`ChangedFiles::progress`].
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
     pub(super) async fn replace(
         &self,
-        tx: &mut Transaction,
-        snapshot: &Snapshot,
+        (storage, specs): (&Storage, Option<&WriteSpecs>),
         (update, clock): (Option<&UpdateWriter>, Clock),
         progress: &Progress,
     ) -> Result<WrittenFiles> {
-        let storage = tx.storage().clone();
-        let mut written = WrittenFiles {
-            rewritten: Written::default(),
-            new: Written::default(),
-            changes: Vec::new(),
-            unclaimed: Unclaimed::new(storage.clone()),
-        };
-        let writing = self.write(tx, (snapshot, &storage), &mut written, (update, clock), progress);
+        let mut written = WrittenFiles::none(storage);
+        let Some(specs) = specs else { return Ok(written) };
+        let writing = self.write((storage, specs), &mut written, (update, clock), progress);
         match Box::pin(writing).await {
             Ok(()) => Ok(written),
             Err(error) => {
@@ -159,10 +195,19 @@ impl ChangedFiles {
         }
     }
 
+    /// How rows are written, if any is.
+    ///
+    /// # Errors
+    /// As [`WriteSpecs::of`].
+    pub(super) fn specs(&self, tx: &mut Transaction, snapshot: &Snapshot) -> Result<Option<WriteSpecs>> {
+        let has_updates = self.marked.iter().any(|touched| !touched.updated.is_empty());
+        let writes = has_updates || !self.copied.is_empty() || !self.copied_new.is_empty();
+        writes.then(|| WriteSpecs::of(tx, snapshot)).transpose()
+    }
+
     async fn write(
         &self,
-        tx: &mut Transaction,
-        (snapshot, storage): (&Snapshot, &Storage),
+        (storage, specs): (&Storage, &WriteSpecs),
         written: &mut WrittenFiles,
         (update, clock): (Option<&UpdateWriter>, Clock),
         progress: &Progress,
@@ -172,21 +217,19 @@ impl ChangedFiles {
             parts.push(update_task(touched)?);
         }
         if !parts.is_empty() {
-            let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
-            let copying = Copying::new(snapshot, specs, tx.tracks_rows()?)?.reporting(progress);
+            let copying = specs.copying(storage)?.reporting(progress);
             written.rewritten = copy(storage, &copying, parts, (update, clock)).await?;
             written.unclaimed.hold(&written.rewritten.0)?;
         }
         if !self.copied_new.is_empty() {
-            let specs = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
-            let copying = Copying::new(snapshot, specs, None)?.reporting(progress);
+            let copying = specs.copying_new(storage)?.reporting(progress);
             let parts = self.copied_new.iter().map(rewrite_task).collect::<Result<_>>()?;
             written.new = copy(storage, &copying, parts, (update, clock)).await?;
             written.unclaimed.hold(&written.new.0)?;
         }
-        match tx.has_change_data_feed()? {
-            true => self.record(tx, (snapshot, storage), written, update).await,
-            false => Ok(()),
+        match &specs.changes {
+            Some(changes) => self.record(storage, (&specs.rows, changes), written, update).await,
+            None => Ok(()),
         }
     }
 
@@ -194,19 +237,17 @@ impl ChangedFiles {
     /// files.
     async fn record(
         &self,
-        tx: &mut Transaction,
-        (snapshot, storage): (&Snapshot, &Storage),
+        storage: &Storage,
+        (read, write): (&ReadSpec, &WriteSpec),
         written: &mut WrittenFiles,
         update: Option<&UpdateWriter>,
     ) -> Result<()> {
         let all = self.copied.iter().chain(&self.marked);
         let parts = all.filter(|touched| !touched.updated.is_empty()).map(update_task).collect::<Result<Vec<_>>>()?;
         if let Some(update) = update.filter(|_| !parts.is_empty()) {
-            let read = tx.rows_spec(snapshot)?;
             // Also refuses a column of the name of the feed's.
             changes_spec(read.clone())?;
-            let specs = (&read, tx.rewrite_spec(FileKind::Change)?);
-            let changed = update.record(storage, specs, parts).await?;
+            let changed = update.record(storage, (read, write.clone()), parts).await?;
             written.unclaimed.hold(&changed.0)?;
             written.changes.push(changed);
         }
@@ -215,23 +256,38 @@ impl ChangedFiles {
             let deleted = touched.deleted();
             if !deleted.is_empty() {
                 let only_rows = Some(deleted.to_inline()?);
-                tasks.push(Change::Delete.of(FileTask { only_rows, ..touched.task.clone() }));
+                tasks.push(RowChange::Delete.of(FileTask { only_rows, ..touched.task.clone() }));
             }
         }
         if !tasks.is_empty() {
-            let specs = (changes_spec(tx.rows_spec(snapshot)?)?, tx.rewrite_spec(FileKind::Change)?);
-            let deleted = write_changes(storage, specs, tasks).await?;
+            let deleted = write_changes(storage, (changes_spec(read.clone())?, write.clone()), tasks).await?;
             written.unclaimed.hold(&deleted.0)?;
             written.changes.push(deleted);
         }
         Ok(())
     }
 
-    /// Takes the changes and the written files over into the transaction.
+    /// Ends a step that began, had found the rows and ends at these times: takes what was read and written over into the
+    /// transaction, and counts it.
     ///
     /// # Errors
     /// `Internal` if an action cannot be printed, which the types rule out.
-    pub(super) fn apply(self, tx: &mut Transaction, written: WrittenFiles, now_ms: i64) -> Result<()> {
+    pub(super) fn end_step(
+        self,
+        tx: &mut Transaction,
+        (found, written): (FindResult, WrittenFiles),
+        (begun_ms, found_ms, clock): (i64, i64, Clock),
+    ) -> Result<()> {
+        let (copied_rows, removed) = (self.copied_rows(), self.removed_totals());
+        tx.has_read(found.into_read_set()?);
+        self.apply(tx, written, begun_ms)?;
+        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
+        tx.count_rows(|counts| counts.add(step));
+        Ok(())
+    }
+
+    /// Takes the changes and the written files over into the transaction.
+    fn apply(self, tx: &mut Transaction, written: WrittenFiles, now_ms: i64) -> Result<()> {
         let mut removes = self.removed_files.removes;
         let mut recorded_rows = Vec::new();
         for TouchedFile { add, physical_rows, .. } in self.copied {
@@ -270,6 +326,45 @@ impl ChangedFiles {
 }
 
 impl WrittenFiles {
+    fn none(storage: &Storage) -> Self {
+        Self {
+            rewritten: Written::default(),
+            new: Written::default(),
+            changes: Vec::new(),
+            unclaimed: Unclaimed::new(storage.clone()),
+        }
+    }
+
+    /// Those that other processes wrote: with rows of the base, and change files. They are durable.
+    ///
+    /// # Errors
+    /// `Corrupt` for a path that is none.
+    pub(super) fn of_others(storage: &Storage, rewritten: Vec<DataFile>, changes: Vec<DataFile>) -> Result<Self> {
+        let mut written = Self::none(storage);
+        written.unclaimed.hold(&rewritten)?;
+        written.unclaimed.hold(&changes)?;
+        written.rewritten.0 = rewritten;
+        if !changes.is_empty() {
+            written.changes.push((changes, Syncing::default()));
+        }
+        Ok(written)
+    }
+
+    /// Waits until the files are durable, for who commits in another process: those with rows of the base, and change files.
+    ///
+    /// # Errors
+    /// `Storage` if they might not be; no file is left then.
+    pub(super) async fn durable(self) -> Result<(Vec<DataFile>, Vec<DataFile>, Unclaimed)> {
+        let Self { rewritten: (rewritten, syncing), changes, unclaimed, .. } = self;
+        syncing.wait().await?;
+        let mut recorded = Vec::new();
+        for (files, syncing) in changes {
+            syncing.wait().await?;
+            recorded.extend(files);
+        }
+        Ok((rewritten, recorded, unclaimed))
+    }
+
     /// Deletes the files again.
     pub(super) async fn delete(self) {
         self.unclaimed.delete().await;

@@ -9,7 +9,6 @@ use super::choose::choose;
 use super::find::{DELETE, RowAction, find};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
-use crate::transaction::row_counts::StepCounts;
 use crate::write::writer::Clock;
 
 impl Transaction {
@@ -46,17 +45,20 @@ impl Transaction {
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
         let progress = chosen.progress(DELETE, 0);
-        let replaced = Box::pin(chosen.replace(self, &snapshot, (None, clock), &progress)).await?;
-        let deleted = chosen.removed_files.live_rows.map(|rows| rows.saturating_add(chosen.matching_rows));
-        let (copied_rows, removed) = (chosen.copied_rows(), chosen.removed_totals());
-        self.has_read(found.into_read_set()?);
-        chosen.apply(self, replaced, begun_ms)?;
-        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
+        let specs = chosen.specs(self, &snapshot)?;
+        let storage = self.storage().clone();
+        let replaced = Box::pin(chosen.replace((&storage, specs.as_ref()), (None, clock), &progress)).await?;
+        let deleted = chosen.deleted_rows();
+        chosen.end_step(self, (found, replaced), (begun_ms, found_ms, clock))?;
+        self.count_deleted(deleted);
+        Ok(deleted)
+    }
+
+    /// Counts deleted rows; none if it is not known how many.
+    pub(super) fn count_deleted(&mut self, deleted: Option<u64>) {
         self.count_rows(|counts| {
-            counts.add(step);
             counts.deletes = true;
             counts.deleted_rows = counts.deleted_rows.zip(deleted).map(|(all, more)| all.saturating_add(more));
         });
-        Ok(deleted)
     }
 }

@@ -21,6 +21,7 @@ use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::log_bounds::statistics;
 use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::parallel::{all_of, in_parallel, worker_count};
@@ -42,7 +43,8 @@ pub(super) const UPDATE: &str = "UPDATE";
 pub(super) const MERGE: &str = "MERGE";
 
 /// What the operation does with the rows that are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) enum RowAction {
     Delete,
     /// The rows have to be read, whatever the log proves.
@@ -157,11 +159,12 @@ impl RemovedFiles {
 }
 
 /// A file that may have to be read.
-#[derive(Debug)]
-struct Candidate {
-    task: FileTask,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Candidate {
+    pub(super) task: FileTask,
     /// Rows in the Parquet file, if the statistics say.
-    physical_rows: Option<u64>,
+    pub(super) physical_rows: Option<u64>,
     /// Whether the log proves that every row matches.
     all_rows_match: bool,
 }
@@ -191,7 +194,21 @@ pub(super) async fn find_with(
     filter: Option<&str>,
     request: FindRequest,
 ) -> Result<FindResult> {
-    let FindRequest { action, now_ms, .. } = request;
+    let (mut found, candidates) = candidates(tx, snapshot, filter, (request.action, request.now_ms)).await?;
+    let before = snapshot.storage().counts();
+    let touched = read_candidates(snapshot.storage(), found.plan.spec(), candidates, request).await?;
+    found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
+    found.add(tx, touched).await?;
+    Ok(found)
+}
+
+/// Finds out from the log which files have to be read, and what is known without reading one.
+pub(super) async fn candidates(
+    tx: &Transaction,
+    snapshot: &Snapshot,
+    filter: Option<&str>,
+    (action, now_ms): (RowAction, i64),
+) -> Result<(FindResult, Vec<Candidate>)> {
     refuse_column(&snapshot.shape().schema, ROW_INDEX)?;
     let plan = ScanPlan::new(snapshot, Some(&[]), filter).await?;
     let mut found = FindResult {
@@ -213,25 +230,26 @@ pub(super) async fn find_with(
     }
     classify_own(tx, &plan, action, (&mut found, &mut candidates))?;
     found.candidates = candidates.iter().filter(|candidate| candidate.rows_if_all_match().is_none()).count() as u64;
-    let before = snapshot.storage().counts();
-    found.touched_files = read_candidates(snapshot.storage(), plan.spec(), candidates, request).await?;
-    found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
-    let mut base_paths = HashSet::new();
-    let own = tx.own();
-    for TouchedFile { task, .. } in &found.touched_files {
-        if !own.contains_key(task.path.as_str()) {
-            base_paths.insert(task.path.clone());
-        }
-    }
-    let adds = plan.adds_at(&base_paths).await?;
-    let mut adds: HashMap<String, Add> = adds.into_iter().map(|add| (add.path.clone(), add)).collect();
-    for touched in &mut found.touched_files {
-        touched.add = adds.remove(&touched.task.path);
-    }
-    Ok(found)
+    Ok((found, candidates))
 }
 
 impl FindResult {
+    /// Adds the files with matching rows.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(super) async fn add(&mut self, tx: &Transaction, mut touched: Vec<TouchedFile>) -> Result<()> {
+        let own = tx.own();
+        let of_base = touched.iter().map(|file| &file.task.path).filter(|path| !own.contains_key(path.as_str()));
+        let adds = self.plan.adds_at(&of_base.cloned().collect()).await?;
+        let mut adds: HashMap<String, Add> = adds.into_iter().map(|add| (add.path.clone(), add)).collect();
+        for file in &mut touched {
+            file.add = adds.remove(&file.task.path);
+        }
+        self.touched_files.extend(touched);
+        Ok(())
+    }
+
     /// The read set of the operation: the condition, and the files that are removed or rewritten.
     pub(super) fn into_read_set(self) -> Result<ReadSet> {
         let Some(filter) = &self.plan.spec().filter else { return Ok(ReadSet::WholeTable) };
@@ -299,7 +317,7 @@ fn classify_own(
 }
 
 /// Reads the candidates; gives those that hold matching rows, with those rows.
-async fn read_candidates(
+pub(super) async fn read_candidates(
     storage: &Storage,
     spec: &ReadSpec,
     candidates: Vec<Candidate>,

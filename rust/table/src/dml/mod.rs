@@ -13,10 +13,13 @@ mod changed;
 mod choose;
 mod constraint;
 mod delete;
+mod distributed;
 mod find;
 mod merge;
 mod preview;
+mod specs;
 mod update;
 
+pub use distributed::{DistributedRows, RowStatement, RowTask, RowsChanged, TaskLimits};
 pub use merge::{Clause, MergeRequest, Then, When};
 pub use preview::Preview;

@@ -23,7 +23,6 @@ use super::find::{RowAction, UPDATE, find};
 use super::preview::Preview;
 use crate::error::{Error, Result};
 use crate::transaction::builder::Transaction;
-use crate::transaction::row_counts::StepCounts;
 use crate::write::conform::Conformer;
 use crate::write::rules::WriteRules;
 use crate::write::writer::Clock;
@@ -52,16 +51,20 @@ impl Transaction {
         let found_ms = clock();
         let chosen = choose(self, &mut found, begun_ms)?;
         let progress = chosen.progress(UPDATE, 0);
-        let replaced = Box::pin(chosen.replace(self, &snapshot, (Some(&writer), clock), &progress)).await?;
-        let (updated, copied_rows, removed) = (chosen.matching_rows, chosen.copied_rows(), chosen.removed_totals());
-        self.has_read(found.into_read_set()?);
-        chosen.apply(self, replaced, begun_ms)?;
-        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
+        let specs = chosen.specs(self, &snapshot)?;
+        let storage = self.storage().clone();
+        let replaced = Box::pin(chosen.replace((&storage, specs.as_ref()), (Some(&writer), clock), &progress)).await?;
+        let updated = chosen.matching_rows;
+        chosen.end_step(self, (found, replaced), (begun_ms, found_ms, clock))?;
+        self.count_updated(updated);
+        Ok(updated)
+    }
+
+    /// Counts updated rows.
+    pub(super) fn count_updated(&mut self, updated: u64) {
         self.count_rows(|counts| {
-            counts.add(step);
             counts.updated_rows = Some(counts.updated_rows.unwrap_or_default().saturating_add(updated));
         });
-        Ok(updated)
     }
 
     /// What [`Transaction::update`] would do. Whether values can be computed is not tried.
@@ -86,7 +89,11 @@ impl Transaction {
 }
 
 /// Computes the updated rows; checks the assignments against the table.
-fn update_writer(shape: &TableShape, set: Vec<(String, NewValue)>, rules: &WriteRules) -> Result<UpdateWriter> {
+pub(super) fn update_writer(
+    shape: &TableShape,
+    set: Vec<(String, NewValue)>,
+    rules: &WriteRules,
+) -> Result<UpdateWriter> {
     let set = set.into_iter().map(|(key, value)| {
         let value = match value {
             NewValue::Value(value) => NewValue::Value(conformed_value(&shape.schema, &key, value)?),

@@ -2,7 +2,7 @@
 //!
 //! The names are those of delta-spark, which has others for a merge.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Counts of what was done to rows, by what delta-spark counts.
@@ -55,7 +55,7 @@ impl RowCounts {
 }
 
 /// Rows that a merge read and changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeCounts {
     /// Rows of the source.
     pub source: u64,

@@ -108,10 +108,11 @@ pub fn id_prefix(txn_id: &str) -> Option<u64> {
     Uuid::parse_str(txn_id).ok().map(|id| id.as_u64_pair().0)
 }
 
-/// Whether a file with rows has an id with this first half in its name.
+/// Whether a file with rows, or a change file, has an id with this first half in its name.
 pub fn has_id_prefix(path: &str, first_half: u64) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let numbered = name.strip_prefix("part-").filter(|rest| rest.ends_with(".parquet"));
+    let numbered = name.strip_prefix("part-").or_else(|| name.strip_prefix("cdc-"));
+    let numbered = numbered.filter(|rest| rest.ends_with(".parquet"));
     let id = numbered.and_then(|rest| rest.split_once('-')).and_then(|(_, id)| id.get(..36));
     id.and_then(id_prefix) == Some(first_half)
 }

@@ -32,7 +32,7 @@ pub(super) const NO_SOURCE_ROW: u32 = u32::MAX;
 
 /// The join of the source with the target.
 #[derive(Debug)]
-pub(super) struct Join {
+pub(crate) struct Join {
     pub(super) sides: Sides,
     pub(super) source: Arc<Source>,
     pub(super) clauses: Clauses,
@@ -47,18 +47,18 @@ pub(super) struct Join {
 }
 
 /// Where rows are updated in a file: by position, the update and the row of the source.
-pub(super) type Updates = HashMap<u64, (usize, u32)>;
+pub(crate) type Updates = HashMap<u64, (usize, u32)>;
 
 /// The result of the join.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// The updated rows of each file.
-    pub(super) updates: HashMap<String, Updates>,
+    pub(crate) updates: HashMap<String, Updates>,
     /// Which rows of the source match a row of the target.
-    pub(super) matched: Vec<bool>,
+    pub(crate) matched: Vec<bool>,
     /// Files with rows that match and stay as they are.
-    pub(super) unchanged: HashSet<String>,
-    pub(super) counts: MergeCounts,
+    pub(crate) unchanged: HashSet<String>,
+    pub(crate) counts: MergeCounts,
 }
 
 /// The result for one batch of the target.
@@ -127,6 +127,11 @@ impl Join {
         &self.keys
     }
 
+    /// The time in microseconds since the epoch.
+    pub(super) fn now(&self) -> Option<i64> {
+        self.now
+    }
+
     /// The columns of the target that the join reads.
     pub(super) fn target_columns(&self) -> Vec<String> {
         let conditions = self.clauses.matched.iter().chain(&self.clauses.unmatched_by_source);
@@ -143,8 +148,13 @@ impl Join {
         names
     }
 
+    /// How many rows the source has.
+    pub(crate) fn source_rows(&self) -> usize {
+        self.source.len()
+    }
+
     /// The result. Can be taken once.
-    pub(super) fn take_outcome(&self) -> Outcome {
+    pub(crate) fn take_outcome(&self) -> Outcome {
         std::mem::take(&mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

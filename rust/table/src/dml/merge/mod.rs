@@ -15,10 +15,12 @@ mod keys;
 mod rows;
 mod source;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::row_merge::{Bounds, JoinCondition, Sides};
 use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
@@ -26,7 +28,7 @@ use futures::{TryStreamExt, stream};
 
 pub use self::clauses::{Clause, Then, When};
 use self::clauses::{Clauses, evolved};
-use self::join::{Join, Outcome};
+pub(super) use self::join::{Join, Outcome, Updates};
 use self::rows::{ClauseInserts, MergeUpdater, inserted};
 use self::source::Source;
 use super::changed::UpdateWriter;
@@ -38,7 +40,8 @@ use crate::progress::Progress;
 use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, SavedMetadata, Transaction};
-use crate::transaction::row_counts::{MergeCounts, StepCounts};
+use crate::transaction::row_counts::MergeCounts;
+use crate::write::rules::WriteRules;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::decode_path;
@@ -128,7 +131,7 @@ impl Transaction {
     }
 
     /// The version that is merged into. Where rows may only be added, that is all that clauses may do.
-    async fn mergeable(&mut self, request: &MergeRequest) -> Result<Snapshot> {
+    pub(super) async fn mergeable(&mut self, request: &MergeRequest) -> Result<Snapshot> {
         match request.clauses.iter().all(|clause| clause.when == When::NotMatched) {
             true => self.searchable().await,
             false => self.removable().await,
@@ -136,16 +139,14 @@ impl Transaction {
     }
 
     /// The two sides, and the columns that the table gets; what it had until then.
-    fn evolve_columns(
+    pub(super) fn evolve_columns(
         &mut self,
         snapshot: &Snapshot,
         (schema, _): &(SchemaRef, Vec<RecordBatch>),
         request: &MergeRequest,
         ids: &dyn Ids,
     ) -> Result<(Sides, Option<SavedMetadata>)> {
-        let aliases = (request.source_alias.as_str(), request.target_alias.as_str());
-        let source = Source::new(schema, &[])?.schema;
-        let sides = Sides::new(StructType::clone(&snapshot.shape().schema), source, aliases)?;
+        let sides = sides_of(StructType::clone(&snapshot.shape().schema), schema, request)?;
         let evolved = if request.evolves { evolved(&request.clauses, &sides) } else { None };
         let settled = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
         Ok((sides, settled))
@@ -154,50 +155,16 @@ impl Transaction {
     async fn plan_merge(
         &mut self,
         snapshot: &Snapshot,
-        ((schema, batches), sides): ((SchemaRef, Vec<RecordBatch>), Sides),
+        source: ((SchemaRef, Vec<RecordBatch>), Sides),
         request: MergeRequest,
         now_ms: i64,
     ) -> Result<MergePlan> {
-        let on = JoinCondition::parse(&request.on, &sides)
-            .map_err(|e| Error::new(e.kind().clone(), format!("on: {}", e.message())))?;
-        let source = Arc::new(Source::new(&schema, &batches)?);
-        drop(batches);
         let (shape, rules) = (self.shape_after()?, self.write_rules_at(now_ms)?);
-        let target = Target {
-            schema: &shape.schema,
-            partition_columns: &shape.partition_columns,
-            constraints: &rules.constraints,
-            now: rules.now,
-        };
-        let after = sides.with_target(StructType::clone(&shape.schema));
-        let clauses = Clauses::new(request.clauses, &after, target, request.evolves)?;
-        let reads_all = !clauses.unmatched_by_source.is_empty();
-        let mut rest = on.rest;
-        if reads_all {
-            // Rows that are left out would be taken for rows that nothing matches.
-            rest.extend(on.target_only_bound);
-        }
-        let join = Arc::new(Join::new((after, Arc::clone(&source)), (on.keys, rest), clauses, rules.now)?);
-        let filter = if reads_all { None } else { filter(&join, on.target_only, &sides.target)? };
-        let matching = Arc::clone(&join);
-        let matcher = move |task: &_, batch: &_, positions: &_| matching.match_rows(task, batch, positions);
-        let columns = join.target_columns();
-        let request = FindRequest {
-            operation: MERGE,
-            action: RowAction::Merge,
-            now_ms,
-            columns,
-            matcher: Some(Arc::new(matcher)),
-        };
+        let (join, filter) = join(source, (&shape, &rules), request)?;
+        let request = find_request(&join, now_ms);
         let mut found = Box::pin(find_with(self, snapshot, filter.as_deref(), request)).await?;
         let outcome = join.take_outcome();
-        let inserts = inserted((&join.clauses, &join.sides), &source, &outcome.matched, rules.now)?;
-        if !join.clauses.unmatched.is_empty() {
-            // That no row is inserted depends on them.
-            for path in &outcome.unchanged {
-                found.read.insert(path);
-            }
-        }
+        let inserts = inserts(&join, &outcome, &mut found)?;
         Ok(MergePlan { found, join, outcome, inserts })
     }
 
@@ -212,20 +179,13 @@ impl Transaction {
         let MergePlan { mut found, join, outcome, inserts } =
             Box::pin(self.plan_merge(snapshot, source, request, begun_ms)).await?;
         let found_ms = clock();
-        let counts = MergeCounts {
-            source: join.source.len() as u64,
-            inserted: inserts.iter().map(|of| of.len() as u64).sum(),
-            ..outcome.counts
-        };
-        let writer = UpdateWriter::new(Arc::new(MergeUpdater {
-            sides: join.sides.clone(),
-            source: Arc::clone(&join.source),
-            updates: join.clauses.updates.clone(),
-            places: outcome.updates,
-        }));
+        let counts = counts(&join, &outcome, &inserts);
+        let writer = writer(&join, outcome.updates);
         let chosen = choose(self, &mut found, begun_ms)?;
         let progress = chosen.progress(MERGE, counts.inserted);
-        let replaced = Box::pin(chosen.replace(self, snapshot, (Some(&writer), clock), &progress)).await?;
+        let specs = chosen.specs(self, snapshot)?;
+        let storage = self.storage().clone();
+        let replaced = Box::pin(chosen.replace((&storage, specs.as_ref()), (Some(&writer), clock), &progress)).await?;
         let new = match Box::pin(self.write_inserted(&join, inserts, clock, &progress)).await {
             Ok(new) => new,
             Err(error) => {
@@ -233,20 +193,19 @@ impl Transaction {
                 return Err(error);
             }
         };
-        let (copied_rows, removed) = (chosen.copied_rows(), chosen.removed_totals());
-        self.has_read(found.into_read_set()?);
-        chosen.apply(self, replaced, begun_ms)?;
-        new.into_iter().for_each(|written| self.append_unsynced(written));
-        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
-        self.count_rows(|all| {
-            all.add(step);
-            all.merged = Some(all.merged.unwrap_or_default().and(counts));
-        });
+        chosen.end_step(self, (found, replaced), (begun_ms, found_ms, clock))?;
+        self.end_merge(new, counts);
         Ok(counts)
     }
 
+    /// Takes over the rows that were inserted, and counts what a merge did.
+    pub(super) fn end_merge(&mut self, new: Vec<Written>, counts: MergeCounts) {
+        new.into_iter().for_each(|written| self.append_unsynced(written));
+        self.count_rows(|all| all.merged = Some(all.merged.unwrap_or_default().and(counts)));
+    }
+
     /// Writes rows that are inserted; no file is left if that fails.
-    async fn write_inserted(
+    pub(super) async fn write_inserted(
         &mut self,
         join: &Join,
         inserts: Vec<ClauseInserts>,
@@ -290,7 +249,91 @@ impl Transaction {
     }
 }
 
-fn is_nothing(counts: &MergeCounts) -> bool {
+/// The join of a merge into a table of this shape, and which rows of the target can match, as SQL; none if all are read.
+///
+/// # Errors
+/// `Invalid` for conditions, clauses and values that do not fit; `Unsupported` for what deltic does not evaluate.
+pub(super) fn join(
+    ((schema, batches), sides): ((SchemaRef, Vec<RecordBatch>), Sides),
+    (shape, rules): (&TableShape, &WriteRules),
+    request: MergeRequest,
+) -> Result<(Arc<Join>, Option<String>)> {
+    let on = JoinCondition::parse(&request.on, &sides)
+        .map_err(|e| Error::new(e.kind().clone(), format!("on: {}", e.message())))?;
+    let source = Arc::new(Source::new(&schema, &batches)?);
+    drop(batches);
+    let target = Target {
+        schema: &shape.schema,
+        partition_columns: &shape.partition_columns,
+        constraints: &rules.constraints,
+        now: rules.now,
+    };
+    let after = sides.with_target(StructType::clone(&shape.schema));
+    let clauses = Clauses::new(request.clauses, &after, target, request.evolves)?;
+    let reads_all = !clauses.unmatched_by_source.is_empty();
+    let mut rest = on.rest;
+    if reads_all {
+        // Rows that are left out would be taken for rows that nothing matches.
+        rest.extend(on.target_only_bound);
+    }
+    let join = Arc::new(Join::new((after, source), (on.keys, rest), clauses, rules.now)?);
+    let filter = if reads_all { None } else { filter(&join, on.target_only, &sides.target)? };
+    Ok((join, filter))
+}
+
+/// Finds the rows that a join chooses.
+pub(super) fn find_request(join: &Arc<Join>, now_ms: i64) -> FindRequest {
+    let matching = Arc::clone(join);
+    let matcher = move |task: &_, batch: &_, positions: &_| matching.match_rows(task, batch, positions);
+    FindRequest {
+        operation: MERGE,
+        action: RowAction::Merge,
+        now_ms,
+        columns: join.target_columns(),
+        matcher: Some(Arc::new(matcher)),
+    }
+}
+
+/// The rows that a merge inserts.
+pub(super) fn inserts(join: &Join, outcome: &Outcome, found: &mut FindResult) -> Result<Vec<ClauseInserts>> {
+    if !join.clauses.unmatched.is_empty() {
+        // That no row is inserted depends on them.
+        for path in &outcome.unchanged {
+            found.read.insert(path);
+        }
+    }
+    inserted((&join.clauses, &join.sides), &join.source, &outcome.matched, join.now())
+}
+
+/// What a merge does.
+pub(super) fn counts(join: &Join, outcome: &Outcome, inserts: &[ClauseInserts]) -> MergeCounts {
+    MergeCounts {
+        source: join.source.len() as u64,
+        inserted: inserts.iter().map(|of| of.len() as u64).sum(),
+        ..outcome.counts
+    }
+}
+
+/// Writes the rows that a merge updates.
+pub(super) fn writer(join: &Join, places: HashMap<String, Updates>) -> UpdateWriter {
+    UpdateWriter::new(Arc::new(MergeUpdater {
+        sides: join.sides.clone(),
+        source: Arc::clone(&join.source),
+        updates: join.clauses.updates.clone(),
+        places,
+    }))
+}
+
+/// The two sides of a merge into a table with these columns.
+///
+/// # Errors
+/// `Invalid` for columns that no table has, and aliases that do not fit.
+pub(super) fn sides_of(target: StructType, schema: &SchemaRef, request: &MergeRequest) -> Result<Sides> {
+    let aliases = (request.source_alias.as_str(), request.target_alias.as_str());
+    Sides::new(target, Source::new(schema, &[])?.schema, aliases)
+}
+
+pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
     *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
 }
 

@@ -102,7 +102,7 @@ impl MergeUpdater {
 
 /// Rows of the source that one clause inserts.
 #[derive(Debug)]
-pub(super) struct ClauseInserts {
+pub(crate) struct ClauseInserts {
     insert: RowInsert,
     rows: Vec<u32>,
 }

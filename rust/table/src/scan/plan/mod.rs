@@ -5,12 +5,12 @@
 //!
 //! Invariant: a file is left out only if no row of it can make the predicate TRUE (`prune`).
 
+pub(crate) mod balanced;
 mod columns;
 pub mod files;
 pub(crate) mod partitions;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::builder::Int64Builder;
@@ -41,6 +41,7 @@ use crate::scan::read::check_types;
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec, TaskGroup};
 use crate::snapshot::Snapshot;
+use balanced::balanced;
 use columns::{base_columns, base_fields, partition_fields, structure};
 
 /// Members of `add` that reading a file needs, beside the path.
@@ -252,22 +253,7 @@ impl ScanPlan {
 
     /// At most `count` groups of tasks, balanced by bytes, in their byte form.
     pub async fn task_groups(&self, count: usize) -> Result<Vec<Vec<u8>>> {
-        let mut tasks = self.tasks().await?;
-        // Largest first into the lightest group: within a third of the best balance there is.
-        tasks.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.path.cmp(&b.path)));
-        let count = count.clamp(1, tasks.len().max(1));
-        let mut groups: Vec<Vec<FileTask>> = vec![Vec::new(); count];
-        let mut lightest: BinaryHeap<_> = (0..count).map(|index| Reverse((0_u64, index))).collect();
-        for task in tasks {
-            if let Some(mut top) = lightest.peek_mut() {
-                let Reverse((bytes, index)) = &mut *top;
-                *bytes = bytes.saturating_add(task.size.max(1));
-                if let Some(group) = groups.get_mut(*index) {
-                    group.push(task);
-                }
-            }
-        }
-        let groups = groups.into_iter().filter(|tasks| !tasks.is_empty());
+        let groups = balanced(self.tasks().await?, count, |task| (task.size, &task.path)).into_iter();
         groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect()
     }
 

@@ -562,7 +562,8 @@ impl Transaction {
         }))
     }
 
-    fn says_nothing(&self) -> bool {
+    /// Whether no step has changed anything.
+    pub(crate) fn says_nothing(&self) -> bool {
         self.added.is_empty()
             && self.removed.is_empty()
             && self.rows.is_empty()

@@ -1,0 +1,82 @@
+//! Changes of rows by several processes: one plans and commits, others read and write files.
+
+use std::collections::HashMap;
+
+use deltic_entry::entry;
+use deltic_table::dml::{DistributedRows as CoreRows, RowTask, TaskLimits};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+use crate::clock::Clock;
+use crate::errors::Result;
+use crate::row_changes::{Statement, statement_of};
+use crate::runtime::run;
+use crate::table::{json_text, storage};
+use crate::transaction::Transaction;
+use crate::work::Work;
+
+/// A change of rows whose files other processes read and write.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct DistributedRows(Work<CoreRows>);
+
+/// Plans it as a step of a transaction, and writes nothing; none if the transaction is in the table already. `limits`: the
+/// most tasks, and the bytes that are worth one.
+#[entry]
+#[pyfunction]
+#[pyo3(signature = (transaction, statement, filter, limits))]
+pub(crate) fn plan_rows(
+    py: Python<'_>,
+    transaction: &Transaction,
+    statement: Statement<'_>,
+    filter: Option<String>,
+    limits: (usize, u64),
+) -> Result<Option<DistributedRows>> {
+    let statement = (statement_of(py, &statement)?, filter.as_deref());
+    let (world, limits) = (Clock::default(), TaskLimits { tasks: limits.0, bytes: limits.1 });
+    let planned = transaction.with(|builder| run(py, builder.plan_rows(statement, limits, (&world, Clock::now))))?;
+    Ok(planned.map(|planned| DistributedRows(Work::new(planned))))
+}
+
+#[entry]
+#[pymethods]
+impl DistributedRows {
+    /// The tasks, for `change_rows`; none if no file has to be read or written.
+    fn tasks(&self, py: Python<'_>) -> Result<Vec<Vec<u8>>> {
+        self.0.with(|rows| run(py, async { rows.tasks() }))
+    }
+
+    /// Ends: takes what each of these tasks gave into the transaction; what became of the rows, as JSON text. After an error
+    /// the files of the tasks are deleted.
+    fn apply(&self, py: Python<'_>, transaction: &Transaction, results: Vec<PyBackedBytes>) -> Result<String> {
+        let rows = self.0.take()?;
+        json_text(&transaction.with(|builder| run(py, rows.apply(builder, &results, Clock::now)))?)
+    }
+
+    /// Ends: deletes what the tasks wrote.
+    fn discard(&self, py: Python<'_>, transaction: &Transaction) -> Result<()> {
+        let rows = self.0.take()?;
+        transaction.with(|builder| {
+            let discard = async {
+                rows.discard(builder).await;
+                Ok(())
+            };
+            run(py, discard)
+        })
+    }
+}
+
+/// Finds rows and writes what takes their place, wherever this process runs; gives what `DistributedRows.apply` takes. After
+/// an error no file is left; after Ctrl-C they are deleted as far as this process lives on.
+#[entry]
+#[pyfunction]
+pub(crate) fn change_rows(
+    py: Python<'_>,
+    task: &[u8],
+    storage_options: Option<HashMap<String, String>>,
+    statement: Statement<'_>,
+) -> Result<Vec<u8>> {
+    let task = py.detach(|| RowTask::from_bytes(task))?;
+    let statement = statement_of(py, &statement)?;
+    let storage = storage(task.location(), storage_options)?;
+    run(py, task.carry_out(storage, statement, Clock::now))
+}

@@ -1,0 +1,393 @@
+//! DELETE, UPDATE and MERGE by several processes: one plans, decides and commits, others read and write files.
+//!
+//! Plain bytes travel: a [`RowTask`], which has some of the files whose rows may change, and what it found and wrote. Who
+//! planned takes that into the transaction as if it had done it itself: the same choice of files, the same read set, and one
+//! commit, which unites deletion vectors with those of other writers. Rows that a merge inserts are written by who plans,
+//! which knows when all tasks are done which rows of the source match none. A task that is carried out twice, or whose
+//! process ends, leaves files that no commit names.
+//!
+//! Invariant: what others do changes the same rows, in the same way, as [`Transaction::delete`], [`Transaction::update`] and
+//! [`Transaction::merge`] do (`distributed_rows::others_do_what_one_does`).
+//!
+//! Proved by `tests/rust/table/distributed_rows.rs` and `tests/spark/test_rows.py`.
+
+mod result;
+mod task;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use deltic_protocol::row_merge::Sides;
+use serde::Serialize;
+
+use self::result::{Changed, TaskResult};
+pub use self::task::{RowStatement, RowTask};
+use super::choose::{ChangedFiles, WrittenFiles, choose};
+use super::find::{Candidate, FindResult, MERGE, RowAction, candidates};
+use super::merge::{self, Join, MergeRequest, Outcome};
+use super::specs::WriteSpecs;
+use super::update::update_writer;
+use crate::error::{Error, Result};
+use crate::parallel::all_of;
+use crate::progress::{Progress, Unit};
+use crate::scan::plan::balanced::balanced;
+use crate::snapshot::Snapshot;
+use crate::transaction::builder::{Ids, SavedMetadata, Transaction, delete_written};
+use crate::transaction::row_counts::MergeCounts;
+use crate::write::layout::{has_id_prefix, id_prefix};
+use crate::write::plan::DataFile;
+use crate::write::rules::WriteRules;
+use crate::write::writer::Clock;
+use deltic_store::{Storage, decode_path};
+
+/// Files that are looked for at a time.
+const LOOKING: usize = 32;
+
+/// Into how many tasks files are divided.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskLimits {
+    /// At most.
+    pub tasks: usize,
+    /// Bytes of files that are worth a task.
+    pub bytes: u64,
+}
+
+/// What became of rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RowsChanged {
+    /// Rows that a DELETE deleted; none if a file that went unread does not say how many it had.
+    pub deleted: Option<u64>,
+    /// Rows that an UPDATE updated.
+    pub updated: u64,
+    /// What a MERGE did.
+    pub merged: MergeCounts,
+}
+
+/// A change of rows whose files other processes read and write.
+pub struct DistributedRows {
+    storage: Storage,
+    found: FindResult,
+    /// The files of each task.
+    groups: Vec<Vec<Candidate>>,
+    action: RowAction,
+    marks: bool,
+    /// How rows are written, if there are tasks.
+    specs: Option<WriteSpecs>,
+    rules: WriteRules,
+    /// The id of the tasks.
+    round: String,
+    /// By which their files are known.
+    id_prefix: Option<u64>,
+    merging: Option<Merging>,
+    /// When it began, and was planned.
+    begun_ms: i64,
+    planned_ms: i64,
+}
+
+/// A merge between the plan and its end.
+struct Merging {
+    join: Arc<Join>,
+    /// The metadata before the columns that the merge adds.
+    settled: Option<SavedMetadata>,
+}
+
+impl Transaction {
+    /// Plans a change of rows whose files other processes read and write: of those that make `filter` TRUE, all without it
+    /// (a merge has none); nothing if an application's transaction is in the table already. What comes back is taken in by
+    /// [`DistributedRows::apply`] before any other step, or given up by [`DistributedRows::discard`].
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`], [`Transaction::update`] and [`Transaction::merge`], but for those of reading and writing
+    /// files; `Invalid` if the transaction has other steps. The transaction is what it was then.
+    pub async fn plan_rows(
+        &mut self,
+        (statement, filter): (RowStatement, Option<&str>),
+        limits: TaskLimits,
+        (ids, clock): (&dyn Ids, Clock),
+    ) -> Result<Option<DistributedRows>> {
+        if self.replayed().is_some() {
+            return Ok(None);
+        }
+        let planned = Box::pin(self.plan_all(statement, filter, limits, (ids, clock))).await;
+        planned.map(Some).map_err(|e| e.in_table(self.storage().location()))
+    }
+
+    async fn plan_all(
+        &mut self,
+        statement: RowStatement,
+        filter: Option<&str>,
+        limits: TaskLimits,
+        (ids, clock): (&dyn Ids, Clock),
+    ) -> Result<DistributedRows> {
+        if !self.says_nothing() {
+            let message = "other processes change the rows of a version, and this transaction has changed something \
+                           already; commit first";
+            return Err(Error::invalid(message));
+        }
+        let (begun_ms, action) = (clock(), statement.action());
+        match statement {
+            RowStatement::Delete => {
+                let snapshot = self.removable().await?;
+                self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
+            }
+            RowStatement::Update(set) => {
+                let snapshot = self.removable().await?;
+                update_writer(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
+                self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
+            }
+            RowStatement::Merge { source, request } => {
+                let snapshot = self.mergeable(&request).await?;
+                let (sides, mut settled) = self.evolve_columns(&snapshot, &source, &request, ids)?;
+                let planned = async {
+                    let (join, filter) = self.join((source, sides), request, begun_ms)?;
+                    let how = (action, limits);
+                    self.plan_files(&snapshot, filter.as_deref(), how, Some(join), (ids, clock, begun_ms)).await
+                };
+                match planned.await {
+                    Ok(mut planned) => {
+                        planned.merging.iter_mut().for_each(|merging| merging.settled = settled.take());
+                        Ok(planned)
+                    }
+                    Err(error) => {
+                        if let Some(before) = settled {
+                            self.restore_metadata(before);
+                        }
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    fn join(
+        &mut self,
+        source: ((SchemaRef, Vec<RecordBatch>), Sides),
+        request: MergeRequest,
+        now_ms: i64,
+    ) -> Result<(Arc<Join>, Option<String>)> {
+        let (shape, rules) = (self.shape_after()?, self.write_rules_at(now_ms)?);
+        merge::join(source, (&shape, &rules), request)
+    }
+
+    async fn plan_files(
+        &mut self,
+        snapshot: &Snapshot,
+        filter: Option<&str>,
+        (action, limits): (RowAction, TaskLimits),
+        join: Option<Arc<Join>>,
+        (ids, clock, begun_ms): (&dyn Ids, Clock, i64),
+    ) -> Result<DistributedRows> {
+        let (found, files) = candidates(self, snapshot, filter, (action, begun_ms)).await?;
+        let bytes = files.iter().fold(0_u64, |bytes, file| bytes.saturating_add(file.task.size));
+        let worth = usize::try_from(bytes.div_ceil(limits.bytes.max(1))).unwrap_or(usize::MAX);
+        let groups = balanced(files, limits.tasks.min(worth), |file| (file.task.size, &file.task.path));
+        let round = ids.unique();
+        let id_prefix = id_prefix(&round);
+        let specs = match groups.is_empty() {
+            true => None,
+            false => Some(WriteSpecs::of(self, snapshot)?.with_ids(id_prefix)),
+        };
+        Ok(DistributedRows {
+            storage: self.storage().clone(),
+            found,
+            groups,
+            action,
+            marks: self.writes_deletion_vectors()?,
+            specs,
+            rules: self.write_rules_at(begun_ms)?,
+            round,
+            id_prefix,
+            merging: join.map(|join| Merging { join, settled: None }),
+            begun_ms,
+            planned_ms: clock(),
+        })
+    }
+}
+
+impl DistributedRows {
+    /// The tasks, in the byte form of [`RowTask`]; none if no file has to be read or written.
+    ///
+    /// # Errors
+    /// `Internal` if one has no byte form, which the types rule out.
+    pub fn tasks(&self) -> Result<Vec<Vec<u8>>> {
+        let Some(specs) = &self.specs else { return Ok(Vec::new()) };
+        let task = |(number, files): (usize, &Vec<Candidate>)| {
+            let task = RowTask {
+                location: self.storage.location().to_owned(),
+                round: self.round.clone(),
+                number,
+                action: self.action,
+                files: files.clone(),
+                find: self.found.plan.spec().clone(),
+                marks: self.marks,
+                specs: specs.clone(),
+                rules: self.rules.clone(),
+            };
+            task.to_bytes()
+        };
+        self.groups.iter().enumerate().map(task).collect()
+    }
+
+    /// Takes what the tasks found and wrote into the transaction that planned them, and writes the rows that a merge inserts.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not what each of these tasks gave, once, with all rows, and in the table's store; what a task was
+    /// refused with; else as [`Transaction::delete`], [`Transaction::update`] and [`Transaction::merge`]. The transaction is
+    /// what it was then, and no file of a task is left.
+    pub async fn apply(
+        mut self,
+        tx: &mut Transaction,
+        results: &[impl AsRef<[u8]> + Sync],
+        clock: Clock,
+    ) -> Result<RowsChanged> {
+        let (storage, id_prefix) = (self.storage.clone(), self.id_prefix);
+        let settled = self.merging.as_mut().and_then(|merging| merging.settled.take());
+        let applied = Box::pin(self.take_in(tx, results, clock)).await;
+        match (settled, &applied) {
+            (Some(before), Err(_)) => tx.restore_metadata(before),
+            // No row needs the columns.
+            (Some(before), Ok(done)) if merge::is_nothing(&done.merged) => tx.restore_metadata(before),
+            _ => {}
+        }
+        if applied.is_err() {
+            delete_written(&storage, id_prefix).await;
+        }
+        applied.map_err(|e| e.in_table(storage.location()))
+    }
+
+    /// Gives it up: deletes what the tasks wrote, as far as the store lets it.
+    pub async fn discard(self, tx: &mut Transaction) {
+        if let Some(before) = self.merging.and_then(|merging| merging.settled) {
+            tx.restore_metadata(before);
+        }
+        delete_written(&self.storage, self.id_prefix).await;
+    }
+
+    async fn take_in(
+        self,
+        tx: &mut Transaction,
+        results: &[impl AsRef<[u8]> + Sync],
+        clock: Clock,
+    ) -> Result<RowsChanged> {
+        let mut done = TaskResult::of_round(results, &self.round, self.groups.len())?;
+        let first = self.check_files(&done)?;
+        let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
+        for changed in &mut done {
+            rewritten.append(&mut changed.rewritten);
+            changes.append(&mut changed.changes);
+        }
+        let rows = [&rewritten, &changes].map(|files| files.iter().map(|file| file.rows).fold(0, u64::saturating_add));
+        // Deleted again unless the transaction gets them.
+        let written = WrittenFiles::of_others(&self.storage, rewritten, changes)?;
+        all_of(first.into_iter().map(|file| look_for(self.storage.clone(), file)), LOOKING).await?;
+        let Self { mut found, groups, action, merging, begun_ms, planned_ms, .. } = self;
+        let scan_ms = done.iter().map(|changed| changed.scan_ms).max().unwrap_or_default().max(0);
+        let found_ms = planned_ms.saturating_add(scan_ms).min(clock());
+        let mut touched = Vec::new();
+        for (changed, files) in done.iter_mut().zip(&groups) {
+            touched.extend(changed.take_touched(files)?);
+        }
+        found.add(tx, touched).await?;
+        let merged = match &merging {
+            Some(Merging { join, .. }) => Some((join, outcome_of(join, &mut done, &groups)?)),
+            None => None,
+        };
+        let chosen = choose(tx, &mut found, begun_ms)?;
+        check_rows(&chosen, rows, tx.has_change_data_feed()?)?;
+        let mut ended = RowsChanged { deleted: Some(0), ..RowsChanged::default() };
+        let mut new = Vec::new();
+        if let Some((join, outcome)) = merged {
+            check_counts(&chosen, &outcome.counts)?;
+            let inserts = merge::inserts(join, &outcome, &mut found)?;
+            ended.merged = merge::counts(join, &outcome, &inserts);
+            let progress = match inserts.is_empty() {
+                true => Progress::default(),
+                false => Progress::begin(MERGE, Unit::Rows, Some(ended.merged.inserted)),
+            };
+            new = Box::pin(tx.write_inserted(join, inserts, clock, &progress)).await?;
+        }
+        let (deleted, matching) = (chosen.deleted_rows(), chosen.matching_rows);
+        chosen.end_step(tx, (found, written), (begun_ms, found_ms, clock))?;
+        match action {
+            RowAction::Delete => {
+                ended.deleted = deleted;
+                tx.count_deleted(deleted);
+            }
+            RowAction::Update => {
+                ended.updated = matching;
+                tx.count_updated(matching);
+            }
+            RowAction::Merge => tx.end_merge(new, ended.merged),
+        }
+        Ok(ended)
+    }
+
+    /// Refuses files that no task of this statement wrote, and one twice; gives the first file of each task.
+    fn check_files(&self, done: &[Changed]) -> Result<Vec<DataFile>> {
+        let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
+        let (mut paths, mut first) = (HashSet::new(), Vec::new());
+        for changed in done {
+            let files = || changed.rewritten.iter().chain(&changed.changes);
+            for path in files().map(|file| file.add.path.as_str()) {
+                if !is_ours(path) || !paths.insert(path) {
+                    let message = "a task handed back a file that no task of this statement wrote, or one twice";
+                    return Err(Error::invalid(message).in_file(path));
+                }
+            }
+            first.extend(files().next().cloned());
+        }
+        Ok(first)
+    }
+}
+
+/// Refuses a file that the table's store does not have: the settings of the process that wrote it lead to another store, in
+/// which all of its files are.
+async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()> {
+    match storage.head(&decode_path(&add.path)?).await {
+        Ok(found) if u64::try_from(add.size) == Ok(found.size) => Ok(()),
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(_) | Err(_) => {
+            let message = "a task wrote a file that is not in the table's store: the settings of its process lead elsewhere; \
+                           give storage_options, which travel to executors";
+            Err(Error::invalid(message).in_file(add.path))
+        }
+    }
+}
+
+/// What the tasks of a merge found out together.
+fn outcome_of(join: &Join, done: &mut [Changed], groups: &[Vec<Candidate>]) -> Result<Outcome> {
+    let mut outcome = Outcome { matched: vec![false; join.source_rows()], ..Outcome::default() };
+    for (changed, files) in done.iter_mut().zip(groups) {
+        let matched = changed.merged.take();
+        let matched = matched.ok_or_else(|| Error::invalid("a task of a merge does not say what it merged"))?;
+        outcome.counts = outcome.counts.and(matched.counts);
+        matched.add_to((&mut outcome.matched, &mut outcome.unchanged), files)?;
+    }
+    Ok(outcome)
+}
+
+/// Refuses files that do not have as many rows as they must for the rows that were found. `written`: rows of data files and
+/// of change files.
+fn check_rows(chosen: &ChangedFiles, written: [u64; 2], feeds: bool) -> Result<()> {
+    let recorded = if feeds { chosen.recorded_rows() } else { 0 };
+    for (expected, written) in [chosen.rewritten_rows(), recorded].into_iter().zip(written) {
+        if expected != written {
+            return Err(Error::invalid(format!(
+                "the files that tasks handed back have {written} rows, and the changes take {expected}; run it again"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses counts that are not those of the rows that were found.
+fn check_counts(chosen: &ChangedFiles, counts: &MergeCounts) -> Result<()> {
+    let counted = [counts.matched_updated, counts.unmatched_updated, counts.matched_deleted, counts.unmatched_deleted];
+    let known = chosen.deleted_rows().unwrap_or_default();
+    match counted.into_iter().fold(0, u64::saturating_add) == known {
+        true => Ok(()),
+        false => Err(Error::invalid("tasks counted other rows than they found; run it again")),
+    }
+}

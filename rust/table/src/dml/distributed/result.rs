@@ -1,0 +1,241 @@
+//! What a task hands back, as plain data, and what is asked of it before it is believed.
+
+use std::collections::{HashMap, HashSet};
+
+use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::deletion_vector::{self, DeletionVector, Source};
+use deltic_protocol::error::Kind;
+use serde::{Deserialize, Serialize};
+
+use crate::dml::find::{Candidate, TouchedFile};
+use crate::envelope::{pack, unpack};
+use crate::error::{Error, Result};
+use crate::scan::task::FileTask;
+use crate::transaction::row_counts::MergeCounts;
+use crate::write::plan::DataFile;
+
+/// The kind of what travels.
+const RESULT: &str = "result of a task of a change of rows";
+
+/// What a task hands back.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TaskResult {
+    pub(super) round: String,
+    pub(super) number: usize,
+    pub(super) end: TaskEnd,
+}
+
+/// How a task ended.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum TaskEnd {
+    Changed(Box<Changed>),
+    Refused(Refused),
+}
+
+/// What a task found and wrote.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Changed {
+    /// The files with rows that are changed.
+    pub(super) touched: Vec<TouchedRows>,
+    /// Files with rows of the base, some of them updated.
+    pub(super) rewritten: Vec<DataFile>,
+    /// Change files.
+    pub(super) changes: Vec<DataFile>,
+    /// What a merge says of its source.
+    pub(super) merged: Option<Matched>,
+    /// Milliseconds that finding the rows took.
+    pub(super) scan_ms: i64,
+}
+
+/// Rows of a vector; none if there are none.
+pub(super) type Rows = Option<DeletionVectorDescriptor>;
+
+/// A file with rows that are changed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TouchedRows {
+    path: String,
+    deleted: Rows,
+    updated: Rows,
+    deleted_before: Rows,
+    physical_rows: u64,
+}
+
+/// Which rows of the source of a merge match rows in the files of a task.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Matched {
+    /// How many rows the source has.
+    pub(super) source_rows: u64,
+    pub(super) rows: Rows,
+    /// Files with rows that match and stay as they are.
+    pub(super) unchanged: Vec<String>,
+    pub(super) counts: MergeCounts,
+}
+
+/// An error that comes wherever the task runs.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Refused {
+    Invalid(Told),
+    Corrupt(Told),
+    Unsupported(Vec<String>, Told),
+}
+
+/// What is said of an error.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Told {
+    message: String,
+    path: Option<String>,
+}
+
+impl Refused {
+    /// That of an error; the error itself if another attempt may not have it.
+    pub(super) fn of(error: Error) -> Result<Self> {
+        let told = Told { message: error.message().to_owned(), path: error.path().map(str::to_owned) };
+        match error.kind() {
+            Kind::Invalid => Ok(Self::Invalid(told)),
+            Kind::Corrupt => Ok(Self::Corrupt(told)),
+            Kind::Unsupported { features } => Ok(Self::Unsupported(features.clone(), told)),
+            _ => Err(error),
+        }
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        let (kind, Told { message, path }) = match self {
+            Self::Invalid(told) => (Kind::Invalid, told),
+            Self::Corrupt(told) => (Kind::Corrupt, told),
+            Self::Unsupported(features, told) => (Kind::Unsupported { features }, told),
+        };
+        let error = Error::new(kind, message);
+        match path {
+            Some(path) => error.in_file(path),
+            None => error,
+        }
+    }
+}
+
+impl TaskResult {
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        pack(RESULT, self)
+    }
+
+    /// What each of the tasks of a round found and wrote, in their order.
+    ///
+    /// # Errors
+    /// `Invalid` unless each of these tasks handed back something, once; what a task was refused with.
+    pub(super) fn of_round(results: &[impl AsRef<[u8]>], round: &str, tasks: usize) -> Result<Vec<Changed>> {
+        let mut ends: Vec<Option<TaskEnd>> = (0..tasks).map(|_| None).collect();
+        for bytes in results {
+            let Self { round: of, number, end } = unpack(RESULT, bytes.as_ref())?;
+            if of != round {
+                return Err(Error::invalid(
+                    "a task of another statement handed back something; pass those of this one",
+                ));
+            }
+            match ends.get_mut(number) {
+                Some(place @ None) => *place = Some(end),
+                Some(Some(_)) => return Err(Error::invalid("a task handed back something twice; pass it once")),
+                None => return Err(Error::invalid("a task handed back something that there is not")),
+            }
+        }
+        let ends = ends.into_iter().collect::<Option<Vec<_>>>();
+        let ends = ends.ok_or_else(|| Error::invalid("a task handed back nothing; pass what each of them gave"))?;
+        let changed = |end| match end {
+            TaskEnd::Changed(changed) => Ok(*changed),
+            TaskEnd::Refused(refused) => Err(refused.into_error()),
+        };
+        ends.into_iter().map(changed).collect()
+    }
+}
+
+impl Changed {
+    /// The files with rows that are changed, of those that the task was given.
+    ///
+    /// # Errors
+    /// `Invalid` for other files, one twice, and rows that a file does not have.
+    pub(super) fn take_touched(&mut self, files: &[Candidate]) -> Result<Vec<TouchedFile>> {
+        let mut asked: HashMap<&str, &Candidate> = files.iter().map(|file| (file.task.path.as_str(), file)).collect();
+        let touched = std::mem::take(&mut self.touched).into_iter();
+        let known = |rows: TouchedRows| {
+            let file = asked.remove(rows.path.as_str()).ok_or_else(|| {
+                let message = "a task handed back rows of a file that it was not given, or of one twice";
+                Error::invalid(message).in_file(&rows.path)
+            })?;
+            rows.in_file(file).map_err(|e| e.in_file(&file.task.path))
+        };
+        touched.map(known).collect()
+    }
+}
+
+impl TouchedRows {
+    pub(super) fn of(file: &TouchedFile) -> Result<Self> {
+        Ok(Self {
+            path: file.task.path.clone(),
+            deleted: to_vector(&file.deleted())?,
+            updated: to_vector(&file.updated)?,
+            deleted_before: to_vector(&file.deleted_before)?,
+            physical_rows: file.physical_rows,
+        })
+    }
+
+    fn in_file(&self, file: &Candidate) -> Result<TouchedFile> {
+        let (deleted, updated) = (from_vector(self.deleted.as_ref())?, from_vector(self.updated.as_ref())?);
+        let deleted_before = from_vector(self.deleted_before.as_ref())?;
+        let matching = deleted.union(&updated);
+        let logged = file.task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
+        let fits = deleted.is_disjoint(&updated)
+            && matching.is_disjoint(&deleted_before)
+            && u64::try_from(logged) == Ok(deleted_before.cardinality())
+            && file.physical_rows.is_none_or(|rows| rows == self.physical_rows)
+            && matching.last().is_some_and(|last| last < self.physical_rows);
+        if !fits {
+            return Err(Error::invalid("a task handed back rows that the file does not have; run it again"));
+        }
+        let mut task: FileTask = file.task.clone();
+        task.deletion_vector = if deleted_before.is_empty() { None } else { Some(deleted_before.to_inline()?) };
+        Ok(TouchedFile { task, add: None, matching, updated, deleted_before, physical_rows: self.physical_rows })
+    }
+}
+
+impl Matched {
+    /// Adds what matches to what other tasks have found.
+    ///
+    /// # Errors
+    /// `Invalid` if the task had another source, or says something of other files than its own.
+    pub(super) fn add_to(
+        self,
+        (matched, unchanged): (&mut [bool], &mut HashSet<String>),
+        files: &[Candidate],
+    ) -> Result<()> {
+        if self.source_rows != matched.len() as u64 {
+            return Err(Error::invalid("a task merged another source than the one that was planned"));
+        }
+        for row in from_vector(self.rows.as_ref())?.iter() {
+            let place = usize::try_from(row).ok().and_then(|row| matched.get_mut(row));
+            *place.ok_or_else(|| Error::invalid("a task says that a row matches that the source does not have"))? =
+                true;
+        }
+        let asked: HashSet<&str> = files.iter().map(|file| file.task.path.as_str()).collect();
+        if let Some(path) = self.unchanged.iter().find(|path| !asked.contains(path.as_str())) {
+            return Err(Error::invalid("a task says something of a file that it was not given").in_file(path));
+        }
+        unchanged.extend(self.unchanged);
+        Ok(())
+    }
+}
+
+/// Rows as they travel.
+pub(super) fn to_vector(rows: &DeletionVector) -> Result<Rows> {
+    if rows.is_empty() { Ok(None) } else { rows.to_inline().map(Some) }
+}
+
+fn from_vector(rows: Option<&DeletionVectorDescriptor>) -> Result<DeletionVector> {
+    let Some(descriptor) = rows else { return Ok(DeletionVector::default()) };
+    match deletion_vector::source(descriptor)? {
+        Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor),
+        Source::File { .. } => Err(Error::invalid("a task handed back rows that are somewhere else")),
+    }
+}

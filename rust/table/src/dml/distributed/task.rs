@@ -1,0 +1,192 @@
+//! What an executor does of a DELETE, an UPDATE or a MERGE: it finds the rows in its files and writes what takes their place.
+//!
+//! The functions are those of who does all of it alone. Deletion vectors are not written: the rows that are marked travel,
+//! for the commit unites them with those of others.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use deltic_protocol::deletion_vector::DeletionVector;
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::row_update::NewValue;
+use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use serde::{Deserialize, Serialize};
+
+use super::result::{Changed, Matched, Refused, TaskEnd, TaskResult, TouchedRows, to_vector};
+use crate::dml::changed::UpdateWriter;
+use crate::dml::choose::{Change, ChangedFiles};
+use crate::dml::find::{Candidate, DELETE, FindRequest, RowAction, UPDATE, read_candidates};
+use crate::dml::merge::{self, Join, MergeRequest};
+use crate::dml::specs::WriteSpecs;
+use crate::dml::update::update_writer;
+use crate::envelope::{pack, unpack};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::scan::task::ReadSpec;
+use crate::write::rules::WriteRules;
+use crate::write::unclaimed::Unclaimed;
+use crate::write::writer::Clock;
+use deltic_store::Storage;
+
+/// The kind of what travels.
+const TASK: &str = "task of a change of rows";
+
+/// What becomes of rows. It goes to who carries out tasks beside them: the source of a merge may be large, and is the same
+/// for all.
+#[derive(Debug, Clone)]
+pub enum RowStatement {
+    /// They are deleted.
+    Delete,
+    /// Columns are set.
+    Update(Vec<(String, NewValue)>),
+    /// A source is merged.
+    Merge {
+        /// Its rows.
+        source: (SchemaRef, Vec<RecordBatch>),
+        /// What becomes of which rows.
+        request: MergeRequest,
+    },
+}
+
+impl RowStatement {
+    pub(super) fn action(&self) -> RowAction {
+        match self {
+            Self::Delete => RowAction::Delete,
+            Self::Update(_) => RowAction::Update,
+            Self::Merge { .. } => RowAction::Merge,
+        }
+    }
+}
+
+/// Files whose rows may change, and all that is needed to change them except the statement and access to the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RowTask {
+    pub(super) location: String,
+    /// The id of the statement's tasks.
+    pub(super) round: String,
+    /// Which one of them.
+    pub(super) number: usize,
+    pub(super) action: RowAction,
+    pub(super) files: Vec<Candidate>,
+    /// Finds the rows, in files of the columns that the table had before.
+    pub(super) find: ReadSpec,
+    /// Whether rows are marked in deletion vectors.
+    pub(super) marks: bool,
+    pub(super) specs: WriteSpecs,
+    pub(super) rules: WriteRules,
+}
+
+impl RowTask {
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        pack(TASK, self)
+    }
+
+    /// Reads what [`DistributedRows::tasks`](super::DistributedRows::tasks) gave.
+    ///
+    /// # Errors
+    /// `Invalid` if the bytes are something else, or of another release of deltic.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        unpack(TASK, bytes)
+    }
+
+    /// Where the table is.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// Finds the rows of the files and writes what takes their place; what
+    /// [`DistributedRows::apply`](super::DistributedRows::apply) takes. Files are durable then, and after an error none is
+    /// left. An error that would come again wherever the task runs is what the task gives, for the driver to raise.
+    ///
+    /// # Errors
+    /// `Invalid` if the statement is of another kind than the one that was planned; those of reading and writing that
+    /// another attempt may not have.
+    pub async fn carry_out(self, storage: Storage, statement: RowStatement, clock: Clock) -> Result<Vec<u8>> {
+        let (location, round, number) = (self.location.clone(), self.round.clone(), self.number);
+        let carried_out = async {
+            let mut unclaimed = None;
+            let end = match Box::pin(self.change(storage, statement, clock)).await {
+                Ok((changed, files)) => {
+                    unclaimed = Some(files);
+                    TaskEnd::Changed(Box::new(changed))
+                }
+                Err(error) => TaskEnd::Refused(Refused::of(error)?),
+            };
+            let bytes = TaskResult { round, number, end }.to_bytes()?;
+            if let Some(files) = unclaimed {
+                files.claim();
+            }
+            Ok(bytes)
+        };
+        carried_out.await.map_err(|e: Error| e.in_table(&location))
+    }
+
+    async fn change(self, storage: Storage, statement: RowStatement, clock: Clock) -> Result<(Changed, Unclaimed)> {
+        let Self { action, files, find, marks, specs, rules, .. } = self;
+        if statement.action() != action {
+            return Err(Error::invalid("a task is carried out with a statement that it is not of"));
+        }
+        let begun_ms = clock();
+        let shape = shape_of(&specs.rows)?;
+        let (mut update, mut join) = (None, None);
+        let of = |operation| FindRequest { operation, action, now_ms: begun_ms, columns: Vec::new(), matcher: None };
+        let request = match statement {
+            RowStatement::Delete => of(DELETE),
+            RowStatement::Update(set) => {
+                update = Some(update_writer(&shape, set, &rules)?);
+                of(UPDATE)
+            }
+            RowStatement::Merge { source, request } => {
+                let sides = merge::sides_of(StructType::clone(&find.schema), &source.0, &request)?;
+                let (joined, _) = merge::join((source, sides), (&shape, &rules), request)?;
+                merge::find_request(join.insert(joined), begun_ms)
+            }
+        };
+        let touched = read_candidates(&storage, &find, files, request).await?;
+        let scan_ms = clock().saturating_sub(begun_ms);
+        let mut merged = None;
+        if let Some(join) = join {
+            let (writer, matched) = outcome(&join)?;
+            (update, merged) = (Some(writer), Some(matched));
+        }
+        let (mut changed, mut removed) = (ChangedFiles::default(), Vec::new());
+        for file in touched {
+            let of_its_kind = match Change::of(&file, marks) {
+                Change::Remove => &mut removed,
+                Change::Mark => &mut changed.marked,
+                Change::Copy => &mut changed.copied,
+            };
+            of_its_kind.push(file);
+        }
+        let all = removed.iter().chain(&changed.marked).chain(&changed.copied);
+        let touched = all.map(TouchedRows::of).collect::<Result<_>>()?;
+        let progress = Progress::default();
+        let written = changed.replace((&storage, Some(&specs)), (update.as_ref(), clock), &progress).await?;
+        let (rewritten, changes, unclaimed) = written.durable().await?;
+        Ok((Changed { touched, rewritten, changes, merged, scan_ms }, unclaimed))
+    }
+}
+
+/// What writes the rows that a merge updates, and what else the join says.
+fn outcome(join: &Join) -> Result<(UpdateWriter, Matched)> {
+    let outcome = join.take_outcome();
+    let rows = outcome.matched.iter().enumerate().filter(|(_, matched)| **matched).map(|(row, _)| row as u64);
+    let rows: DeletionVector = rows.collect();
+    let matched = Matched {
+        source_rows: join.source_rows() as u64,
+        rows: to_vector(&rows)?,
+        unchanged: outcome.unchanged.into_iter().collect(),
+        counts: outcome.counts,
+    };
+    Ok((merge::writer(join, outcome.updates), matched))
+}
+
+/// The columns of the table that rows are written for.
+fn shape_of(rows: &ReadSpec) -> Result<TableShape> {
+    Ok(TableShape {
+        schema: rows.schema.clone(),
+        partition_columns: rows.partition_columns.clone(),
+        mapping: ColumnMapping::parse(&rows.column_mapping)?,
+    })
+}

@@ -1,0 +1,507 @@
+//! DELETE, UPDATE and MERGE whose files others read and write, beside those that one process does alone: the same rows, ids,
+//! changes and counts, whatever the statement is and however the files are divided.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use deltic_protocol::error::{Kind, Result};
+use deltic_protocol::row_update::NewValue;
+use deltic_store::Storage;
+use deltic_table::changes::{Bound, ChangeFeed};
+use deltic_table::dml::{
+    Clause, DistributedRows, MergeRequest, RowStatement, RowTask, RowsChanged, TaskLimits, Then, When,
+};
+use deltic_table::scan::read::ReadOptions;
+use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
+use deltic_table::transaction::builder::{Ids, Outcome, Transaction};
+use futures::TryStreamExt;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::dml::{FEED, IDS, Row, Table, VECTORS, block_on, now, printed};
+
+/// Ids that are UUIDs, by whose first halves files are found.
+struct Numbered;
+
+impl Ids for Numbered {
+    fn unique(&self) -> String {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        format!("{:08x}-0000-4000-8000-000000000000", NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// As many tasks as there are files.
+const EACH: TaskLimits = TaskLimits { tasks: 100, bytes: 1 };
+
+/// A statement: kind, condition, and what it sets or merges.
+#[derive(Debug, Clone)]
+enum Asked {
+    Delete(String),
+    Update(String, String),
+    Merge(Vec<(Option<&'static str>, Option<i64>)>, Vec<Clause>),
+}
+
+impl Asked {
+    fn statement(&self) -> (RowStatement, Option<&str>) {
+        match self {
+            Self::Delete(filter) => (RowStatement::Delete, Some(filter)),
+            Self::Update(x, filter) => {
+                let set = vec![("x".to_owned(), NewValue::Expression(x.clone()))];
+                (RowStatement::Update(set), Some(filter))
+            }
+            Self::Merge(rows, clauses) => {
+                let p: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<StringArray>());
+                let x: ArrayRef = Arc::new(rows.iter().map(|row| row.1).collect::<Int64Array>());
+                let batch = RecordBatch::try_from_iter_with_nullable([("p", p, true), ("x", x, true)]).unwrap();
+                let request = MergeRequest {
+                    on: "source.p = target.p AND source.x <=> target.x".to_owned(),
+                    source_alias: "source".to_owned(),
+                    target_alias: "target".to_owned(),
+                    clauses: clauses.clone(),
+                    evolves: false,
+                };
+                (RowStatement::Merge { source: (batch.schema(), vec![batch]), request }, None)
+            }
+        }
+    }
+}
+
+fn clause(when: When, condition: Option<&str>, then: Then) -> Clause {
+    Clause { when, condition: condition.map(str::to_owned), then }
+}
+
+fn set(column: &str, sql: &str) -> Then {
+    Then::Set(vec![(column.to_owned(), NewValue::Expression(sql.to_owned()))])
+}
+
+/// Does it alone.
+async fn alone(tx: &mut Transaction, asked: &Asked) -> Result<RowsChanged> {
+    let mut done = RowsChanged { deleted: Some(0), ..RowsChanged::default() };
+    match asked.statement() {
+        (RowStatement::Delete, filter) => done.deleted = tx.delete(filter, now).await?,
+        (RowStatement::Update(set), filter) => done.updated = tx.update(set, filter, now).await?,
+        (RowStatement::Merge { source, request }, _) => {
+            done.merged = tx.merge(source, request, (&Numbered, now)).await?
+        }
+    }
+    Ok(done)
+}
+
+async fn planned(tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<DistributedRows> {
+    Ok(tx.plan_rows(asked.statement(), limits, (&Numbered, now)).await?.unwrap())
+}
+
+async fn carried_out(storage: &Storage, task: &[u8], asked: &Asked) -> Result<Vec<u8>> {
+    let task = RowTask::from_bytes(task)?;
+    assert_eq!(task.location(), storage.location());
+    task.carry_out(storage.clone(), asked.statement().0, now).await
+}
+
+/// Has others do it; what each of them gave is handed back in another order.
+async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<RowsChanged> {
+    let planned = planned(tx, asked, limits).await?;
+    let mut results = Vec::new();
+    for task in planned.tasks()?.iter().rev() {
+        results.push(carried_out(&table.sample.storage, task, asked).await?);
+    }
+    planned.apply(tx, &results, now).await
+}
+
+/// Counts that do not depend on the clock or on how many files are written; `of_files`: nor on how many there were.
+fn counts(outcome: Option<&Outcome>, of_files: bool) -> BTreeMap<String, Value> {
+    let varying = ["Ms", "Bytes", "AddedFiles", "FilesAdded", "ChangeFiles"];
+    let of_old_files = ["Files", "DeletionVectors", "Copied", "numOutputRows"];
+    let is_any = |name: &str, words: &[&str]| words.iter().any(|word| name.contains(word));
+    let varies = |name: &str| is_any(name, &varying) || (!of_files && is_any(name, &of_old_files));
+    let of = |outcome: &Outcome| outcome.metrics.clone().into_iter().filter(|(name, _)| !varies(name)).collect();
+    outcome.map(of).unwrap_or_default()
+}
+
+fn changed_rows(table: &Table) -> Vec<String> {
+    block_on(async {
+        let version = table.sample.open().await.unwrap().version();
+        let start = Some(Bound::Version(version));
+        let feed = ChangeFeed::plan(&table.sample.storage, start, None, None, None).await.unwrap();
+        let feed = feed.read(ReadOptions::default()).unwrap().try_collect::<Vec<RecordBatch>>().await.unwrap();
+        // All but the time of the commit.
+        let mut rows: Vec<String> =
+            feed.iter().flat_map(|rows| printed(&rows.project(&[0, 1, 2, 3]).unwrap())).collect();
+        rows.sort();
+        rows
+    })
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    properties: Vec<(&'static str, &'static str)>,
+    partitioned: bool,
+    files: Vec<Vec<Row>>,
+    statements: Vec<Asked>,
+    limits: TaskLimits,
+}
+
+fn clauses() -> impl Strategy<Value = Vec<Clause>> {
+    let condition = prop::sample::select(vec!["target.x > 3", "target.p = 'a'", "target.x IS NULL"]);
+    let matched = (prop::option::of(condition.clone()), any::<bool>()).prop_map(|(condition, deletes)| {
+        let then = if deletes { Then::Delete } else { set("x", "source.x + 100") };
+        clause(When::Matched, condition, then)
+    });
+    let by_source = (prop::option::of(condition), any::<bool>()).prop_map(|(condition, deletes)| {
+        let then = if deletes { Then::Delete } else { set("x", "target.x - 50") };
+        clause(When::NotMatchedBySource, condition, then)
+    });
+    let inserted = prop::option::of(Just("source.x < 6"))
+        .prop_map(|condition| clause(When::NotMatched, condition, Then::All { except: Vec::new() }));
+    (prop::option::of(matched), prop::option::of(inserted), prop::option::of(by_source))
+        .prop_map(|(one, two, three)| [one, two, three].into_iter().flatten().collect::<Vec<_>>())
+        .prop_filter("a merge has clauses", |clauses| !clauses.is_empty())
+}
+
+fn statements() -> impl Strategy<Value = Asked> {
+    let leaf = prop_oneof![
+        (0_i64..8).prop_map(|x| format!("x = {x}")),
+        (0_i64..8).prop_map(|x| format!("x <= {x}")),
+        Just("x IS NULL".to_owned()),
+        prop::sample::select(vec!["a", "b", "c"]).prop_map(|p| format!("p >= '{p}'")),
+    ];
+    let filter = (leaf.clone(), prop::sample::select(vec!["AND", "OR"]), leaf)
+        .prop_map(|(one, op, other)| format!("({one} {op} {other})"));
+    let source = prop::collection::btree_set(
+        (
+            prop::option::weighted(0.9, prop::sample::select(vec!["a", "b", "c", "d"])),
+            prop::option::weighted(0.9, 0_i64..8),
+        ),
+        0..8,
+    );
+    prop_oneof![
+        filter.clone().prop_map(Asked::Delete),
+        filter.prop_map(|filter| Asked::Update("x + 1".to_owned(), filter)),
+        (source, clauses()).prop_map(|(rows, clauses)| Asked::Merge(rows.into_iter().collect(), clauses)),
+    ]
+}
+
+fn worlds() -> impl Strategy<Value = Case> {
+    let row = (prop::sample::select(vec!["a", "b", "c"]), prop::option::weighted(0.9, 0_i64..8));
+    let files = prop::collection::vec(prop::collection::vec(row, 1..12), 1..5);
+    let properties = prop::sample::subsequence(vec![VECTORS, IDS, FEED], 0..=3);
+    let limits = (1_usize..6).prop_map(|tasks| TaskLimits { tasks, bytes: 1 });
+    (properties, any::<bool>(), files, prop::collection::vec(statements(), 1..4), limits).prop_map(
+        |(properties, partitioned, files, statements, limits)| Case {
+            properties,
+            partitioned,
+            files,
+            statements,
+            limits,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn others_do_what_one_does(world in worlds()) {
+        let [one, other] = [(); 2].map(|()| Table::new(&world.properties, world.partitioned));
+        for table in [&one, &other] {
+            world.files.iter().for_each(|rows| table.write(rows));
+        }
+        let columns: Vec<&str> = match world.properties.contains(&IDS) {
+            true => vec!["p", "x", ROW_ID, ROW_COMMIT_VERSION],
+            false => vec!["p", "x"],
+        };
+        for (number, asked) in world.statements.iter().enumerate() {
+            let (done, ended) = block_on(async {
+                let (mut mine, mut theirs) = (one.begin().await, other.begin().await);
+                let done = (alone(&mut mine, asked).await, by_others(&other, &mut theirs, asked, world.limits).await);
+                (done, (one.commit(mine).await.unwrap(), other.commit(theirs).await.unwrap()))
+            });
+            match done {
+                (Ok(mine), Ok(theirs)) => prop_assert_eq!(mine, theirs),
+                (mine, theirs) => prop_assert!(false, "{:?} and {:?}", mine, theirs),
+            }
+            prop_assert_eq!(one.sorted(&columns, None), other.sorted(&columns, None));
+            // Others leave more files, which the next statement finds.
+            prop_assert_eq!(counts(ended.0.as_ref(), number == 0), counts(ended.1.as_ref(), number == 0));
+            prop_assert_eq!(ended.0.is_some(), ended.1.is_some());
+            if world.properties.contains(&FEED) && ended.0.is_some() {
+                prop_assert_eq!(changed_rows(&one), changed_rows(&other));
+            }
+        }
+        // Every file is named by a version.
+        let named: usize = (0..=block_on(other.sample.open()).unwrap().version())
+            .flat_map(|version| other.sample.read(version))
+            .filter(|action| action["add"]["deletionVector"].is_null() && !action["add"].is_null() || !action["cdc"].is_null())
+            .count();
+        prop_assert_eq!(other.on_disk().iter().filter(|path| path.ends_with(".parquet")).count(), named);
+    }
+}
+
+/// Four files of two rows, on which every statement writes.
+fn four_files(properties: &[(&str, &str)]) -> Table {
+    let table = Table::new(properties, false);
+    for x in 0..4 {
+        table.write(&[("a", Some(x)), ("b", Some(x + 10))]);
+    }
+    table
+}
+
+fn source(rows: &[(&'static str, i64)]) -> Vec<(Option<&'static str>, Option<i64>)> {
+    rows.iter().map(|(p, x)| (Some(*p), Some(*x))).collect()
+}
+
+fn one_of_each() -> Vec<Asked> {
+    let upsert = vec![
+        clause(When::Matched, None, set("x", "source.x + 100")),
+        clause(When::NotMatched, None, Then::All { except: Vec::new() }),
+    ];
+    vec![
+        Asked::Delete("x < 4".to_owned()),
+        Asked::Update("x + 1".to_owned(), "x < 4".to_owned()),
+        Asked::Merge(source(&[("a", 0), ("a", 1), ("a", 2), ("a", 3), ("c", 7)]), upsert),
+    ]
+}
+
+#[test]
+fn what_is_handed_back_is_checked() {
+    for (properties, asked) in
+        [&[][..], &[FEED], &[VECTORS, FEED]].iter().flat_map(|p| one_of_each().into_iter().map(move |a| (p, a)))
+    {
+        let table = four_files(properties);
+        let (before, rows) = (table.on_disk(), table.sorted(&["p", "x"], None));
+        block_on(async {
+            let storage = &table.sample.storage;
+            let results = async |tx: &mut Transaction| {
+                let planned = planned(tx, &asked, EACH).await.unwrap();
+                let tasks = planned.tasks().unwrap();
+                assert_eq!(tasks.len(), 4);
+                let mut results = Vec::new();
+                for task in &tasks {
+                    results.push(carried_out(storage, task, &asked).await.unwrap());
+                }
+                (planned, tasks, results)
+            };
+            let mut tx = table.begin().await;
+            // What is given up leaves nothing.
+            let (given_up, _, of_others) = results(&mut tx).await;
+            given_up.discard(&mut tx).await;
+            assert_eq!(table.on_disk(), before);
+            let kind = std::mem::discriminant(&asked);
+            let other = one_of_each().into_iter().find(|other| std::mem::discriminant(other) != kind).unwrap();
+            // One result too few, one twice, those of another statement, a task, other rows, another file, another kind.
+            for number in 0..7 {
+                let (run, tasks, mut results) = results(&mut tx).await;
+                let edited = |result: &[u8], from: &str, to: &str| {
+                    let text = String::from_utf8(result.to_vec()).unwrap();
+                    assert!(text.contains(from), "{text}");
+                    text.replacen(from, to, 1).into_bytes()
+                };
+                let told = match number {
+                    0 => {
+                        results.pop();
+                        "handed back nothing"
+                    }
+                    1 => {
+                        results[0] = results[1].clone();
+                        "twice"
+                    }
+                    2 => {
+                        results.clone_from(&of_others);
+                        "another statement"
+                    }
+                    3 => {
+                        results[0] = tasks[0].clone();
+                        "no result of a task"
+                    }
+                    4 => {
+                        results[0] = edited(&results[0], "\"physicalRows\":2", "\"physicalRows\":3");
+                        "rows that the file does not have"
+                    }
+                    5 => {
+                        results[0] =
+                            edited(&results[0], "\"touched\":[{\"path\":\"part", "\"touched\":[{\"path\":\"past");
+                        "was not given"
+                    }
+                    _ => {
+                        results[0] = carried_out(storage, &tasks[0], &other).await.unwrap();
+                        "a statement that it is not of"
+                    }
+                };
+                let error = run.apply(&mut tx, &results, now).await.unwrap_err();
+                assert!(error.to_string().contains(told), "{number}: {error}");
+                assert_eq!((error.kind(), table.on_disk()), (&Kind::Invalid, before.clone()), "{number}");
+            }
+            // After all of that the transaction is as it was. A task that is carried out twice counts once.
+            let (run, tasks, results) = results(&mut tx).await;
+            carried_out(storage, &tasks[1], &asked).await.unwrap();
+            run.apply(&mut tx, &results, now).await.unwrap();
+            table.commit(tx).await.unwrap().unwrap();
+        });
+        let alone_table = four_files(properties);
+        block_on(async {
+            let mut tx = alone_table.begin().await;
+            alone(&mut tx, &asked).await.unwrap();
+            alone_table.commit(tx).await.unwrap().unwrap();
+        });
+        assert_ne!(table.sorted(&["p", "x"], None), rows);
+        assert_eq!(table.sorted(&["p", "x"], None), alone_table.sorted(&["p", "x"], None));
+    }
+}
+
+/// Changes what a task handed back; the second is what another one did.
+type Edit = fn(&mut Value, &Value);
+
+#[test]
+fn what_does_not_add_up_is_refused() {
+    for properties in [&[FEED][..], &[VECTORS, FEED]] {
+        let asked = one_of_each().remove(2);
+        let table = four_files(properties);
+        let before = table.on_disk();
+        block_on(async {
+            let mut tx = table.begin().await;
+            let edits: [(&str, Edit); 9] = [
+                ("no task of this statement wrote", |one, _| {
+                    one["rewritten"][0]["add"]["path"] = json!("part-0.parquet")
+                }),
+                ("or one twice", |one, other| one["rewritten"][0] = other["rewritten"][0].clone()),
+                ("or one twice", |one, _| one["changes"][0] = one["rewritten"][0].clone()),
+                ("have", |one, _| one["rewritten"] = json!([])),
+                ("have", |one, _| one["changes"][0]["rows"] = json!(1)),
+                ("counted other rows", |one, _| one["merged"]["counts"]["matched_updated"] = json!(2)),
+                ("another source", |one, _| one["merged"]["sourceRows"] = json!(6)),
+                ("was not given", |one, other| one["merged"]["unchanged"] = json!([other["touched"][0]["path"]])),
+                ("does not say what it merged", |one, _| one["merged"] = Value::Null),
+            ];
+            for (told, edit) in edits {
+                let planned = planned(&mut tx, &asked, EACH).await.unwrap();
+                let mut results = Vec::new();
+                for task in planned.tasks().unwrap() {
+                    let result = carried_out(&table.sample.storage, &task, &asked).await.unwrap();
+                    results.push(serde_json::from_slice::<Value>(&result).unwrap());
+                }
+                let other = results[1]["body"]["end"]["changed"].clone();
+                edit(&mut results[0]["body"]["end"]["changed"], &other);
+                let results: Vec<Vec<u8>> = results.iter().map(|result| serde_json::to_vec(result).unwrap()).collect();
+                let error = planned.apply(&mut tx, &results, now).await.unwrap_err();
+                assert!(error.to_string().contains(told), "{told}: {error}");
+                assert_eq!((error.kind(), table.on_disk()), (&Kind::Invalid, before.clone()), "{told}");
+            }
+            tx.abandon().await;
+        });
+    }
+}
+
+#[test]
+fn a_file_of_another_store_is_not_committed() {
+    let asked = Asked::Update("x + 1".to_owned(), "x < 4".to_owned());
+    let table = four_files(&[]);
+    let (before, rows) = (table.on_disk(), table.sorted(&["p", "x"], None));
+    block_on(async {
+        let mut tx = table.begin().await;
+        let planned = planned(&mut tx, &asked, EACH).await.unwrap();
+        let mut results = Vec::new();
+        for task in planned.tasks().unwrap() {
+            results.push(carried_out(&table.sample.storage, &task, &asked).await.unwrap());
+        }
+        // As if it had been written to a copy of the table.
+        let written = table.on_disk().into_iter().find(|path| !before.contains(path)).unwrap();
+        std::fs::remove_file(table.sample.path(&written)).unwrap();
+        let error = planned.apply(&mut tx, &results, now).await.unwrap_err();
+        assert!(
+            error.to_string().contains("not in the table's store") && error.path() == Some(written.as_str()),
+            "{error}"
+        );
+        tx.abandon().await;
+    });
+    assert_eq!((table.on_disk(), table.sorted(&["p", "x"], None)), (before, rows));
+}
+
+#[test]
+fn an_error_of_a_task_is_the_one_of_who_does_it_alone() {
+    let asked = [
+        Asked::Update("10 div (x - 2)".to_owned(), "x < 4".to_owned()),
+        Asked::Merge(source(&[("a", 1), ("a", 1)]), vec![clause(When::Matched, None, set("x", "source.x"))]),
+    ];
+    for (asked, properties) in asked.iter().flat_map(|asked| [&[][..], &[VECTORS, FEED]].map(|p| (asked, p))) {
+        let table = four_files(properties);
+        let before = table.on_disk();
+        block_on(async {
+            let mut tx = table.begin().await;
+            let mine = alone(&mut tx, asked).await.unwrap_err();
+            let theirs = by_others(&table, &mut tx, asked, EACH).await.unwrap_err();
+            assert_eq!((mine.kind(), mine.to_string()), (theirs.kind(), theirs.to_string()));
+            assert_eq!(*mine.kind(), Kind::Invalid);
+            tx.abandon().await;
+        });
+        assert_eq!(table.on_disk(), before);
+    }
+}
+
+#[test]
+fn conflicts_are_those_of_who_does_it_alone() {
+    for properties in [&[][..], &[VECTORS]] {
+        for asked in one_of_each() {
+            let table = four_files(properties);
+            block_on(async {
+                let mut ours = table.begin().await;
+                by_others(&table, &mut ours, &asked, EACH).await.unwrap();
+                // Another row of a file with rows of ours.
+                table_delete(&table, "x = 12").await;
+                let ended = table.commit(ours).await;
+                match properties.is_empty() {
+                    true => assert!(matches!(ended.unwrap_err().kind(), Kind::Conflict(_))),
+                    false => assert_eq!(ended.unwrap().unwrap().committed.attempts, 2),
+                }
+                // The same row.
+                let mut ours = table.begin().await;
+                let again = Asked::Update("x + 1000".to_owned(), "x IN (11, 13)".to_owned());
+                by_others(&table, &mut ours, &again, EACH).await.unwrap();
+                table_delete(&table, "x = 11").await;
+                let before = table.on_disk();
+                assert!(matches!(table.commit(ours).await.unwrap_err().kind(), Kind::Conflict(_)));
+                assert!(table.on_disk().len() < before.len(), "what was written in vain is deleted");
+            });
+            assert_eq!(table.sorted(&["x"], Some("x IN (11, 12, 13, 1013)")), ["13"]);
+        }
+    }
+}
+
+async fn table_delete(table: &Table, filter: &str) {
+    let mut theirs = table.begin().await;
+    theirs.delete(Some(filter), now).await.unwrap();
+    table.commit(theirs).await.unwrap().unwrap();
+}
+
+#[test]
+fn few_bytes_are_one_task_and_what_the_log_proves_is_none() {
+    let table = four_files(&[VECTORS]);
+    block_on(async {
+        let mut tx = table.begin().await;
+        let asked = Asked::Delete("x = 13".to_owned());
+        for (limits, tasks) in
+            [(EACH, 1), (TaskLimits { bytes: 1 << 20, ..EACH }, 1), (TaskLimits { tasks: 3, bytes: 1 }, 1)]
+        {
+            let planned = planned(&mut tx, &asked, limits).await.unwrap();
+            assert_eq!(planned.tasks().unwrap().len(), tasks, "statistics leave one file");
+            planned.discard(&mut tx).await;
+        }
+        for (limits, tasks) in
+            [(EACH, 4), (TaskLimits { bytes: 1 << 20, ..EACH }, 1), (TaskLimits { tasks: 3, bytes: 1 }, 3)]
+        {
+            let planned = planned(&mut tx, &Asked::Delete("p = 'b'".to_owned()), limits).await.unwrap();
+            assert_eq!(planned.tasks().unwrap().len(), tasks);
+            planned.discard(&mut tx).await;
+        }
+        let all = Asked::Delete("x >= 0".to_owned());
+        let planned = planned(&mut tx, &all, EACH).await.unwrap();
+        assert!(planned.tasks().unwrap().is_empty());
+        let done = planned.apply(&mut tx, &[] as &[Vec<u8>], now).await.unwrap();
+        assert_eq!(done.deleted, Some(8));
+        // The rest is for transactions that have done nothing else.
+        let error = tx.plan_rows(all.statement(), EACH, (&Numbered, now)).await.err().unwrap();
+        assert!(error.to_string().contains("has changed something already"), "{error}");
+        table.commit(tx).await.unwrap().unwrap();
+    });
+    assert!(table.files().is_empty());
+}
