@@ -281,9 +281,8 @@ fn check_type(data_type: &DataType, path: &str) -> Result<()> {
             check_type(&map.key, &format!("{path}.key"))?;
             check_type(&map.value, &format!("{path}.value"))
         }
-        DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }) | DataType::Foreign(_) => {
-            foreign()
-        }
+        DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. })
+        | DataType::Foreign(_) => foreign(),
         // Spark made the bytes.
         DataType::Primitive(_) | DataType::Variant => Ok(()),
     }

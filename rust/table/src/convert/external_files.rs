@@ -308,7 +308,8 @@ fn check_type((table, file): (&ArrowType, &ArrowType), mapping: ColumnMapping, p
 
 /// No struct has fields without nulls: those are refused before.
 fn is_variant(parts: &Fields) -> bool {
-    parts.iter().map(|part| part.name().as_str()).eq(["metadata", "value"]) && parts.iter().all(|part| !part.is_nullable())
+    parts.iter().map(|part| part.name().as_str()).eq(["metadata", "value"])
+        && parts.iter().all(|part| !part.is_nullable())
 }
 
 fn other_type((table, file): (&ArrowType, &ArrowType), path: &str) -> Error {
