@@ -1,5 +1,6 @@
 """What SQL and Spark's catalog make of `USING deltic`: it works, or an error says what to do and nothing is written."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.types import StringType, StructField, StructType
 
 import deltic
 import deltic.spark
@@ -57,6 +60,46 @@ def test_a_table_that_spark_makes_without_asking_fails_where_it_is_used(spark: S
     spark.sql("DROP TABLE t")
     assert deltic.Table(table).snapshot().version == 0
     assert deltic.Table(table).scan().to_arrow().num_rows == 3
+
+
+def test_spark_does_not_tell_a_source_which_table_of_the_catalog_is_used(spark: SparkSession, tmp_path: Path) -> None:
+    """Why such tables are refused. Where this fails, Spark tells by now, and they can be made to work."""
+
+    class Reader(DataSourceReader):
+        def __init__(self, told: str) -> None:
+            self.told = told
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+            yield (self.told,)
+
+    class Telling(DataSource):
+        """Its only row is what Spark gives it to read; to write, it fails with that."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "telling"
+
+        def schema(self) -> StructType:
+            return StructType([StructField("told", StringType(), metadata={"of": self.options["location"]})])
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return Reader(f"{dict(self.options)} {schema['told'].metadata}")
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            raise ValueError(f"to write: {dict(self.options)} {schema['told'].metadata}")
+
+    spark.dataSource.register(Telling)
+    try:
+        spark.sql(f"CREATE TABLE t USING telling LOCATION '{tmp_path / 'one'}'")
+        spark.sql(f"CREATE TABLE t2 (told STRING) USING telling OPTIONS (a '1') LOCATION '{tmp_path / 'two'}'")
+        of_t = f"{{'of': 'file:{tmp_path / 'one'}'}}"
+        assert spark.sql("SELECT * FROM t").collect() == [(f"{{}} {of_t}",)]
+        assert spark.sql("SELECT * FROM t2").collect() == [("{} {}",)]
+        # Nor can metadata of columns tell: to the table that is written they are those of the table that is read.
+        with pytest.raises(PySparkException, match=re.escape(f"to write: {{}} {of_t}")):
+            spark.sql("INSERT INTO t2 SELECT * FROM t")
+    finally:
+        spark.sql("DROP TABLE IF EXISTS t2")
 
 
 @pytest.mark.parametrize("location", ["", "LOCATION '{}'"])

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from sample import EVERY_TYPE, adds, every_type, log_actions, rows
 
 import deltic
 import deltic.spark
-from deltic.arguments import Mode
+from deltic.arguments import Compression, Engine, Mode, PartitionOverwrite, SchemaMode
 
 
 def data_files(uri: str) -> list[Path]:
@@ -78,6 +79,19 @@ def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mo
     assert sorted(Path(uri).rglob("*")) == before
     deltic.spark.write(spark.range(3).selectExpr("id", "CAST(NULL AS STRING) AS p"), uri, engine="arrow")
     assert deltic.Table(uri).snapshot().scan(filter="p IS NULL").to_arrow().num_rows == 3
+
+
+def test_words_to_choose_from_are_listed_by_the_types() -> None:
+    hints = get_type_hints(deltic.spark.write)
+    expected = {
+        "mode": Mode,
+        "partition_overwrite": PartitionOverwrite,
+        "schema_mode": SchemaMode | None,
+        "compression": Compression | None,
+        "engine": Engine,
+    }
+    assert {name: hints[name] for name in expected} == expected
+    assert all(get_args(kind) for kind in expected.values())
 
 
 def test_an_empty_dataframe(spark: SparkSession, uri: str) -> None:
