@@ -157,18 +157,18 @@ class DeltaTable:
         """
         found = re.fullmatch(r"(?i)(parquet|iceberg)\.`(.+)`", _text(identifier, "identifier"))
         if found is None:
-            told = f"identifier must be parquet.`path` or iceberg.`path`, not {identifier!r}: {_NO_CATALOG}"
-            raise InvalidInputError(told)
+            message = f"identifier must be parquet.`path` or iceberg.`path`, not {identifier!r}: {_NO_CATALOG}"
+            raise InvalidInputError(message)
         columns = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
         if not isinstance(columns, StructType | None):
             raise InvalidInputError(f"partitionSchema must be columns and their types, not {partitionSchema!r}")
         given = shared(found.group(2), None)
         table, metadata = root_of(given)
         if found.group(1).lower() == "iceberg" and metadata is None and not _deltic.iceberg_metadata_files(table._core):
-            told = (
+            message = (
                 f"{table.uri} is no Iceberg table: it has no metadata/*.metadata.json; parquet.`path` is a plain folder"
             )
-            raise InvalidInputError(told, table=table.uri)
+            raise InvalidInputError(message, table=table.uri)
         convert(sparkSession, given, partition_schema=None if columns is None else to_arrow(columns))
         return cls(sparkSession, table)
 
@@ -214,23 +214,23 @@ class DeltaTable:
 
     def detail(self) -> DataFrame:
         """Return what the table is, as `DESCRIBE DETAIL`."""
-        told = self._table.detail()
+        detail = self._table.detail()
         row = (
-            told.format,
-            told.id,
-            told.name,
-            told.description,
-            told.location,
-            told.created_at,
-            told.last_modified,
-            told.partition_columns,
-            told.clustering_columns,
-            told.num_files,
-            told.size_in_bytes,
-            told.properties,
-            told.min_reader_version,
-            told.min_writer_version,
-            told.table_features,
+            detail.format,
+            detail.id,
+            detail.name,
+            detail.description,
+            detail.location,
+            detail.created_at,
+            detail.last_modified,
+            detail.partition_columns,
+            detail.clustering_columns,
+            detail.num_files,
+            detail.size_in_bytes,
+            detail.properties,
+            detail.min_reader_version,
+            detail.min_writer_version,
+            detail.table_features,
         )
         return self._spark.createDataFrame([row], _DETAIL)
 
@@ -317,8 +317,8 @@ class DeltaTable:
             "removed_files_size",
             "restored_files_size",
         )
-        told = result.to_dict()
-        return self._counted({name: told[name] for name in names})
+        numbers = result.to_dict()
+        return self._counted({name: numbers[name] for name in names})
 
     def addFeatureSupport(self, featureName: str) -> None:
         """Add a feature to the protocol."""

@@ -99,12 +99,12 @@ def _noting(note: Callable[..., None]) -> Callable[[Method], Method]:
 
     def wrap(method: Method) -> Method:
         @functools.wraps(method)
-        def told(self: Any, *arguments: Any, **named: Any) -> Any:
+        def noted(self: Any, *arguments: Any, **named: Any) -> Any:
             result = method(self, *arguments, **named)
             note(_asked(self), *arguments, **named)
             return result
 
-        return told
+        return noted
 
     return wrap
 
@@ -199,8 +199,8 @@ def _save_as_table(spark_save: Method) -> Method:
         if "path" not in chosen:
             raise InvalidInputError(f"saveAsTable({name!r}) with format 'deltic' has no option 'path'. {NO_CATALOG}")
         _write(self, chosen)
-        told = f"saveAsTable({name!r}) wrote the Delta table at {chosen['path']}, and Spark's catalog has"
-        warnings.warn(f"{told} no entry for it: read it with load(path)", UserWarning, stacklevel=2)
+        message = f"saveAsTable({name!r}) wrote the Delta table at {chosen['path']}, and Spark's catalog has"
+        warnings.warn(f"{message} no entry for it: read it with load(path)", UserWarning, stacklevel=2)
 
     return save_as_table
 
@@ -209,8 +209,8 @@ def _write(writer: Any, options: dict[str, str]) -> None:
     asked = _asked(writer)
     if asked.layout is not None:
         instead = {"bucketBy": "partitionBy", "clusterBy": "deltic.create(cluster_by=...) before the first write"}
-        told = f"format 'deltic' does not take .{asked.layout}()"
-        raise InvalidInputError(f"{told}: use {instead.get(asked.layout, 'the option sort_by')}")
+        message = f"format 'deltic' does not take .{asked.layout}()"
+        raise InvalidInputError(f"{message}: use {instead.get(asked.layout, 'the option sort_by')}")
     mode = _MODES.get((asked.mode or "default").lower())
     if mode is None:
         listed = "append, overwrite, error, errorifexists and ignore"

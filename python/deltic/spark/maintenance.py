@@ -177,7 +177,7 @@ def vacuum(
     table = shared(uri, storage_options)
     files = inventory.toArrow() if hasattr(inventory, "toArrow") else inventory
     arguments = vacuum_arguments(retention, mode, dry_run, force, files)
-    with operation("vacuum", table.uri) as told:
+    with operation("vacuum", table.uri) as span:
         work = _deltic.vacuum_distributed(table._core, *arguments)
         try:
             while tasks := work.next_tasks(ROUNDS * cores(spark)):
@@ -187,4 +187,4 @@ def vacuum(
             with suppress(DelticError):
                 work.end()
             raise
-        return told.record(VacuumResult.parse(*work.end()))
+        return span.record(VacuumResult.parse(*work.end()))

@@ -82,8 +82,8 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def _refused(what: str, why: str, instead: str = "") -> UnsupportedFeatureError:
-    told = f"Spark's own Parquet writer cannot write this: {why}; {instead}use engine='arrow'"
-    return UnsupportedFeatureError(told, features=[f"engine 'native' with {what}"])
+    message = f"Spark's own Parquet writer cannot write this: {why}; {instead}use engine='arrow'"
+    return UnsupportedFeatureError(message, features=[f"engine 'native' with {what}"])
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,16 @@ class _Layout:
 
     @classmethod
     def of(cls, plan: bytes, rows: pa.Schema) -> _Layout:
-        told = json.loads(_deltic.external_layout(plan, rows))
-        options = {"compression": told["compression"]}
-        if (level := told["compression_level"]) is not None:
+        parsed = json.loads(_deltic.external_layout(plan, rows))
+        options = {"compression": parsed["compression"]}
+        if (level := parsed["compression_level"]) is not None:
             options["parquet.compression.codec.zstd.level"] = str(level)
-        if (most := told["max_rows_per_file"]) is not None:
+        if (most := parsed["max_rows_per_file"]) is not None:
             options["maxRecordsPerFile"] = str(most)
         columns, files, partitions = (
-            StructType.fromJson(json.loads(told[name])) for name in ("columns", "files", "partitions")
+            StructType.fromJson(json.loads(parsed[name])) for name in ("columns", "files", "partitions")
         )
-        return cls(told["folder"], columns, files, partitions, told["folders"], options)
+        return cls(parsed["folder"], columns, files, partitions, parsed["folders"], options)
 
 
 class NativeWrite:
@@ -218,8 +218,8 @@ def _check_partitions(session: SparkSession, partitions: StructType, uri: str) -
     kinds = [field.dataType for field in partitions.fields]
     is_ansi = str(session.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
     if any(isinstance(kind, DecimalType) for kind in kinds) and not is_ansi:
-        told = "without spark.sql.ansi.enabled Spark prints small decimals with an exponent"
-        raise _refused("decimal partition columns", told, "set it, or ")
+        message = "without spark.sql.ansi.enabled Spark prints small decimals with an exponent"
+        raise _refused("decimal partition columns", message, "set it, or ")
     if any(isinstance(kind, StringType) for kind in kinds) and "://" not in uri and sys.platform in ("darwin", "win32"):
         raise _refused("string partition columns", "folders whose names differ in case are one on this machine's disks")
 

@@ -175,8 +175,8 @@ def _columns(text: str, option: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        told = f"{option} must be names with commas between them, or a JSON array of names"
-        raise InvalidInputError(f"{told}: {error}") from None
+        message = f"{option} must be names with commas between them, or a JSON array of names"
+        raise InvalidInputError(f"{message}: {error}") from None
 
 
 def _instant(text: str, option: str) -> str:
@@ -211,11 +211,11 @@ def in_zone(text: str, option: str, zone: str) -> str:
     try:
         return moment.replace(tzinfo=_zone(zone)).isoformat()
     except (KeyError, ValueError, OSError):
-        told = (
+        message = (
             f"{option} has no offset from UTC, and the session's time zone {zone!r} is no offset either and not one of "
             "the tz database"
         )
-        raise InvalidInputError(f"{told}: write it like '2026-03-01T12:00:00Z'") from None
+        raise InvalidInputError(f"{message}: write it like '2026-03-01T12:00:00Z'") from None
 
 
 _READ: Names = {

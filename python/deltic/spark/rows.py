@@ -242,7 +242,7 @@ def source_rows(source: DataFrame) -> Any:
     for column in schema:
         declared = (column.metadata or {}).get(CHAR_VARCHAR.encode(), b"").decode()
         if has_char(declared):
-            told = f"the source's column `{column.name}` is of type {declared}, whose values Spark pads with blanks"
+            message = f"the source's column `{column.name}` is of type {declared}, whose values Spark pads with blanks"
             hint = f"take them away, as by source.withColumn({column.name!r}, F.rtrim({column.name!r}))"
-            raise UnsupportedFeatureError(f"{told}, and deltic compares and stores strings as they are: {hint}")
+            raise UnsupportedFeatureError(f"{message}, and deltic compares and stores strings as they are: {hint}")
     return _Collected(source, schema)

@@ -16,7 +16,7 @@ Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
 
 
 def cores(spark: SparkSession) -> int:
-    """Tasks that the cluster carries out at a time; a client of Spark Connect is not told, and assumes 32."""
+    """Tasks that the cluster carries out at a time; a client of Spark Connect does not know, and assumes 32."""
     if is_remote():
         return 32
     return int(spark.sparkContext.defaultParallelism)

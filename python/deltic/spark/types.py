@@ -213,12 +213,12 @@ def _refused_to_write(kind: DataType, place: str) -> DelticError:
     advice = _ADVICE.get(name, "store its parts as columns of types that Delta has")
     if hasattr(kind, "sqlType"):
         advice = "store its parts, such as vector_to_array() of pyspark.ml.functions gives, as columns of plain types"
-    told = (
+    message = (
         f"column `{place}` has the Spark type {kind.simpleString()}, which deltic does not write from Spark: {advice}"
     )
     if name in _FEATURES:
-        return UnsupportedFeatureError(told, features=[_FEATURES[name]])
-    return InvalidInputError(told)
+        return UnsupportedFeatureError(message, features=[_FEATURES[name]])
+    return InvalidInputError(message)
 
 
 def has_type(kind: DataType, *sought: type[DataType]) -> bool:
@@ -316,5 +316,5 @@ def _spark_type(kind: Any, place: str) -> DataType:
 
 def _refused_to_read(what: str, place: str, feature: str) -> UnsupportedFeatureError:
     advice = "give the columns to read without it, or read it with deltic outside of Spark"
-    told = f"`{place}` is {what}, which deltic does not carry to Spark: {advice}"
-    return UnsupportedFeatureError(told, features=[feature])
+    message = f"`{place}` is {what}, which deltic does not carry to Spark: {advice}"
+    return UnsupportedFeatureError(message, features=[feature])

@@ -59,7 +59,7 @@ def _writer(
 
 
 def discard(plan: bytes, storage_options: dict[str, str] | None) -> None:
-    """Delete what the tasks of a failed job wrote, as far as the store lets it; the failure itself is what is told."""
+    """Delete what the tasks of a failed job wrote, as far as the store lets it; their failure is what is raised."""
     with suppress(DelticError):
         _deltic.delete_files(plan, storage_options)
 
@@ -145,7 +145,7 @@ def write(
     _LOG.info("%s: rows are written by the engine %r (%s)", table.uri, used, why)
     if rebalances:
         df = df.hint("rebalance", *map(_column, _partition_columns(table, partition_by)))
-    with operation("write", table.uri) as told:
+    with operation("write", table.uri) as span:
         if used == "native":
             check_arguments(arguments)
             native = NativeWrite(df, table, plan, rows)
@@ -156,7 +156,7 @@ def write(
                 partial(discard, plan, table.storage_options),
             )
             _append(transaction, written, discarded)
-        return told.record(commit(transaction, attempts))
+        return span.record(commit(transaction, attempts))
 
 
 def engine_named(engine: object, argument: str) -> tuple[str, str]:
