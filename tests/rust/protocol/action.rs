@@ -271,7 +271,8 @@ fn what_is_no_action_is_corrupt_with_its_line() {
     for end in 1..ADD.len() {
         check_corrupt(format!("{ADD}\n\n{}", &ADD[..end]), "line 3 of the commit");
     }
-    check_corrupt(format!("\u{feff}{ADD}"), "line 1");
+    check_corrupt(format!("\u{feff}\u{feff}{ADD}"), "line 1");
+    check_corrupt(format!("{ADD}\n\u{feff}{ADD}"), "line 2");
     check_corrupt(format!("{ADD}{ADD}"), "line 1");
     check_corrupt(format!("{ADD},"), "line 1");
     for wrong in ["[]", "null", "1", "\"add\"", "x", "{\"add\":1}", "{\"add\":{}}", r#"{"add":{"path":[1]}}"#] {
