@@ -87,8 +87,12 @@ class _OnExecutors:
 
     def _change(self, statement: Statement, filter: str | None) -> dict[str, Any] | None:
         """What became of the rows; None if the application's transaction is in the table already."""
-        limits = TASKS_PER_CORE * cores(self._spark), BYTES_PER_TASK
-        planned = _deltic.plan_rows(self._core, statement, filter, limits)
+        source = 0 if statement[3] is None else statement[3].nbytes
+        # Each task builds a hash table of the source.
+        tasks = cores(self._spark) * (TASKS_PER_CORE if source < BYTES_PER_TASK else 1)
+        if is_remote() and source > LONGEST_MESSAGE:
+            tasks = 1
+        planned = _deltic.plan_rows(self._core, statement, filter, (tasks, BYTES_PER_TASK))
         if planned is None:
             return None
         try:
@@ -101,9 +105,7 @@ class _OnExecutors:
         return done
 
     def _carry_out(self, tasks: list[bytes], statement: Statement) -> list[bytes]:
-        source = statement[3]
-        is_too_long = is_remote() and source is not None and source.nbytes > LONGEST_MESSAGE
-        if len(tasks) < 2 or is_too_long:
+        if len(tasks) < 2:
             return [_deltic.change_rows(task, self._settings, statement) for task in tasks]
         return run_tasks(self._spark, tasks, _changer(self._settings, statement))
 
@@ -138,9 +140,10 @@ def delete(
     `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.delete`, and mean the same.
 
     The driver chooses the files that may have such rows, as `deltic.Table.delete` does, and commits once. The executors
-    look for the rows and write files: up to four tasks for each core, each with about the same number of bytes and 32
-    MiB at least. What is one task, the driver does itself. Nothing of a failed or killed task is in the commit. When a
-    job fails its files are deleted, but for those of a task that still runs then.
+    look for the rows and write files: up to four tasks for each core, each with about the same number of bytes and
+    32 MiB at least; up to one for each core if the source of a merge is larger than that. What is one task, the
+    driver does itself. Nothing of a failed or killed task is in the commit. When a job fails its files are deleted,
+    but for those of a task that still runs then.
 
     Raises what `deltic.Table.delete` raises, wherever that happens, and `InvalidInputError` for `memory://`. A store
     that fails in a task, and a killed one, reach the caller as Spark's errors.
@@ -194,8 +197,8 @@ def merge(
     and mean the same.
 
     Who does the work, and what is raised, `delete` says. The driver writes the rows that are inserted, and does all of
-    a preview. A client of Spark Connect carries the tasks out itself, one after the other, when the source has more
-    than 32 MiB in Arrow's form: larger messages are not sent.
+    a preview. A client of Spark Connect does all of it itself when the source has more than 32 MiB in Arrow's form:
+    larger messages are not sent.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_merged")
     >>> news = spark.createDataFrame([(2, "B"), (3, "C")], "id long, v string")
