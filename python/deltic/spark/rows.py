@@ -86,7 +86,7 @@ class _OnExecutors:
         return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
 
     def _change(self, statement: Statement, filter: str | None) -> dict[str, Any] | None:
-        """What became of the rows; None if the application's transaction is in the table already."""
+        """What became of the rows; None if the core does it alone: there is nothing to do, or one task."""
         source = 0 if statement[3] is None else statement[3].nbytes
         # Each task builds a hash table of the source.
         tasks = cores(self._spark) * (TASKS_PER_CORE if source < BYTES_PER_TASK else 1)
@@ -96,18 +96,13 @@ class _OnExecutors:
         if planned is None:
             return None
         try:
-            results = self._carry_out(planned.tasks(), statement)
+            results = run_tasks(self._spark, planned.tasks(), _changer(self._settings, statement))
         except BaseException:
             with suppress(DelticError):
                 planned.discard(self._core)
             raise
         done: dict[str, Any] = json.loads(planned.apply(self._core, results))
         return done
-
-    def _carry_out(self, tasks: list[bytes], statement: Statement) -> list[bytes]:
-        if len(tasks) < 2:
-            return [_deltic.change_rows(task, self._settings, statement) for task in tasks]
-        return run_tasks(self._spark, tasks, _changer(self._settings, statement))
 
 
 class _ExecutorTable(Table):

@@ -19,8 +19,8 @@ use crate::work::Work;
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct DistributedRows(Work<CoreRows>);
 
-/// Plans it as a step of a transaction, and writes nothing; none if the transaction is in the table already. `limits`: the
-/// most tasks, and the bytes that are worth one.
+/// Plans it as a step of a transaction, and writes nothing; none if the transaction is in the table already, or if there
+/// are fewer than two tasks: then the transaction does it alone. `limits`: the most tasks, and the bytes that are worth one.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (transaction, statement, filter, limits))]
@@ -33,14 +33,21 @@ pub(crate) fn plan_rows(
 ) -> Result<Option<DistributedRows>> {
     let statement = (statement_of(py, &statement)?, filter.as_deref());
     let (world, limits) = (Clock::default(), TaskLimits { tasks: limits.0, bytes: limits.1 });
-    let planned = transaction.with(|builder| run(py, builder.plan_rows(statement, limits, (&world, Clock::now))))?;
-    Ok(planned.map(|planned| DistributedRows(Work::new(planned))))
+    transaction.with(|builder| {
+        let planned = run(py, builder.plan_rows(statement, limits, (&world, Clock::now)))?;
+        let Some(planned) = planned else { return Ok(None) };
+        if planned.num_tasks() < 2 {
+            planned.forget(builder);
+            return Ok(None);
+        }
+        Ok(Some(DistributedRows(Work::new(planned))))
+    })
 }
 
 #[entry]
 #[pymethods]
 impl DistributedRows {
-    /// The tasks, for `change_rows`; none if no file has to be read or written.
+    /// The tasks, for `change_rows`.
     fn tasks(&self, py: Python<'_>) -> Result<Vec<Vec<u8>>> {
         self.0.with(|rows| run(py, async { rows.tasks() }))
     }

@@ -1,12 +1,12 @@
 //! DELETE, UPDATE and MERGE by several processes: one plans, decides and commits, others read and write files.
 //!
-//! Plain bytes travel: a [`RowTask`], which has some of the files whose rows may change, and what it found and wrote. Who
-//! planned takes that into the transaction as if it had done it itself: the same choice of files, the same read set, and one
-//! commit, which unites deletion vectors with those of other writers. Rows that a merge inserts are written by who plans,
-//! which knows when all tasks are done which rows of the source match none. A task that is carried out twice, or whose
+//! Plain bytes travel: a [`RowTask`], which has some of the files whose rows may change, and what it found and wrote. The
+//! planner adds the results to the transaction as if it had done the work itself: the same choice of files, the same read
+//! set, and one commit, which unites deletion vectors with those of other writers. The planner writes the rows that a merge
+//! inserts: when all tasks are done it knows which rows of the source match none. A task that is carried out twice, or whose
 //! process ends, leaves files that no commit names.
 //!
-//! Invariant: what others do changes the same rows, in the same way, as [`Transaction::delete`], [`Transaction::update`] and
+//! Invariant: the tasks change the same rows, in the same way, as [`Transaction::delete`], [`Transaction::update`] and
 //! [`Transaction::merge`] do (`distributed_rows::others_do_what_one_does`).
 //!
 //! Proved by `tests/rust/table/distributed_rows.rs` and `tests/spark/test_rows.py`.
@@ -259,10 +259,21 @@ impl DistributedRows {
 
     /// Gives it up: deletes what the tasks wrote, as far as the store lets it.
     pub async fn discard(self, tx: &mut Transaction) {
+        let (storage, id_prefix) = (self.storage.clone(), self.id_prefix);
+        self.forget(tx);
+        delete_written(&storage, id_prefix).await;
+    }
+
+    /// Gives it up before any task was carried out.
+    pub fn forget(self, tx: &mut Transaction) {
         if let Some(before) = self.merging.and_then(|merging| merging.settled) {
             tx.restore_metadata(before);
         }
-        delete_written(&self.storage, self.id_prefix).await;
+    }
+
+    /// How many tasks there are.
+    pub fn num_tasks(&self) -> usize {
+        self.groups.len()
     }
 
     async fn take_in(
@@ -375,7 +386,8 @@ fn check_rows(chosen: &ChangedFiles, written: [u64; 2], feeds: bool) -> Result<(
     for (expected, written) in [chosen.rewritten_rows(), recorded].into_iter().zip(written) {
         if expected != written {
             return Err(Error::invalid(format!(
-                "the files that tasks handed back have {written} rows, and the changes take {expected}; run it again"
+                "the files that tasks handed back have {written} rows, and the changes take {expected}: a task failed, or \
+                 statistics in the log count other rows than a file has"
             )));
         }
     }

@@ -1,7 +1,7 @@
 //! What an executor does of a DELETE, an UPDATE or a MERGE: it finds the rows in its files and writes what takes their place.
 //!
-//! The functions are those of who does all of it alone. Deletion vectors are not written: the rows that are marked travel,
-//! for the commit unites them with those of others.
+//! The functions are those of a transaction that does all of it alone. Deletion vectors are not written: the positions of the
+//! marked rows travel, for the commit unites them with those of other writers.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -31,8 +31,7 @@ use deltic_store::Storage;
 /// The kind of what travels.
 const TASK: &str = "task of a change of rows";
 
-/// What becomes of rows. It goes to who carries out tasks beside them: the source of a merge may be large, and is the same
-/// for all.
+/// What becomes of rows. It travels beside the tasks: the source of a merge may be large, and is the same for all.
 #[derive(Debug, Clone)]
 pub enum RowStatement {
     /// They are deleted.
