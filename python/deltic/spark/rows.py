@@ -36,6 +36,9 @@ BYTES_PER_TASK = 32 * 1024 * 1024
 TASKS_PER_CORE = 4
 """Tasks of a job for each core, at most: some have more to write than others."""
 
+LARGE_SOURCE = 32 * 1024 * 1024
+"""Bytes of a source of which a core builds one hash table at most; each task builds one."""
+
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """Bytes of a source that a client of Spark Connect sends with a job, at most."""
 
@@ -88,8 +91,7 @@ class _OnExecutors:
     def _change(self, statement: Statement, filter: str | None) -> dict[str, Any] | None:
         """What became of the rows; None if the core does it alone: there is nothing to do, or one task."""
         source = 0 if statement[3] is None else statement[3].nbytes
-        # Each task builds a hash table of the source.
-        tasks = cores(self._spark) * (TASKS_PER_CORE if source < BYTES_PER_TASK else 1)
+        tasks = cores(self._spark) * (TASKS_PER_CORE if source < LARGE_SOURCE else 1)
         if is_remote() and source > LONGEST_MESSAGE:
             tasks = 1
         planned = _deltic.plan_rows(self._core, statement, filter, (tasks, BYTES_PER_TASK))
