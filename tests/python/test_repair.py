@@ -113,7 +113,7 @@ FAULTS: list[tuple[Callable[[Log], None], str, str]] = [
     (torn_checksum, "checksum", "is wrong"),
     (wrong_checksum, "checksum", "is wrong"),
     (no_data_file, "data_file", "1 data files are not there"),
-    (no_vector_file, "deletion_vector", "nobody knows which rows"),
+    (no_vector_file, "deletion_vector", "it is unknown which rows"),
     (short_vector_file, "deletion_vector", "and the log's vectors need"),
 ]
 
