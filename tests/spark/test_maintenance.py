@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from changed_rows import IDS, MAPPED, VECTORS
+from killed_tasks import dying
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -113,37 +112,12 @@ def test_bad_arguments_are_refused_before_any_task_runs(spark: SparkSession, uri
     assert (data_files(uri), Table(uri).snapshot().version) == (before, 2)
 
 
-Tasks = Iterator[pa.RecordBatch]
-
-
-def dying(marker: Path, deaths: int) -> Callable[[Any], Callable[[Tasks], Tasks]]:
-    """A rewriter whose process is killed after it wrote, so many times."""
-    plain = maintenance._rewriter
-
-    def rewriter(storage_options: Any) -> Callable[[Tasks], Tasks]:
-        rewrite = plain(storage_options)
-
-        def dies(tasks: Tasks) -> Tasks:
-            done = list(rewrite(tasks))
-            for death in range(deaths):
-                try:
-                    (marker / f"death {death}").touch(exist_ok=False)
-                except FileExistsError:
-                    continue
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield from done
-
-        return dies
-
-    return rewriter
-
-
 def test_a_killed_task_is_carried_out_again(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(uri, partition_by=["part"], properties=IDS)
     before, files = tracked(table), data_files(uri)
-    monkeypatch.setattr(maintenance, "_rewriter", dying(tmp_path, 1))
+    monkeypatch.setattr(maintenance, "_rewriter", dying(maintenance._rewriter, tmp_path, 1))
     result = deltic.spark.optimize(spark, uri)
     assert (tmp_path / "death 0").exists()
     assert (result.versions, result.metrics["numAddedFiles"]) == ([3], 2)
@@ -157,7 +131,7 @@ def test_a_job_that_fails_leaves_nothing(
 ) -> None:
     table = made(uri, properties=IDS)
     before, files = tracked(table), data_files(uri)
-    monkeypatch.setattr(maintenance, "_rewriter", dying(tmp_path, 1000))
+    monkeypatch.setattr(maintenance, "_rewriter", dying(maintenance._rewriter, tmp_path, 1000))
     with pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"):
         deltic.spark.optimize(spark, uri)
     assert (table.snapshot().version, data_files(uri), tracked(table)) == (2, files, before)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from changed_rows import COPIES_AND_VECTORS, FEED, IDS, MAPPED, VECTORS
+from killed_tasks import dying
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -226,31 +225,6 @@ def test_an_application_changes_rows_once(spark: SparkSession, uri: str, ran: Ra
     assert (len(ran), Table(uri).scan(filter="n = 2.5").count()) == (1, 3)
 
 
-Tasks = Iterator[pa.RecordBatch]
-
-
-def dying(marker: Path, deaths: int) -> Callable[..., Callable[[Tasks], Tasks]]:
-    """What carries out tasks, whose process is killed after it wrote, so many times."""
-    plain = rows._changer
-
-    def changer(*arguments: Any) -> Callable[[Tasks], Tasks]:
-        change = plain(*arguments)
-
-        def dies(tasks: Tasks) -> Tasks:
-            done = list(change(tasks))
-            for death in range(deaths if done else 0):
-                try:
-                    (marker / f"death {death}").touch(exist_ok=False)
-                except FileExistsError:
-                    continue
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield from done
-
-        return dies
-
-    return changer
-
-
 @COPIES_AND_VECTORS
 def test_a_killed_task_is_counted_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
@@ -258,7 +232,7 @@ def test_a_killed_task_is_counted_once(
     one = made(str(tmp_path / "one"), properties | IDS | FEED)
     other = Table(shutil.copytree(one.uri, tmp_path / "other"))
     files = data_files(other.uri)
-    monkeypatch.setattr(rows, "_changer", dying(tmp_path, 1))
+    monkeypatch.setattr(rows, "_changer", dying(rows._changer, tmp_path, 1))
     news = spark.createDataFrame([(1,), (21,), (41,), (71,)], "id long")
     merge = deltic.spark.merge(spark, other, news, "source.id = target.id").when_matched_update({"n": "0"})
     theirs = merge.when_not_matched_insert({"id": "source.id"}).execute()
@@ -276,7 +250,7 @@ def test_a_job_that_fails_leaves_nothing(
 ) -> None:
     table = made(uri, properties | FEED)
     before, files = tracked(table), data_files(uri)
-    monkeypatch.setattr(rows, "_changer", dying(tmp_path, 1000))
+    monkeypatch.setattr(rows, "_changer", dying(rows._changer, tmp_path, 1000))
     with pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"):
         deltic.spark.update(spark, uri, {"n": "0"}, "id % 10 = 1")
     assert (table.snapshot().version, data_files(uri), tracked(table)) == (2, files, before)

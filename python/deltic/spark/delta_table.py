@@ -1,6 +1,6 @@
 """`DeltaTable`: a table under the names that delta-spark's class of that name has.
 
-Conditions and values are SQL strings, which deltic evaluates on the executors; see `deltic.spark.delete`. What
+Conditions and values are SQL strings, which deltic evaluates: on the executors if the change is large. What
 delta-spark gives back as a DataFrame is one here too; `history` and `detail` have the columns that a table without a
 catalog has. Names of that class that are not here say what to use instead.
 """
