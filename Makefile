@@ -56,11 +56,12 @@ test: ready-dev ## Build the extension and run all tests
 	@echo "== All tests passed"
 
 test-rust: $(VENV)/packages-build ## The Rust tests alone
-	@echo "== Rust tests"
+	@echo "== Rust tests, and beside them the model of the commit loop"
 	@$(PROGRESS) cargo test --workspace --locked --no-run
-	@cargo test --workspace --locked --quiet
-	@echo "== The model of the commit loop"
-	@cargo test --manifest-path tests/model/Cargo.toml --locked --quiet
+	@$(PROGRESS) cargo test --manifest-path tests/model/Cargo.toml --locked --no-run
+	@cargo test --manifest-path tests/model/Cargo.toml --locked --quiet & model=$$!; \
+	cargo test --workspace --locked --quiet || failed=1; \
+	wait $$model && test -z "$${failed:-}"
 
 test-python: ready-dev ## The Python, Spark, interoperability and process tests alone
 	@$(JAVA_HOME_OR_STOP); exec tests/suites $(PY)

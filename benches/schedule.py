@@ -48,6 +48,8 @@ def importance(case: Case, table: str) -> int:
 def runs_wanted(case: Case, table: str, engine: str, times: int) -> int:
     """How often an engine runs where time is no matter: the peers in full where there is a target."""
     files = tables.files(table)
+    if case.once:
+        return 1
     if engine == "deltic":
         return min(times, 3) if files > 1_000_000 else times
     if is_peer(engine) and (case.once_within is not None or files > 1_000_000):
@@ -99,6 +101,7 @@ class Clock:
     def of(self, task: Task, engine: str, runs: int, *, warm_up: bool) -> float:
         """Seconds of all runs of an engine."""
         one = self.one(task, engine)
+        warm_up = warm_up and not task.case.once
         if is_peer(engine):
             runs = 1 if one > SLOW else min(runs, 3) if one > SLOWISH else runs
             warm_up = warm_up and runs > 1

@@ -233,7 +233,7 @@ def take_turns(
         engine: {"runs": [], "peak": 0, "retained": [], "when": started} for engine in allotted
     }
     left = dict(allotted)
-    for place in range(0 if warm_up else 1, max(allotted.values(), default=0) + 1):
+    for place in range(0 if warm_up and not case.once else 1, max(allotted.values(), default=0) + 1):
         for engine, result in results.items():
             alone = is_peer(engine) and allotted[engine] == 1
             if place > left[engine] or "over" in result or "error" in result or (alone and place == 0):

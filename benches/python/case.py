@@ -70,6 +70,9 @@ class Case:
     # Minutes that all runs of all engines should take, until it is known how many they do.
     minutes: float = 0
 
+    # Runs once, without a warm-up: it takes minutes, and what is asked of it is its memory.
+    once: bool = False
+
     @property
     def sized(self) -> bool:
         return not self.quick_table

@@ -225,6 +225,16 @@ def vacuum_lite_store(job: Job) -> Iterator[Answer | None]:
     yield from _vacuum_store(job, "lite")
 
 
+def vacuum_simulated_store(job: Job) -> Iterator[Answer | None]:
+    import simulated_store
+
+    with simulated_store.served(job) as store:
+        yield None
+        deltic.Table(store.uri, store.options).vacuum()
+        yield None
+        yield store.after_vacuum(job)
+
+
 def convert(job: Job) -> Iterator[Answer | None]:
     uri = work.files_alone(job)
     yield None

@@ -6,7 +6,9 @@ The prefix of a name is its section of the page: `reading-`, `writing-`, `changi
 from case import Case, Target
 
 
-def work(name: str, title: str, does: str, table: str, target: Target, minutes: float, *, unit: str = "") -> Case:
+def work(
+    name: str, title: str, does: str, table: str, target: Target, minutes: float, *, unit: str = "", once: bool = False
+) -> Case:
     """`minutes`: what all runs of all engines should take; a peer is cut off after ten."""
     return Case(
         *(name, title, does, table),
@@ -16,6 +18,7 @@ def work(name: str, title: str, does: str, table: str, target: Target, minutes: 
         family="work_",
         cut_off=600,
         minutes=minutes,
+        once=once,
     )
 
 
@@ -136,6 +139,13 @@ MAINTENANCE = [
             ("-100k", "100,000 removed files on a disk", "", "removed@0.1", 3),
             ("-store", "100,000 removed files on a store that takes 20 ms", "_store", "removed@0.1", 8),
         )
+    ),
+    work(
+        *("maintenance-vacuum-full-50m", "VACUUM FULL of 50 M files on a simulated store", "vacuum_simulated_store"),
+        "removed@0.1",
+        Target(peak=300e6),
+        minutes=10,
+        once=True,
     ),
     work(
         *("maintenance-convert", "Convert 100,000 Parquet files", "convert", "many"),

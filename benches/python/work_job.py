@@ -370,5 +370,6 @@ RIGHT: dict[str, Callable[[Job], Answer]] = {
     "vacuum_lite": _facts("files"),
     "vacuum_full_store": _facts("files"),
     "vacuum_lite_store": _facts("files"),
+    "vacuum_simulated_store": _facts("files"),
     "convert": _facts("rows", "files"),
 }

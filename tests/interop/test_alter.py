@@ -120,7 +120,7 @@ def history_of_spark(spark: SparkSession, uri: str) -> list[tuple[str, dict[str,
     return [(row["operation"], row["operationParameters"]) for row in told]
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_delta_spark_goes_on_after_each_change(spark: SparkSession, uri: str, name: str) -> None:
     deltic.write(uri, ROWS, partition_by=["part"], name="n")

@@ -92,7 +92,7 @@ def check_all(made: Made, place: str, seen: Version, scan: Scan) -> None:
         check(made, place, decided.filter.ours, rows(theirs), rows(readable(made, ours)))
 
 
-@pytest.mark.some(14)
+@pytest.mark.some(10)
 @pytest.mark.parametrize("name", RECIPES)
 def test_versions(made: Made) -> None:
     table = deltic.Table(made.uri)

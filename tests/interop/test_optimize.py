@@ -96,7 +96,7 @@ CASES: list[tuple[dict[str, str], bool, str]] = [
 ]
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("properties", "partitioned", "layout"),
     CASES,

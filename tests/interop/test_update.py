@@ -38,7 +38,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", FEW, ids=label)
 def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool) -> None:

@@ -115,9 +115,24 @@ async fn s3_conforms() {
         conformance::check(&storage, "").await;
         if page == 1000 {
             counting(&storage).await;
+        } else {
+            listing_in_ranges(&storage).await;
         }
         assert!(bucket.keys().iter().all(|key| key.starts_with("some tables/t%/")), "{:?}", bucket.keys());
     }
+}
+
+/// Folders divide a listing of several pages into ranges, which are listed on their own.
+async fn listing_in_ranges(storage: &Storage) {
+    let before = storage.counts();
+    let paged: Vec<_> = storage.list_recursive("tree").try_collect().await.unwrap();
+    let between = storage.counts();
+    let in_ranges: Vec<_> = storage.list_in_ranges("tree").try_collect().await.unwrap();
+    assert_eq!(in_ranges.len(), paged.len());
+    let lists = [between.since(&before).lists, storage.counts().since(&between).lists];
+    assert_eq!(lists[0], paged.len().div_ceil(2) as u64);
+    // Two pages to see that there are more, those of the folders, and one or two for each of the 14 folders.
+    assert!(lists[1] > 2 + 14, "{lists:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

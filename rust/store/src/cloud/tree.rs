@@ -12,6 +12,34 @@ use crate::listing::Entry;
 
 /// A server may name folders without end.
 const DEEPEST: usize = 256;
+/// Pages of folders that are read to divide a listing into ranges of names, how many ranges there are, and how many of them
+/// are listed at once.
+const MOST_FOLDER_PAGES: usize = 16;
+const MOST_RANGES: usize = 64;
+const CONCURRENT_LISTS: usize = 8;
+
+/// Keys from one on, up to another one that is not among them.
+#[derive(Default, Clone)]
+struct KeyRange {
+    from: Option<String>,
+    to: Option<String>,
+}
+
+impl KeyRange {
+    /// The last key before it, or one that no object has.
+    fn offset(&self) -> Option<String> {
+        // `.` stands directly before `/`, with which `from` ends.
+        self.from.as_ref().map(|from| format!("{}.", from.trim_end_matches('/')))
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.from.as_deref().is_none_or(|from| from <= key) && !self.is_before(key)
+    }
+
+    fn is_before(&self, key: &str) -> bool {
+        self.to.as_deref().is_some_and(|to| to <= key)
+    }
+}
 
 /// The page to ask for.
 enum Page {
@@ -70,26 +98,82 @@ impl Remote {
         .boxed()
     }
 
-    fn pages_below(self, dir: &str) -> BoxStream<'static, Result<Vec<Entry>>> {
+    /// As [`Remote::list_recursive`], in ranges of names between the folders of `dir`, several at once. Without such folders, or
+    /// where a listing cannot begin at a name, one page after the other.
+    pub(crate) fn list_in_ranges(&self, dir: String) -> BoxStream<'static, Result<Vec<Entry>>> {
+        let remote = self.clone();
+        let listing = async move {
+            if remote.clients()?.pages.is_none() || !remote.clients()?.offsets {
+                return Ok(remote.list_recursive(dir));
+            }
+            let mut pages = remote.clone().pages_below(&dir);
+            let first = pages.try_next().await?.unwrap_or_default();
+            let second = pages.try_next().await?;
+            let Some(second) = second else { return Ok(stream::iter([Ok(first)]).boxed()) };
+            let ranges = remote.ranges_of(&dir).await?;
+            if ranges.len() == 1 {
+                return Ok(stream::iter([Ok(first), Ok(second)]).chain(pages).boxed());
+            }
+            let listed = ranges.into_iter().map(move |range| remote.clone().pages_within(&dir, range));
+            Ok::<_, Error>(stream::iter(listed).flatten_unordered(CONCURRENT_LISTS).boxed())
+        };
+        stream::once(listing).try_flatten().boxed()
+    }
+
+    /// Ranges that have all keys below `dir` together.
+    async fn ranges_of(&self, dir: &str) -> Result<Vec<KeyRange>> {
+        let mut pages = self.list_folder(dir.to_owned()).take(MOST_FOLDER_PAGES);
+        let mut folders: Vec<String> = Vec::new();
+        while let Some((_, found)) = pages.try_next().await? {
+            if found.is_empty() {
+                break;
+            }
+            folders.extend(found);
+        }
+        folders.sort_unstable();
+        folders.dedup();
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
-        stream::try_unfold((self, prefix, Page::First), |(remote, prefix, page)| async move {
-            let page_token = match page {
-                Page::First => None,
-                Page::After(token) => Some(token),
+        let step = folders.len().div_ceil(MOST_RANGES).max(1);
+        let mut ranges = vec![KeyRange::default()];
+        for folder in folders.iter().step_by(step).skip(1) {
+            let start = format!("{prefix}{folder}/");
+            if let Some(last) = ranges.last_mut() {
+                last.to = Some(start.clone());
+            }
+            ranges.push(KeyRange { from: Some(start), to: None });
+        }
+        Ok(ranges)
+    }
+
+    fn pages_below(self, dir: &str) -> BoxStream<'static, Result<Vec<Entry>>> {
+        self.pages_within(dir, KeyRange::default())
+    }
+
+    fn pages_within(self, dir: &str, range: KeyRange) -> BoxStream<'static, Result<Vec<Entry>>> {
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
+        let from = (self, prefix, range, Page::First);
+        stream::try_unfold(from, |(remote, prefix, range, page)| async move {
+            let (page_token, offset) = match page {
+                Page::First => (None, range.offset()),
+                Page::After(token) => (Some(token), None),
                 Page::None => return Ok(None),
             };
             let clients = remote.clients()?;
             let pages = clients.pages.as_ref().ok_or_else(|| Error::internal("a store lost its pages"))?;
-            let options = PaginatedListOptions { page_token: page_token.clone(), ..Default::default() };
+            let options = PaginatedListOptions { offset, page_token: page_token.clone(), ..Default::default() };
             remote.tally().list();
             let listed = pages.list_paginated(Some(prefix.as_str()).filter(|prefix| !prefix.is_empty()), options);
             let listed = listed.await.map_err(|e| remote.fail("list", e))?;
+            let mut objects = listed.result.objects;
+            let is_last = objects.last().is_some_and(|object| range.is_before(object.location.as_ref()));
+            objects.retain(|object| range.contains(object.location.as_ref()));
             let page = match listed.page_token {
+                _ if is_last => Page::None,
                 None => Page::None,
                 token if token == page_token => return Err(same_page()),
                 Some(token) => Page::After(token),
             };
-            Ok(Some((below(&prefix, &listed.result.objects), (remote, prefix, page))))
+            Ok(Some((below(&prefix, &objects), (remote, prefix, range, page))))
         })
         .boxed()
     }

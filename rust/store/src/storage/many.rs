@@ -15,6 +15,17 @@ struct Group<B> {
     keys: Vec<String>,
 }
 
+/// How files are listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ListMode {
+    /// One page after the other.
+    Paged,
+    /// Several ranges of names at once.
+    InRanges,
+    /// Page by page, and what cannot be listed is an error.
+    Strict,
+}
+
 impl Storage {
     /// All files below `dir`, however deep, in no particular order. No folder, no files; an error ends the stream.
     ///
@@ -22,13 +33,19 @@ impl Storage {
     /// followed, and names that are not UTF-8 are left out. What is made or deleted meanwhile may or may not be listed.
     /// Memory is for a thousand files and the names of the folders to come, not for all files.
     pub fn list_recursive(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
-        self.list_below(dir, false)
+        self.list_below(dir, ListMode::Paged)
+    }
+
+    /// As [`Storage::list_recursive`], with several requests at once where a store lists in the order of names. A store that
+    /// does not keep to that order may leave files out: for callers to whom a file that is not listed is one that stays.
+    pub fn list_in_ranges(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
+        self.list_below(dir, ListMode::InRanges)
     }
 
     /// As [`Storage::list_recursive`]; a link to a folder, a name that is not UTF-8 and what else would be left out on a
     /// disk is an error, `Invalid`.
     pub fn list_everything(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
-        self.list_below(dir, true)
+        self.list_below(dir, ListMode::Strict)
     }
 
     /// Files and folders directly in `dir`, in no particular order; otherwise as [`Storage::list_recursive`]. Memory is for
@@ -55,7 +72,7 @@ impl Storage {
             .boxed()
     }
 
-    fn list_below(&self, dir: &str, is_strict: bool) -> BoxStream<'static, Result<FileMeta>> {
+    fn list_below(&self, dir: &str, way: ListMode) -> BoxStream<'static, Result<FileMeta>> {
         let (storage, dir) = (self.clone(), dir.to_owned());
         let (backend, key) = match self.resolve(&dir) {
             Ok((backend, key, _)) => (backend, key),
@@ -65,7 +82,8 @@ impl Storage {
             }
         };
         let pages = match backend {
-            Backend::Local(disk) => disk.list_recursive(key, is_strict),
+            Backend::Local(disk) => disk.list_recursive(key, way == ListMode::Strict),
+            Backend::Remote(remote) if way == ListMode::InRanges => remote.list_in_ranges(key),
             Backend::Remote(remote) => remote.list_recursive(key),
         };
         let prefix = if dir.is_empty() || dir.ends_with('/') { dir.clone() } else { format!("{dir}/") };

@@ -26,7 +26,7 @@ pub(super) type Listing = BoxStream<'static, Result<FileMeta>>;
 
 /// All files below the table.
 pub(super) fn listed(storage: &Storage) -> Listing {
-    storage.list_recursive("")
+    storage.list_in_ranges("")
 }
 
 /// The files of a list, whose paths are relative to the table or absolute.

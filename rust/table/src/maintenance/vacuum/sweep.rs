@@ -3,6 +3,7 @@
 use deltic_protocol::replay::retention::{Retention, is_old};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 use super::candidates::{Folders, Listing, partitions};
 use super::kept::Kept;
@@ -12,8 +13,9 @@ use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use deltic_store::{FileMeta, Storage};
 
-/// Files deleted at a time.
+/// Files deleted at a time, and how many times as many while others are listed.
 const TOGETHER: usize = 1000;
+const CONCURRENT_DELETES: usize = 4;
 
 /// Which files are deleted: those older than the cutoff, in milliseconds since 1970, that are not kept.
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,15 +67,34 @@ impl Sweep {
         Self { storage, folders: Folders::with(partitions), dry_run, done: SweepResult::default() }
     }
 
-    /// Deletes what may go, and goes on where a file cannot be deleted.
+    /// Deletes what may go while the next files are listed, and goes on where a file cannot be deleted. When the listing fails,
+    /// what was begun is ended.
     pub(super) async fn run(&mut self, rule: &Rule, listing: Listing) -> Result<()> {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
-        let mut pages = listing.chunks(TOGETHER);
-        while let Some(page) = pages.next().await {
-            progress.advance(page.len() as u64);
-            let page = page.into_iter().collect::<Result<Vec<_>>>()?;
-            let going = self.choose(rule, page).await?;
-            self.delete(going).await;
+        let (mut pages, mut deletions) = (listing.chunks(TOGETHER), JoinSet::new());
+        let listed = async {
+            while let Some(page) = pages.next().await {
+                progress.advance(page.len() as u64);
+                let files = self.choose(rule, page.into_iter().collect::<Result<Vec<_>>>()?).await?;
+                if deletions.len() == CONCURRENT_DELETES {
+                    self.end_one(&mut deletions).await?;
+                }
+                deletions.spawn(Deleted::of(self.storage.clone(), files));
+            }
+            Ok(())
+        };
+        let mut ended = listed.await;
+        while !deletions.is_empty() {
+            ended = ended.and(self.end_one(&mut deletions).await);
+        }
+        ended
+    }
+
+    async fn end_one(&mut self, deletions: &mut JoinSet<Deleted>) -> Result<()> {
+        match deletions.join_next().await {
+            Some(Ok(deleted)) => self.add(deleted),
+            Some(Err(error)) => return Err(Error::internal("a task that deletes files did not end").caused_by(error)),
+            None => {}
         }
         Ok(())
     }
@@ -95,7 +116,9 @@ impl Sweep {
                 && self.folders.may_hold_data(&file.path)
                 && !rule.kept.contains(&file.path);
             if may_go && self.dry_run {
-                self.count(&file);
+                let mut one = Deleted::default();
+                one.count(&file);
+                self.add(one);
                 self.done.vacuumed.found.push(file);
             } else if may_go {
                 going.push(file);
@@ -105,20 +128,43 @@ impl Sweep {
     }
 
     /// Deletes files that were chosen.
-    pub(super) async fn delete(&mut self, going: Vec<FileMeta>) {
-        let paths: Vec<String> = going.iter().map(|file| file.path.clone()).collect();
-        for (file, outcome) in going.into_iter().zip(self.storage.delete_many(&paths).await) {
+    pub(super) async fn delete(&mut self, files: Vec<FileMeta>) {
+        let deleted = Deleted::of(self.storage.clone(), files).await;
+        self.add(deleted);
+    }
+
+    fn add(&mut self, deleted: Deleted) {
+        let SweepResult { vacuumed, failed, .. } = &mut self.done;
+        vacuumed.files_deleted += deleted.files;
+        vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(deleted.bytes);
+        failed.add(deleted.failed);
+    }
+}
+
+/// How many files were deleted, their bytes, and those that could not be.
+#[derive(Debug, Default)]
+struct Deleted {
+    files: u64,
+    bytes: u64,
+    failed: Failures,
+}
+
+impl Deleted {
+    async fn of(storage: Storage, files: Vec<FileMeta>) -> Self {
+        let mut deleted = Self::default();
+        let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+        for (file, outcome) in files.iter().zip(storage.delete_many(&paths).await) {
             match outcome {
-                Ok(()) => self.count(&file),
-                Err(e) => self.done.failed.push(e),
+                Ok(()) => deleted.count(file),
+                Err(error) => deleted.failed.push(error),
             }
         }
+        deleted
     }
 
     fn count(&mut self, file: &FileMeta) {
-        let vacuumed = &mut self.done.vacuumed;
-        vacuumed.files_deleted += 1;
-        vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(file.size);
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(file.size);
     }
 }
 
@@ -138,6 +184,11 @@ impl Failures {
     fn push(&mut self, error: Error) {
         self.files += 1;
         self.first.get_or_insert(error);
+    }
+
+    fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.first = self.first.take().or(other.first);
     }
 
     pub(super) fn take(&mut self) -> Self {

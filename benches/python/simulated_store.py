@@ -1,0 +1,114 @@
+"""An S3 store with very many old files below a table. Their names are made up when they are listed; it holds the log alone.
+
+It runs in a process of its own. Each folder of the table has the files of the log, and after them the old ones.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import work_tables
+from job import Answer, Job
+from work_job import UNCOUNTED
+from work_store import BUCKET, PAGE, Store
+
+# Old files for each removed file of the log.
+EACH = 500
+FOLDERS = 100
+OLD = re.compile(rb"<Key>table/p=\d+/q-\d+\.parquet</Key>")
+
+
+class SimulatedStore(Store):
+    """Where the table is, and how it is reached."""
+
+    def after_vacuum(self, job: Job) -> Answer:
+        """Files that are left."""
+        self.asked.send("deleted")
+        deleted, others = self.asked.recv()
+        assert not others, f"{others} files that are not old are gone"
+        facts = work_tables.facts_of(job.uri)
+        return {"files": facts["files"] + facts["removed"] * EACH - deleted}
+
+
+@contextmanager
+def served(job: Job) -> Iterator[SimulatedStore]:
+    """A store with the table and its old files."""
+    spawn = get_context("spawn")
+    here, there = spawn.Pipe()
+    server = spawn.Process(target=_serve, args=(job.uri, there), daemon=True)
+    server.start()
+    UNCOUNTED.append(server.pid or 0)
+    try:
+        yield SimulatedStore(f"s3://{BUCKET}/table", here.recv(), here)
+    finally:
+        here.send("stop")
+        server.join()
+
+
+def _serve(source: str, asked: Connection) -> None:
+    from object_store import Handler, object_store
+
+    facts = work_tables.facts_of(source)
+    live, old = facts["files"] // FOLDERS, facts["removed"] * EACH // FOLDERS
+    folders = sorted(f"table/p={folder}/" for folder in range(FOLDERS))
+    described = "<LastModified>2025-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>0</Size>"
+    # Data files deleted: old ones, and others.
+    deleted = [0, 0]
+
+    def page(folder: str, first: int) -> list[str]:
+        """Names in a folder, from a position on."""
+        number = int(folder.removeprefix("table/p=").removesuffix("/"))
+        places = range(first, min(first + PAGE, live + old))
+        return [
+            f"table/{work_tables.removed_path(number + FOLDERS * place)}"
+            if place < live
+            else f"{folder}q-{place - live:08}.parquet"
+            for place in places
+        ]
+
+    def listing(self: Handler, bucket: str, query: dict[str, str]) -> bytes:
+        """A page of one folder, whose token is the folder and a position in it; of the root its folders."""
+        prefix, token = query.get("prefix", ""), query.get("continuation-token", "")
+        if prefix.startswith("table/_delta_log"):
+            return others(self, bucket, query)
+        if "delimiter" in query and prefix == "table/":
+            names = [f"<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>" for name in folders]
+            return f"<ListBucketResult>{''.join(names)}</ListBucketResult>".encode()
+        within = [folder for folder in folders if folder.startswith(prefix) and folder > query.get("start-after", "")]
+        if not within:
+            return b"<ListBucketResult></ListBucketResult>"
+        folder, _, place = (token or f"{within[0]} 0").partition(" ")
+        names = page(folder, int(place))
+        lines = [f"<Contents><Key>{name}</Key>{described}</Contents>" for name in names]
+        following = int(place) + len(names)
+        if following < live + old:
+            token = f"{folder} {following}"
+        else:
+            later = [name for name in within if name > folder]
+            token = f"{later[0]} 0" if later else ""
+        if token:
+            lines.append(f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>")
+        return f"<ListBucketResult>{''.join(lines)}</ListBucketResult>".encode()
+
+    def act(self: Handler, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        """Counts the files that are deleted, and says which ones, as S3 does."""
+        if "delete" not in query:
+            return rest(self, path, query, body)
+        keys = body.count(b"<Key>table/p=")
+        found = len(OLD.findall(body))
+        deleted[0] += found
+        deleted[1] += keys - found
+        said = b"".join(b"<Deleted>%b</Deleted>" % key for key in re.findall(rb"<Key>[^<]*</Key>", body))
+        return 200, b"<DeleteResult>%b</DeleteResult>" % said, {}
+
+    others, rest = Handler.listing, Handler.act
+    Handler.listing, Handler.act = listing, act  # type: ignore[method-assign]
+    with object_store() as store:
+        for file in Path(source, "_delta_log").iterdir():
+            store.files[f"{BUCKET}/table/_delta_log/{file.name}"] = (file.read_bytes(), file.stat().st_mtime)
+        asked.send(store.options)
+        while asked.recv() != "stop":
+            asked.send(deleted)
