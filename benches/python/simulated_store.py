@@ -1,4 +1,4 @@
-"""An S3 store with very many old files below a table. Their names are made up when they are listed; it holds the log alone.
+"""An S3 store with very many old files below a table. It makes up names when it lists them, and holds the log alone.
 
 It runs in a process of its own. Each folder of the table has the files of the log, and after them the old ones.
 """

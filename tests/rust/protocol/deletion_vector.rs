@@ -280,7 +280,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(96))]
+        #![proptest_config(crate::cases(96))]
 
         #[test]
         fn vectors_round_trip(rows in rows()) {
@@ -322,7 +322,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #![proptest_config(crate::cases(4000))]
 
         #[test]
         fn hostile_bytes(

@@ -773,7 +773,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(500))]
+        #![proptest_config(crate::cases(500))]
 
         #[test]
         fn unknown_features_are_refused(readers in any_features(), writers in any_features(), reader in 0..5, writer in 0..9) {

@@ -516,7 +516,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(crate::cases(2000))]
 
         #[test]
         fn segments_cover_exactly_once(

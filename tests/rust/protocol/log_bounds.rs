@@ -273,7 +273,7 @@ fn a_column_that_was_a_float_is_known_by_its_type_changes() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(2000))]
 
     /// The statistics of a commit are read where they stand, between quotes with backslashes.
     #[test]

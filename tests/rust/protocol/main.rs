@@ -1,6 +1,8 @@
 //! Behaviour of `deltic-protocol`, one module per boundary, in one binary (linking is the slow part).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use proptest::test_runner::Config;
+
 mod action;
 mod alter;
 mod check;
@@ -26,3 +28,9 @@ mod schema;
 mod stats;
 mod stats_read;
 mod validation;
+
+/// So many random cases; `DELTIC_PROPERTY_PART=n` takes one in `n` of them, as `make check` does.
+fn cases(count: u32) -> Config {
+    let part = std::env::var("DELTIC_PROPERTY_PART").map_or(1, |part| part.parse().expect("a number of cases"));
+    Config { cases: count.div_ceil(part), ..Config::default() }
+}

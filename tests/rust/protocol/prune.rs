@@ -256,7 +256,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 6000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::cases(6000))]
 
         #[test]
         fn prune_never_drops_a_match(numbers in proptest::collection::vec(any::<u32>(), 1..200)) {

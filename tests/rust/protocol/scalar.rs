@@ -184,7 +184,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::cases(3000))]
 
         #[test]
         fn partition_value_round_trips(

@@ -471,7 +471,7 @@ mod properties {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+        #![proptest_config(crate::cases(4000))]
 
         #[test]
         fn bounds_contain_the_value_they_were_made_from(written in written()) {

@@ -298,7 +298,7 @@ fn followed(mut pending: Pending, winner: &CommitActions) -> Result<()> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6000, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(6000))]
 
     #[test]
     fn what_is_let_through_is_serialisable(

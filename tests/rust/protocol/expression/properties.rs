@@ -48,7 +48,7 @@ fn fitted(value: Scalar, of: &deltic_protocol::schema::PrimitiveType) -> Scalar 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(3000))]
 
     #[test]
     fn print_parse_round_trip(numbers in numbers()) {

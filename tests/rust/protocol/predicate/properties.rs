@@ -8,7 +8,7 @@ fn numbers() -> impl Strategy<Value = Vec<u32>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(4000))]
 
     #[test]
     fn print_parse_round_trip(numbers in numbers()) {
