@@ -310,7 +310,7 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
 ///
 /// # Errors
 /// `Conflict` if the table is another, and those of reading the log. Nothing was put then.
-pub(crate) async fn check_base(
+pub(crate) async fn check_same_table(
     committer: &dyn Committer,
     (base, file): (&TableState, Option<CommitFile>),
 ) -> Result<(), Failed> {
@@ -332,7 +332,7 @@ pub(crate) async fn check_base(
 ///
 /// # Errors
 /// `Storage`, saying that the outcome is unknown.
-pub(crate) async fn verify_base(
+pub(crate) async fn verify_same_table(
     committer: &dyn Committer,
     committed: &Committed,
     (base, file): (&TableState, Option<CommitFile>),

@@ -17,7 +17,7 @@ use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
 use super::committer::{CommitFile, Committer};
-use super::log::{is_passed, is_same_table};
+use super::log::{is_same_table, log_continues_past};
 use crate::error::{Error, Result};
 use crate::log::claimed::ClaimedCommits;
 use crate::log::{LogSource, log_file_path};
@@ -137,8 +137,8 @@ impl Committer for DynamoDbCommitter {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(is_passed(&self.log, version))
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(log_continues_past(&self.log, version))
     }
 
     fn is_same_table<'a>(

@@ -235,8 +235,8 @@ impl Committer for MadeAnewBeforePut<'_> {
         self.0.settle(version)
     }
 
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
-        self.0.is_passed(version)
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        self.0.log_continues_past(version)
     }
 
     fn is_same_table<'a>(

@@ -113,7 +113,7 @@ pub const CHECKS: &[Check] = &[
         conflict: "",
         rebases: "new files get the version of the attempt",
         argument: "",
-        run: |case| case.derived(),
+        run: |case| case.no_check(),
     },
     Check {
         name: "type changes",
@@ -121,7 +121,7 @@ pub const CHECKS: &[Check] = &[
         conflict: "",
         rebases: "type changes of this commit get the version of the attempt",
         argument: "",
-        run: |case| case.derived(),
+        run: |case| case.no_check(),
     },
     Check {
         name: "rows of one file",
@@ -374,9 +374,10 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Follows from the version alone when the attempt is printed ([`Attempt`](super::attempt::Attempt)).
+    /// Checks nothing and changes nothing: such an entry stands in [`CHECKS`] for the table in `docs/commit-protocol.md`
+    /// only. [`Attempt::action`](super::attempt::Attempt::action) sets the versions when the commit is printed.
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
-    fn derived(&mut self) -> Result<()> {
+    fn no_check(&mut self) -> Result<()> {
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value};
 
-use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
+use crate::after_commit::{AfterCommit, HandleState, check_same_table, verify_same_table};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::scan::plan::ScanPlan;
@@ -486,14 +486,14 @@ impl Transaction {
         };
         let Some(prepared) = prepared.await.map_err(Failed::Certainly)? else { return Ok(None) };
         if let Some(base) = &base {
-            check_base(committer, (&base.state, base.commit_file())).await?;
+            check_same_table(committer, (&base.state, base.commit_file())).await?;
         }
         let metrics = prepared.metrics.clone();
         let committed = try_commit(prepared, (committer, vectors), retry).await?;
         log_committed(&committed, storage.location());
         let verified = async {
             match &base {
-                Some(base) => verify_base(committer, &committed, (&base.state, base.commit_file())).await,
+                Some(base) => verify_same_table(committer, &committed, (&base.state, base.commit_file())).await,
                 None => Ok(()),
             }
         };
