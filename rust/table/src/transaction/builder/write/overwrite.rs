@@ -20,7 +20,7 @@ use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
-use crate::scan::plan::partitions::in_partitions;
+use crate::scan::plan::files_in_partitions::in_partitions;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::transaction::builder::options::Overwrites;
