@@ -131,7 +131,7 @@ impl Transaction {
             match (options.mode, options.partition_overwrite) {
                 (Mode::Overwrite, _) if options.replace_where.is_some() => {
                     self.check_replaceable()?;
-                    self.replaces.clone_from(&options.replace_where);
+                    self.delete_first.clone_from(&options.replace_where);
                 }
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
                 (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
@@ -140,7 +140,7 @@ impl Transaction {
             self.evolve(schema, options, ids)?;
             check_existing(&*self.shape_after()?, options)?;
         }
-        self.holds_to.clone_from(&options.replace_where);
+        self.replace_where.clone_from(&options.replace_where);
         let plan = self.plan_write(schema)?;
         // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
@@ -183,7 +183,7 @@ impl Transaction {
         spec.rules = Some(self.write_rules()?);
         check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
-        spec.replace_where.clone_from(&self.holds_to);
+        spec.replace_where.clone_from(&self.replace_where);
         spec.id_prefix = id_prefix(&self.txn_id);
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
