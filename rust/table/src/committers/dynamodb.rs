@@ -56,9 +56,9 @@ impl DynamoDbCommitter {
     /// # Errors
     /// Those of the bucket and of DynamoDB; nothing was written then.
     pub async fn put_if_absent(&self, name: &str, data: Bytes) -> Result<Put> {
-        let placed = |e: Error| e.in_table(self.storage.location()).in_file(log_file_path(name));
-        match self.claim(name, data).await.map_err(placed)? {
-            Put::Unknown(lost) => Ok(Put::Unknown(placed(lost))),
+        let with_context = |e: Error| e.in_table(self.storage.location()).in_file(log_file_path(name));
+        match self.claim(name, data).await.map_err(with_context)? {
+            Put::Unknown(lost) => Ok(Put::Unknown(with_context(lost))),
             known => Ok(known),
         }
     }

@@ -142,7 +142,7 @@ impl Snapshot {
         let newer: Vec<LogFile> = newer.cloned().collect();
         // Commits seldom have both protocol and metadata, so the checkpoint is opened meanwhile; a plan needs it anyway.
         let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none() && shared.is_none());
-        let opened = OptionFuture::from(checkpoint.map(|found| OpenCheckpoint::open(storage, found)));
+        let opened = OptionFuture::from(checkpoint.map(|files| OpenCheckpoint::open(storage, files)));
         let (table_actions, opened) = join(read_table_actions(storage, newer), opened).await;
         let TableActions { mut protocol, mut metadata, fetched } = table_actions?;
         if let Some((_, checksum)) = &checksum {
@@ -401,8 +401,8 @@ impl Snapshot {
     /// The checkpoint's files in columns, none of them decoded before it is asked for.
     pub async fn files(&self) -> Result<Option<&FileIndex>> {
         let open = async || {
-            let Some(found) = &self.0.segment.checkpoint else { return Ok(None) };
-            let open = OpenCheckpoint::open(&self.0.storage, found).await.map_err(|e| self.0.gone.note(e))?;
+            let Some(checkpoint) = &self.0.segment.checkpoint else { return Ok(None) };
+            let open = OpenCheckpoint::open(&self.0.storage, checkpoint).await.map_err(|e| self.0.gone.note(e))?;
             let files = FileIndex::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
                 DEFAULT_CACHE => {}

@@ -34,15 +34,15 @@ pub(crate) async fn files_in(
     let shape = snapshot.shape();
     let filter = (!shape.partition_columns.is_empty()).then(|| in_partitions(shape, partitions)).transpose()?;
     let pruning = Arc::new(Pruning::of(shape, filter)?);
-    let ((mut found, _), groups) =
+    let ((mut adds, _), groups) =
         futures::future::try_join(prune_unindexed(&snapshot, &pruning), prune_row_groups(&snapshot, &pruning)).await?;
     let columns = Arc::new(columns.clone());
     let members = |kept: KeptGroup| {
         let (snapshot, columns) = (snapshot.clone(), columns.clone());
         async move { file_index(&snapshot).await?.members(kept.group, &kept.rows, &columns, &kept.paths).await }
     };
-    found.extend(for_each_row_group(groups.into_iter().map(members)).await?);
-    Ok(found)
+    adds.extend(for_each_row_group(groups.into_iter().map(members)).await?);
+    Ok(adds)
 }
 
 /// What holds in these partitions, by physical names.

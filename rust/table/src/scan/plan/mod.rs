@@ -126,7 +126,8 @@ impl ScanPlan {
         let ((unindexed_adds, unindexed_totals), groups) =
             futures::future::try_join(prune_unindexed(snapshot, &pruning), prune_row_groups(snapshot, &pruning))
                 .await?;
-        let kept = unindexed_adds.iter().map(AddBatch::len).chain(groups.iter().map(|kept| kept.paths.len()));
+        let kept =
+            unindexed_adds.iter().map(AddBatch::len).chain(groups.iter().map(|kept_group| kept_group.paths.len()));
         Ok(Self {
             snapshot: snapshot.clone(),
             spec,
@@ -220,25 +221,25 @@ impl ScanPlan {
 
     /// All that the log says of those of the files to read that have one of these paths, as the log spells them.
     pub(crate) async fn adds_at(&self, paths: &HashSet<String>) -> Result<Vec<Add>> {
-        let mut found = Vec::with_capacity(paths.len());
+        let mut actions = Vec::with_capacity(paths.len());
         let is_wanted = |path: &StringArray| {
             BooleanBuffer::collect_bool(path.len(), |row| path.is_valid(row) && paths.contains(path.value(row)))
         };
         for adds in &self.unindexed_adds {
             let wanted = is_wanted(adds.path());
-            found.extend(whole_adds(adds, wanted.set_indices())?.collect::<Result<Vec<_>, _>>()?);
+            actions.extend(whole_adds(adds, wanted.set_indices())?.collect::<Result<Vec<_>, _>>()?);
         }
-        for kept in self.groups.iter() {
-            let wanted = is_wanted(&kept.paths);
+        for kept_group in self.groups.iter() {
+            let wanted = is_wanted(&kept_group.paths);
             if wanted.count_set_bits() == 0 {
                 continue;
             }
-            let paths = filter(&kept.paths, &BooleanArray::new(wanted.clone(), None))?;
-            let (files, rows) = (file_index(&self.snapshot).await?, scatter(&kept.rows, &wanted));
-            let adds = files.members(kept.group, &rows, &AddColumns::all(), paths.as_string()).await?;
-            found.extend(whole_adds(&adds, 0..adds.len())?.collect::<Result<Vec<_>, _>>()?);
+            let paths = filter(&kept_group.paths, &BooleanArray::new(wanted.clone(), None))?;
+            let (files, rows) = (file_index(&self.snapshot).await?, scatter(&kept_group.rows, &wanted));
+            let adds = files.members(kept_group.group, &rows, &AddColumns::all(), paths.as_string()).await?;
+            actions.extend(whole_adds(&adds, 0..adds.len())?.collect::<Result<Vec<_>, _>>()?);
         }
-        Ok(found)
+        Ok(actions)
     }
 
     /// The filter.
@@ -318,7 +319,7 @@ async fn prune_row_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
     let prune = |group| prune_row_group(snapshot.clone(), pruning.clone(), group);
     let mut kept = for_each_row_group(files.row_groups_for(pruning).await?.into_iter().map(prune)).await?;
-    kept.retain(|kept| !kept.paths.is_empty());
+    kept.retain(|kept_group| !kept_group.paths.is_empty());
     Ok(kept)
 }
 
@@ -430,16 +431,16 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
 
 /// Bytes of the files to read of a row group.
 async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[IndexColumn::Size], &kept.rows).await?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let sizes = file_index(&snapshot).await?.arrays(kept_group.group, &[IndexColumn::Size], &kept_group.rows).await?;
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
 /// The files to read of a row group, with all that reading needs.
 async fn group_adds(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<AddBatch> {
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let wanted = AddColumns { members: TASK_MEMBERS.to_vec(), ..AddColumns::default() };
-    file_index(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
+    file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
 }
 
 /// As [`group_adds`], with the statistics of the filter's columns.
@@ -449,10 +450,10 @@ async fn group_adds_with_stats(
     at: usize,
     pruning: Arc<Pruning>,
 ) -> Result<AddBatch> {
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let members = TASK_MEMBERS.to_vec();
     let wanted = AddColumns { members, stats: pruning.statistics_leaves(), num_records: true, ..AddColumns::default() };
-    file_index(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
+    file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
 }
 
 /// The files to read of a row group, as columns.
@@ -463,21 +464,21 @@ async fn group_batch(
     schema: SchemaRef,
 ) -> Result<RecordBatch> {
     let (files, shape) = (file_index(&snapshot).await?, snapshot.shape());
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
         wanted.push(IndexColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
     }
-    let has_vectors = files.may_have_vectors(kept.group).await?;
+    let has_vectors = files.may_have_vectors(kept_group.group).await?;
     wanted.extend(has_vectors.then_some(IndexColumn::DeletionVector));
-    let mut arrays = files.arrays(kept.group, &wanted, &kept.rows).await?;
+    let mut arrays = files.arrays(kept_group.group, &wanted, &kept_group.rows).await?;
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);
-    let mut columns = vec![Arc::new(kept.paths.clone()) as ArrayRef];
+    let mut columns = vec![Arc::new(kept_group.paths.clone()) as ArrayRef];
     columns.extend(arrays);
     columns.extend(structure(&partitions, values)?);
-    columns.push(deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept.paths.len()));
+    columns.push(deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept_group.paths.len()));
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 

@@ -150,11 +150,13 @@ impl Transaction {
         self.complete(now_ms).await?;
         let isolation = match (self.isolation, &self.base) {
             (Some(isolation), _) => isolation,
-            (None, Some(base)) => Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.placed(e))?,
+            (None, Some(base)) => {
+                Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.with_context(e))?
+            }
             (None, None) => IsolationLevel::default(),
         };
         let metrics = self.metrics(now_ms);
-        let numbered = self.numbered().map_err(|e| self.placed(e))?;
+        let numbered = self.numbered().map_err(|e| self.with_context(e))?;
         let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));

@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
-use crate::transaction::{Committed, PreparedCommit, RetryPolicy};
+use crate::transaction::Committed;
 use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 use deltic_store::{Storage, Syncing};
@@ -164,7 +164,7 @@ impl Transaction {
                 begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
             }
         }
-        begun.check_writable().map_err(|e| begun.placed(e))?;
+        begun.check_writable().map_err(|e| begun.with_context(e))?;
         begun.find_replayed().await?;
         begun.txn_id = ids.unique();
         Ok(begun)
@@ -265,7 +265,9 @@ impl Transaction {
             return Ok(snapshot.clone());
         }
         let Some(old) = &self.base else {
-            return Err(self.placed(Error::invalid("the transaction creates the table, so there is nothing to read")));
+            return Err(
+                self.with_context(Error::invalid("the transaction creates the table, so there is nothing to read"))
+            );
         };
         if self.is_resumed {
             // The version that was planned on: whether the table has moved on shows when it is committed.
@@ -280,9 +282,9 @@ impl Transaction {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
             let message =
                 "another writer changed the table's schema or properties since this handle looked; begin again";
-            return Err(self.placed(Error::new(conflict, message).at_version(after.version)));
+            return Err(self.with_context(Error::new(conflict, message).at_version(after.version)));
         }
-        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.placed(e))?;
+        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.with_context(e))?;
         self.build_on(new, &snapshot);
         Ok(snapshot)
     }
@@ -416,7 +418,7 @@ impl Transaction {
         delete_files(&self.storage, self.discarded).await;
     }
 
-    fn placed(&self, error: Error) -> Error {
+    fn with_context(&self, error: Error) -> Error {
         error.in_table(self.storage.location())
     }
 }
