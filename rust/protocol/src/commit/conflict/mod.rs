@@ -377,7 +377,8 @@ impl Case<'_> {
     }
 
     /// Checks nothing and changes nothing: such an entry stands in [`CHECKS`] for the table in `docs/commit-protocol.md`
-    /// only. [`Attempt::action`](super::attempt::Attempt::action) sets the versions when the commit is printed.
+    /// only. When the commit is printed, `Attempt::tracked` sets row commit versions, and `Attempt::dated` the versions of
+    /// type changes.
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
     fn no_check(&mut self) -> Result<()> {
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Two retries are nested. The inner one is the commit loop, which puts one prepared commit after each winner that it does
 //! not conflict with. The outer one, [`Transaction::retry_on_newest_version`], prepares the commit anew: if rows were
-//! only added to the state that a handle remembered, and the schema or the protocol has changed since.
+//! only added to the state that a handle remembered, and schema, properties or protocol have changed since.
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Commit Provenance Information".
 
