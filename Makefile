@@ -107,6 +107,8 @@ wheel: $(VENV)/packages-build ## Build a wheel into dist/; installs maturin and 
 
 docs: ready-dev ## Regenerate what docs/ and README have from the code, and build the Rust documentation
 	@$(PY) docs/generate.py
+	@DELTIC_UPDATE_DOCS=1 cargo test --workspace --locked --quiet --test protocol \
+		the_documentation_says_what
 	@cargo doc --workspace --no-deps --locked --quiet
 
 clean: ## Remove what the other targets made here

@@ -140,68 +140,68 @@ pub fn checksum_differences(
     totals: &Totals,
     commit: Option<&CommitInfo>,
 ) -> Vec<String> {
-    let mut found = Differences::between("the checksum", "the log");
-    found.compare("tableSizeBytes", &checksum.table_size_bytes, &totals.bytes);
-    found.compare("numFiles", &checksum.num_files, &totals.files);
+    let mut differences = Differences::between("the checksum", "the log");
+    differences.compare("tableSizeBytes", &checksum.table_size_bytes, &totals.bytes);
+    differences.compare("numFiles", &checksum.num_files, &totals.files);
     if let Some(vectors) = &checksum.num_deletion_vectors_opt {
-        found.compare("numDeletionVectorsOpt", vectors, &totals.deletion_vectors);
+        differences.compare("numDeletionVectorsOpt", vectors, &totals.deletion_vectors);
     }
     if let Some(rows) = &checksum.num_deleted_records_opt {
-        found.compare("numDeletedRecordsOpt", rows, &totals.deleted_records);
+        differences.compare("numDeletedRecordsOpt", rows, &totals.deleted_records);
     }
     if let Some(DeletedRecordCountsHistogram { deleted_record_counts }) = &checksum.deleted_record_counts_histogram_opt
     {
-        found.compare("deletedRecordCountsHistogramOpt", deleted_record_counts, &totals.deleted_bins);
+        differences.compare("deletedRecordCountsHistogramOpt", deleted_record_counts, &totals.deleted_bins);
     }
     if let Some(sizes) = &checksum.file_size_histogram {
         let log = &totals.sizes;
-        found.bins("fileSizeHistogram.fileCounts", sizes, &sizes.file_counts, &log.file_counts);
-        found.bins("fileSizeHistogram.totalBytes", sizes, &sizes.total_bytes, &log.total_bytes);
+        differences.bins("fileSizeHistogram.fileCounts", sizes, &sizes.file_counts, &log.file_counts);
+        differences.bins("fileSizeHistogram.totalBytes", sizes, &sizes.total_bytes, &log.total_bytes);
     }
-    found.protocol(&checksum.protocol, &log.protocol);
-    found.metadata(&checksum.metadata, &log.metadata);
+    differences.protocol(&checksum.protocol, &log.protocol);
+    differences.metadata(&checksum.metadata, &log.metadata);
     let may_expire = log.metadata.configuration.contains_key("delta.setTransactionRetentionDuration");
     if let Some(txns) = &checksum.set_transactions {
-        found.txns(txns, &log.txns, may_expire);
+        differences.txns(txns, &log.txns, may_expire);
     }
     if let Some(domains) = &checksum.domain_metadata {
-        found.domains(domains, &log.domains);
+        differences.domains(domains, &log.domains);
     }
     if let Some(commit) = commit {
-        found.compare("inCommitTimestampOpt", &checksum.in_commit_timestamp_opt, &commit.in_commit_timestamp());
+        differences.compare("inCommitTimestampOpt", &checksum.in_commit_timestamp_opt, &commit.in_commit_timestamp());
         if let (Some(here), Some(there)) = (checksum.txn_id.as_deref(), commit.txn_id()) {
-            found.compare("txnId", &here, &there);
+            differences.compare("txnId", &here, &there);
         }
     }
-    found.sentences
+    differences.sentences
 }
 
 /// What two accounts say differently of everything but files.
 pub fn state_differences(here: Account<'_, State>, there: Account<'_, State>) -> Vec<String> {
-    let mut found = Differences::between(here.name, there.name);
+    let mut differences = Differences::between(here.name, there.name);
     let (here, there) = (here.says, there.says);
-    found.protocol(&here.protocol, &there.protocol);
-    found.metadata(&here.metadata, &there.metadata);
+    differences.protocol(&here.protocol, &there.protocol);
+    differences.metadata(&here.metadata, &there.metadata);
     let may_expire = there.metadata.configuration.contains_key("delta.setTransactionRetentionDuration");
-    found.txns(&here.txns, &there.txns, may_expire);
-    found.domains(&here.domains, &there.domains);
-    found.sentences
+    differences.txns(&here.txns, &there.txns, may_expire);
+    differences.domains(&here.domains, &there.domains);
+    differences.sentences
 }
 
 /// The paths of live files that only one account has, or that differ in size, each with a sentence; sorted by path.
 pub fn file_differences(here: Account<'_, Files>, there: Account<'_, Files>) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     let name = |vector: &Option<String>| match vector {
         Some(id) => format!(" with the deletion vector {id}"),
         None => String::new(),
     };
     for (key @ (path, vector), size) in &here.says.0 {
         match there.says.0.get(key) {
-            None => found.push((
+            None => differences.push((
                 path.clone(),
                 format!("the file{} is live in {} but not in {}", name(vector), here.name, there.name),
             )),
-            Some(other) if other != size => found.push((
+            Some(other) if other != size => differences.push((
                 path.clone(),
                 format!("the file has {size} bytes in {} and {other} bytes in {}", here.name, there.name),
             )),
@@ -211,11 +211,11 @@ pub fn file_differences(here: Account<'_, Files>, there: Account<'_, Files>) -> 
     for key @ (path, vector) in there.says.0.keys() {
         if !here.says.0.contains_key(key) {
             let sentence = format!("the file{} is live in {} but not in {}", name(vector), there.name, here.name);
-            found.push((path.clone(), sentence));
+            differences.push((path.clone(), sentence));
         }
     }
-    found.sort();
-    found
+    differences.sort();
+    differences
 }
 
 /// Sentences found so far, about two accounts with these names.

@@ -55,24 +55,25 @@ pub fn check_new(
 
 /// What a table has already it may keep.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct TableBefore<'a> {
     schema: &'a StructType,
     properties: Properties<'a>,
 }
 
-fn check_schema(known: Option<Known<'_>>, schema: &StructType, properties: Properties<'_>) -> Result<()> {
-    let before = known.map(|known| known.schema);
+fn check_schema(table: Option<TableBefore<'_>>, schema: &StructType, properties: Properties<'_>) -> Result<()> {
+    let before = table.map(|table| table.schema);
     if schema.fields.is_empty() && before.is_none_or(|before| !before.fields.is_empty()) {
         return Err(Error::invalid("a table needs at least one column"));
     }
     let mapping = properties.column_mapping_mode()?;
     check_fields(before, schema, "", mapping)?;
-    let recorded_before = match known {
-        Some(known) => known.properties.change_data_feed()?,
+    let recorded_before = match table {
+        Some(table) => table.properties.change_data_feed()?,
         None => false,
     };
-    let is_kept =
-        |f: &StructField| recorded_before && before.is_some_and(|known| known.fields.iter().any(|k| k.name == f.name));
+    let is_kept = |f: &StructField| {
+        recorded_before && before.is_some_and(|before| before.fields.iter().any(|k| k.name == f.name))
+    };
     let taken = |f: &&StructField| CHANGE_COLUMNS.iter().any(|taken| f.name.eq_ignore_ascii_case(taken)) && !is_kept(f);
     if properties.change_data_feed()?
         && let Some(field) = schema.fields.iter().find(taken)
@@ -91,22 +92,28 @@ fn check_schema(known: Option<Known<'_>>, schema: &StructType, properties: Prope
 /// `Invalid`, saying what and where.
 pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let schema = after.schema().map_err(|e| Error::invalid(e.message().to_owned()))?;
-    let known = before.schema()?;
-    check_schema(Some(Known { schema: &known, properties: Properties::of(before) }), &schema, Properties::of(after))?;
+    let schema_before = before.schema()?;
+    check_schema(
+        Some(TableBefore { schema: &schema_before, properties: Properties::of(before) }),
+        &schema,
+        Properties::of(after),
+    )?;
     check_exclusive(&after.configuration)?;
     // What a table has already it may keep.
     if check_manifests(&before.configuration).is_ok() {
         check_manifests(&after.configuration)?;
     }
     check_partitioning(&schema, &mut after.partition_columns.clone())?;
-    if after.partition_columns.len() == schema.fields.len() && known.fields.len() > before.partition_columns.len() {
+    if after.partition_columns.len() == schema.fields.len()
+        && schema_before.fields.len() > before.partition_columns.len()
+    {
         return Err(Error::invalid("every column is a partition column then; leave at least one for the data files"));
     }
     if before.id != after.id {
         return Err(Error::invalid("a table keeps its id"));
     }
     let match_by = Properties::of(before).column_mapping_mode()?.match_by();
-    if !has_same_partitioning((&known, before), (&schema, after), match_by) {
+    if !has_same_partitioning((&schema_before, before), (&schema, after), match_by) {
         return Err(Error::invalid("the partitioning of a table with files cannot be changed; write to another table"));
     }
     if !after.format.provider.eq_ignore_ascii_case("parquet") {
@@ -133,22 +140,22 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if is_half(new) && !is_half(old) {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
-    check_steps(&known, &schema, match_by, (old, new))?;
+    check_steps(&schema_before, &schema, match_by, (old, new))?;
     // What could not be followed before may stay.
     let rules = constraint::check(&schema, new);
-    if constraint::check(&known, old).is_ok() { rules } else { Ok(()) }
+    if constraint::check(&schema_before, old).is_ok() { rules } else { Ok(()) }
 }
 
 /// Whether the same columns partition the table, whatever they are called.
 fn has_same_partitioning(
-    (known, before): (&StructType, &Metadata),
+    (schema_before, before): (&StructType, &Metadata),
     (schema, after): (&StructType, &Metadata),
     match_by: MatchBy,
 ) -> bool {
     let columns = before.partition_columns.iter().zip(&after.partition_columns);
     before.partition_columns.len() == after.partition_columns.len()
         && columns.into_iter().all(|(old, new)| {
-            let pair = known.field(old).zip(schema.field(new));
+            let pair = schema_before.field(old).zip(schema.field(new));
             pair.is_some_and(|(old, new)| match_by.is_same(old, new))
         })
 }
@@ -160,8 +167,8 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
     for field in &schema.fields {
         let path = path_of(above, &field.name);
         let match_by = mapping.match_by();
-        let known = before.and_then(|before| before.fields.iter().find(|known| is_known(known, field, match_by)));
-        let is_kept = known.is_some_and(|known| known.name == field.name);
+        let old = before.and_then(|before| before.fields.iter().find(|old| is_known(old, field, match_by)));
+        let is_kept = old.is_some_and(|old| old.name == field.name);
         let twice = seen.insert(field.name.to_lowercase(), is_kept);
         if twice.is_some_and(|both_kept| !both_kept || !is_kept) {
             return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
@@ -169,9 +176,9 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
         if !is_kept {
             check_name(&field.name, &path, mapping)?;
         }
-        check_keys(known, field, &path, mapping)?;
-        each_struct(&field.data_type, known.map(|known| &known.data_type), &mut |inner, known| {
-            check_fields(known, inner, &path, mapping)
+        check_keys(old, field, &path, mapping)?;
+        each_struct(&field.data_type, old.map(|old| &old.data_type), &mut |inner, before| {
+            check_fields(before, inner, &path, mapping)
         })?;
     }
     Ok(())
@@ -195,18 +202,18 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
 }
 
 /// Whether a field is a column that was there: by its id where both have one, else by its name.
-fn is_known(known: &StructField, field: &StructField, match_by: MatchBy) -> bool {
-    match (match_by, field_id(known)) {
-        (MatchBy::Id, Some(_)) => MatchBy::Id.is_same(known, field),
-        _ => MatchBy::Name.is_same(known, field),
+fn is_known(old: &StructField, field: &StructField, match_by: MatchBy) -> bool {
+    match (match_by, field_id(old)) {
+        (MatchBy::Id, Some(_)) => MatchBy::Id.is_same(old, field),
+        _ => MatchBy::Name.is_same(old, field),
     }
 }
 
 /// Refuses new column metadata that means something to Delta and would not be followed. Identities of new
 /// tables are checked by [`check_new`], other uses of features by `feature`.
-fn check_keys(known: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
+fn check_keys(old: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
     const JUDGED_AS_FEATURES: [&str; 3] = ["delta.generationExpression", "delta.identity.", "delta.invariants"];
-    let is_new = |key: &&String| known.is_none_or(|known| !known.metadata.contains_key(*key));
+    let is_new = |key: &&String| old.is_none_or(|old| !old.metadata.contains_key(*key));
     for key in field.metadata.keys().filter(|key| key.starts_with("delta.")).filter(is_new) {
         let is_mapping = key.starts_with("delta.columnMapping.");
         if (is_mapping && mapping != ColumnMapping::None) || JUDGED_AS_FEATURES.iter().any(|k| key.starts_with(k)) {
@@ -364,11 +371,11 @@ fn check_promises(before: &StructType, after: &StructType, match_by: MatchBy) ->
         MatchBy::Id => field_id(field).map_or_else(|| path.to_owned(), |id| id.to_string()),
         MatchBy::Name => path.to_owned(),
     };
-    let mut known = HashMap::new();
-    before.each_field("", &mut |path, field| drop(known.insert(key(path, field), field.metadata.clone())));
+    let mut old_keys = HashMap::new();
+    before.each_field("", &mut |path, field| drop(old_keys.insert(key(path, field), field.metadata.clone())));
     let mut broken = None;
     after.each_field("", &mut |path, field| {
-        let old = known.get(&key(path, field));
+        let old = old_keys.get(&key(path, field));
         for (promise, what) in PROMISES {
             let (was, is) = (old.and_then(|old| old.get(promise)), field.metadata.get(promise));
             if is.is_none() || was == is {
@@ -436,8 +443,8 @@ fn check_physical_names_stay(before: &StructType, after: &StructType) -> Result<
     });
     let mut other = None;
     after.each_field("", &mut |path, field| {
-        let known = field_id(field).and_then(|id| names.get(&id));
-        if known.is_some_and(|known| Some(known) != field.metadata.get(PHYSICAL_NAME)) {
+        let old_name = field_id(field).and_then(|id| names.get(&id));
+        if old_name.is_some_and(|old_name| Some(old_name) != field.metadata.get(PHYSICAL_NAME)) {
             other.get_or_insert_with(|| path.to_owned());
         }
     });

@@ -9,8 +9,8 @@ use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_store::Storage;
 use deltic_table::detail::Detail;
 use deltic_table::history;
-use deltic_table::scan::files::files;
 use deltic_table::scan::limit::read_first;
+use deltic_table::scan::list_files::list_files;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, TaskGroup};
@@ -186,7 +186,7 @@ impl Snapshot {
 
     #[pyo3(signature = (filter = None))]
     fn files(&self, py: Python<'_>, filter: Option<String>) -> Result<ArrowStream> {
-        let (schema, batches) = run(py, files(&self.0, filter.as_deref()))?;
+        let (schema, batches) = run(py, list_files(&self.0, filter.as_deref()))?;
         Ok(ArrowStream::from_stream(schema, batches, Runtime::of_process(py)?))
     }
 

@@ -139,7 +139,7 @@ impl Transaction {
             }
             run(py, builder.replace_rows(Clock::now))?;
             let schema = rows.schema();
-            let plan = run(py, builder.attempt(|builder| builder.plan_write(schema)))?;
+            let plan = run(py, builder.take_step(|builder| builder.plan_write(schema)))?;
             let mut writer = DataWriter::new(builder.storage().clone(), &plan.spec, Clock::now)?;
             let released = writer.released();
             let write = |rows: Batches| async move {
@@ -254,7 +254,7 @@ impl Transaction {
     fn alter(&self, py: Python<'_>, change: &str, schema: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let alteration = parse(change, schema)?;
         let clock = Clock::default();
-        self.with(|builder| run(py, builder.attempt(|builder| builder.alter(&alteration, &clock))))
+        self.with(|builder| run(py, builder.take_step(|builder| builder.alter(&alteration, &clock))))
     }
 
     fn add_constraint(&self, py: Python<'_>, name: &str, expression: &str) -> Result<()> {
@@ -263,7 +263,7 @@ impl Transaction {
     }
 
     fn add_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
-        self.with(|builder| run(py, builder.attempt(|builder| builder.add_feature(name))))
+        self.with(|builder| run(py, builder.take_step(|builder| builder.add_feature(name))))
     }
 
     fn drop_feature(&self, py: Python<'_>, name: &str) -> Result<()> {
@@ -272,7 +272,7 @@ impl Transaction {
 
     #[pyo3(signature = (domain, configuration))]
     fn set_domain(&self, py: Python<'_>, domain: &str, configuration: Option<&str>) -> Result<()> {
-        self.with(|builder| run(py, builder.attempt(|builder| builder.set_domain(domain, configuration))))
+        self.with(|builder| run(py, builder.take_step(|builder| builder.set_domain(domain, configuration))))
     }
 
     /// Commits; gives JSON text of what was done, and the lines of the commit if they are wanted. None if there was nothing

@@ -287,9 +287,9 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     let (mut files, mut bytes) = (0_i64, 0_i64);
     while let Some(adds) = live.try_next().await? {
-        let place = |e: Error| e.in_table(snapshot.storage().location());
+        let with_context = |e: Error| e.in_table(snapshot.storage().location());
         let sizes = adds.size().filter(|sizes| arrow_array::Array::null_count(*sizes) == 0);
-        let sizes = sizes.ok_or_else(|| place(Error::corrupt("a file of the log has no size")))?;
+        let sizes = sizes.ok_or_else(|| with_context(Error::corrupt("a file of the log has no size")))?;
         files = files.saturating_add(i64::try_from(adds.len()).unwrap_or(i64::MAX));
         bytes = sizes.iter().flatten().fold(bytes, i64::saturating_add);
     }
@@ -310,7 +310,7 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
 ///
 /// # Errors
 /// `Conflict` if the table is another, and those of reading the log. Nothing was put then.
-pub(crate) async fn check_base(
+pub(crate) async fn check_same_table(
     committer: &dyn Committer,
     (base, file): (&TableState, Option<CommitFile>),
 ) -> Result<(), Failed> {
@@ -332,7 +332,7 @@ pub(crate) async fn check_base(
 ///
 /// # Errors
 /// `Storage`, saying that the outcome is unknown.
-pub(crate) async fn verify_base(
+pub(crate) async fn verify_same_table(
     committer: &dyn Committer,
     committed: &Committed,
     (base, file): (&TableState, Option<CommitFile>),

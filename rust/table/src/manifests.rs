@@ -60,14 +60,14 @@ pub struct Manifests {
 /// names than the table, or names that no manifest can have; `Conflict` if the table goes on faster than they are written;
 /// those of reading the log and of the store.
 pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
-    let place = |e: Error| e.in_table(snapshot.storage().location());
+    let with_context = |e: Error| e.in_table(snapshot.storage().location());
     let mut newest = snapshot.clone();
     for _ in 0..MOST_ROUNDS {
-        let manifests = write_once(&newest, dry_run).await.map_err(place)?;
+        let manifests = write_once(&newest, dry_run).await.map_err(with_context)?;
         if dry_run {
             return Ok(manifests);
         }
-        newest = newest.refresh().await.map_err(place)?;
+        newest = newest.refresh().await.map_err(with_context)?;
         if newest.version() == manifests.version {
             return Ok(manifests);
         }
@@ -76,7 +76,7 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
         "the manifests were written {MOST_ROUNDS} times, and each time the table had gone on meanwhile, so that they may be \
          older than the table; write them again when there are fewer commits (`Table.write_manifests()`)"
     );
-    Err(place(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
+    Err(with_context(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
 }
 
 async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {

@@ -425,7 +425,7 @@ fn the_documentation_says_what_the_rules_do() {
     if std::env::var_os("DELTIC_UPDATE_DOCS").is_some() {
         std::fs::write(path, expected).unwrap();
     } else {
-        assert!(page == expected, "docs/commit-protocol.md is out of date; run this test with DELTIC_UPDATE_DOCS=1");
+        assert!(page == expected, "docs/commit-protocol.md is out of date; run `make docs`");
     }
 }
 

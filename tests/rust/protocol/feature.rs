@@ -744,7 +744,7 @@ fn the_documentation_says_what_the_code_does() {
     if std::env::var_os("DELTIC_UPDATE_DOCS").is_some() {
         std::fs::write(path, expected).unwrap();
     } else {
-        assert!(page == expected, "docs/protocol-support.md is out of date; run this test with DELTIC_UPDATE_DOCS=1");
+        assert!(page == expected, "docs/protocol-support.md is out of date; run `make docs`");
     }
 }
 

@@ -273,7 +273,7 @@ impl Committer for Client {
     }
 
     /// Nobody cleans the log.
-    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn log_continues_past(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(std::future::ready(Ok(false)))
     }
 }

@@ -367,7 +367,7 @@ impl Committer for Lossy {
         Box::pin(async { Ok(()) })
     }
 
-    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn log_continues_past(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { Ok(false) })
     }
 }

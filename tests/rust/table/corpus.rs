@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use deltic_protocol::error::{Kind, Result};
 use deltic_store::Storage;
-use deltic_table::scan::files::files;
+use deltic_table::scan::list_files::list_files;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::snapshot::Snapshot;
@@ -71,7 +71,7 @@ async fn faults(root: &Path, table: &Value) -> Vec<String> {
 
 /// The number of files in the listing with all statistics, and in a plan.
 async fn described(snapshot: &Snapshot) -> Result<(u64, u64)> {
-    let (_, batches) = files(snapshot, None).await?;
+    let (_, batches) = list_files(snapshot, None).await?;
     let files = batches.try_fold(0, |sum, batch| async move { Ok(sum + batch.num_rows() as u64) }).await?;
     Ok((files, ScanPlan::new(snapshot, None, None).await?.files_kept))
 }

@@ -522,8 +522,8 @@ impl Committer for Refusing {
         self.log.settle(version)
     }
 
-    fn is_passed<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
-        self.log.is_passed(version)
+    fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
+        self.log.log_continues_past(version)
     }
 }
 

@@ -90,8 +90,8 @@ impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Committer for Overtaken<F> {
         self.log.settle(version)
     }
 
-    fn is_passed<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
-        self.log.is_passed(version)
+    fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
+        self.log.log_continues_past(version)
     }
 }
 
@@ -203,8 +203,8 @@ impl Committer for Failing {
         self.log.settle(version)
     }
 
-    fn is_passed<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
-        self.log.is_passed(version)
+    fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
+        self.log.log_continues_past(version)
     }
 }
 

@@ -4,8 +4,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_schema::DataType;
 use deltic_protocol::error::{Kind, Result};
-use deltic_table::scan::files::files;
 use deltic_table::scan::filter::ScanFilter;
+use deltic_table::scan::list_files::list_files;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::task::{FileTask, TaskGroup};
 use futures::TryStreamExt;
@@ -159,7 +159,7 @@ async fn columns_are_named_as_the_table_names_them() {
         assert!(error.table().is_some(), "{error}");
     }
     for filter in ["z = 1", "x ="] {
-        assert_eq!(*files(&snapshot, Some(filter)).await.err().unwrap().kind(), Kind::Invalid);
+        assert_eq!(*list_files(&snapshot, Some(filter)).await.err().unwrap().kind(), Kind::Invalid);
     }
 }
 
@@ -192,7 +192,7 @@ async fn the_files_come_with_everything_that_is_known_of_them() {
     let sample = six();
     sample.commit(2, &[add_with("d", json!({"partitionValues": {"p": "d"}, "deletionVector": vector(3)}))]);
     let snapshot = sample.open().await.unwrap();
-    let (schema, batches) = files(&snapshot, Some("p IN ('a', 'd') AND (x < 5 OR x IS NULL)")).await.unwrap();
+    let (schema, batches) = list_files(&snapshot, Some("p IN ('a', 'd') AND (x < 5 OR x IS NULL)")).await.unwrap();
     let batches: Vec<_> = batches.try_collect().await.unwrap();
     let all = arrow_select::concat::concat_batches(&schema, &batches).unwrap();
     let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();

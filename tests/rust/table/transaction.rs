@@ -158,7 +158,7 @@ impl Committer for Faulty {
         })
     }
 
-    fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+    fn log_continues_past(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { unreachable!("what is young was not cleaned away") })
     }
 }
@@ -341,8 +341,8 @@ impl Committer for CleanedBeforePut {
         self.0.settle(version)
     }
 
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
-        self.0.is_passed(version)
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        self.0.log_continues_past(version)
     }
 }
 

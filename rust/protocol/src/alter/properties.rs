@@ -16,7 +16,7 @@ use crate::schema::mapping::ColumnMapping;
 /// What the properties that are constraints begin with.
 const CONSTRAINTS: &str = "delta.constraints.";
 
-fn asked(metadata: Metadata, operation: &'static str, parameters: Vec<(&str, Value)>) -> RequestedChange {
+fn requested(metadata: Metadata, operation: &'static str, parameters: Vec<(&str, Value)>) -> RequestedChange {
     let parameters: Map<String, Value> = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     RequestedChange { metadata, properties: BTreeMap::new(), clustering: None, operation, parameters }
 }
@@ -25,8 +25,8 @@ pub(super) fn set(before: Before<'_>, properties: &BTreeMap<String, String>) -> 
     let mut metadata = before.metadata.clone();
     set_in(&mut metadata, properties)?;
     let parameter = json!(json!(properties).to_string());
-    let asked = asked(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)]);
-    Ok(RequestedChange { properties: properties.clone(), ..asked })
+    let requested = requested(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)]);
+    Ok(RequestedChange { properties: properties.clone(), ..requested })
 }
 
 fn set_in(metadata: &mut Metadata, properties: &BTreeMap<String, String>) -> Result<()> {
@@ -45,7 +45,7 @@ pub(super) fn unset(before: Before<'_>, keys: &[String]) -> Result<RequestedChan
     let mut metadata = before.metadata.clone();
     unset_in(&mut metadata, keys)?;
     let parameters = vec![("properties", json!(json!(keys).to_string())), ("ifExists", json!(false))];
-    Ok(asked(metadata, "UNSET TBLPROPERTIES", parameters))
+    Ok(requested(metadata, "UNSET TBLPROPERTIES", parameters))
 }
 
 fn unset_in(metadata: &mut Metadata, keys: &[String]) -> Result<()> {
@@ -66,7 +66,7 @@ fn unset_in(metadata: &mut Metadata, keys: &[String]) -> Result<()> {
 
 pub(super) fn name(before: Before<'_>, name: Option<&str>) -> RequestedChange {
     let metadata = Metadata { name: name.map(str::to_owned), ..before.metadata.clone() };
-    asked(metadata, "SET TABLE NAME", vec![("name", json!(name))])
+    requested(metadata, "SET TABLE NAME", vec![("name", json!(name))])
 }
 
 pub(super) fn describe(before: Before<'_>, text: Option<&str>) -> RequestedChange {
@@ -74,11 +74,11 @@ pub(super) fn describe(before: Before<'_>, text: Option<&str>) -> RequestedChang
     match text {
         Some(text) => {
             let parameter = json!(json!({ "comment": text }).to_string());
-            asked(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)])
+            requested(metadata, "SET TBLPROPERTIES", vec![("properties", parameter)])
         }
         None => {
             let parameters = vec![("properties", json!(json!(["comment"]).to_string())), ("ifExists", json!(true))];
-            asked(metadata, "UNSET TBLPROPERTIES", parameters)
+            requested(metadata, "UNSET TBLPROPERTIES", parameters)
         }
     }
 }
@@ -99,14 +99,14 @@ pub(super) fn add_constraint(before: Before<'_>, name: &str, expression: &str) -
         return Err(Error::invalid("a constraint has a name and an expression"));
     }
     if let Some((key, other)) = find_constraint(before.metadata, name) {
-        let known = constraint_name(key).unwrap_or(key);
-        return Err(Error::invalid(format!("there is a constraint `{known}` already: {other}; drop it first")));
+        let existing = constraint_name(key).unwrap_or(key);
+        return Err(Error::invalid(format!("there is a constraint `{existing}` already: {other}; drop it first")));
     }
     let key = constraint_key(name);
     let mut metadata = before.metadata.clone();
     metadata.configuration.insert(key.clone(), expression.to_owned());
-    let asked = asked(metadata, "ADD CONSTRAINT", vec![("name", json!(name)), ("expr", json!(expression))]);
-    Ok(RequestedChange { properties: BTreeMap::from([(key, expression.to_owned())]), ..asked })
+    let requested = requested(metadata, "ADD CONSTRAINT", vec![("name", json!(name)), ("expr", json!(expression))]);
+    Ok(RequestedChange { properties: BTreeMap::from([(key, expression.to_owned())]), ..requested })
 }
 
 pub(super) fn drop_constraint(before: Before<'_>, name: &str) -> Result<RequestedChange> {
@@ -119,11 +119,12 @@ pub(super) fn drop_constraint(before: Before<'_>, name: &str) -> Result<Requeste
     let mut metadata = before.metadata.clone();
     metadata.configuration.remove(key);
     let parameters = vec![("name", json!(name)), ("expr", json!(expression)), ("existed", json!("true"))];
-    Ok(asked(metadata, "DROP CONSTRAINT", parameters))
+    Ok(requested(metadata, "DROP CONSTRAINT", parameters))
 }
 
 fn find_constraint<'a>(metadata: &'a Metadata, name: &str) -> Option<(&'a String, &'a String)> {
-    let is_named = |key: &str| constraint_name(key).is_some_and(|known| known.to_lowercase() == name.to_lowercase());
+    let is_named =
+        |key: &str| constraint_name(key).is_some_and(|existing| existing.to_lowercase() == name.to_lowercase());
     metadata.configuration.iter().find(|(key, _)| is_named(key))
 }
 
@@ -133,15 +134,15 @@ pub(super) fn set_all(before: Before<'_>, change: &MetadataChange) -> Result<Req
     metadata.name = change.name.clone().or(metadata.name);
     metadata.description = change.description.clone().or(metadata.description);
     if let Some(given) = &change.schema {
-        let known = before.metadata.schema()?;
-        let schema = replace(&known, given);
+        let old_schema = before.metadata.schema()?;
+        let schema = replace(&old_schema, given);
         if Properties::of(before.metadata).column_mapping_mode()? != ColumnMapping::None {
-            refuse_ambiguous(before, &known, &schema)?;
+            refuse_ambiguous(before, &old_schema, &schema)?;
         }
         metadata.schema_string = schema_json::print(&schema);
     }
     unset_in(&mut metadata, &change.unset)?;
     set_in(&mut metadata, &change.properties)?;
-    let asked = asked(metadata, "SET METADATA", Vec::new());
-    Ok(RequestedChange { properties: change.properties.clone(), ..asked })
+    let requested = requested(metadata, "SET METADATA", Vec::new());
+    Ok(RequestedChange { properties: change.properties.clone(), ..requested })
 }

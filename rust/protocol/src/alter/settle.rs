@@ -24,46 +24,46 @@ const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
 /// Makes what is asked whole, and checks it.
 pub(super) fn settle(
     before: Before<'_>,
-    asked: RequestedChange,
+    requested: RequestedChange,
     unique: &mut dyn FnMut() -> String,
 ) -> Result<Altered> {
-    let RequestedChange { mut metadata, properties, clustering, operation, parameters } = asked;
-    let known = before.metadata.schema()?;
+    let RequestedChange { mut metadata, properties, clustering, operation, parameters } = requested;
+    let old_schema = before.metadata.schema()?;
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
     let mut schema = json::parse(&metadata.schema_string)?;
     let maps = Properties::of(&metadata).column_mapping_mode()? != ColumnMapping::None;
     if mapping != ColumnMapping::None {
         // A new name or id in the place of one that is missing would hide the values that files have.
-        mapping.physical_schema(&known)?;
-        if assign(&known, 0, Names::Logical)?.0 != *known {
+        mapping.physical_schema(&old_schema)?;
+        if assign(&old_schema, 0, Names::Logical)?.0 != *old_schema {
             return Err(Error::corrupt(format!("a column has no `{FIELD_ID}` although the table maps columns")));
         }
     } else if maps {
         // Files that are there have the columns under their names.
-        let (named, _) = assign(&known, 0, Names::Logical)?;
+        let (named, _) = assign(&old_schema, 0, Names::Logical)?;
         schema = replace(&named, &schema);
     }
     schema = mapped(&schema, &mut metadata, unique)?;
     name_row_tracking_columns(&mut metadata.configuration, unique)?;
-    let found = differences(&known, &schema, mapping.match_by());
+    let differences = differences(&old_schema, &schema, mapping.match_by());
     if mapping != ColumnMapping::None {
-        follow_names(before, &mut metadata, &found)?;
+        follow_names(before, &mut metadata, &differences)?;
     }
-    found.iter().try_for_each(|difference| refuse_mentioned(before.metadata, &known, difference))?;
+    differences.iter().try_for_each(|difference| refuse_mentioned(before.metadata, &old_schema, difference))?;
     refuse_clustered(before, &schema)?;
     metadata.schema_string = json::print(&schema);
     validation::check_change(before.metadata, &metadata)?;
-    check_char_lengths(&known, &schema)?;
+    check_char_lengths(&old_schema, &schema)?;
     let supported = feature::supported(before.protocol);
     let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
     let record = Record { match_by: mapping.match_by(), version: is_preview.then_some(before.version) };
-    schema = record.changes(&known, &schema);
+    schema = record.changes(&old_schema, &schema);
     // What others wrote stays as they wrote it.
-    metadata.schema_string = match schema == *known {
+    metadata.schema_string = match schema == *old_schema {
         true => before.metadata.schema_string.clone(),
         false => json::print(&schema),
     };
-    let protocol = feature::upgraded(before.protocol, (&known, &schema), &properties)?;
+    let protocol = feature::upgraded(before.protocol, (&old_schema, &schema), &properties)?;
     Ok(Altered { metadata, protocol, clustering, operation, parameters })
 }
 
@@ -112,11 +112,11 @@ fn name_row_tracking_columns(
 }
 
 /// Partitioning and the columns with statistics follow renames.
-fn follow_names(before: Before<'_>, metadata: &mut Metadata, found: &[Difference]) -> Result<()> {
-    if found.is_empty() {
+fn follow_names(before: Before<'_>, metadata: &mut Metadata, differences: &[Difference]) -> Result<()> {
+    if differences.is_empty() {
         return Ok(());
     }
-    for difference in found {
+    for difference in differences {
         match difference {
             Difference::Renamed { path, name } => {
                 if let [top] = path.as_slice() {
@@ -141,15 +141,15 @@ fn follow_names(before: Before<'_>, metadata: &mut Metadata, found: &[Difference
         return Ok(());
     }
     let followed: Vec<String> =
-        columns.into_iter().filter_map(|column| followed(column, found)).map(|path| path::print(&path)).collect();
+        columns.into_iter().filter_map(|column| followed(column, differences)).map(|path| path::print(&path)).collect();
     metadata.configuration.insert(STATS_COLUMNS.to_owned(), followed.join(","));
     Ok(())
 }
 
 /// A path with the names that its parts have now; none if a part of it is gone.
-fn followed(column: Vec<String>, found: &[Difference]) -> Option<Vec<String>> {
+fn followed(column: Vec<String>, differences: &[Difference]) -> Option<Vec<String>> {
     let mut now = column.clone();
-    for difference in found {
+    for difference in differences {
         match difference {
             Difference::Dropped { path } if is_below(&column, path) => return None,
             Difference::Renamed { path, name } if is_below(&column, path) => {
@@ -169,7 +169,7 @@ fn is_below(path: &[String], above: &[String]) -> bool {
 }
 
 /// A column that an expression mentions stays what it is.
-fn refuse_mentioned(metadata: &Metadata, known: &StructType, difference: &Difference) -> Result<()> {
+fn refuse_mentioned(metadata: &Metadata, old_schema: &StructType, difference: &Difference) -> Result<()> {
     let (path, what) = match difference {
         Difference::Dropped { path } => (path, "be dropped"),
         Difference::Renamed { path, .. } => (path, "be renamed"),
@@ -186,7 +186,7 @@ fn refuse_mentioned(metadata: &Metadata, known: &StructType, difference: &Differ
         }
     }
     let mut generated = None;
-    known.each_field("", &mut |name, field| {
+    old_schema.each_field("", &mut |name, field| {
         let expression = field.metadata.get("delta.generationExpression").and_then(Value::as_str);
         if let Some(expression) = expression.filter(|expression| mentions(expression, path)) {
             generated.get_or_insert_with(|| format!("the generated column `{name}` ({expression})"));
@@ -200,8 +200,8 @@ fn refuse_clustered(before: Before<'_>, schema: &StructType) -> Result<()> {
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
     for column in before.clustering {
         if mapping.logical_path(schema, column).is_none() {
-            let known = before.metadata.schema()?;
-            let shown = mapping.logical_path(&known, column).unwrap_or_else(|| column.clone());
+            let old_schema = before.metadata.schema()?;
+            let shown = mapping.logical_path(&old_schema, column).unwrap_or_else(|| column.clone());
             return Err(Error::invalid(format!(
                 "the table is clustered by `{}`, so it cannot be dropped; cluster it by others first (`cluster_by`)",
                 path::print(&shown)

@@ -66,7 +66,7 @@ pub enum Step {
         /// How many to read at once.
         count: usize,
     },
-    /// Make sure that `version` stays where it was found. Answer with [`CommitLoop::settled`].
+    /// Make `version` durable, which was found after an unknown outcome. Answer with [`CommitLoop::settled`].
     Settle {
         /// The commit's version.
         version: u64,
@@ -123,7 +123,7 @@ impl CommitLoop {
                     return Step::CheckBase { base, version: self.prepared.pending.version() };
                 }
                 (NextStep::VerifyBase(version), Some(base)) => return Step::VerifyBase { base, version },
-                // The log was not cleaned of what is young.
+                // `base` is younger than log cleanup deletes, so nothing has to be checked.
                 (NextStep::CheckBase, None) => self.state.base_checked(Ok(false)),
                 (NextStep::VerifyBase(_), None) => self.state.base_verified(Ok(false)),
                 (NextStep::Put(version), _) => {
@@ -132,7 +132,7 @@ impl CommitLoop {
                     }
                     match self.print(now_ms) {
                         Ok(lines) => return Step::Put { version, lines },
-                        Err(error) => self.state.not_printed(error),
+                        Err(error) => self.state.failed_before_put(error),
                     }
                 }
                 (NextStep::Wait, _) => return Step::Wait { attempts: self.attempts },
@@ -174,13 +174,13 @@ impl CommitLoop {
     /// the version after it is to be read, too.
     pub fn read(&mut self, commit: Result<Option<Bytes>>) -> bool {
         let NextStep::ReadFrom(version) = self.state.step() else { return false };
-        let found = match commit {
+        let answer = match commit {
             Ok(Some(lines)) => self.judge(version, &lines),
             Ok(None) => Some(ReadAnswer::Nothing),
             Err(error) => Some(ReadAnswer::Unreadable(error)),
         };
-        match found {
-            Some(found) => self.state.read(found),
+        match answer {
+            Some(answer) => self.state.read(answer),
             // What is read later is judged later.
             None => return false,
         }
@@ -190,7 +190,7 @@ impl CommitLoop {
     /// What became of storing vectors; where they are.
     pub fn vectors_stored(&mut self, stored: Result<Vec<DeletionVectorDescriptor>>) {
         if let Err(error) = stored.and_then(|places| self.prepared.pending.marked.stored(places)) {
-            self.state.not_printed(error);
+            self.state.failed_before_put(error);
         }
     }
 
@@ -200,7 +200,7 @@ impl CommitLoop {
         else {
             return;
         };
-        let found = match vectors {
+        let answer = match vectors {
             Ok(vectors) => {
                 let ids = descriptors.iter().map(DeletionVectorDescriptor::unique_id);
                 self.follow(&winner, &ids.zip(vectors).collect(), version)
@@ -208,10 +208,10 @@ impl CommitLoop {
             // The version is another's, whatever its vectors are.
             Err(error) => ReadAnswer::Conflict(error.at_version(version)),
         };
-        self.state.read(found);
+        self.state.read(answer);
     }
 
-    /// Whether the version that was found stays.
+    /// Whether the version that was found is durable.
     pub fn settled(&mut self, settled: Result<()>) {
         self.state.settled(settled);
     }
@@ -230,10 +230,10 @@ impl CommitLoop {
 
     /// What a commit is to this one; none if vectors have to be read to know it.
     fn judge(&mut self, version: u64, lines: &Bytes) -> Option<ReadAnswer<Error>> {
-        let place = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
+        let with_context = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
         let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
             Ok(winner) => winner,
-            Err(error) => return Some(ReadAnswer::Unreadable(place(error))),
+            Err(error) => return Some(ReadAnswer::Unreadable(with_context(error))),
         };
         if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.prepared.txn_id.as_str()) {
             let written = Lines::of(lines).and_then(|lines| Ok((lines.others()?, lines)));
@@ -251,7 +251,7 @@ impl CommitLoop {
                 self.waiting = Some((winner, wanted));
                 None
             }
-            Err(error) => Some(ReadAnswer::Conflict(place(error))),
+            Err(error) => Some(ReadAnswer::Conflict(with_context(error))),
         }
     }
 

@@ -124,8 +124,8 @@ impl Pending {
     /// The protocol after it.
     pub fn protocol(&self) -> Option<&Protocol> {
         let others = self.actions.others().iter();
-        let own = others.clone().find_map(|a| if let Action::Protocol(own) = a { Some(own) } else { None });
-        own.or(self.state.as_ref().map(|state| &state.protocol))
+        let new_protocol = others.clone().find_map(|a| if let Action::Protocol(new) = a { Some(new) } else { None });
+        new_protocol.or(self.state.as_ref().map(|state| &state.protocol))
     }
 
     /// The metadata after it.
@@ -137,21 +137,21 @@ impl Pending {
     pub(super) fn own_watermark(&self) -> Result<Option<i64>> {
         let domain = self.actions.others().iter().find(|action| is_watermark(action));
         match domain {
-            Some(Action::DomainMetadata(own)) => watermark(&own.configuration).map(Some),
+            Some(Action::DomainMetadata(domain)) => watermark(&domain.configuration).map(Some),
             _ => Ok(None),
         }
     }
 
     pub(super) fn own_metadata(&self) -> Option<&Metadata> {
         let mut others = self.actions.others().iter();
-        others.find_map(|a| if let Action::Metadata(own) = a { Some(own) } else { None })
+        others.find_map(|a| if let Action::Metadata(metadata) = a { Some(metadata) } else { None })
     }
 
     /// The isolation that holds for it: what neither changes rows nor anything but files needs only that its files are
     /// still there.
     pub fn effective_isolation(&self) -> IsolationLevel {
         let of_files = |action: &Action| match action {
-            Action::DomainMetadata(own) => own.domain == ROW_TRACKING_DOMAIN,
+            Action::DomainMetadata(domain) => domain.domain == ROW_TRACKING_DOMAIN,
             Action::CommitInfo(_) => true,
             _ => false,
         };
@@ -173,7 +173,7 @@ impl Pending {
 
 /// Whether an action says the highest row id.
 pub(super) fn is_watermark(action: &Action) -> bool {
-    matches!(action, Action::DomainMetadata(own) if own.domain == ROW_TRACKING_DOMAIN && !own.removed)
+    matches!(action, Action::DomainMetadata(domain) if domain.domain == ROW_TRACKING_DOMAIN && !domain.removed)
 }
 
 /// The highest row id in the configuration of the domain `delta.rowTracking`.

@@ -13,7 +13,7 @@
 pub enum NextStep {
     /// See whether the log was cleaned past the base: [`LoopState::base_checked`].
     CheckBase,
-    /// Put this version if it is absent: [`LoopState::put_answered`], or [`LoopState::not_printed`].
+    /// Put this version if it is absent: [`LoopState::put_answered`], or [`LoopState::failed_before_put`].
     Put(u64),
     /// Wait, and decide whether there is another attempt: [`LoopState::waited`].
     Wait,
@@ -159,21 +159,21 @@ impl<E> LoopState<E> {
     pub fn cancel(&mut self) {
         self.is_cancelled = true;
         if matches!(self.phase, Phase::Put) {
-            self.attempt();
+            self.put_unless_cancelled();
         }
     }
 
     /// Whether the log was cleaned past the base.
     pub fn base_checked(&mut self, is_gone: Result<bool, E>) {
         match is_gone {
-            Ok(false) => self.attempt(),
+            Ok(false) => self.put_unless_cancelled(),
             Ok(true) => self.fail(Failure::BaseGone),
             Err(error) => self.fail(Failure::Refused(error)),
         }
     }
 
-    /// The attempt cannot be printed, so nothing is put.
-    pub fn not_printed(&mut self, error: E) {
+    /// The attempt failed before its put: it could not be printed, or its deletion vectors could not be stored.
+    pub fn failed_before_put(&mut self, error: E) {
         self.fail(Failure::Refused(error));
     }
 
@@ -204,7 +204,7 @@ impl<E> LoopState<E> {
                 if self.version > tried {
                     self.reason = None;
                 }
-                if is_last { self.fail(Failure::RaceLost) } else { self.attempt() }
+                if is_last { self.fail(Failure::RaceLost) } else { self.put_unless_cancelled() }
             }
             ReadAnswer::Own => self.phase = Phase::Settle,
             ReadAnswer::Other => self.version = self.version.saturating_add(1),
@@ -233,7 +233,7 @@ impl<E> LoopState<E> {
         };
     }
 
-    fn attempt(&mut self) {
+    fn put_unless_cancelled(&mut self) {
         match self.is_cancelled {
             true => self.fail(Failure::Interrupted),
             false => self.phase = Phase::Put,

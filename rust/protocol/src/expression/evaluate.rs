@@ -136,10 +136,10 @@ fn condition(typed: &Typed, rows: &Rows<'_>) -> Evaluated<BooleanArray> {
         Node::In { operand, list } => {
             let operand = part(operand, rows)?;
             let mut any = BooleanArray::new(BooleanBuffer::new_unset(count), None);
-            let known = present(&operand);
+            let not_null = present(&operand);
             for item in list {
-                let found = any.nulls().map_or_else(|| any.values().clone(), |nulls| any.values() & nulls.inner());
-                let item = on(item, rows, &(&known & &!&found))?;
+                let matched = any.nulls().map_or_else(|| any.values().clone(), |nulls| any.values() & nulls.inner());
+                let item = on(item, rows, &(&not_null & &!&matched))?;
                 any = or_kleene(&any, &compare(&operand, Op::Eq, &item)?)?;
             }
             any
@@ -147,9 +147,9 @@ fn condition(typed: &Typed, rows: &Rows<'_>) -> Evaluated<BooleanArray> {
         Node::InSet { operand, values, has_null } => {
             let operand = part(operand, rows)?;
             let found = values.contains(&operand)?;
-            let known = operand.nulls().map_or_else(|| BooleanBuffer::new_set(count), |n| n.inner().clone());
-            let known = if *has_null { &known & &found } else { known };
-            BooleanArray::new(found, Some(NullBuffer::new(known)))
+            let not_null = operand.nulls().map_or_else(|| BooleanBuffer::new_set(count), |n| n.inner().clone());
+            let not_null = if *has_null { &not_null & &found } else { not_null };
+            BooleanArray::new(found, Some(NullBuffer::new(not_null)))
         }
         Node::Like { operand, pattern } => {
             let texts = part(operand, rows)?;
@@ -283,8 +283,8 @@ fn connected(terms: &[Typed], is_and: bool, rows: &Rows<'_>) -> Evaluated<Boolea
     let mut sum = BooleanArray::new(start, None);
     for term in terms {
         let decided = match sum.nulls() {
-            Some(known) if is_and => &!sum.values() & known.inner(),
-            Some(known) => sum.values() & known.inner(),
+            Some(not_null) if is_and => &!sum.values() & not_null.inner(),
+            Some(not_null) => sum.values() & not_null.inner(),
             None if is_and => !sum.values(),
             None => sum.values().clone(),
         };
@@ -364,7 +364,7 @@ fn case(branches: &[(Typed, Typed)], otherwise: &Typed, rows: &Rows<'_>) -> Eval
         let condition = on(when, rows, &left)?;
         let condition = boolean(&condition)?;
         let holds = match condition.nulls() {
-            Some(known) => condition.values() & known.inner(),
+            Some(not_null) => condition.values() & not_null.inner(),
             None => condition.values().clone(),
         };
         let taken = &holds & &left;

@@ -83,13 +83,13 @@ fn has_prefix(key: &str, prefix: &str) -> bool {
 
 /// The path of the first column, at any depth, of which `holds` is true.
 fn find_column(schema: &StructType, holds: &dyn Fn(&StructField) -> bool) -> Option<String> {
-    let mut found = None;
+    let mut first = None;
     schema.each_field("", &mut |path, field| {
-        if found.is_none() && holds(field) {
-            found = Some(path.to_owned());
+        if first.is_none() && holds(field) {
+            first = Some(path.to_owned());
         }
     });
-    found
+    first
 }
 
 /// The first identity inside a column: only whole columns number rows.
@@ -100,20 +100,20 @@ pub(super) fn nested_identity(field: &StructField) -> Option<String> {
 
 /// The first column, at any depth, of a type that deltic does not write.
 pub(super) fn foreign_type(schema: &StructType) -> Option<(String, String)> {
-    let mut found = None;
+    let mut first = None;
     schema.each_field("", &mut |path, field| {
         field.data_type.each(&mut |data_type| {
             if let DataType::Foreign(foreign) = data_type {
-                found.get_or_insert_with(|| (foreign.to_string(), path.to_owned()));
+                first.get_or_insert_with(|| (foreign.to_string(), path.to_owned()));
             }
         });
     });
-    found
+    first
 }
 
 /// Features that the types of the schema need, each with the first column that has such a type.
 pub(super) fn type_features(schema: &StructType) -> Vec<(&'static str, String)> {
-    let mut found: Vec<(&'static str, String)> = Vec::new();
+    let mut used: Vec<(&'static str, String)> = Vec::new();
     schema.each_field("", &mut |path, field| {
         field.data_type.each(&mut |data_type| {
             let feature = match data_type {
@@ -126,10 +126,10 @@ pub(super) fn type_features(schema: &StructType) -> Vec<(&'static str, String)> 
                 | DataType::Map(_)
                 | DataType::Foreign(_) => return,
             };
-            if found.iter().all(|(known, _)| *known != feature) {
-                found.push((feature, path.to_owned()));
+            if used.iter().all(|(seen, _)| *seen != feature) {
+                used.push((feature, path.to_owned()));
             }
         });
     });
-    found
+    used
 }

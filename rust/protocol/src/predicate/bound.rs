@@ -104,25 +104,25 @@ impl BoundPredicate {
 impl BoundPredicate {
     /// Every column the predicate looks at, each once, in order of appearance.
     pub fn columns(&self) -> Vec<&Column> {
-        let (mut found, mut seen) = (Vec::new(), HashSet::new());
-        self.collect_columns(&mut |column: &'_ Column| seen.insert(column.path.clone()), &mut found);
-        found
+        let (mut columns, mut seen) = (Vec::new(), HashSet::new());
+        self.collect_columns(&mut |column: &'_ Column| seen.insert(column.path.clone()), &mut columns);
+        columns
     }
 
-    fn collect_columns<'a>(&'a self, is_new: &mut impl FnMut(&Column) -> bool, found: &mut Vec<&'a Column>) {
+    fn collect_columns<'a>(&'a self, is_new: &mut impl FnMut(&Column) -> bool, columns: &mut Vec<&'a Column>) {
         let mut add = |column: &'a Column| {
             if is_new(column) {
-                found.push(column);
+                columns.push(column);
             }
         };
         match self {
             Self::Constant(_) => {}
             Self::And(terms) | Self::Or(terms) => {
                 for term in terms {
-                    term.collect_columns(is_new, found);
+                    term.collect_columns(is_new, columns);
                 }
             }
-            Self::Not(inner) => inner.collect_columns(is_new, found),
+            Self::Not(inner) => inner.collect_columns(is_new, columns),
             Self::IsNull(column)
             | Self::IsNotNull(column)
             | Self::Fixed { column, .. }
@@ -148,8 +148,8 @@ impl BoundPredicate {
 
     /// All of these; one is itself, none is TRUE.
     pub fn all_of(terms: Vec<Self>) -> Self {
-        let mut kept: Vec<Self> = Vec::with_capacity(terms.len());
-        // Where in `kept` a limit of each column waits for its counterpart.
+        let mut merged: Vec<Self> = Vec::with_capacity(terms.len());
+        // Where in `merged` a limit of each column waits for its counterpart.
         let mut limits: [HashMap<Vec<String>, usize>; 2] = [HashMap::new(), HashMap::new()];
         let flat = terms.into_iter().flat_map(|term| match term {
             Self::And(inner) => inner,
@@ -159,21 +159,21 @@ impl BoundPredicate {
             if let Self::Compare { column, op: op @ (Op::Lt | Op::Le | Op::Gt | Op::Ge), .. } = &term {
                 let [lows, highs] = &mut limits;
                 let is_low = matches!(op, Op::Gt | Op::Ge);
-                let (own, other) = if is_low { (lows, highs) } else { (highs, lows) };
-                if let Some(waiting) = other.remove(&column.path).and_then(|at| kept.get_mut(at)) {
+                let (same_side, other_side) = if is_low { (lows, highs) } else { (highs, lows) };
+                if let Some(waiting) = other_side.remove(&column.path).and_then(|at| merged.get_mut(at)) {
                     *waiting = if is_low { range(&term, waiting) } else { range(waiting, &term) }.unwrap_or(term);
                     continue;
                 }
-                own.insert(column.path.clone(), kept.len());
+                same_side.insert(column.path.clone(), merged.len());
             }
-            kept.push(term);
+            merged.push(term);
         }
-        match (kept.pop(), kept.is_empty()) {
+        match (merged.pop(), merged.is_empty()) {
             (None, _) => Self::Constant(Some(true)),
             (Some(only), true) => only,
             (Some(last), false) => {
-                kept.push(last);
-                Self::And(kept)
+                merged.push(last);
+                Self::And(merged)
             }
         }
     }
@@ -183,8 +183,8 @@ impl BoundPredicate {
     /// # Errors
     /// `Internal` if a comparison holds a value that is not of its column's type.
     pub fn any_of(terms: Vec<Self>) -> Result<Self> {
-        let mut kept: Vec<Self> = Vec::with_capacity(terms.len());
-        // Per column, where its first equality is in `kept` and the values of all of them.
+        let mut merged: Vec<Self> = Vec::with_capacity(terms.len());
+        // Per column, where its first equality is in `merged` and the values of all of them.
         let mut equalities: HashMap<Vec<String>, (usize, Column, Vec<Scalar>)> = HashMap::new();
         let flat = terms.into_iter().flat_map(|term| match term {
             Self::Or(inner) => inner,
@@ -198,24 +198,24 @@ impl BoundPredicate {
                         continue;
                     }
                     None => {
-                        let first = (kept.len(), column.clone(), vec![value.clone()]);
+                        let first = (merged.len(), column.clone(), vec![value.clone()]);
                         equalities.insert(column.path.clone(), first);
                     }
                 }
             }
-            kept.push(term);
+            merged.push(term);
         }
         for (at, column, values) in equalities.into_values() {
-            if let (Some(first), 2..) = (kept.get_mut(at), values.len()) {
+            if let (Some(first), 2..) = (merged.get_mut(at), values.len()) {
                 *first = one_of(column, values)?;
             }
         }
-        Ok(match (kept.pop(), kept.is_empty()) {
+        Ok(match (merged.pop(), merged.is_empty()) {
             (None, _) => Self::Constant(Some(false)),
             (Some(only), true) => only,
             (Some(last), false) => {
-                kept.push(last);
-                Self::Or(kept)
+                merged.push(last);
+                Self::Or(merged)
             }
         })
     }

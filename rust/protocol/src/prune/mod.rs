@@ -53,12 +53,13 @@ enum Outcome {
     Null,
 }
 
-/// Whether a predicate may be that for some row, per container. A bit is clear only when proved.
+/// The containers with a row for which `predicate` may be `outcome`. A bit is clear only if the bounds prove that there is
+/// no such row.
 fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Result<BooleanBuffer> {
     let containers = cache.containers();
     let all =
         |value: bool| if value { BooleanBuffer::new_set(containers) } else { BooleanBuffer::new_unset(containers) };
-    // All terms are it, or one of them is.
+    // AND is TRUE only if all terms are, and OR is FALSE only if all are (`needs_all`). Else one such term is enough.
     let of_terms = |terms: &[BoundPredicate], needs_all: bool, cache: &mut Cache| {
         terms.iter().try_fold(all(needs_all), |sum, term| {
             let term = may_be(outcome, term, cache)?;

@@ -222,16 +222,16 @@ impl JsonReader {
 pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns> {
     let typed = TypedColumns::new(stats, leaves.len());
     let counts = |name: &str, path: &[String]| {
-        let found = typed.find(name, path).and_then(|a| cast(&a, &ArrowType::Int64).ok());
-        let counts = found.as_ref().and_then(|a| a.as_primitive_opt::<Int64Type>());
+        let counts = typed.find(name, path).and_then(|a| cast(&a, &ArrowType::Int64).ok());
+        let counts = counts.as_ref().and_then(|a| a.as_primitive_opt::<Int64Type>());
         // Less than none is no count.
         counts.map_or_else(|| Int64Array::new_null(stats.len()), |a| a.unary_opt(|n| (n >= 0).then_some(n)))
     };
     let leaves = leaves.iter().map(|leaf| {
         let target = to_arrow_type(&DataType::Primitive(leaf.data_type.clone()));
         let bound = |name: &str, upper: bool| {
-            let found = typed.find(name, &leaf.path);
-            typed_bound(found, leaf, &target, upper).unwrap_or_else(|| new_null_array(&target, stats.len()))
+            let column = typed.find(name, &leaf.path);
+            typed_bound(column, leaf, &target, upper).unwrap_or_else(|| new_null_array(&target, stats.len()))
         };
         LeafBounds {
             min: bound("minValues", false),
@@ -267,11 +267,11 @@ impl<'s> TypedColumns<'s> {
     /// Of which so many are wanted.
     pub(super) fn new(stats: &'s StructArray, wanted: usize) -> Self {
         let below = |name: &str| {
-            let mut found = HashMap::new();
+            let mut columns = HashMap::new();
             if let Some(member) = child(stats, name) {
-                add_columns(&member, &mut Vec::new(), &mut found);
+                add_columns(&member, &mut Vec::new(), &mut columns);
             }
-            (name.to_owned(), found)
+            (name.to_owned(), columns)
         };
         let all = (wanted > FEW_COLUMNS).then(|| ["minValues", "maxValues", "nullCount"].map(below).into());
         Self { stats, all }
@@ -280,7 +280,7 @@ impl<'s> TypedColumns<'s> {
     /// The column at `path` below a member.
     pub(super) fn find(&self, member: &str, path: &[String]) -> Option<ArrayRef> {
         match self.all.as_ref().and_then(|all| all.get(member)) {
-            Some(found) => found.get(path).cloned(),
+            Some(columns) => columns.get(path).cloned(),
             None => {
                 path.iter().try_fold(child(self.stats, member)?, |parent, name| child(parent.as_struct_opt()?, name))
             }
@@ -301,22 +301,21 @@ fn with_nulls_of(parent: &StructArray, column: &ArrayRef) -> Option<ArrayRef> {
 }
 
 /// Adds all that is below `array`, and itself. Of columns with one name the first counts.
-fn add_columns(array: &ArrayRef, path: &mut Vec<String>, found: &mut HashMap<Vec<String>, ArrayRef>) {
+fn add_columns(array: &ArrayRef, path: &mut Vec<String>, columns: &mut HashMap<Vec<String>, ArrayRef>) {
     if let Some(parent) = array.as_struct_opt() {
         for (name, column) in parent.column_names().into_iter().zip(parent.columns()) {
             path.push(name.to_owned());
-            if let Some(column) = with_nulls_of(parent, column).filter(|_| !found.contains_key(path)) {
-                add_columns(&column, path, found);
+            if let Some(column) = with_nulls_of(parent, column).filter(|_| !columns.contains_key(path)) {
+                add_columns(&column, path, columns);
             }
             path.pop();
         }
     }
-    found.insert(path.clone(), array.clone());
+    columns.insert(path.clone(), array.clone());
 }
 
-fn typed_bound(found: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: bool) -> Option<ArrayRef> {
-    let found = found?;
-    let array = retyped(found, target)?;
+fn typed_bound(column: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: bool) -> Option<ArrayRef> {
+    let array = retyped(column?, target)?;
     let array = match &leaf.data_type {
         PrimitiveType::Double if leaf.was_float => widen_floats(&array, upper),
         PrimitiveType::Decimal { .. } => {
@@ -340,8 +339,8 @@ fn typed_bound(found: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper: 
 }
 
 /// The values in the type that the column has now, if that loses nothing.
-pub(super) fn retyped(found: ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
-    if found.data_type() == target { Some(found) } else { widen(&found, target) }
+pub(super) fn retyped(array: ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
+    if array.data_type() == target { Some(array) } else { widen(&array, target) }
 }
 
 /// Bounds of floats that were read as doubles from the floats' text.
@@ -355,9 +354,9 @@ pub(super) fn widen_floats(array: &ArrayRef, upper: bool) -> ArrayRef {
 /// Only conversions that keep the order and lose nothing, or no more than is made up for; what does not fit is null.
 fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
     use ArrowType as A;
-    if let (A::Timestamp(_, found), A::Timestamp(TimeUnit::Microsecond, zone)) = (array.data_type(), target) {
+    if let (A::Timestamp(_, stored_zone), A::Timestamp(TimeUnit::Microsecond, zone)) = (array.data_type(), target) {
         // The number stays: statistics of both types count from 1970 in UTC.
-        let micros = cast(array, &A::Timestamp(TimeUnit::Microsecond, found.clone())).ok()?;
+        let micros = cast(array, &A::Timestamp(TimeUnit::Microsecond, stored_zone.clone())).ok()?;
         let micros = micros.as_primitive_opt::<TimestampMicrosecondType>()?.clone();
         return Some(Arc::new(micros.with_timezone_opt(zone.clone())));
     }

@@ -15,7 +15,7 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use super::files::{self, FileChange, Stamp};
+use super::files::{self, CommitColumns, FileChange};
 use super::shape;
 use crate::error::{Error, Result};
 use crate::history;
@@ -88,34 +88,34 @@ pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last:
     .at_version(expected))
 }
 
-/// What holds at a commit, and what its rows must become.
+/// Protocol and metadata of the table at a commit, and the schema that the feed's rows must have.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
+pub(super) struct TableAtCommit {
     protocol: Protocol,
     metadata: Metadata,
-    last: Arc<Last>,
+    feed_schema: Arc<FeedSchema>,
 }
 
-/// The schema of the rows.
+/// The schema of the feed's rows: that of its last version.
 #[derive(Debug)]
-struct Last {
+struct FeedSchema {
     version: u64,
     shape: TableShape,
 }
 
-impl Settings {
-    /// The settings of the feed's first version, which are checked against its last.
+impl TableAtCommit {
+    /// The table at the feed's first version, whose schema is checked against the last one's.
     pub(super) fn new(first: &Snapshot, last: &Snapshot) -> Result<Self> {
-        let settings = Self {
+        let table = Self {
             protocol: first.protocol().clone(),
             metadata: first.metadata().clone(),
-            last: Arc::new(Last { version: last.version(), shape: last.shape().clone() }),
+            feed_schema: Arc::new(FeedSchema { version: last.version(), shape: last.shape().clone() }),
         };
-        settings.check(first.version())?;
-        Ok(settings)
+        table.check(first.version())?;
+        Ok(table)
     }
 
-    /// Takes over what the commit of `version` says.
+    /// Takes over protocol and metadata of the commit of `version`.
     fn follow(&mut self, version: u64, actions: &mut CommitActions) -> Result<()> {
         let (protocol, metadata) = (actions.protocol.take(), actions.metadata.take());
         if protocol.is_none() && metadata.is_none() {
@@ -132,18 +132,18 @@ impl Settings {
     }
 
     fn check(&self, version: u64) -> Result<()> {
-        let place = |e: Error| e.at_version(version);
+        let with_context = |e: Error| e.at_version(version);
         let properties = Properties::of(&self.metadata);
-        if !properties.change_data_feed().map_err(place)? {
-            return Err(place(Error::invalid(format!(
+        if !properties.change_data_feed().map_err(with_context)? {
+            return Err(with_context(Error::invalid(format!(
                 "the change data feed was off at version {version}: `delta.enableChangeDataFeed` was not true, and \
                  changes were not recorded; read a range without that version"
             ))));
         }
-        let schema = self.metadata.schema().map_err(place)?;
-        let mapping = properties.column_mapping(&self.protocol, &schema).map_err(place)?;
+        let schema = self.metadata.schema().map_err(with_context)?;
+        let mapping = properties.column_mapping(&self.protocol, &schema).map_err(with_context)?;
         let older = TableShape { schema, partition_columns: self.metadata.partition_columns.clone(), mapping };
-        shape::check(&older, version, &self.last.shape, self.last.version)
+        shape::check(&older, version, &self.feed_schema.shape, self.feed_schema.version)
     }
 
     /// When the commit was made.
@@ -165,8 +165,8 @@ impl Settings {
     ) -> Result<impl Iterator<Item = Result<FileChange>> + Send + use<>> {
         let version = commit.version();
         self.follow(version, &mut actions)?;
-        let stamp = Stamp::new(version, self.time_ms(commit, &actions)?)?;
-        files::of(actions, stamp, !self.last.shape.partition_columns.is_empty())
+        let commit_columns = CommitColumns::new(version, self.time_ms(commit, &actions)?)?;
+        files::of(actions, commit_columns, !self.feed_schema.shape.partition_columns.is_empty())
     }
 }
 
@@ -174,16 +174,14 @@ impl Settings {
 pub(super) fn tasks(
     storage: Storage,
     commits: Vec<Commit>,
-    settings: Option<Settings>,
+    table: Option<TableAtCommit>,
 ) -> BoxStream<'static, Result<FileTask>> {
-    let Some(settings) = settings else { return stream::empty().boxed() };
+    let Some(table) = table else { return stream::empty().boxed() };
     let log = storage.clone();
     stream::iter(commits)
         .map(move |commit| load(log.clone(), commit))
         .buffered(CONCURRENT_COMMITS)
-        .scan(settings, |settings, commit| {
-            ready(Some(commit.and_then(|(commit, actions)| settings.files(&commit, actions))))
-        })
+        .scan(table, |table, commit| ready(Some(commit.and_then(|(commit, actions)| table.files(&commit, actions)))))
         .map_ok(stream::iter)
         .try_flatten()
         .map(move |change| sized(storage.clone(), change))

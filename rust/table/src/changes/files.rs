@@ -33,14 +33,14 @@ pub(super) struct FileChange {
     pub(super) size: Option<u64>,
 }
 
-/// What all changes of a commit share.
+/// The columns of a feed that are the same in all rows of a commit.
 #[derive(Debug)]
-pub(super) struct Stamp {
+pub(super) struct CommitColumns {
     version: u64,
     constants: BTreeMap<String, String>,
 }
 
-impl Stamp {
+impl CommitColumns {
     /// The version and its time as columns.
     pub(super) fn new(version: u64, time_ms: i64) -> Result<Self> {
         let too_far = || Error::corrupt(format!("the commit's time {time_ms} ms is impossible")).at_version(version);
@@ -56,19 +56,19 @@ impl Stamp {
 /// The files with the changes of one commit, deletes first. `Corrupt` if the actions contradict each other.
 pub(super) fn of(
     actions: CommitActions,
-    stamp: Stamp,
+    commit_columns: CommitColumns,
     is_partitioned: bool,
 ) -> Result<impl Iterator<Item = Result<FileChange>> + Send> {
-    let version = stamp.version;
-    let place = |e: Error| e.at_version(version);
+    let version = commit_columns.version;
+    let with_context = |e: Error| e.at_version(version);
     let files = Files {
-        removes: AddBatch::new(actions.adds.origin, actions.remove_rows).map_err(place)?,
+        removes: AddBatch::new(actions.adds.origin, actions.remove_rows).map_err(with_context)?,
         adds: actions.adds,
         cdc: actions.cdc,
-        stamp,
+        commit_columns,
         is_partitioned,
     };
-    let steps = files.steps().map_err(place)?;
+    let steps = files.steps().map_err(with_context)?;
     Ok(steps.into_iter().map(move |step| files.change(step).map_err(|e| e.at_version(version))))
 }
 
@@ -76,7 +76,7 @@ struct Files {
     cdc: Vec<Cdc>,
     adds: AddBatch,
     removes: AddBatch,
-    stamp: Stamp,
+    commit_columns: CommitColumns,
     is_partitioned: bool,
 }
 
@@ -138,7 +138,7 @@ impl Files {
                 let task = FileTask {
                     path: cdc.path.clone(),
                     partition_values: cdc.partition_values.clone(),
-                    constants: self.stamp.constants.clone(),
+                    constants: self.commit_columns.constants.clone(),
                     ..FileTask::default()
                 };
                 Ok(FileChange { task, size: Some(size(cdc.size, &cdc.path)?) })
@@ -162,20 +162,20 @@ impl Files {
     /// All rows of a file that its deletion vector leaves.
     fn whole(&self, files: &AddBatch, row: usize, change_type: &str) -> Result<FileChange> {
         let path = files.path().value(row);
-        let place = |e: Error| e.in_file(path);
+        let with_context = |e: Error| e.in_file(path);
         if self.is_partitioned && files.partition_values().is_none_or(|values| values.is_null(row)) {
-            return Err(place(Error::corrupt(
+            return Err(with_context(Error::corrupt(
                 "the action has no partition values, so the rows of its file are not known; read a range without that \
                  version",
             )));
         }
-        let mut constants = self.stamp.constants.clone();
+        let mut constants = self.commit_columns.constants.clone();
         constants.insert(CHANGE_TYPE.to_owned(), change_type.to_owned());
         let bytes = files.size().filter(|sizes| sizes.is_valid(row)).map(|sizes| sizes.value(row));
         let task = FileTask {
             path: path.to_owned(),
-            partition_values: files.partition_values_at(row).map_err(place)?,
-            deletion_vector: files.deletion_vector(row).map_err(place)?,
+            partition_values: files.partition_values_at(row).map_err(with_context)?,
+            deletion_vector: files.deletion_vector(row).map_err(with_context)?,
             constants,
             ..FileTask::default()
         };
@@ -211,12 +211,12 @@ fn changing(files: &AddBatch) -> Result<Vec<usize>> {
 }
 
 fn by_path(files: &AddBatch, rows: &[usize]) -> Result<HashMap<String, usize>> {
-    let mut found = HashMap::with_capacity(rows.len());
+    let mut rows_by_path = HashMap::with_capacity(rows.len());
     for row in rows {
         let path = files.path().value(*row);
-        if found.insert(canonical_path(path).into_owned(), *row).is_some() {
+        if rows_by_path.insert(canonical_path(path).into_owned(), *row).is_some() {
             return Err(Error::corrupt("the commit adds or removes the file twice").in_file(path));
         }
     }
-    Ok(found)
+    Ok(rows_by_path)
 }

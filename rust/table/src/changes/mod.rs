@@ -37,7 +37,7 @@ mod range;
 mod shape;
 
 pub use columns::{COMMIT_TIMESTAMP, COMMIT_VERSION};
-use commits::{Commit, Settings};
+use commits::{Commit, TableAtCommit};
 pub use range::Bound;
 
 /// The changes between two versions, both included. Cloning is cheap beside reading.
@@ -48,7 +48,7 @@ pub struct ChangeFeed {
     schema: SchemaRef,
     versions: Option<RangeInclusive<u64>>,
     /// What holds at the first commit, and what rows must become; `None` when no commit is read.
-    settings: Option<Settings>,
+    first: Option<TableAtCommit>,
     commits: Vec<Commit>,
 }
 
@@ -85,7 +85,7 @@ impl ChangeFeed {
         let schema = Reader::new(storage.clone(), spec.clone())?.schema();
         spec.filter = ScanFilter::bind_some(filter, &spec.schema)?;
         let mut feed =
-            Self { storage: storage.clone(), spec, schema, versions: None, settings: None, commits: Vec::new() };
+            Self { storage: storage.clone(), spec, schema, versions: None, first: None, commits: Vec::new() };
         let Some(versions) = range.versions(last.version())? else { return Ok(feed) };
         feed.versions = Some(versions.clone());
         feed.commits = commits::list(storage, versions, last.metadata()).await?;
@@ -97,7 +97,7 @@ impl ChangeFeed {
                 version if version == last.version() => last.clone(),
                 version => Snapshot::open(storage, Some(version)).await?,
             };
-            feed.settings = Some(Settings::new(&first, &last)?);
+            feed.first = Some(TableAtCommit::new(&first, &last)?);
         }
         Ok(feed)
     }
@@ -115,7 +115,7 @@ impl ChangeFeed {
     /// The changes, in the order of the versions. To be polled inside a tokio runtime. Ends after the first error.
     pub fn read(&self, options: ReadOptions) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
         let reader = Reader::new(self.storage.clone(), self.spec.clone())?;
-        let tasks = commits::tasks(self.storage.clone(), self.commits.clone(), self.settings.clone());
+        let tasks = commits::tasks(self.storage.clone(), self.commits.clone(), self.first.clone());
         let location = self.storage.location().to_owned();
         Ok(reader
             .read_stream(tasks, options)

@@ -150,13 +150,13 @@ impl Layout {
 
     /// Leaf columns, by physical path, that have typed statistics here.
     pub(super) fn typed_stats(&self) -> HashSet<Vec<String>> {
-        let mut found = HashSet::new();
+        let mut leaves = HashSet::new();
         if let Some(ArrowType::Struct(bounds)) = self.add.find("stats_parsed").map(|(_, stats)| stats.data_type())
             && let Some(ArrowType::Struct(least)) = bounds.find("minValues").map(|(_, values)| values.data_type())
         {
-            add_leaves(least, &mut Vec::new(), &mut found);
+            add_leaves(least, &mut Vec::new(), &mut leaves);
         }
-        found
+        leaves
     }
 
     /// What must be read of the files to write them.
@@ -193,10 +193,15 @@ impl Layout {
         Ok(fields.into())
     }
 
-    /// Live files as they are held until they are written: the members of `add` that any of them has, paths and the text
-    /// of the statistics as views; `paths` if they are not those of the batch. Typed statistics are among them where the
-    /// files came with some, or if `all_typed`.
-    pub(super) fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>, all_typed: bool) -> Result<RecordBatch> {
+    /// Live files as a `SortBuffer` holds them until they are written: the members of `add` that any of them has, paths and
+    /// the text of the statistics as views; `paths` if they are not those of the batch. Typed statistics are among them
+    /// where the files came with some, or if `all_typed`.
+    pub(super) fn buffered_rows(
+        &self,
+        adds: &AddBatch,
+        paths: Option<&ArrayRef>,
+        all_typed: bool,
+    ) -> Result<RecordBatch> {
         let typed = adds.structure("stats_parsed");
         let said = if self.wants_stats() { stats_text(adds)? } else { None };
         let text = match typed {
@@ -237,27 +242,27 @@ impl Layout {
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
     }
 
-    /// Typed statistics of files that are held without.
-    pub(super) fn with_typed_stats(&self, held: &RecordBatch) -> Result<RecordBatch> {
-        let Some(layout) = self.stats.as_ref().filter(|_| held.column_by_name("stats_parsed").is_none()) else {
-            return Ok(held.clone());
+    /// Buffered rows with typed statistics, computed where they have none.
+    pub(super) fn with_typed_stats(&self, buffered: &RecordBatch) -> Result<RecordBatch> {
+        let Some(layout) = self.stats.as_ref().filter(|_| buffered.column_by_name("stats_parsed").is_none()) else {
+            return Ok(buffered.clone());
         };
-        let text = held.column_by_name("stats").map(|text| text.as_string_view());
-        let typed = layout.columns(text, None, held.num_rows())?;
-        let (schema, mut columns, _) = held.clone().into_parts();
+        let text = buffered.column_by_name("stats").map(|text| text.as_string_view());
+        let typed = layout.columns(text, None, buffered.num_rows())?;
+        let (schema, mut columns, _) = buffered.clone().into_parts();
         let field = Arc::new(Field::new("stats_parsed", typed.data_type().clone(), true));
         columns.push(Arc::new(typed));
         let fields: Vec<_> = schema.fields().iter().cloned().chain([field]).collect();
         Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 
-    /// Files that were held as the column `add`.
-    pub(super) fn adds(&self, held: &RecordBatch) -> Result<StructArray> {
-        let rows = held.num_rows();
-        let text = held.column_by_name("stats").map(|text| text.as_string_view());
+    /// The column `add` of buffered rows.
+    pub(super) fn adds(&self, buffered: &RecordBatch) -> Result<StructArray> {
+        let rows = buffered.num_rows();
+        let text = buffered.column_by_name("stats").map(|text| text.as_string_view());
         let mut columns = Vec::with_capacity(self.add.len());
         for (field, nulls) in self.add.iter().zip(&self.add_nulls) {
-            let column: ArrayRef = match (field.name().as_str(), held.column_by_name(field.name())) {
+            let column: ArrayRef = match (field.name().as_str(), buffered.column_by_name(field.name())) {
                 ("dataChange", _) => Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)),
                 ("stats_parsed", None) => match &self.stats {
                     Some(layout) => Arc::new(layout.columns(text, None, rows)?),
@@ -578,12 +583,12 @@ fn sidecars(all: &[Sidecar]) -> Result<StructArray> {
 }
 
 /// Adds the paths of the leaves below some fields.
-fn add_leaves(fields: &Fields, path: &mut Vec<String>, found: &mut HashSet<Vec<String>>) {
+fn add_leaves(fields: &Fields, path: &mut Vec<String>, leaves: &mut HashSet<Vec<String>>) {
     for field in fields {
         path.push(field.name().clone());
         match field.data_type() {
-            ArrowType::Struct(members) => add_leaves(members, path, found),
-            _ => drop(found.insert(path.clone())),
+            ArrowType::Struct(members) => add_leaves(members, path, leaves),
+            _ => drop(leaves.insert(path.clone())),
         }
         path.pop();
     }

@@ -95,12 +95,12 @@ struct Intact {
 /// Decides which sidecars stay, and writes the others.
 pub(super) async fn write(work: &Work) -> Result<Sidecars> {
     let previous = work.snapshot.checkpoint().await?;
-    let mut kept = match previous {
+    let mut intact = match previous {
         Some(previous) => intact(work, previous).await?,
         None => Vec::new(),
     };
     let all_files = previous.map_or(0, OpenCheckpoint::file_count);
-    let mut rewritten: Vec<usize> = (0..all_files).filter(|file| kept.iter().all(|k| k.file != *file)).collect();
+    let mut rewritten: Vec<usize> = (0..all_files).filter(|file| intact.iter().all(|k| k.file != *file)).collect();
     let mut pool = work.snapshot.tail().await?.live.iter().map(|adds| adds.len() as u64).sum::<u64>();
     if let Some(previous) = previous {
         pool = pool.saturating_add(previous.inline_adds().map_or(0, |adds| adds.len() as u64));
@@ -108,10 +108,10 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
             pool = pool.saturating_add(files_in(previous.file(*file).await?.as_ref()).unwrap_or_default());
         }
     }
-    let (joined, pool) = join_small(&mut kept, pool);
+    let (joined, pool) = join_small(&mut intact, pool);
     rewritten.extend(joined);
-    let adds = kept.iter().map(|k| k.files).sum();
-    let (old, young): (Vec<_>, Vec<_>) = kept.into_iter().partition(|k| k.is_old);
+    let adds = intact.iter().map(|k| k.files).sum();
+    let (old, young): (Vec<_>, Vec<_>) = intact.into_iter().partition(|k| k.is_old);
     let all: Vec<Sidecar> = young.into_iter().map(|k| k.sidecar).collect();
     let mut written = Sidecars { reused: all.len() as u64, adds, removes: 0, all };
     // What stays need not be written.

@@ -83,10 +83,10 @@ pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
 /// `Unsupported` if the table has a feature that a checkpoint of deltic's might fail, `Corrupt` if the log cannot be
 /// replayed or is not what its checksum says. A checkpoint that was there before is there still.
 pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
-    let place = |e: Error| e.in_table(snapshot.storage().location()).at_version(snapshot.version());
-    let sound = snapshot.with_readable_sidecars().await.map_err(place)?;
-    let (written, hint) = write(&sound, now_ms).await.map_err(place)?;
-    point_to(snapshot.storage(), &hint).await.map_err(place)?;
+    let with_context = |e: Error| e.in_table(snapshot.storage().location()).at_version(snapshot.version());
+    let readable = snapshot.with_readable_sidecars().await.map_err(with_context)?;
+    let (written, hint) = write(&readable, now_ms).await.map_err(with_context)?;
+    point_to(snapshot.storage(), &hint).await.map_err(with_context)?;
     Ok(written)
 }
 

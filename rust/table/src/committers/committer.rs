@@ -23,9 +23,9 @@ pub trait Committer: Send + Sync {
     /// Makes `version` durable, which was found after an unknown outcome: a local disk syncs the folder.
     fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>>;
 
-    /// Whether the log has gone on past `version`: there are later files, which are older than its commit if that is there.
-    /// Then the log was cleaned, and no reader looks at `version`.
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
+    /// Whether the log continues past `version` without it: there is a later commit or a checkpoint, and the commit of
+    /// `version` is missing or newer than that. Then log cleanup deleted `version` before, and readers begin after it.
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
 
     /// Whether the table that a writer remembers is still there: the commit of `base` is the file that it was, or a log of
     /// the same table leads to one of `versions`.

@@ -17,7 +17,7 @@ use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
 use super::committer::{CommitFile, Committer};
-use super::log::{is_passed, is_same_table};
+use super::log::{is_same_table, log_continues_past};
 use crate::error::{Error, Result};
 use crate::log::claimed::ClaimedCommits;
 use crate::log::{LogSource, log_file_path};
@@ -56,9 +56,9 @@ impl DynamoDbCommitter {
     /// # Errors
     /// Those of the bucket and of DynamoDB; nothing was written then.
     pub async fn put_if_absent(&self, name: &str, data: Bytes) -> Result<Put> {
-        let placed = |e: Error| e.in_table(self.storage.location()).in_file(log_file_path(name));
-        match self.claim(name, data).await.map_err(placed)? {
-            Put::Unknown(lost) => Ok(Put::Unknown(placed(lost))),
+        let with_context = |e: Error| e.in_table(self.storage.location()).in_file(log_file_path(name));
+        match self.claim(name, data).await.map_err(with_context)? {
+            Put::Unknown(lost) => Ok(Put::Unknown(with_context(lost))),
             known => Ok(known),
         }
     }
@@ -137,8 +137,8 @@ impl Committer for DynamoDbCommitter {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(is_passed(&self.log, version))
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(log_continues_past(&self.log, version))
     }
 
     fn is_same_table<'a>(

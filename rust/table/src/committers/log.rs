@@ -57,8 +57,8 @@ impl Committer for LogCommitter {
         Box::pin(async move { self.storage.settle(&log_file_path(&commit_name(version))).await })
     }
 
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(is_passed(&self.log, version))
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(log_continues_past(&self.log, version))
     }
 
     fn is_same_table<'a>(
@@ -70,8 +70,8 @@ impl Committer for LogCommitter {
     }
 }
 
-/// As [`Committer::is_passed`], of commits that are files of the log.
-pub(super) async fn is_passed(log: &LogSource, version: u64) -> Result<bool> {
+/// As [`Committer::log_continues_past`], of commits that are files of the log.
+pub(super) async fn log_continues_past(log: &LogSource, version: u64) -> Result<bool> {
     let listing = log.list(version).await?;
     let own = listing.iter().find(|file| file.name == LogName::Commit { version });
     let is_later = |name: &LogName| name.version() > version || name.is_checkpoint();

@@ -99,7 +99,7 @@ pub async fn restore(
     committer: &dyn Committer,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<Restored> {
-    let place = |e: Error| e.in_table(storage.location());
+    let with_context = |e: Error| e.in_table(storage.location());
     let mut commit = options.commit.clone();
     "RESTORE".clone_into(&mut commit.operation);
     commit.commit_empty = true;
@@ -113,10 +113,10 @@ pub async fn restore(
         return Ok(Restored { version: Some(version), ..Restored::default() });
     }
     let newest = transaction.snapshot().await?;
-    let old = older(&newest, to).await.map_err(place)?;
-    let (files, mut done) = difference(&newest, &old, retry.now_ms()).await.map_err(place)?;
+    let old = older(&newest, to).await.map_err(with_context)?;
+    let (files, mut done) = difference(&newest, &old, retry.now_ms()).await.map_err(with_context)?;
     if !options.dry_run && !options.ignore_missing_files && !done.missing.is_empty() {
-        return Err(place(refusal(&done)).at_version(old.version()));
+        return Err(with_context(refusal(&done)).at_version(old.version()));
     }
     transaction.return_to(&old, files, options.protocol_downgrade_allowed).await?;
     if options.dry_run {

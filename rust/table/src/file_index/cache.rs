@@ -91,12 +91,12 @@ impl CachedColumn {
     /// Those of `rows`, which are as many as the row group has; of a column with one value a file.
     pub(super) fn chosen(&self, rows: &BooleanBuffer) -> Result<Values> {
         match self {
-            held if rows.count_set_bits() == rows.len() => held.range(0, rows.len()),
+            column if rows.count_set_bits() == rows.len() => column.range(0, rows.len()),
             Self::Plain(Values::Array(array)) => {
                 Ok(Values::Array(filter(array, &BooleanArray::new(rows.clone(), None))?))
             }
-            Self::Plain(Values::Encoded(few)) => {
-                Ok(Values::Array(few.array(rows.set_indices(), rows.count_set_bits())?))
+            Self::Plain(Values::Encoded(encoded)) => {
+                Ok(Values::Array(encoded.array(rows.set_indices(), rows.count_set_bits())?))
             }
             Self::Plain(_) => Err(Error::internal("only columns with one value a file are filtered")),
             Self::Packed(packed) => packed.chosen(rows),
@@ -207,9 +207,9 @@ impl State {
     fn to_pack(&self, group: Option<usize>) -> Option<(IndexColumn, usize, Values)> {
         let columns = self.columns.iter().filter(|cached| group.is_none() || cached.used < self.plans);
         columns.into_iter().find_map(|cached| {
-            let mut held = cached.groups.iter().enumerate().filter(|(at, _)| group.is_none_or(|group| group == *at));
-            held.find_map(|(at, held)| match held {
-                Some(CachedColumn::Plain(values)) if held.as_ref().is_some_and(|held| held.unpacked() > 0) => {
+            let mut groups = cached.groups.iter().enumerate().filter(|(at, _)| group.is_none_or(|group| group == *at));
+            groups.find_map(|(at, column)| match column {
+                Some(CachedColumn::Plain(values)) if column.as_ref().is_some_and(|column| column.unpacked() > 0) => {
                     Some((cached.column.clone(), at, values.clone()))
                 }
                 _ => None,
@@ -222,7 +222,7 @@ impl State {
     fn replace(&mut self, column: &IndexColumn, group: usize, packed: Option<Packed>) -> Option<CachedColumn> {
         let cached = self.columns.iter_mut().find(|c| c.column == *column)?;
         let slot = cached.groups.get_mut(group)?;
-        let plain = slot.take_if(|held| held.unpacked() > 0)?;
+        let plain = slot.take_if(|column| column.unpacked() > 0)?;
         self.unpacked = self.unpacked.saturating_sub(plain.unpacked());
         *slot = packed.map(|packed| CachedColumn::Packed(Arc::new(packed)));
         let (before, after) = (plain.bytes(), slot.as_ref().map_or(0, CachedColumn::bytes));
@@ -287,8 +287,8 @@ mod tests {
         Values::Array(Arc::new(Int64Array::from_iter_values(from..from + 10_000)) as ArrayRef)
     }
 
-    fn value(held: &CachedColumn, row: usize) -> i64 {
-        match held.range(row, 1).unwrap() {
+    fn value(column: &CachedColumn, row: usize) -> i64 {
+        match column.range(row, 1).unwrap() {
             Values::Array(array) => array.as_primitive::<Int64Type>().value(0),
             other => unreachable!("{other:?}"),
         }

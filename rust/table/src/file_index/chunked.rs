@@ -46,7 +46,7 @@ async fn bounds(
         found.extend(made.into_iter().collect::<Result<Vec<_>>>()?);
         Ok(length)
     };
-    match in_pieces(part, (group, leaf), Way::of(part), (StringPages::default(), Vec::new()), read).await? {
+    match in_pieces(part, (group, leaf), ReadStrategy::of(part), (StringPages::default(), Vec::new()), read).await? {
         Some((_, found)) => plan.join_texts(found).map(Some).map_err(|e| e.in_file(part.path())),
         None => Ok(None),
     }
@@ -54,9 +54,9 @@ async fn bounds(
 
 /// The same of paths.
 async fn paths(part: &Arc<ActionFile>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<FrontCoder>> {
-    let is_worth_it = part.is_local() && plan.wants_few_paths(part);
+    let is_worth_it = part.is_local() && plan.keeps_paths_encoded(part);
     let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
-    in_pieces(part, (group, leaf), Way::of(part), FrontCoder::default(), |trimming, chunk, is_last| {
+    in_pieces(part, (group, leaf), ReadStrategy::of(part), FrontCoder::default(), |trimming, chunk, is_last| {
         Ok(trimming.read(chunk, is_last)?)
     })
     .await
@@ -66,22 +66,22 @@ async fn paths(part: &Arc<ActionFile>, group: usize, plan: &Arc<ColumnPlan>) -> 
 fn large_leaf(part: &ActionFile, group: usize, path: [&str; 2]) -> Result<Option<usize>> {
     let Some(leaf) = part.leaf(&path) else { return Ok(None) };
     let span = part.span(group, leaf)?;
-    Ok(Some(leaf).filter(|_| span.end - span.start > Way::of(part).bytes))
+    Ok(Some(leaf).filter(|_| span.end - span.start > ReadStrategy::of(part).piece_bytes))
 }
 
-/// How pieces are had.
+/// How the pieces of a leaf are read.
 #[derive(Clone, Copy)]
-struct Way {
-    bytes: u64,
-    /// Whether the next one is fetched while one is read.
-    ahead: bool,
+struct ReadStrategy {
+    piece_bytes: u64,
+    /// Whether the next piece is fetched while one is read.
+    fetches_ahead: bool,
 }
 
-impl Way {
+impl ReadStrategy {
     fn of(part: &ActionFile) -> Self {
         match part.is_local() {
-            true => Self { bytes: LOCAL_PIECE, ahead: false },
-            false => Self { bytes: REMOTE_PIECE, ahead: true },
+            true => Self { piece_bytes: LOCAL_PIECE, fetches_ahead: false },
+            false => Self { piece_bytes: REMOTE_PIECE, fetches_ahead: true },
         }
     }
 }
@@ -91,7 +91,7 @@ impl Way {
 async fn in_pieces<R: Send + 'static>(
     part: &Arc<ActionFile>,
     (group, leaf): (usize, usize),
-    Way { bytes: size, ahead: fetches_ahead }: Way,
+    ReadStrategy { piece_bytes: size, fetches_ahead }: ReadStrategy,
     mut so_far: R,
     read: impl Fn(&mut R, Chunk<'_>, bool) -> Result<usize, Failed> + Clone + Send + 'static,
 ) -> Result<Option<R>> {
@@ -169,7 +169,7 @@ mod tests {
         #[test]
         fn all_bytes_are_shown_once(
             size in 1..3_000_u64,
-            ahead in any::<bool>(),
+            fetches_ahead in any::<bool>(),
             needed in prop::collection::vec(0..2_000_usize, 1..9),
         ) {
             let folder = tempfile::tempdir().unwrap();
@@ -183,11 +183,11 @@ mod tests {
                     all.extend_from_slice(some);
                     Ok(some.len())
                 };
-                let all = in_pieces(&part, (0, 0), Way { bytes: size, ahead }, (Vec::new(), 0), read).await.unwrap();
+                let all = in_pieces(&part, (0, 0), ReadStrategy { piece_bytes: size, fetches_ahead }, (Vec::new(), 0), read).await.unwrap();
                 let (all, turns) = all.unwrap();
                 assert!(all == expected && turns as u64 >= (expected.len() as u64).div_ceil(size));
                 let rare = |_: &mut (), _: Chunk<'_>, _: bool| Err(Failed::Unsupported);
-                assert!(in_pieces(&part, (0, 0), Way { bytes: size, ahead }, (), rare).await.unwrap().is_none());
+                assert!(in_pieces(&part, (0, 0), ReadStrategy { piece_bytes: size, fetches_ahead }, (), rare).await.unwrap().is_none());
             });
         }
     }

@@ -40,7 +40,7 @@ pub(super) const STATS: [&str; 2] = ["add", "stats"];
 pub(super) struct ChunkedColumns {
     /// The columns that come from texts of the statistics.
     pub(super) bounds: Option<Vec<Values>>,
-    /// All paths, of which few are wanted.
+    /// All paths, kept encoded because few are wanted.
     pub(super) paths: Option<FrontCoder>,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct ColumnPlan {
     members: HashSet<String>,
     /// Typed statistics to read, by column, and whether counts are among them.
     typed: HashMap<Vec<String>, bool>,
-    /// Whether paths, and what stands beside them, are decoded for all files and wanted of few.
-    wants_few: bool,
+    /// Whether path, size and modification time of all files are kept encoded, because a query wants those of few.
+    keeps_encoded: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -92,8 +92,8 @@ impl ColumnPlan {
             IndexColumn::Partition { leaf, .. } if has_typed_partition(part, group, leaf) => Source::TypedPartition,
             IndexColumn::Partition { .. } => Source::PartitionText,
             IndexColumn::Bounds { leaf, counted } if is_typed => {
-                let known = |bound| is_complete(part, group, &stats_path(bound, leaf));
-                Source::TypedStats { counted: *counted || !known("minValues") || !known("maxValues") }
+                let complete = |bound| is_complete(part, group, &stats_path(bound, leaf));
+                Source::TypedStats { counted: *counted || !complete("minValues") || !complete("maxValues") }
             }
             IndexColumn::Bounds { .. } => Source::StatsText,
         };
@@ -107,16 +107,16 @@ impl ColumnPlan {
         let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
         let members = members.filter_map(|leaf| leaf.get(1).cloned()).collect();
         let anchor = part.lightest_leaf(group, "add").and_then(|leaf| part.leaves().nth(leaf)).map(<[String]>::to_vec);
-        Self { columns, sources, rows: part.rows(group), anchor, members, typed, wants_few: false }
+        Self { columns, sources, rows: part.rows(group), anchor, members, typed, keeps_encoded: false }
     }
 
     pub(super) fn columns(&self) -> &[IndexColumn] {
         &self.columns
     }
 
-    /// Paths, and what stands beside them, are wanted of few files now, though those of all are kept.
-    pub(super) fn want_few(&mut self) {
-        self.wants_few = true;
+    /// Keeps path, size and modification time of all files encoded.
+    pub(super) fn keep_encoded(&mut self) {
+        self.keeps_encoded = true;
     }
 
     /// Whether a leaf is needed.
@@ -162,45 +162,50 @@ impl ColumnPlan {
         before: ChunkedColumns,
     ) -> Result<(Vec<Values>, bool)> {
         let direct = Direct { part, fetched: &fetched, rows };
-        let mut known = vec![None; self.columns.len()];
-        let texts = known.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
-        texts.zip(before.bounds.into_iter().flatten()).for_each(|((known, _), read)| *known = Some(read));
-        let few = self.few(direct, before.paths, &mut known);
-        match few.and_then(|()| self.direct(direct, &known)) {
+        let mut read_before = vec![None; self.columns.len()];
+        let texts = read_before.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
+        texts.zip(before.bounds.into_iter().flatten()).for_each(|((read_before, _), read)| *read_before = Some(read));
+        let encoded = self.read_encoded(direct, before.paths, &mut read_before);
+        match encoded.and_then(|()| self.direct(direct, &read_before)) {
             Ok(values) => Ok((values, true)),
             Err(Failed::Error(error)) => Err(error),
-            Err(Failed::Unsupported) => Ok((self.general(part, fetched, known)?, false)),
+            Err(Failed::Unsupported) => Ok((self.general(part, fetched, read_before)?, false)),
         }
     }
 
-    /// Paths, which may have been read already, and what stands beside them, if few of them are wanted.
-    fn few(&self, direct: Direct<'_>, read: Option<FrontCoder>, known: &mut [Option<Values>]) -> Result<(), Failed> {
-        if !self.wants_few_paths(direct.part) {
+    /// Reads path, size and modification time encoded, if they are kept so; the paths may have been read already.
+    fn read_encoded(
+        &self,
+        direct: Direct<'_>,
+        read: Option<FrontCoder>,
+        read_before: &mut [Option<Values>],
+    ) -> Result<(), Failed> {
+        if !self.keeps_paths_encoded(direct.part) {
             return Ok(());
         }
-        let [size, time] = ["size", "modificationTime"].map(|name| self.place(name));
-        let few = direct.few(read, size.is_some() && time.is_some())?;
-        for (place, values) in [self.place("path"), size, time].into_iter().zip(few) {
-            if let Some(known) = place.and_then(|place| known.get_mut(place)) {
-                *known = values;
+        let [size, time] = ["size", "modificationTime"].map(|name| self.position_of(name));
+        let encoded = direct.encoded(read, size.is_some() && time.is_some())?;
+        for (position, values) in [self.position_of("path"), size, time].into_iter().zip(encoded) {
+            if let Some(read_before) = position.and_then(|position| read_before.get_mut(position)) {
+                *read_before = values;
             }
         }
         Ok(())
     }
 
     /// Which column a member of `add` is.
-    fn place(&self, member: &'static str) -> Option<usize> {
+    fn position_of(&self, member: &'static str) -> Option<usize> {
         self.sources.iter().position(|source| *source == Source::Member(member))
     }
 
-    /// Whether all paths are to be read, of which few are wanted.
-    pub(super) fn wants_few_paths(&self, part: &ActionFile) -> bool {
-        self.wants_few && self.place("path").is_some() && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
+    /// Whether all paths are read and kept encoded.
+    pub(super) fn keeps_paths_encoded(&self, part: &ActionFile) -> bool {
+        self.keeps_encoded && self.position_of("path").is_some() && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
     }
 
-    /// The columns, those that are not known read straight from their pages.
-    fn direct<'s>(&'s self, direct: Direct<'_>, known: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
-        let from_text = if self.needs_texts(known) { self.direct_text(direct)? } else { Vec::new() };
+    /// The columns, those that were not read before straight from their pages.
+    fn direct<'s>(&'s self, direct: Direct<'_>, read_before: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
+        let from_text = if self.needs_texts(read_before) { self.direct_text(direct)? } else { Vec::new() };
         let mut from_text = from_text.into_iter();
         let of_partition = |(source, column): (&Source, &'s IndexColumn)| match (source, column) {
             (Source::PartitionText, IndexColumn::Partition { name, leaf }) => Some((leaf, name.as_str())),
@@ -231,13 +236,16 @@ impl ColumnPlan {
             (Source::StatsText, _) => from_text.next().ok_or(Failed::Unsupported),
             _ => Ok(Values::Rows(direct.presence()?)),
         };
-        let all = self.sources.iter().zip(&self.columns).zip(known);
-        all.map(|(of, known)| known.clone().map_or_else(|| column(of), Ok)).collect()
+        let all = self.sources.iter().zip(&self.columns).zip(read_before);
+        all.map(|(of, read_before)| read_before.clone().map_or_else(|| column(of), Ok)).collect()
     }
 
     /// Whether texts are to be read.
-    fn needs_texts(&self, known: &[Option<Values>]) -> bool {
-        self.sources.iter().zip(known).any(|(source, known)| *source == Source::StatsText && known.is_none())
+    fn needs_texts(&self, read_before: &[Option<Values>]) -> bool {
+        self.sources
+            .iter()
+            .zip(read_before)
+            .any(|(source, read_before)| *source == Source::StatsText && read_before.is_none())
     }
 
     /// All columns whose bounds come from JSON, read in one pass.
@@ -263,12 +271,12 @@ impl ColumnPlan {
         (0..columns).map(|at| joined(column(at), self.rows)).collect()
     }
 
-    /// The columns, those that are not known decoded of any file.
-    fn general(&self, part: &ActionFile, fetched: Fetched, known: Vec<Option<Values>>) -> Result<Vec<Values>> {
-        let needs_texts = self.needs_texts(&known);
+    /// The columns, those that were not read before decoded from any file.
+    fn general(&self, part: &ActionFile, fetched: Fetched, read_before: Vec<Option<Values>>) -> Result<Vec<Values>> {
+        let needs_texts = self.needs_texts(&read_before);
         let how = Decode { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..Decode::default() };
-        let all = self.sources.iter().zip(&self.columns).zip(&known);
-        let unknown: Vec<_> = all.filter(|(_, known)| known.is_none()).map(|(of, _)| of).collect();
+        let all = self.sources.iter().zip(&self.columns).zip(&read_before);
+        let unknown: Vec<_> = all.filter(|(_, read_before)| read_before.is_none()).map(|(of, _)| of).collect();
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); unknown.len()];
         for batch in part.decode(fetched, how)? {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
@@ -280,7 +288,10 @@ impl ColumnPlan {
         }
         let mut decoded = pieces.into_iter().map(|pieces| joined(pieces, self.rows));
         let lost = || Error::internal("a column is lost");
-        known.into_iter().map(|known| known.map_or_else(|| decoded.next().ok_or_else(lost)?, Ok)).collect()
+        read_before
+            .into_iter()
+            .map(|read_before| read_before.map_or_else(|| decoded.next().ok_or_else(lost)?, Ok))
+            .collect()
     }
 
     /// Some columns of some files.
@@ -360,11 +371,11 @@ fn read_text<'t>(
         if to_the_end { from_json(texts, leaves)? } else { bounds_from_json(texts, leaves)? };
     let bounds = |bounds: LeafBounds| {
         // A file without statistics has no count either, and a row that holds no file has nothing.
-        let known = NullBuffer::union(bounds.min.nulls(), bounds.max.nulls());
+        let has_bound = NullBuffer::union(bounds.min.nulls(), bounds.max.nulls());
         let counted = bounds.null_count.nulls();
-        let tells = known.is_some_and(|known| match counted {
-            Some(counted) => (&!known.inner() & counted.inner()).count_set_bits() > 0,
-            None => known.null_count() > 0,
+        let tells = has_bound.is_some_and(|has_bound| match counted {
+            Some(counted) => (&!has_bound.inner() & counted.inner()).count_set_bits() > 0,
+            None => has_bound.null_count() > 0,
         });
         let counts = Counts { nulls: bounds.null_count, records: num_records.clone() };
         Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || tells).then_some(counts) }
@@ -419,7 +430,7 @@ fn joined(pieces: Vec<Values>, rows: usize) -> Result<Values> {
             Values::Array(array) => Some(array.clone()),
             _ => None,
         })?)),
-        [Values::Encoded(_), ..] => Err(Error::internal("what few are wanted of is read in one piece")),
+        [Values::Encoded(_), ..] => Err(Error::internal("encoded columns are read in one piece")),
         [Values::Bounds { .. }, ..] => {
             let counted = pieces.iter().any(|p| matches!(p, Values::Bounds { counts: Some(_), .. }));
             let count = |of: &dyn Fn(&Counts) -> &Int64Array| -> Result<Int64Array> {

@@ -23,8 +23,8 @@ use crate::error::{Error, Result};
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_OF_ROW: usize = 256;
 
-/// Numeric leaves that are decoded together with the paths.
-pub(super) const BESIDE: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
+/// Numeric leaves that are kept encoded with the paths.
+const SIZE_AND_TIME: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
 
 /// Why columns are not decoded here.
 pub(super) enum Failed {
@@ -82,9 +82,9 @@ impl Direct<'_> {
         Ok(Some(pages::array(self.part.chunk(self.fetched, leaf)?, found, self.rows)?))
     }
 
-    /// All paths in little memory, unless they were read already, and the numbers beside them likewise, if they are wanted
-    /// and not of another type.
-    pub(super) fn few(&self, read: Option<FrontCoder>, with_numbers: bool) -> Result<[Option<Values>; 3], Failed> {
+    /// All paths front-coded, unless they were read already; with them, if asked for, sizes and modification times
+    /// dictionary-encoded, unless they are of another type.
+    pub(super) fn encoded(&self, read: Option<FrontCoder>, with_numbers: bool) -> Result<[Option<Values>; 3], Failed> {
         let number = |path: [&str; 2]| match self.of_type(&path, &ArrowType::Int64)?.map(DictionaryEncoded::read) {
             Some(Ok(numbers)) => Ok(Some(Values::Encoded(EncodedColumn::Numbers(Arc::new(numbers))))),
             Some(Err(Failure::Unsupported)) | None => Ok(None),
@@ -100,7 +100,7 @@ impl Direct<'_> {
             }
         };
         let paths = Values::Encoded(EncodedColumn::Strings(Arc::new(paths.finish())));
-        let [size, time] = BESIDE.map(|path| if with_numbers { number(path) } else { Ok(None) });
+        let [size, time] = SIZE_AND_TIME.map(|path| if with_numbers { number(path) } else { Ok(None) });
         Ok([Some(paths), size?, time?])
     }
 

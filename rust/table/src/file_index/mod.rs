@@ -1,6 +1,8 @@
 //! The file actions of a checkpoint in columns, filled on first use, column by column and row group by row group.
 //!
-//! Two phases: what a predicate needs is decoded and judged first; paths, and whatever else is wanted, only of the files
+//! A row group is here always one of the checkpoint's own Parquet files, never one of a data file.
+//!
+//! Two phases: what a predicate needs is decoded and pruned first; paths, and whatever else is wanted, only of the files
 //! that are left. Columns are kept up to a limit, the ones unused for longest going first, packed once the table is at
 //! rest, and are shared by all snapshots that stand on the checkpoint. Rows keep their place in the row group, whatever
 //! action they hold.
@@ -17,8 +19,8 @@ mod column;
 mod decode;
 mod direct;
 mod encoded;
+mod file_bounds;
 mod groups;
-mod known;
 mod packed;
 mod part_columns;
 pub(crate) mod sidecar_stats;
@@ -44,7 +46,7 @@ pub use self::cache::DEFAULT_LIMIT;
 use self::cache::{Cache, CachedColumn};
 
 pub(crate) use self::column::IndexColumn;
-use self::known::KnownBounds;
+use self::file_bounds::FileBounds;
 use self::sidecar_stats::SidecarStats;
 use self::values::Values;
 use crate::checkpoint::action_file::{ActionFile, Decode};
@@ -54,14 +56,14 @@ use crate::error::{Error, Result};
 use crate::log::tail::Tail;
 use crate::once::Once;
 
-/// Rows judged at once: what is unpacked for them is read again while it is near.
-const JUDGED_ROWS: usize = 16 * 1024;
+/// Rows pruned at once: what is unpacked for them is still in the processor's cache when it is read.
+const ROWS_PRUNED_AT_ONCE: usize = 16 * 1024;
 /// Rows that one page of paths may hold, roughly, in files of others and in our own: a query that wants rows of most pages
 /// decodes all.
 const PAGE_ROWS: usize = 4096;
 const OWN_PAGE_ROWS: usize = 1024;
-/// Where fewer rows than one in so many are wanted, more are kept for others than for this query.
-const FEW: usize = 8;
+/// Where a query wants fewer rows than one in so many, all are cached encoded, for later queries, and few are decoded.
+const SPARSE_RATIO: usize = 8;
 /// Files of a checkpoint opened at once.
 const CONCURRENT_FILES: usize = 16;
 
@@ -87,7 +89,7 @@ pub(crate) struct Keys {
     pub(crate) vectors: Option<StructArray>,
 }
 
-/// Row groups of one file.
+/// Row groups of one file of the checkpoint.
 type Groups = Vec<(Arc<ActionFile>, usize)>;
 
 /// The file actions of a checkpoint.
@@ -125,22 +127,23 @@ impl Pruning {
         let all = |terms: Vec<BoundPredicate>| (!terms.is_empty()).then_some(BoundPredicate::And(terms));
         let (partition, statistics) = (all(partition), all(statistics));
         let columns = |predicate: &Option<BoundPredicate>| {
-            let mut found: Vec<(Vec<String>, IndexColumn)> = Vec::new();
-            // A partition value that is null is so in as many rows as there are.
+            let mut needed: Vec<(Vec<String>, IndexColumn)> = Vec::new();
+            // A partition value that is null is null in all rows of its file, so the row count is needed beside it.
             let mixed = |p: &BoundPredicate| p.columns().iter().any(|column| is_partition(&column.path));
             let counted = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || mixed(p));
             for column in predicate.iter().flat_map(BoundPredicate::columns) {
-                let known = match column.path.first() {
+                let index_column = match column.path.first() {
                     Some(name) if is_partition(&column.path) => {
                         Some(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
                     }
                     _ => shape.leaf(&column.path)?.map(|leaf| IndexColumn::Bounds { leaf, counted }),
                 };
-                if let Some(known) = known.filter(|_| found.iter().all(|(path, _)| *path != column.path)) {
-                    found.push((column.path.clone(), known));
+                if let Some(index_column) = index_column.filter(|_| needed.iter().all(|(path, _)| *path != column.path))
+                {
+                    needed.push((column.path.clone(), index_column));
                 }
             }
-            Ok::<_, Error>(found)
+            Ok::<_, Error>(needed)
         };
         let (partition_columns, statistics_columns) = (columns(&partition)?, columns(&statistics)?);
         Ok(Self { partition, statistics, partition_columns, statistics_columns })
@@ -233,18 +236,18 @@ impl FileIndex {
     }
 
     /// The row groups that neither the tags of sidecars nor the bounds in footers exclude.
-    pub(crate) async fn groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
+    pub(crate) async fn row_groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
         self.cache.plan();
         let terms =
             [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
         let terms = terms.into_iter().filter_map(|(predicate, columns)| Some((predicate.as_ref()?, columns)));
         let terms: Vec<_> = terms.filter(|(_, columns)| !columns.is_empty()).collect();
         let mut files: Vec<usize> = (0..self.groups.len()).collect();
-        let claims: Vec<Option<SidecarStats>> =
+        let stats: Vec<Option<SidecarStats>> =
             files.iter().map(|file| self.checkpoint.sidecar(*file).and_then(SidecarStats::of)).collect();
-        files.retain(|file| claims.get(*file).is_none_or(|known| known.as_ref().is_none_or(|known| known.files > 0)));
+        files.retain(|file| stats.get(*file).is_none_or(|stats| stats.as_ref().is_none_or(|stats| stats.files > 0)));
         for (predicate, columns) in &terms {
-            let possible = prune::keep(predicate, &sidecar_stats::of_files(&claims, columns))?;
+            let possible = prune::keep(predicate, &sidecar_stats::of_files(&stats, columns))?;
             files.retain(|file| possible.value(*file));
         }
         let mut kept = Vec::new();
@@ -261,7 +264,7 @@ impl FileIndex {
     }
 
     /// The files of a row group that may have a matching row, superseded ones among them.
-    pub(crate) async fn keep(&self, group: usize, pruning: &Pruning) -> Result<BooleanBuffer> {
+    pub(crate) async fn prune_row_group(&self, group: usize, pruning: &Pruning) -> Result<BooleanBuffer> {
         let mut rows = self.presence(group).await?;
         let terms =
             [(&pruning.partition, &pruning.partition_columns), (&pruning.statistics, &pruning.statistics_columns)];
@@ -269,7 +272,7 @@ impl FileIndex {
             if let Some(predicate) = predicate.as_ref().filter(|_| rows.count_set_bits() > 0) {
                 let wanted: Vec<IndexColumn> = columns.iter().map(|(_, column)| column.clone()).collect();
                 let values = self.columns(group, &wanted, &rows).await?;
-                rows = judged(predicate, columns, &values, &rows)?;
+                rows = prune_rows(predicate, columns, &values, &rows)?;
             }
         }
         Ok(rows)
@@ -283,15 +286,16 @@ impl FileIndex {
         }
         let all = BooleanBuffer::new_set(part.rows(*index));
         let values = self.columns(group, &[IndexColumn::Presence], &all).await?;
-        let rows = match values.first().map(|held| held.range(0, all.len())).transpose()? {
+        let rows = match values.first().map(|column| column.range(0, all.len())).transpose()? {
             Some(Values::Rows(rows)) => rows,
             _ => return Err(Error::internal("presence was not decoded")),
         };
-        // An `add` that is there without a path is none. The paths, which are long, need not tell if so many rows have one.
-        let there = rows.count_set_bits() as u64;
+        // An `add` without a path is no file. If the footer says that as many rows have a path as have an `add`, the paths,
+        // which are long, need not be decoded to see that.
+        let adds = rows.count_set_bits() as u64;
         let with_path = part_columns::nulls(part, *index, &part_columns::PATH)
             .and_then(|nulls| (all.len() as u64).checked_sub(nulls));
-        if part_columns::is_path_required(part) || with_path == Some(there) {
+        if part_columns::is_path_required(part) || with_path == Some(adds) {
             return Ok(rows);
         }
         let paths = self.arrays(group, &[IndexColumn::Path], &all).await?;
@@ -328,13 +332,13 @@ impl FileIndex {
         columns: &[IndexColumn],
         rows: &BooleanBuffer,
     ) -> Result<Vec<ArrayRef>> {
-        let of = |held: &CachedColumn| match held.chosen(rows)? {
+        let array = |column: &CachedColumn| match column.chosen(rows)? {
             Values::Array(array) => Ok(array),
             _ => Err(Error::internal("a column was not decoded")),
         };
-        let held = self.columns(group, columns, rows).await?;
+        let columns = self.columns(group, columns, rows).await?;
         let (part, _) = self.group(group).await?;
-        held.iter().map(of).collect::<Result<_>>().map_err(|e| e.in_file(part.path()))
+        columns.iter().map(array).collect::<Result<_>>().map_err(|e| e.in_file(part.path()))
     }
 
     /// Members of the files at `rows`, whose paths are known, in their order.
@@ -379,7 +383,7 @@ impl FileIndex {
         let (part, index) = self.group(group).await?;
         let page_rows = if part.is_our_own() { OWN_PAGE_ROWS } else { PAGE_ROWS };
         let mut is_kept = is_dense(rows, page_rows) && self.keeps_columns();
-        // Who asks for paths asks for these next, and in the file they stand beside them: one request, and one task.
+        // A query that asks for paths asks for these next, and they follow the paths in the file: one request, one task.
         if is_kept && missing.contains(&IndexColumn::Path) {
             let beside = [IndexColumn::Size, IndexColumn::ModificationTime];
             missing.extend(beside.into_iter().filter(|c| !wanted.contains(c) && self.cache.get(c, group).is_none()));
@@ -387,8 +391,8 @@ impl FileIndex {
         let mut plan = decode::ColumnPlan::of(part, *index, missing);
         let bytes = part.wanted_bytes(*index, &|path| plan.wants(path))?;
         is_kept &= self.cache.takes(usize::try_from(bytes).unwrap_or(usize::MAX));
-        if is_kept && rows.count_set_bits() < rows.len() / FEW {
-            plan.want_few();
+        if is_kept && rows.count_set_bits() < rows.len() / SPARSE_RATIO {
+            plan.keep_encoded();
         }
         let plan = Arc::new(plan);
         let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
@@ -411,37 +415,37 @@ impl FileIndex {
                 part.blocking(pack).await?;
             }
         }
-        decoded.truncate(cached.iter().filter(|known| known.is_none()).count());
+        decoded.truncate(cached.iter().filter(|column| column.is_none()).count());
         decoded.reverse();
-        let all = cached.into_iter().map(|known| known.or_else(|| decoded.pop().map(CachedColumn::Plain)));
+        let all = cached.into_iter().map(|column| column.or_else(|| decoded.pop().map(CachedColumn::Plain)));
         let all = all.collect::<Option<Vec<_>>>();
         all.ok_or_else(|| Error::internal("a column was not decoded"))
     }
 }
 
 /// The files at `rows` that may have a matching row.
-fn judged(
+fn prune_rows(
     predicate: &BoundPredicate,
     columns: &[(Vec<String>, IndexColumn)],
-    held: &[CachedColumn],
+    cached: &[CachedColumn],
     rows: &BooleanBuffer,
 ) -> Result<BooleanBuffer> {
-    let block = if held.iter().any(CachedColumn::is_packed) { JUDGED_ROWS } else { rows.len() };
-    let mut judged = BooleanBufferBuilder::new(rows.len());
+    let block = if cached.iter().any(CachedColumn::is_packed) { ROWS_PRUNED_AT_ONCE } else { rows.len() };
+    let mut kept = BooleanBufferBuilder::new(rows.len());
     for start in (0..rows.len()).step_by(block.max(1)) {
         let rows = rows.slice(start, block.min(rows.len() - start));
         if rows.count_set_bits() == 0 {
-            judged.append_n(rows.len(), false);
+            kept.append_n(rows.len(), false);
             continue;
         }
-        let mut known = Vec::with_capacity(columns.len());
-        for ((path, column), held) in columns.iter().zip(held) {
+        let mut bounds = Vec::with_capacity(columns.len());
+        for ((path, column), cached) in columns.iter().zip(cached) {
             let counted = matches!(column, IndexColumn::Bounds { counted: true, .. });
-            known.push((path.clone(), counted, held.range(start, rows.len())?));
+            bounds.push((path.clone(), counted, cached.range(start, rows.len())?));
         }
-        judged.append_buffer(&(&rows & &prune::keep(predicate, &KnownBounds::new(&rows, known.into_iter()))?));
+        kept.append_buffer(&(&rows & &prune::keep(predicate, &FileBounds::new(&rows, bounds.into_iter()))?));
     }
-    Ok(judged.finish())
+    Ok(kept.finish())
 }
 
 impl Keys {

@@ -66,7 +66,7 @@ pub(super) fn load_whole(
             }
             let is_compacted = matches!(file.name, LogName::Compacted { .. });
             let read = reading.read(&commit, Origin::Commit(version_of(&file)), is_compacted);
-            read.map_err(|e| placed(e, &file))?;
+            read.map_err(|e| with_context(e, &file))?;
         }
         all.extend(reading.finish()?);
         Ok(all)
@@ -122,7 +122,7 @@ fn in_groups<T: Send + 'static>(
 
 /// Parses a commit or compacted range, naming the file in errors.
 pub fn parse_file(file: &LogFile, bytes: &Bytes, wanted: Wanted) -> Result<CommitActions> {
-    parse_commit(bytes, Origin::Commit(version_of(file)), wanted).map_err(|e| placed(e, file))
+    parse_commit(bytes, Origin::Commit(version_of(file)), wanted).map_err(|e| with_context(e, file))
 }
 
 /// The version that a commit makes, or the last that a compacted range does.
@@ -134,6 +134,6 @@ fn version_of(file: &LogFile) -> u64 {
 }
 
 /// Names the file.
-fn placed(error: deltic_protocol::error::Error, file: &LogFile) -> Error {
+fn with_context(error: deltic_protocol::error::Error, file: &LogFile) -> Error {
     error.at_version(version_of(file)).in_file(log_file_path(&file.file_name))
 }

@@ -80,8 +80,8 @@ impl LogSource {
     /// # Errors
     /// `Corrupt` for what is no commit, and those of the store, naming file and version.
     pub async fn load_commit(&self, file: &LogFile) -> Result<CommitActions> {
-        let place = |e: Error| e.in_file(log_file_path(&file.file_name)).at_version(file.name.version());
-        let bytes = self.read(&file.file_name).await.map_err(place)?;
+        let with_context = |e: Error| e.in_file(log_file_path(&file.file_name)).at_version(file.name.version());
+        let bytes = self.read(&file.file_name).await.map_err(with_context)?;
         let file = file.clone();
         let parsed = tokio::task::spawn_blocking(move || reader::parse_file(&file, &bytes, Wanted::All)).await;
         parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
@@ -103,11 +103,11 @@ impl LogSource {
 
     /// The files that define `target`, or the newest version.
     pub async fn segment(&self, target: Option<u64>) -> Result<Segment> {
-        let place = |e: Error| e.in_table(self.storage.location());
+        let with_context = |e: Error| e.in_table(self.storage.location());
         let hint = self.last_checkpoint().await.map(|h| h.version);
         let hinted = hint.filter(|v| target.is_none_or(|target| *v <= target));
         if let Some(version) = hinted {
-            let listing = self.list(version).await.map_err(place)?;
+            let listing = self.list(version).await.map_err(with_context)?;
             // A hint may be stale or wrong in any way: only a segment that starts at its checkpoint is taken from it.
             if let Ok(segment) = Segment::choose(&listing, target, true)
                 && segment.checkpoint_version() >= Some(version)
@@ -115,8 +115,8 @@ impl LogSource {
                 return Ok(segment);
             }
         }
-        let listing = self.list(0).await.map_err(place)?;
-        Segment::choose(&listing, target, true).map_err(place)
+        let listing = self.list(0).await.map_err(with_context)?;
+        Segment::choose(&listing, target, true).map_err(with_context)
     }
 
     /// Fetches and parses listed commits, in the order given, but for those whose bytes are `known` by the name of their

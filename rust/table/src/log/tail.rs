@@ -21,13 +21,14 @@ use futures::stream::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
 
-/// A layer of no more than so many times the files of all newer ones is joined with them: there are few, so that asking
-/// whether a file was seen stays cheap, and a large one is seldom joined, so that growing a tail does.
+/// The newest layers are joined with the next older one as long as that has at most so many times their files. So there
+/// are few layers, which keeps looking a file up cheap; and large ones are seldom joined, which keeps extending cheap.
 const LAYER_RATIO: usize = 8;
-/// Commits are joined up to so many files, and so many bytes of theirs; what holds as many as are enough stays as it is.
+/// Batches of adds are joined up to so many files, and so many bytes.
 const JOINED_ROWS: usize = 4096;
-const ENOUGH_ROWS: usize = 1024;
 const JOINED_BYTES: usize = 64 * 1024 * 1024;
+/// A batch with as many files stays as it is.
+const ENOUGH_ROWS: usize = 1024;
 /// Groups of commits that are replayed in one go, if so many are there.
 const AT_ONCE: usize = 4;
 /// Files that are replayed at once rather than on the blocking pool: going there and back takes longer.
@@ -87,7 +88,7 @@ impl Tail {
         }
         commits.extend(self.commits.iter().cloned());
         layers.extend(self.layers.iter().cloned());
-        Ok(Self { commits, live, tombstones, layers: settled(layers) })
+        Ok(Self { commits, live, tombstones, layers: join_newest_layers(layers) })
     }
 
     /// Whether no file is mentioned, so that nothing older is superseded.
@@ -106,19 +107,19 @@ impl Tail {
     }
 }
 
-/// The layers, newest first, with the newest ones joined.
-fn settled(mut layers: Vec<Arc<Replay>>) -> Vec<Arc<Replay>> {
-    let (mut together, mut files) = (0, 0_usize);
+/// The layers, newest first, with the newest ones joined: [`LAYER_RATIO`] says how many.
+fn join_newest_layers(mut layers: Vec<Arc<Replay>>) -> Vec<Arc<Replay>> {
+    let (mut newest_count, mut files) = (0, 0_usize);
     for layer in &layers {
-        if together > 0 && layer.len() > files.saturating_mul(LAYER_RATIO) {
+        if newest_count > 0 && layer.len() > files.saturating_mul(LAYER_RATIO) {
             break;
         }
         files = files.saturating_add(layer.len());
-        together += 1;
+        newest_count += 1;
     }
-    if let Some(newest) = layers.get(..together).filter(|newest| newest.len() > 1) {
+    if let Some(newest) = layers.get(..newest_count).filter(|newest| newest.len() > 1) {
         let joined = Arc::new(Replay::joined(newest));
-        layers.splice(..together, [joined]);
+        layers.splice(..newest_count, [joined]);
     }
     layers
 }
@@ -158,7 +159,7 @@ impl Replaying {
             let mut done = (0, 0);
             for (commit, ends) in commits.into_iter().zip(ends) {
                 let rows = (done.0..ends.0, done.1..ends.1);
-                if commit.is_compacted && twice([(&keys, rows.0.clone()), (&removes, rows.1.clone())]) {
+                if commit.is_compacted && mention_a_file_twice([(&keys, rows.0.clone()), (&removes, rows.1.clone())]) {
                     return Ok(None);
                 }
                 self.replay.remember_rows(shown.0, rows.0, &mut newest.0);
@@ -181,7 +182,7 @@ impl Replaying {
     }
 }
 
-/// Batches of some size: to look at each costs something however few files it holds.
+/// Joins small batches of adds: each batch costs something to look at, however few files it holds.
 #[derive(Default)]
 struct Joined {
     all: Vec<AddBatch>,
@@ -226,7 +227,7 @@ impl Joined {
 }
 
 /// Whether any of the rows mention the same file.
-fn twice(rows: [(&KeyBatch, Range<usize>); 2]) -> bool {
+fn mention_a_file_twice(rows: [(&KeyBatch, Range<usize>); 2]) -> bool {
     let (mut seen, mut newest) = (Replay::new(), BooleanBufferBuilder::new(0));
     for (keys, rows) in rows {
         let shown = seen.show(keys.clone());
@@ -259,7 +260,7 @@ mod tests {
         for commit in 1..=300 {
             layers.insert(0, layer(20 + commit));
             let before = layers.len();
-            layers = settled(layers);
+            layers = join_newest_layers(layers);
             assert!(layers.len() <= 5, "{}", layers.len());
             if layers.len() < before {
                 joined_files += layers[0].len();

@@ -24,7 +24,7 @@ use crate::after_commit::HandleState;
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
-use crate::scan::plan::partitions::files_in;
+use crate::scan::plan::files_in_partitions::files_in;
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};

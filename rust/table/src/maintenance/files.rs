@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
-use crate::scan::plan::partitions::files_in;
+use crate::scan::plan::files_in_partitions::files_in;
 use crate::snapshot::Snapshot;
 
 /// A live file.

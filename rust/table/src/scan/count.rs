@@ -31,7 +31,7 @@ impl ScanPlan {
         let counted = async {
             let filter = self.filter();
             let (mut rows, mut rest) = (0_u64, Vec::new());
-            for adds in self.counted_adds().await? {
+            for adds in self.adds_with_stats().await? {
                 let known = known_rows(&adds, &covered(&adds, self.snapshot().shape(), filter.as_ref())?)?;
                 for (row, known) in known.into_iter().enumerate() {
                     match known {
@@ -53,14 +53,14 @@ impl ScanPlan {
                 let covered = covered(&adds, self.snapshot().shape(), filter.as_ref())?;
                 Ok((adds, covered))
             };
-            self.counted_adds().await?.into_iter().map(judge).collect::<Result<_>>()
+            self.adds_with_stats().await?.into_iter().map(judge).collect::<Result<_>>()
         };
         judged.await.map_err(|e: crate::error::Error| e.in_table(self.snapshot().storage().location()))
     }
 
     /// One task for each file to read, with its number of rows where the log has it.
     pub async fn counted_tasks(&self) -> Result<Vec<FileTask>> {
-        let adds = self.counted_adds().await;
+        let adds = self.adds_with_stats().await;
         let mut tasks = Vec::new();
         for adds in adds.map_err(|e| e.in_table(self.snapshot().storage().location()))? {
             let counts = statistics(&adds, &[])?.num_records;

@@ -15,13 +15,13 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use super::read::{ReadOptions, Reader};
 use super::task::FileTask;
 
-struct Turns {
+struct Rounds {
     reader: Reader,
     tasks: VecDeque<FileTask>,
     options: ReadOptions,
     /// Rows still to come, at most.
     left: u64,
-    /// Files of the next turn, where a filter applies.
+    /// Files of the next round, where a filter applies.
     files: usize,
     current: Option<BoxStream<'static, Result<RecordBatch>>>,
 }
@@ -33,11 +33,11 @@ pub fn read_first(
     rows: u64,
     options: ReadOptions,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static {
-    let turns = Turns { reader, tasks: tasks.into(), options, left: rows, files: 1, current: None };
-    stream::unfold(Some(turns), async |turns| {
-        let mut turns = turns?;
-        match turns.advance().await {
-            Some(Ok(batch)) => Some((Ok(batch), Some(turns))),
+    let rounds = Rounds { reader, tasks: tasks.into(), options, left: rows, files: 1, current: None };
+    stream::unfold(Some(rounds), async |rounds| {
+        let mut rounds = rounds?;
+        match rounds.advance().await {
+            Some(Ok(batch)) => Some((Ok(batch), Some(rounds))),
             Some(Err(error)) => Some((Err(error), None)),
             None => None,
         }
@@ -45,11 +45,11 @@ pub fn read_first(
     .fuse()
 }
 
-impl Turns {
+impl Rounds {
     async fn advance(&mut self) -> Option<Result<RecordBatch>> {
         while self.left > 0 {
             let Some(current) = &mut self.current else {
-                self.current = Some(self.next_turn()?);
+                self.current = Some(self.next_round()?);
                 continue;
             };
             match current.next().await {
@@ -65,8 +65,8 @@ impl Turns {
         None
     }
 
-    /// The next files; `None` behind the last.
-    fn next_turn(&mut self) -> Option<BoxStream<'static, Result<RecordBatch>>> {
+    /// Starts the next round; `None` after the last file.
+    fn next_round(&mut self) -> Option<BoxStream<'static, Result<RecordBatch>>> {
         let mut options = self.options.clone();
         let files = if self.reader.has_filter() {
             let files = self.files;
@@ -87,8 +87,8 @@ impl Turns {
     fn files_of_left(&self) -> usize {
         let mut rows = 0_u64;
         for (index, task) in self.tasks.iter().enumerate() {
-            let Some(known) = known_rows(task) else { return index.max(1) };
-            rows = rows.saturating_add(known);
+            let Some(task_rows) = known_rows(task) else { return index.max(1) };
+            rows = rows.saturating_add(task_rows);
             if rows >= self.left {
                 return index + 1;
             }

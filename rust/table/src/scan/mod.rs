@@ -9,4 +9,4 @@ pub mod row_tracking;
 pub mod task;
 pub(crate) mod vectors;
 
-pub use plan::files;
+pub use plan::list_files;

@@ -73,11 +73,11 @@ impl Inner {
 }
 
 const DEFAULT_CACHE: usize = usize::MAX;
-/// Bytes of commits that opening fetched and that wait for the first plan, at most, and for how long those wait that are
-/// more than a few.
-const WAITING_BYTES: usize = 128 * 1024 * 1024;
-const FEW_BYTES: usize = 1024 * 1024;
-const WAITING_TIME: Duration = Duration::from_secs(10);
+/// Opening keeps the bytes of the commits that it fetched for the first plan, unless they are more than this.
+const FETCHED_LIMIT: usize = 128 * 1024 * 1024;
+/// More bytes than these are kept for [`FETCHED_TIME`] only.
+const FETCHED_BYTES_THAT_STAY: usize = 1024 * 1024;
+const FETCHED_TIME: Duration = Duration::from_secs(10);
 
 impl Snapshot {
     /// Opens `version`, or the newest one.
@@ -133,17 +133,18 @@ impl Snapshot {
         opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
-    /// With what is known of the checkpoint's files already.
+    /// Loads a segment. `shared`: the file index of its checkpoint, from a snapshot that stands on the same one.
     async fn load(storage: &Storage, segment: Segment, shared: Option<Files>) -> Result<Self> {
         let checksum = checksum(storage, &segment).await;
-        let known = checksum.as_ref().map(|(version, _)| *version);
-        let newer = segment.tail.iter().rev().filter(|f| known.is_none_or(|known| f.name.version() > known));
+        let checksum_version = checksum.as_ref().map(|(version, _)| *version);
+        let is_newer = |f: &&LogFile| checksum_version.is_none_or(|version| f.name.version() > version);
+        let newer = segment.tail.iter().rev().filter(is_newer);
         let newer: Vec<LogFile> = newer.cloned().collect();
-        // Commits seldom say both, so what comes last in doubt is fetched meanwhile; a plan needs it anyway.
+        // Commits seldom have both protocol and metadata, so the checkpoint is opened meanwhile; a plan needs it anyway.
         let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none() && shared.is_none());
-        let opened = OptionFuture::from(checkpoint.map(|found| OpenCheckpoint::open(storage, found)));
-        let (stated, opened) = join(stated(storage, newer), opened).await;
-        let Stated { mut protocol, mut metadata, fetched } = stated?;
+        let opened = OptionFuture::from(checkpoint.map(|files| OpenCheckpoint::open(storage, files)));
+        let (table_actions, opened) = join(read_table_actions(storage, newer), opened).await;
+        let TableActions { mut protocol, mut metadata, fetched } = table_actions?;
         if let Some((_, checksum)) = &checksum {
             protocol = protocol.or_else(|| Some(checksum.protocol.clone()));
             metadata = metadata.or_else(|| Some(checksum.metadata.clone()));
@@ -166,13 +167,13 @@ impl Snapshot {
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum).into();
         let (storage, tail) = (storage.clone(), Once::default());
         let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
-        let (fetched, bytes) = if bytes > WAITING_BYTES { (Vec::new(), 0) } else { (fetched, bytes) };
+        let (fetched, bytes) = if bytes > FETCHED_LIMIT { (Vec::new(), 0) } else { (fetched, bytes) };
         let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
         let gone = Arc::default();
         let inner =
             Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
         let opened = Self(Arc::new(inner));
-        if bytes > FEW_BYTES {
+        if bytes > FETCHED_BYTES_THAT_STAY {
             tokio::spawn(opened.drop_fetched_later());
         }
         Ok(opened)
@@ -182,7 +183,7 @@ impl Snapshot {
     fn drop_fetched_later(&self) -> impl Future<Output = ()> + use<> {
         let inner = Arc::downgrade(&self.0);
         async move {
-            sleep(WAITING_TIME).await;
+            sleep(FETCHED_TIME).await;
             if let Some(inner) = inner.upgrade() {
                 inner.take_fetched();
             }
@@ -198,11 +199,11 @@ impl Snapshot {
     /// Those of [`Snapshot::open`].
     pub async fn refresh(&self) -> Result<Self> {
         let storage = &self.0.storage;
-        let place = |e: Error| e.in_table(storage.location());
+        let with_context = |e: Error| e.in_table(storage.location());
         if self.is_gone() {
             return Self::open(storage, None).await;
         }
-        let listing = LogSource::of(storage).list(self.version()).await.map_err(place)?;
+        let listing = LogSource::of(storage).list(self.version()).await.map_err(with_context)?;
         let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(storage, None).await };
         if segment.version == self.version() {
             return Ok(self.clone());
@@ -224,7 +225,7 @@ impl Snapshot {
             return Self::open(storage, Some(version)).await;
         }
         let listing = LogSource::of(storage).list(base).await.map_err(|e| e.in_table(storage.location()))?;
-        let known = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
+        let shared = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
         match Segment::choose(&listing, Some(version), true) {
             Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_readable(storage, segment).await,
             Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
@@ -232,7 +233,7 @@ impl Snapshot {
             }
             Ok(segment) => match self.continued(listing, version) {
                 Some(further) => self.extended_at(further).await,
-                None => Self::load_at(storage, segment, known).await,
+                None => Self::load_at(storage, segment, shared).await,
             },
             // What is before this listing may be of use, and tells more of what is missing.
             Err(_) => Self::open(storage, Some(version)).await,
@@ -277,24 +278,25 @@ impl Snapshot {
         self
     }
 
-    /// The version of a segment that goes on from this one's, of whose commits some were fetched.
+    /// The later version that `segment` defines, which has this one's commits and newer ones. `fetched`: newer commits that
+    /// need not be read.
     async fn extended(&self, segment: Segment, fetched: Vec<(LogFile, Bytes)>) -> Result<Self> {
-        let known = &self.0;
+        let base = &self.0;
         let newer = segment.tail.iter().filter(|f| f.name.version() > self.version());
         let newer: Vec<_> = self.load_commits(&newer.cloned().collect::<Vec<_>>(), fetched).try_collect().await?;
-        let commits = || newer.iter().flat_map(|together: &CommitBatch| &together.commits);
+        let commits = || newer.iter().flat_map(|batch: &CommitBatch| &batch.commits);
         let protocol = commits().find_map(|commit| commit.protocol.clone());
         let metadata = commits().find_map(|commit| commit.metadata.clone());
-        let protocol = protocol.unwrap_or_else(|| known.protocol.clone());
-        let metadata = metadata.unwrap_or_else(|| known.metadata.clone());
+        let protocol = protocol.unwrap_or_else(|| base.protocol.clone());
+        let metadata = metadata.unwrap_or_else(|| base.metadata.clone());
         let shape = readable_shape(&protocol, &metadata)?;
         let newer = Tail::replay(stream::iter(newer.into_iter().map(Ok))).await?;
         let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
         let tail = Once::from(self.tail().await?.extended(newer)?);
-        let (storage, files, fetched) = (known.storage.clone(), known.files.clone(), Mutex::default());
+        let (storage, files, fetched) = (base.storage.clone(), base.files.clone(), Mutex::default());
         let checksum = Once::default();
-        let cache_bytes = AtomicUsize::new(known.cache_bytes.load(Ordering::Relaxed));
-        let gone = known.gone.clone();
+        let cache_bytes = AtomicUsize::new(base.cache_bytes.load(Ordering::Relaxed));
+        let gone = base.gone.clone();
         let inner =
             Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
         Ok(Self(Arc::new(inner)))
@@ -346,8 +348,8 @@ impl Snapshot {
         let read = async || {
             let segment = &self.0.segment;
             let is_own = segment.checksum.as_ref().is_some_and(|file| file.name.version() == segment.version);
-            let found = if is_own { checksum(&self.0.storage, segment).await } else { None };
-            Ok::<_, Infallible>(found.map(|(_, checksum)| checksum))
+            let checksum = if is_own { checksum(&self.0.storage, segment).await } else { None };
+            Ok::<_, Infallible>(checksum.map(|(_, checksum)| checksum))
         };
         let Ok(checksum) = self.0.checksum.get_or_try_init(read).await;
         checksum.as_ref()
@@ -385,9 +387,9 @@ impl Snapshot {
         files: &[LogFile],
         fetched: Vec<(LogFile, Bytes)>,
     ) -> impl Stream<Item = Result<CommitBatch>> {
-        let known = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
+        let fetched = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
-        let loaded = LogSource::of(&self.0.storage).load_whole(newest_first, known);
+        let loaded = LogSource::of(&self.0.storage).load_whole(newest_first, fetched);
         loaded.map_err(|e| self.0.gone.note(e))
     }
 
@@ -399,8 +401,8 @@ impl Snapshot {
     /// The checkpoint's files in columns, none of them decoded before it is asked for.
     pub async fn files(&self) -> Result<Option<&FileIndex>> {
         let open = async || {
-            let Some(found) = &self.0.segment.checkpoint else { return Ok(None) };
-            let open = OpenCheckpoint::open(&self.0.storage, found).await.map_err(|e| self.0.gone.note(e))?;
+            let Some(checkpoint) = &self.0.segment.checkpoint else { return Ok(None) };
+            let open = OpenCheckpoint::open(&self.0.storage, checkpoint).await.map_err(|e| self.0.gone.note(e))?;
             let files = FileIndex::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
                 DEFAULT_CACHE => {}
@@ -444,9 +446,9 @@ impl Snapshot {
     /// Application transactions, the newest of each application.
     pub async fn txns(&self) -> Result<Vec<Txn>> {
         self.tail().await?;
-        let sound = self.with_readable_checkpoint().await?;
-        let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
-        let older = sound.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
+        let readable = self.with_readable_checkpoint().await?;
+        let newest_first = readable.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
+        let older = readable.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         Ok(newest_first.chain(older).filter(|txn| seen.insert(txn.app_id.clone())).collect())
     }
@@ -468,9 +470,9 @@ impl Snapshot {
     /// Metadata domains that are not removed.
     pub async fn domains(&self) -> Result<Vec<DomainMetadata>> {
         self.tail().await?;
-        let sound = self.with_readable_checkpoint().await?;
-        let newest_first = sound.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
-        let older = sound.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
+        let readable = self.with_readable_checkpoint().await?;
+        let newest_first = readable.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
+        let older = readable.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         let newest = newest_first.chain(older).filter(|domain| seen.insert(domain.domain.clone()));
         Ok(newest.filter(|domain| !domain.removed).collect())
@@ -489,28 +491,28 @@ fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape
     Ok(TableShape { schema, partition_columns: metadata.partition_columns.clone(), mapping })
 }
 
-/// What commits say of the table itself.
+/// The newest protocol and metadata action of some commits.
 #[derive(Default)]
-struct Stated {
+struct TableActions {
     protocol: Option<Protocol>,
     metadata: Option<Metadata>,
-    /// What was read for it, newest first.
+    /// The commits that were read to find them, newest first.
     fetched: Vec<(LogFile, Bytes)>,
 }
 
-/// Reads no further than to what says both.
-async fn stated(storage: &Storage, newest_first: Vec<LogFile>) -> Result<Stated> {
-    let mut stated = Stated::default();
+/// Reads commits, newest first, until both actions are found.
+async fn read_table_actions(storage: &Storage, newest_first: Vec<LogFile>) -> Result<TableActions> {
+    let mut found = TableActions::default();
     let mut commits = std::pin::pin!(LogSource::of(storage).load(newest_first, HashMap::new()));
     while let Some(Loaded { actions, file, bytes }) = commits.try_next().await? {
-        stated.fetched.push((file, bytes));
-        stated.protocol = stated.protocol.or(actions.protocol);
-        stated.metadata = stated.metadata.or(actions.metadata);
-        if stated.protocol.is_some() && stated.metadata.is_some() {
+        found.fetched.push((file, bytes));
+        found.protocol = found.protocol.or(actions.protocol);
+        found.metadata = found.metadata.or(actions.metadata);
+        if found.protocol.is_some() && found.metadata.is_some() {
             break;
         }
     }
-    Ok(stated)
+    Ok(found)
 }
 
 /// The files of a checkpoint's batch that the tail does not mention.

@@ -124,15 +124,15 @@ fn answer(put: Result<Put>) -> PutAnswer<Error> {
     }
 }
 
-/// Whether the log was cleaned past `version`. A version that is `needed` and there is read and judged, whatever became of
-/// others.
+/// Whether the log was cleaned past `version`. It was not if one of `needed` still exists: the loop then reads and judges
+/// every commit after it.
 async fn was_cleaned_past(committer: &dyn Committer, needed: &[u64], version: u64) -> Result<bool> {
     for needed in needed {
         if committer.read(*needed).await?.is_some() {
             return Ok(false);
         }
     }
-    committer.is_passed(version).await
+    committer.log_continues_past(version).await
 }
 
 /// Logs that a commit was made in the table at `location`.
@@ -174,14 +174,14 @@ pub async fn state_of(snapshot: &Snapshot) -> Result<TableState> {
     let domain = |name: &str| domains.iter().find(|d| d.domain == name && !d.removed).map(|d| d.configuration.as_str());
     let row_id_watermark = domain(ROW_TRACKING_DOMAIN).filter(|_| tracks_rows).map(watermark).transpose();
     let clustering = domain(CLUSTERING_DOMAIN).filter(|_| is_clustered).map(clustering_columns).transpose();
-    let place = |e: Error| e.in_table(snapshot.storage().location());
+    let with_context = |e: Error| e.in_table(snapshot.storage().location());
     let timestamp = timestamp(snapshot, &metadata).await?;
     Ok(TableState {
         version: snapshot.version(),
         protocol,
         metadata,
-        row_id_watermark: row_id_watermark.map_err(place)?,
-        clustering: clustering.map_err(place)?.unwrap_or_default(),
+        row_id_watermark: row_id_watermark.map_err(with_context)?,
+        clustering: clustering.map_err(with_context)?.unwrap_or_default(),
         timestamp,
     })
 }
@@ -205,11 +205,13 @@ async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i6
     let path = log_file_path(&commit_name(version));
     match LogSource::of(snapshot.storage()).read_commit(version).await? {
         Some(lines) => {
-            let place = |e: Error| e.at_version(version).in_file(&path).in_table(snapshot.storage().location());
-            let info = parse_commit(&lines, Origin::Commit(version), Wanted::NoFiles).map_err(place)?.commit_info;
+            let with_context = |e: Error| e.at_version(version).in_file(&path).in_table(snapshot.storage().location());
+            let info =
+                parse_commit(&lines, Origin::Commit(version), Wanted::NoFiles).map_err(with_context)?.commit_info;
             let time = info.and_then(|info| info.in_commit_timestamp());
-            time.map(Some)
-                .ok_or_else(|| place(Error::corrupt("the commit has no inCommitTimestamp, which its table asks for")))
+            time.map(Some).ok_or_else(|| {
+                with_context(Error::corrupt("the commit has no inCommitTimestamp, which its table asks for"))
+            })
         }
         // Cleaned up behind a checkpoint: a clock that runs is later than what is that old.
         None => Ok(None),

@@ -179,10 +179,10 @@ async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
     let unset = MetadataChange { unset: vec!["mine".to_owned()], ..MetadataChange::default() };
     let mut transaction =
         Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
-    assert!(transaction.attempt(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
+    assert!(transaction.take_step(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     sample.commit(2, &[metadata(COLUMNS, &["p"], json!({"mine": "1"}))]);
     // It was read, and is not asked again.
-    assert!(transaction.attempt(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
+    assert!(transaction.take_step(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     let base = {
         let known = append(&sample, None, "c2").await;
         sample.commit(4, &[metadata(COLUMNS, &["p"], json!({"mine": "1", "yours": "2"}))]);
@@ -191,7 +191,7 @@ async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
     let yours = MetadataChange { unset: vec!["yours".to_owned()], ..MetadataChange::default() };
     let mut transaction =
         Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
-    transaction.attempt(|transaction| transaction.set_metadata(yours.clone(), &World)).await.unwrap();
+    transaction.take_step(|transaction| transaction.set_metadata(yours.clone(), &World)).await.unwrap();
     assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 5);
 }
 
@@ -235,8 +235,8 @@ impl Committer for MadeAnewBeforePut<'_> {
         self.0.settle(version)
     }
 
-    fn is_passed(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
-        self.0.is_passed(version)
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        self.0.log_continues_past(version)
     }
 
     fn is_same_table<'a>(

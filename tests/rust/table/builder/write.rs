@@ -457,7 +457,7 @@ async fn files_of_others_go_when_the_commit_is_refused() {
             Box::pin(async { Ok(()) })
         }
 
-        fn is_passed(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
+        fn log_continues_past(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
             Box::pin(async { Ok(false) })
         }
     }

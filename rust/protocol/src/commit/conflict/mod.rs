@@ -113,7 +113,7 @@ pub const CHECKS: &[Check] = &[
         conflict: "",
         rebases: "new files get the version of the attempt",
         argument: "",
-        run: |case| case.derived(),
+        run: |case| case.no_check(),
     },
     Check {
         name: "type changes",
@@ -121,7 +121,7 @@ pub const CHECKS: &[Check] = &[
         conflict: "",
         rebases: "type changes of this commit get the version of the attempt",
         argument: "",
-        run: |case| case.derived(),
+        run: |case| case.no_check(),
     },
     Check {
         name: "rows of one file",
@@ -267,11 +267,11 @@ impl Case<'_> {
 
     fn domains(&mut self) -> Result<()> {
         for action in self.pending.actions.others() {
-            if let Action::DomainMetadata(own) = action
-                && own.domain != ROW_TRACKING_DOMAIN
-                && self.winner.domains.iter().any(|d| d.domain == own.domain)
+            if let Action::DomainMetadata(domain) = action
+                && domain.domain != ROW_TRACKING_DOMAIN
+                && self.winner.domains.iter().any(|d| d.domain == domain.domain)
             {
-                let detail = format!("both set the metadata domain `{}`", own.domain);
+                let detail = format!("both set the metadata domain `{}`", domain.domain);
                 return Err(refuse(Conflict::ConcurrentTransaction, &detail));
             }
         }
@@ -281,17 +281,17 @@ impl Case<'_> {
     fn clustering(&mut self) -> Result<()> {
         let Some(domain) = self.winner.domains.iter().find(|d| d.domain == CLUSTERING_DOMAIN) else { return Ok(()) };
         let clustering = if domain.removed { Vec::new() } else { clustering_columns(&domain.configuration)? };
-        if let Some(own) = self.pending.own_metadata() {
-            let (schema, mapping) = (own.schema()?, Properties::of(own).column_mapping_mode()?);
+        if let Some(metadata) = self.pending.own_metadata() {
+            let (schema, mapping) = (metadata.schema()?, Properties::of(metadata).column_mapping_mode()?);
             if let Some(column) = clustering.iter().find(|column| mapping.logical_path(&schema, column).is_none()) {
                 let detail = format!("the table is now clustered by `{}`, which this commit drops", column.join("."));
                 return Err(refuse(Conflict::MetadataChanged, &detail));
             }
         }
         let Some(state) = &mut self.pending.state else { return Ok(()) };
-        let (own, known) = (&self.pending.actions, &state.clustering);
-        let is_new = own.num_added() > 0 && !own.is_re_add();
-        if let Some(column) = clustering.iter().find(|column| is_new && !known.contains(column)) {
+        let (actions, clustering_before) = (&self.pending.actions, &state.clustering);
+        let is_new = actions.num_added() > 0 && !actions.is_re_add();
+        if let Some(column) = clustering.iter().find(|column| is_new && !clustering_before.contains(column)) {
             let detail = format!("the table is now clustered by `{}`", column.join("."));
             return Err(refuse(Conflict::MetadataChanged, &detail));
         }
@@ -300,11 +300,11 @@ impl Case<'_> {
     }
 
     fn transactions(&mut self) -> Result<()> {
-        let own = self.pending.actions.others().iter().filter_map(|a| match a {
-            Action::Txn(own) => Some(&own.app_id),
+        let written_apps = self.pending.actions.others().iter().filter_map(|a| match a {
+            Action::Txn(txn) => Some(&txn.app_id),
             _ => None,
         });
-        for app_id in own.chain(&self.pending.read_apps) {
+        for app_id in written_apps.chain(&self.pending.read_apps) {
             if self.winner.txns.iter().any(|t| &t.app_id == app_id) {
                 return Err(refuse(Conflict::ConcurrentTransaction, &format!("application `{app_id}`")));
             }
@@ -327,10 +327,10 @@ impl Case<'_> {
             return Ok(());
         }
         let adds = &self.winner.adds;
-        let own = &mut self.pending.actions;
+        let actions = &mut self.pending.actions;
         let rows = (0..adds.len()).map(|row| (canonical_path(adds.path().value(row)), row));
         let marked = &self.pending.marked;
-        let is_own = |path: &str| own.removes(path) || own.adds(path) || marked.get(path).is_some();
+        let is_own = |path: &str| actions.removes(path) || actions.adds(path) || marked.get(path).is_some();
         let rows: HashMap<_, _> = rows.filter(|(path, _)| is_own(path)).collect();
         if rows.is_empty() {
             return Ok(());
@@ -342,10 +342,12 @@ impl Case<'_> {
                 marked.add.default_row_commit_version = number("defaultRowCommitVersion", *row);
             }
         }
-        own.change_files(|action| {
+        actions.change_files(|action| {
             let (path, base_row_id, commit_version) = match action {
-                Action::Add(own) => (&own.path, &mut own.base_row_id, &mut own.default_row_commit_version),
-                Action::Remove(own) => (&own.path, &mut own.base_row_id, &mut own.default_row_commit_version),
+                Action::Add(add) => (&add.path, &mut add.base_row_id, &mut add.default_row_commit_version),
+                Action::Remove(remove) => {
+                    (&remove.path, &mut remove.base_row_id, &mut remove.default_row_commit_version)
+                }
                 _ => return Ok(()),
             };
             if let Some(row) = rows.get(&canonical_path(path)) {
@@ -358,11 +360,11 @@ impl Case<'_> {
 
     /// A file that the winner removed must not come back, and its own `add` of one is newer.
     fn drop_superseded(&mut self) -> Result<()> {
-        let (own, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
+        let (actions, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
         let added = adds.path().iter().flatten();
         let mentioned = added.chain((0..removes.len()).map(|row| removes.path(row)));
-        let mentioned: PathSet = mentioned.filter(|path| own.adds(path)).collect();
-        if mentioned.is_empty() { Ok(()) } else { own.leave_out(|path| mentioned.contains(path)) }
+        let mentioned: PathSet = mentioned.filter(|path| actions.adds(path)).collect();
+        if mentioned.is_empty() { Ok(()) } else { actions.leave_out(|path| mentioned.contains(path)) }
     }
 
     fn row_ids(&mut self) -> Result<()> {
@@ -374,9 +376,11 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Follows from the version alone when the attempt is printed ([`Attempt`](super::attempt::Attempt)).
+    /// Checks nothing and changes nothing: such an entry stands in [`CHECKS`] for the table in `docs/commit-protocol.md`
+    /// only. When the commit is printed, `Attempt::tracked` sets row commit versions, and `Attempt::dated` the versions of
+    /// type changes.
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
-    fn derived(&mut self) -> Result<()> {
+    fn no_check(&mut self) -> Result<()> {
         Ok(())
     }
 

@@ -43,33 +43,33 @@ pub enum Difference {
 
 /// Every difference, in the order of `before`, then what is new.
 pub fn differences(before: &StructType, after: &StructType, match_by: MatchBy) -> Vec<Difference> {
-    let mut found = Vec::new();
-    compare(before, after, &[], (match_by, &mut found));
-    found
+    let mut differences = Vec::new();
+    compare(before, after, &[], (match_by, &mut differences));
+    differences
 }
 
 fn compare(
     before: &StructType,
     after: &StructType,
     above: &[String],
-    (match_by, found): (MatchBy, &mut Vec<Difference>),
+    (match_by, differences): (MatchBy, &mut Vec<Difference>),
 ) {
     for old in &before.fields {
         let path = below(above, &old.name);
         let Some(new) = after.fields.iter().find(|new| match_by.is_same(old, new)) else {
-            found.push(Difference::Dropped { path });
+            differences.push(Difference::Dropped { path });
             continue;
         };
         if old.name != new.name {
-            found.push(Difference::Renamed { path: path.clone(), name: new.name.clone() });
+            differences.push(Difference::Renamed { path: path.clone(), name: new.name.clone() });
         }
         if old.nullable && !new.nullable {
-            found.push(Difference::Tightened { path: path.clone() });
+            differences.push(Difference::Tightened { path: path.clone() });
         }
-        compare_types(&old.data_type, &new.data_type, &path, (match_by, found));
+        compare_types(&old.data_type, &new.data_type, &path, (match_by, differences));
     }
     for new in after.fields.iter().filter(|new| before.fields.iter().all(|old| !match_by.is_same(old, new))) {
-        found.push(Difference::Added { path: below(above, &new.name), field: new.clone() });
+        differences.push(Difference::Added { path: below(above, &new.name), field: new.clone() });
     }
 }
 
@@ -77,27 +77,27 @@ fn compare_types(
     before: &DataType,
     after: &DataType,
     path: &[String],
-    (match_by, found): (MatchBy, &mut Vec<Difference>),
+    (match_by, differences): (MatchBy, &mut Vec<Difference>),
 ) {
     match (before, after) {
-        (DataType::Struct(old), DataType::Struct(new)) => compare(old, new, path, (match_by, found)),
+        (DataType::Struct(old), DataType::Struct(new)) => compare(old, new, path, (match_by, differences)),
         (DataType::Array(old), DataType::Array(new)) => {
             let path = below(path, "element");
             if old.contains_null && !new.contains_null {
-                found.push(Difference::Tightened { path: path.clone() });
+                differences.push(Difference::Tightened { path: path.clone() });
             }
-            compare_types(&old.element, &new.element, &path, (match_by, found));
+            compare_types(&old.element, &new.element, &path, (match_by, differences));
         }
         (DataType::Map(old), DataType::Map(new)) => {
-            compare_types(&old.key, &new.key, &below(path, "key"), (match_by, found));
+            compare_types(&old.key, &new.key, &below(path, "key"), (match_by, differences));
             let path = below(path, "value");
             if old.value_contains_null && !new.value_contains_null {
-                found.push(Difference::Tightened { path: path.clone() });
+                differences.push(Difference::Tightened { path: path.clone() });
             }
-            compare_types(&old.value, &new.value, &path, (match_by, found));
+            compare_types(&old.value, &new.value, &path, (match_by, differences));
         }
         (from, to) if from == to => {}
-        (from, to) => found.push(Difference::Retyped { path: path.to_vec(), from: from.clone(), to: to.clone() }),
+        (from, to) => differences.push(Difference::Retyped { path: path.to_vec(), from: from.clone(), to: to.clone() }),
     }
 }
 

@@ -21,20 +21,20 @@ pub fn merge(schema: &StructType, incoming: &StructType, widens: bool) -> Struct
     merged
 }
 
-fn merged_type(known: &DataType, incoming: &DataType, widens: bool) -> DataType {
-    match (known, incoming) {
-        (DataType::Struct(known), DataType::Struct(new)) => DataType::Struct(Arc::new(merge(known, new, widens))),
-        (DataType::Array(known), DataType::Array(new)) => DataType::Array(Arc::new(ArrayType {
-            element: merged_type(&known.element, &new.element, widens),
-            contains_null: known.contains_null,
+fn merged_type(existing: &DataType, incoming: &DataType, widens: bool) -> DataType {
+    match (existing, incoming) {
+        (DataType::Struct(existing), DataType::Struct(new)) => DataType::Struct(Arc::new(merge(existing, new, widens))),
+        (DataType::Array(existing), DataType::Array(new)) => DataType::Array(Arc::new(ArrayType {
+            element: merged_type(&existing.element, &new.element, widens),
+            contains_null: existing.contains_null,
         })),
-        (DataType::Map(known), DataType::Map(new)) => DataType::Map(Arc::new(MapType {
-            key: merged_type(&known.key, &new.key, widens),
-            value: merged_type(&known.value, &new.value, widens),
-            value_contains_null: known.value_contains_null,
+        (DataType::Map(existing), DataType::Map(new)) => DataType::Map(Arc::new(MapType {
+            key: merged_type(&existing.key, &new.key, widens),
+            value: merged_type(&existing.value, &new.value, widens),
+            value_contains_null: existing.value_contains_null,
         })),
         (DataType::Primitive(from), DataType::Primitive(to)) if widens && is_automatic(from, to) => incoming.clone(),
-        (known, _) => known.clone(),
+        (existing, _) => existing.clone(),
     }
 }
 

@@ -191,9 +191,9 @@ impl Reader {
     fn fullest(&mut self) -> Option<Partition> {
         // The rest of the memory is that of rows being encoded; without it none would be freed.
         let room = |partition: &Partition| partition.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let held: usize = self.partitions.iter().map(room).sum();
+        let held_room: usize = self.partitions.iter().map(room).sum();
         let fullest = self.partitions.iter_mut().max_by_key(|partition| partition.bytes);
-        fullest.filter(|_| held >= HELD_BYTES / COUNTED_BYTES / 2).map(Partition::take)
+        fullest.filter(|_| held_room >= HELD_BYTES / COUNTED_BYTES / 2).map(Partition::take)
     }
 
     /// Some of the keys of what is in memory, and the row groups that are not yet.
@@ -247,9 +247,9 @@ impl GroupReader {
                     let Some((part, group)) = self.groups.pop_front() else { break };
                     let projection = buffer.layout.wanted().of(&part);
                     let wanted = move |path: &[String]| projection.wants(path);
-                    let together = rows_of_bytes(most, part.rows(group), part.decoded_bytes(group));
+                    let rows_at_once = rows_of_bytes(most, part.rows(group), part.decoded_bytes(group));
                     let rows = part
-                        .read_views(group, together.clamp(FEW_ROWS, READ_ROWS), most, &buffer.pages, &wanted)
+                        .read_views(group, rows_at_once.clamp(FEW_ROWS, READ_ROWS), most, &buffer.pages, &wanted)
                         .await?;
                     (part, rows)
                 }
@@ -260,9 +260,9 @@ impl GroupReader {
                 let (mut read, mut bytes) = (Vec::new(), bytes);
                 while bytes < most {
                     let Some(batch) = rows.next() else { return Ok((None, read, bytes)) };
-                    let held = buffer.of_checkpoint(&batch?).map_err(|e| e.in_file(here.path()))?;
-                    bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
-                    read.extend(held);
+                    let pieces = buffer.of_checkpoint(&batch?).map_err(|e| e.in_file(here.path()))?;
+                    bytes = pieces.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
+                    read.extend(pieces);
                 }
                 Ok((Some(rows), read, bytes))
             });
@@ -283,8 +283,8 @@ impl SortBuffer {
     fn of_checkpoint(&self, rows: &RecordBatch) -> Result<Vec<Keyed>> {
         let origin = Origin::Checkpoint(self.snapshot.version());
         match adds_in_views(rows, |keys| self.unseen(&keys))? {
-            Some((adds, paths)) => self.held(&AddBatch::new(origin, adds)?, Some(&paths)),
-            None => self.held(&self.not_superseded(AddBatch::new(origin, action_rows(rows, "add", true)?)?)?, None),
+            Some((adds, paths)) => self.by_range(&AddBatch::new(origin, adds)?, Some(&paths)),
+            None => self.by_range(&self.not_superseded(AddBatch::new(origin, action_rows(rows, "add", true)?)?)?, None),
         }
     }
 
@@ -298,9 +298,9 @@ impl SortBuffer {
             let few = rows_of_bytes(STEP_BYTES, rows.num_rows(), memory_of(rows)).min(READ_ROWS);
             let (these, others) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
             let these = AddBatch::new(origin, these)?;
-            let held = self.held(&if is_older { self.not_superseded(these)? } else { these }, None)?;
-            bytes = held.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
-            read.extend(held);
+            let pieces = self.by_range(&if is_older { self.not_superseded(these)? } else { these }, None)?;
+            bytes = pieces.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
+            read.extend(pieces);
             if others.num_rows() > 0 {
                 given.push_front((AddBatch::new(origin, others)?, is_older));
             }
@@ -319,8 +319,9 @@ impl SortBuffer {
         Ok(if unseen.count_set_bits() < adds.len() { adds.filter(unseen)? } else { adds })
     }
 
-    fn held(&self, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<Vec<Keyed>> {
-        let rows = self.layout.held(adds, paths, self.needs_stats())?;
+    /// Files as the buffer holds them, by the range that they belong to.
+    fn by_range(&self, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<Vec<Keyed>> {
+        let rows = self.layout.buffered_rows(adds, paths, self.needs_stats())?;
         if rows.num_rows() == 0 {
             return Ok(Vec::new());
         }
@@ -360,7 +361,7 @@ impl SortBuffer {
     }
 
     fn keys_of(&self, adds: AddBatch) -> Result<Vec<Key>> {
-        self.keys(&self.layout.held(&adds, None, self.needs_stats())?)
+        self.keys(&self.layout.buffered_rows(&adds, None, self.needs_stats())?)
     }
 
     /// What files are sorted by.

@@ -121,7 +121,7 @@ impl Transaction {
         limits: TaskLimits,
         (ids, clock): (&dyn Ids, Clock),
     ) -> Result<DistributedRows> {
-        if !self.says_nothing() {
+        if !self.changes_nothing() {
             let message = "other processes change the rows of a version, and this transaction has changed something \
                            already; commit first";
             return Err(Error::invalid(message));

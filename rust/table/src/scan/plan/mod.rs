@@ -7,8 +7,8 @@
 
 pub(crate) mod balanced;
 mod columns;
-pub mod files;
-pub(crate) mod partitions;
+pub(crate) mod files_in_partitions;
+pub mod list_files;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -63,9 +63,11 @@ pub struct ScanPlan {
     snapshot: Snapshot,
     spec: ReadSpec,
     pruning: Arc<Pruning>,
-    /// Files to read that are not in a row group of a checkpoint.
-    loose: Vec<AddBatch>,
-    loose_totals: Totals,
+    /// Files to read that are in no row group of the checkpoint, and so not in its [`FileIndex`]: those of the commits
+    /// after it, and of a checkpoint in JSON.
+    unindexed_adds: Vec<AddBatch>,
+    unindexed_totals: Totals,
+    /// Files to read that are in row groups of the checkpoint.
     groups: Arc<Vec<KeptGroup>>,
     adds: Arc<Once<Vec<AddBatch>>>,
     totals: Arc<Once<Totals>>,
@@ -121,16 +123,18 @@ impl ScanPlan {
         spec.filter = ScanFilter::bind_some(filter, &snapshot.shape().schema)?;
         let pruning = Arc::new(pruning(snapshot.shape(), spec.filter.as_ref())?);
         // The commits are replayed while the checkpoint is pruned; whichever is needed first is waited for there.
-        let ((loose, loose_totals), groups) =
-            futures::future::try_join(kept_loose(snapshot, &pruning), kept_groups(snapshot, &pruning)).await?;
-        let kept = loose.iter().map(AddBatch::len).chain(groups.iter().map(|kept| kept.paths.len()));
+        let ((unindexed_adds, unindexed_totals), groups) =
+            futures::future::try_join(prune_unindexed(snapshot, &pruning), prune_row_groups(snapshot, &pruning))
+                .await?;
+        let kept =
+            unindexed_adds.iter().map(AddBatch::len).chain(groups.iter().map(|kept_group| kept_group.paths.len()));
         Ok(Self {
             snapshot: snapshot.clone(),
             spec,
             files_kept: kept.map(|files| files as u64).sum(),
             pruning,
-            loose,
-            loose_totals,
+            unindexed_adds,
+            unindexed_totals,
             groups: Arc::new(groups),
             adds: Arc::default(),
             totals: Arc::default(),
@@ -153,9 +157,9 @@ impl ScanPlan {
         }
         let may_be_of_rest = may_be_of_rest.finish();
         let shape = self.snapshot.shape();
-        let by_statistics = prune_loose(adds.filter(!&may_be_of_rest)?, &self.pruning, shape)?.1;
+        let by_statistics = prune_adds(adds.filter(!&may_be_of_rest)?, &self.pruning, shape)?.1;
         let by_partition = self.pruning.by_partition();
-        let rest = prune_loose(adds.filter(may_be_of_rest)?, &by_partition, shape)?.1;
+        let rest = prune_adds(adds.filter(may_be_of_rest)?, &by_partition, shape)?.1;
         let origin = by_statistics.origin;
         Ok(AddBatch::concat(&[by_statistics, rest])?.unwrap_or_else(|| AddBatch::none(origin)))
     }
@@ -173,14 +177,14 @@ impl ScanPlan {
     }
 
     async fn count(&self) -> Result<Totals> {
-        let mut totals = self.loose_totals;
+        let mut totals = self.unindexed_totals;
         let groups = match self.snapshot.files().await? {
             Some(files) => files.groups().await?,
             None => Vec::new(),
         };
         let by_partition = Arc::new(self.pruning.by_partition());
         let count = |group| count_group(self.snapshot.clone(), by_partition.clone(), group);
-        for group in together(groups.into_iter().map(count)).await? {
+        for group in for_each_row_group(groups.into_iter().map(count)).await? {
             totals = totals.and(group);
         }
         // Whatever partition values keep and the plan does not, statistics skipped.
@@ -191,51 +195,51 @@ impl ScanPlan {
     /// Bytes of the files to read.
     pub async fn bytes_kept(&self) -> Result<u64> {
         let of_group = |at: usize| group_bytes(self.snapshot.clone(), self.groups.clone(), at);
-        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
-        Ok(self.loose.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
+        let in_groups = for_each_row_group((0..self.groups.len()).map(of_group)).await?;
+        Ok(self.unindexed_adds.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
     /// The files to read, with all that reading needs.
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| group_adds(self.snapshot.clone(), self.groups.clone(), at);
-            let in_groups = together((0..self.groups.len()).map(members)).await?;
-            Ok(self.loose.iter().cloned().chain(in_groups).collect())
+            let in_groups = for_each_row_group((0..self.groups.len()).map(members)).await?;
+            Ok(self.unindexed_adds.iter().cloned().chain(in_groups).collect())
         };
         self.adds.get_or_try_init(load).await.map(Vec::as_slice)
     }
 
-    /// The files to read, with what [`ScanPlan::adds`] has and the statistics that the filter can be judged by.
-    pub(super) async fn counted_adds(&self) -> Result<Vec<AddBatch>> {
+    /// As [`ScanPlan::adds`], with the statistics of the filter's columns.
+    pub(super) async fn adds_with_stats(&self) -> Result<Vec<AddBatch>> {
         let of_group = |at: usize| {
             let pruning = self.pruning.clone();
-            group_counted(self.snapshot.clone(), self.groups.clone(), at, pruning)
+            group_adds_with_stats(self.snapshot.clone(), self.groups.clone(), at, pruning)
         };
-        let in_groups = together((0..self.groups.len()).map(of_group)).await?;
-        Ok(self.loose.iter().cloned().chain(in_groups).collect())
+        let in_groups = for_each_row_group((0..self.groups.len()).map(of_group)).await?;
+        Ok(self.unindexed_adds.iter().cloned().chain(in_groups).collect())
     }
 
     /// All that the log says of those of the files to read that have one of these paths, as the log spells them.
     pub(crate) async fn adds_at(&self, paths: &HashSet<String>) -> Result<Vec<Add>> {
-        let mut found = Vec::with_capacity(paths.len());
+        let mut actions = Vec::with_capacity(paths.len());
         let is_wanted = |path: &StringArray| {
             BooleanBuffer::collect_bool(path.len(), |row| path.is_valid(row) && paths.contains(path.value(row)))
         };
-        for adds in &self.loose {
+        for adds in &self.unindexed_adds {
             let wanted = is_wanted(adds.path());
-            found.extend(whole_adds(adds, wanted.set_indices())?.collect::<Result<Vec<_>, _>>()?);
+            actions.extend(whole_adds(adds, wanted.set_indices())?.collect::<Result<Vec<_>, _>>()?);
         }
-        for kept in self.groups.iter() {
-            let wanted = is_wanted(&kept.paths);
+        for kept_group in self.groups.iter() {
+            let wanted = is_wanted(&kept_group.paths);
             if wanted.count_set_bits() == 0 {
                 continue;
             }
-            let paths = filter(&kept.paths, &BooleanArray::new(wanted.clone(), None))?;
-            let (files, rows) = (file_index(&self.snapshot).await?, scatter(&kept.rows, &wanted));
-            let adds = files.members(kept.group, &rows, &AddColumns::all(), paths.as_string()).await?;
-            found.extend(whole_adds(&adds, 0..adds.len())?.collect::<Result<Vec<_>, _>>()?);
+            let paths = filter(&kept_group.paths, &BooleanArray::new(wanted.clone(), None))?;
+            let (files, rows) = (file_index(&self.snapshot).await?, scatter(&kept_group.rows, &wanted));
+            let adds = files.members(kept_group.group, &rows, &AddColumns::all(), paths.as_string()).await?;
+            actions.extend(whole_adds(&adds, 0..adds.len())?.collect::<Result<Vec<_>, _>>()?);
         }
-        Ok(found)
+        Ok(actions)
     }
 
     /// The filter.
@@ -269,14 +273,14 @@ impl ScanPlan {
         let mut fields = base_fields(shape);
         fields.push(Field::new("deleted_rows", ArrowType::Int64, true));
         let schema = Arc::new(Schema::new(fields));
-        let loose = |adds: &AddBatch| {
+        let unindexed_batch = |adds: &AddBatch| {
             let mut columns = base_columns(adds, shape)?;
             columns.push(deleted_rows(adds.structure("deletionVector"), adds.len()));
             Ok(RecordBatch::try_new(schema.clone(), columns)?)
         };
-        let mut batches = self.loose.iter().map(loose).collect::<Result<Vec<_>>>()?;
+        let mut batches = self.unindexed_adds.iter().map(unindexed_batch).collect::<Result<Vec<_>>>()?;
         let in_group = |at| group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone());
-        batches.extend(together((0..self.groups.len()).map(in_group)).await?);
+        batches.extend(for_each_row_group((0..self.groups.len()).map(in_group)).await?);
         Ok((schema, batches))
     }
 }
@@ -299,28 +303,28 @@ pub(super) fn pruning(shape: &TableShape, filter: Option<&ScanFilter>) -> Result
     Pruning::of(shape, bound.map(Arc::unwrap_or_clone))
 }
 
-/// The files that the predicate keeps and that are in no row group, and totals of all such.
-async fn kept_loose(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<AddBatch>, Totals)> {
+/// The files that the predicate keeps of those that are in no row group of the checkpoint, and totals of all these.
+async fn prune_unindexed(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<AddBatch>, Totals)> {
     let (tail, files) = futures::future::try_join(snapshot.tail(), snapshot.files()).await?;
-    let (mut loose, mut loose_totals) = (Vec::new(), Totals::default());
-    for (totals, kept) in loose_files(snapshot, pruning, tail, files).await? {
-        loose_totals = loose_totals.and(totals);
-        loose.extend((!kept.is_empty()).then_some(kept));
+    let (mut unindexed_adds, mut unindexed_totals) = (Vec::new(), Totals::default());
+    for (totals, kept) in prune_unindexed_batches(snapshot, pruning, tail, files).await? {
+        unindexed_totals = unindexed_totals.and(totals);
+        unindexed_adds.extend((!kept.is_empty()).then_some(kept));
     }
-    Ok((loose, loose_totals))
+    Ok((unindexed_adds, unindexed_totals))
 }
 
 /// The files of the checkpoint's row groups that are live and that the predicate keeps.
-async fn kept_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
+async fn prune_row_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<Vec<KeptGroup>> {
     let Some(files) = snapshot.files().await? else { return Ok(Vec::new()) };
-    let keep = |group| keep_group(snapshot.clone(), pruning.clone(), group);
-    let mut kept = together(files.groups_for(pruning).await?.into_iter().map(keep)).await?;
-    kept.retain(|kept| !kept.paths.is_empty());
+    let prune = |group| prune_row_group(snapshot.clone(), pruning.clone(), group);
+    let mut kept = for_each_row_group(files.row_groups_for(pruning).await?.into_iter().map(prune)).await?;
+    kept.retain(|kept_group| !kept_group.paths.is_empty());
     Ok(kept)
 }
 
 /// The files of the tail, and of a checkpoint's JSON, that the predicate keeps.
-async fn loose_files(
+async fn prune_unindexed_batches(
     snapshot: &Snapshot,
     pruning: &Arc<Pruning>,
     tail: &Tail,
@@ -332,12 +336,12 @@ async fn loose_files(
     let batches: Vec<AddBatch> = tail.live.iter().cloned().chain(inline).collect();
     let prune = |adds| {
         let (snapshot, pruning) = (snapshot.clone(), pruning.clone());
-        in_parallel(async move { prune_loose(adds, &pruning, snapshot.shape()) })
+        in_parallel(async move { prune_adds(adds, &pruning, snapshot.shape()) })
     };
     all_of(batches.into_iter().map(prune), parallelism()).await
 }
 
-pub(super) fn prune_loose(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
+pub(super) fn prune_adds(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
     let (files, all_bytes) = (adds.len() as u64, bytes(&adds));
     let adds = prune_batch(adds, pruning.partition.as_ref(), shape, LogBounds::of_partitions)?;
     let partition = files - adds.len() as u64;
@@ -365,8 +369,8 @@ fn prune_batch(
     }
 }
 
-/// Does what is to be done with row groups, several at once.
-pub(super) async fn together<T, W>(groups: impl Iterator<Item = W>) -> Result<Vec<T>>
+/// Runs one future for each row group, several at once.
+pub(super) async fn for_each_row_group<T, W>(groups: impl Iterator<Item = W>) -> Result<Vec<T>>
 where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
@@ -379,9 +383,9 @@ pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
 }
 
 /// The live files of a row group that the predicate keeps.
-async fn keep_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
+async fn prune_row_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
     let files = file_index(&snapshot).await?;
-    let kept = files.keep(group, &pruning).await?;
+    let kept = files.prune_row_group(group, &pruning).await?;
     if kept.count_set_bits() == 0 {
         return Ok(KeptGroup { group, rows: kept, paths: StringArray::new_null(0) });
     }
@@ -401,7 +405,7 @@ async fn live(
         return Ok((rows, keys));
     }
     let snapshot = snapshot.clone();
-    computed(move || {
+    on_worker_thread(move || {
         let tail = snapshot.replayed().ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
         let unseen = keys.unseen(tail);
         Ok((scatter(&rows, &unseen), keys.filter(&unseen)?))
@@ -418,7 +422,7 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     }
     let sizes = files.arrays(group, &[IndexColumn::Size], &rows).await?;
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
-    let kept = files.keep(group, &by_partition).await?;
+    let kept = files.prune_row_group(group, &by_partition).await?;
     let live_files = rows.count_set_bits() as u64;
     let kept_files = (&kept & &rows).count_set_bits() as u64;
     let skipped = Skipped { partition: live_files - kept_files, statistics: 0 };
@@ -427,29 +431,29 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
 
 /// Bytes of the files to read of a row group.
 async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
-    let sizes = file_index(&snapshot).await?.arrays(kept.group, &[IndexColumn::Size], &kept.rows).await?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let sizes = file_index(&snapshot).await?.arrays(kept_group.group, &[IndexColumn::Size], &kept_group.rows).await?;
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
 /// The files to read of a row group, with all that reading needs.
 async fn group_adds(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<AddBatch> {
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let wanted = AddColumns { members: TASK_MEMBERS.to_vec(), ..AddColumns::default() };
-    file_index(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
+    file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
 }
 
-/// The same, with the statistics of the filter's columns.
-async fn group_counted(
+/// As [`group_adds`], with the statistics of the filter's columns.
+async fn group_adds_with_stats(
     snapshot: Snapshot,
     groups: Arc<Vec<KeptGroup>>,
     at: usize,
     pruning: Arc<Pruning>,
 ) -> Result<AddBatch> {
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let members = TASK_MEMBERS.to_vec();
     let wanted = AddColumns { members, stats: pruning.statistics_leaves(), num_records: true, ..AddColumns::default() };
-    file_index(&snapshot).await?.members(kept.group, &kept.rows, &wanted, &kept.paths).await
+    file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
 }
 
 /// The files to read of a row group, as columns.
@@ -460,25 +464,28 @@ async fn group_batch(
     schema: SchemaRef,
 ) -> Result<RecordBatch> {
     let (files, shape) = (file_index(&snapshot).await?, snapshot.shape());
-    let kept = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
         wanted.push(IndexColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
     }
-    let has_vectors = files.may_have_vectors(kept.group).await?;
+    let has_vectors = files.may_have_vectors(kept_group.group).await?;
     wanted.extend(has_vectors.then_some(IndexColumn::DeletionVector));
-    let mut arrays = files.arrays(kept.group, &wanted, &kept.rows).await?;
+    let mut arrays = files.arrays(kept_group.group, &wanted, &kept_group.rows).await?;
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);
-    let mut columns = vec![Arc::new(kept.paths.clone()) as ArrayRef];
+    let mut columns = vec![Arc::new(kept_group.paths.clone()) as ArrayRef];
     columns.extend(arrays);
     columns.extend(structure(&partitions, values)?);
-    columns.push(deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept.paths.len()));
+    columns.push(deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept_group.paths.len()));
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-pub(super) async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// Runs `work` on a worker thread.
+pub(super) async fn on_worker_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     blocking(work).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
 }
 
@@ -501,28 +508,28 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
         true => Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol())?,
         false => None,
     };
-    let place = |e: Error| e.in_table(snapshot.storage().location());
-    let known = shape.schema.by_name();
+    let with_context = |e: Error| e.in_table(snapshot.storage().location());
+    let fields_by_name = shape.schema.by_name();
     let resolve = |name: &String| {
         if is_tracked(name) {
             return row_tracking::field(name, row_tracking.as_ref(), false).map(|field| field.name);
         }
-        let field = known.field(name).ok_or_else(|| {
+        let field = fields_by_name.field(name).ok_or_else(|| {
             let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
             Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
         })?;
         Ok(field.name.clone())
     };
     let columns = match columns {
-        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>().map_err(place)?,
+        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>().map_err(with_context)?,
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
     let mut seen = HashSet::with_capacity(columns.len());
     if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
         return Err(Error::invalid(format!("the column `{twice}` is asked for twice")));
     }
-    let fields = columns.iter().filter_map(|name| known.field(name)).cloned().collect();
-    check_types(&StructType::new(fields)).map_err(place)?;
+    let fields = columns.iter().filter_map(|name| fields_by_name.field(name)).cloned().collect();
+    check_types(&StructType::new(fields)).map_err(with_context)?;
     Ok(ReadSpec {
         schema: shape.schema.clone(),
         partition_columns: shape.partition_columns.clone(),

@@ -136,10 +136,10 @@ impl Adapter {
             None => Some(Wanted { field, mapping }),
         });
         let mut resolver = Resolver { mapping, calendars: &file.calendars, leaves: Vec::new() };
-        let mut found = resolver.children(&wanted.collect::<Vec<_>>(), &file.fields, 0, "")?.into_iter();
+        let mut resolved = resolver.children(&wanted.collect::<Vec<_>>(), &file.fields, 0, "")?.into_iter();
         let columns = columns.fields.iter().zip(&brought).map(|(field, brought)| {
             if let Some(tracked) = tracked(field) {
-                let stored = if brought.is_some() { found.next().flatten() } else { None };
+                let stored = if brought.is_some() { resolved.next().flatten() } else { None };
                 return Ok(Column::Tracked(stored, tracked.fresh));
             }
             match (origin.constants.get(&field.name), &field.data_type) {
@@ -147,7 +147,7 @@ impl Adapter {
                 (Some(_), other) => {
                     Err(Error::corrupt(format!("the partition column `{}` is {}", field.name, with_article(other))))
                 }
-                (None, _) => Ok(match found.next().flatten() {
+                (None, _) => Ok(match resolved.next().flatten() {
                     Some((position, shape)) => Column::File(position, shape),
                     None => Column::Missing,
                 }),
@@ -190,9 +190,9 @@ impl Adapter {
                 Column::Constant(value, primitive) => value.to_array(primitive, rows),
                 Column::Missing => Ok(new_null_array(field.data_type(), rows)),
                 Column::File(position, shape) => stored(*position, shape, field),
-                Column::Tracked(found, fresh) => {
+                Column::Tracked(materialized, fresh) => {
                     let brought =
-                        found.as_ref().map(|(position, shape)| stored(*position, shape, field)).transpose()?;
+                        materialized.as_ref().map(|(position, shape)| stored(*position, shape, field)).transpose()?;
                     let brought = brought.as_ref().and_then(as_int64);
                     Ok(Arc::new(fresh.fill(brought, decoded.last().and_then(as_int64), rows)?))
                 }
@@ -246,8 +246,8 @@ pub(crate) fn find_leaf(
         let Some(field) = columns.field(name) else { return Ok(None) };
         let Some(position) = FileColumns::new(file).find(field, mapping)? else { return Ok(None) };
         first_leaf += file.iter().take(position).map(|f| count_leaves(f.data_type())).sum::<usize>();
-        let Some(found) = file.get(position) else { return Ok(None) };
-        match (&field.data_type, found.data_type(), names.peek()) {
+        let Some(file_field) = file.get(position) else { return Ok(None) };
+        match (&field.data_type, file_field.data_type(), names.peek()) {
             (DataType::Primitive(primitive), file_type, None) => {
                 let conversion = Conversion::choose(file_type, primitive, first_leaf, calendars);
                 let leaf = |conversion| Leaf { index: first_leaf, file_type: file_type.clone(), conversion };
@@ -282,7 +282,7 @@ impl Resolver<'_> {
             first_leaves.push(leaf);
             leaf += count_leaves(child.data_type());
         }
-        let (columns, mut found) = (FileColumns::new(file), Vec::with_capacity(wanted.len()));
+        let (columns, mut children) = (FileColumns::new(file), Vec::with_capacity(wanted.len()));
         for column in wanted {
             let field = column.field;
             let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
@@ -290,22 +290,22 @@ impl Resolver<'_> {
                 DataType::Primitive(PrimitiveType::Void) => None,
                 _ => columns.find(field, column.mapping)?,
             };
-            found.push(match position.and_then(|p| Some((p, file.get(p)?, first_leaves.get(p)?))) {
+            children.push(match position.and_then(|p| Some((p, file.get(p)?, first_leaves.get(p)?))) {
                 Some((position, child, leaf)) => Some((position, self.shape(&field.data_type, child, *leaf, &path)?)),
                 None => None,
             });
         }
-        let mut decoded: Vec<usize> = found.iter().flatten().map(|(position, _)| *position).collect();
+        let mut decoded: Vec<usize> = children.iter().flatten().map(|(position, _)| *position).collect();
         decoded.sort_unstable();
         if decoded.windows(2).any(|pair| pair.first() == pair.last()) {
             return Err(Error::corrupt(format!(
                 "two columns of the table are the same column of the file, at `{path}`"
             )));
         }
-        for (position, _) in found.iter_mut().flatten() {
+        for (position, _) in children.iter_mut().flatten() {
             *position = decoded.partition_point(|other| other < position);
         }
-        Ok(found)
+        Ok(children)
     }
 
     fn shape(&mut self, table: &DataType, file: &Field, leaf: usize, path: &str) -> Result<Shape> {
@@ -332,12 +332,12 @@ impl Resolver<'_> {
             (DataType::Struct(fields), ArrowType::Struct(children)) => {
                 let mapping = self.mapping;
                 let wanted: Vec<Wanted<'_>> = fields.fields.iter().map(|field| Wanted { field, mapping }).collect();
-                let found = self.children(&wanted, children, leaf, path)?;
-                if found.iter().all(Option::is_none) {
+                let resolved = self.children(&wanted, children, leaf, path)?;
+                if resolved.iter().all(Option::is_none) {
                     // Only a leaf inside tells which structs are null.
                     self.leaves.push(leaf);
                 }
-                Ok(Shape::Struct(found))
+                Ok(Shape::Struct(resolved))
             }
             (DataType::Variant, ArrowType::Struct(children)) => self.variant(children, leaf, path),
             (
@@ -377,11 +377,11 @@ impl Resolver<'_> {
         let part = |name: &str| StructField::new(name, DataType::Primitive(PrimitiveType::Binary), false);
         let parts = [part("metadata"), part("value")];
         let wanted = parts.each_ref().map(|field| Wanted { field, mapping: ColumnMapping::None });
-        let found = self.children(&wanted, children, leaf, path)?;
-        if found.iter().any(Option::is_none) {
+        let resolved = self.children(&wanted, children, leaf, path)?;
+        if resolved.iter().any(Option::is_none) {
             return Err(lacks("`metadata` or `value`"));
         }
-        Ok(Shape::Struct(found))
+        Ok(Shape::Struct(resolved))
     }
 }
 

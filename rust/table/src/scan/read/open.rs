@@ -205,7 +205,7 @@ enum Rows {
 
 impl Rows {
     /// Their ranges among the `total` rows of the file, ascending; `None` for all of them.
-    fn kept(&self, total: u64) -> Result<Option<Vec<Range<u64>>>> {
+    fn row_ranges(&self, total: u64) -> Result<Option<Vec<Range<u64>>>> {
         Ok(match self {
             Self::All => None,
             Self::Without(deleted) => Some(deleted.kept_ranges(total)?.collect()),
@@ -310,7 +310,7 @@ fn in_order(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, Parq
 fn units(file: Arc<OpenFile>, groups: &[usize], rows: &Rows) -> Result<Vec<Unit>> {
     let metadata = Arc::clone(file.metadata.metadata());
     let total = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
-    let kept = rows.kept(total)?;
+    let kept = rows.row_ranges(total)?;
     let needed = file.needed_leaves();
     let mut units: Vec<Unit> = Vec::new();
     let (mut start, mut bytes) = (0_u64, u64::MAX);

@@ -19,7 +19,7 @@ use deltic_store::{Storage, decode_path};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Added {
     /// Those of this process with new rows.
-    own: Vec<DataFile>,
+    new_rows: Vec<DataFile>,
     /// Those of this process with rows of the base, some of them changed.
     rewritten: Vec<DataFile>,
     /// Those of others, printed.
@@ -59,7 +59,7 @@ impl Totals {
 impl Added {
     pub(super) fn extend(&mut self, files: Vec<DataFile>) {
         files.iter().for_each(|file| self.count_identities(file));
-        self.own.extend(files);
+        self.new_rows.extend(files);
     }
 
     fn count_identities(&mut self, file: &DataFile) {
@@ -94,7 +94,7 @@ impl Added {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.rewritten.is_empty() && self.others.is_empty()
+        self.new_rows.is_empty() && self.rewritten.is_empty() && self.others.is_empty()
     }
 
     /// Whether there are files that this process did not write.
@@ -103,13 +103,13 @@ impl Added {
     }
 
     /// The files of this process.
-    pub(super) fn own(&self) -> impl Iterator<Item = &DataFile> {
-        self.own.iter().chain(&self.rewritten)
+    pub(super) fn of_this_process(&self) -> impl Iterator<Item = &DataFile> {
+        self.new_rows.iter().chain(&self.rewritten)
     }
 
     /// What the files of this process hold, by path.
     pub(super) fn own_by_path(&self) -> HashMap<&str, FileOrigin> {
-        let new = self.own.iter().map(|file| (file.add.path.as_str(), FileOrigin::New));
+        let new = self.new_rows.iter().map(|file| (file.add.path.as_str(), FileOrigin::New));
         let rewritten = self.rewritten.iter().map(|file| (file.add.path.as_str(), FileOrigin::Rewritten));
         new.chain(rewritten).collect()
     }
@@ -117,9 +117,9 @@ impl Added {
     /// Takes files of this process out again; their paths.
     pub(super) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) -> Vec<String> {
         let mut paths = Vec::new();
-        for files in [&mut self.own, &mut self.rewritten] {
-            let (gone, kept): (Vec<_>, _) = std::mem::take(files).into_iter().partition(|file| goes(file));
-            *files = kept;
+        for files in [&mut self.new_rows, &mut self.rewritten] {
+            let (gone, rest): (Vec<_>, _) = std::mem::take(files).into_iter().partition(|file| goes(file));
+            *files = rest;
             paths.extend(gone.into_iter().map(|file| file.add.path));
         }
         paths
@@ -127,12 +127,12 @@ impl Added {
 
     /// What reads the rows of this process.
     pub(super) fn tasks(&self) -> impl Iterator<Item = FileTask> {
-        self.own().map(|file| task_of(&file.add))
+        self.of_this_process().map(|file| task_of(&file.add))
     }
 
     /// Of the files with new rows.
     pub(super) fn totals(&self) -> Totals {
-        self.own.iter().fold(self.totals_of_others, Totals::with)
+        self.new_rows.iter().fold(self.totals_of_others, Totals::with)
     }
 
     /// Of the files with rows of the base.
@@ -142,14 +142,14 @@ impl Added {
 
     pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
         actions.append(self.others)?;
-        let own = self.own.into_iter().chain(self.rewritten);
-        own.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
+        let files = self.new_rows.into_iter().chain(self.rewritten);
+        files.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
     }
 
     /// Where the files are.
     pub(super) fn names(&self) -> Names {
-        let own = self.own().map(|file| file.add.path.clone()).collect();
-        Names { own, others: self.others.files().clone() }
+        let paths = self.of_this_process().map(|file| file.add.path.clone()).collect();
+        Names { paths, others: self.others.files().clone() }
     }
 
     /// Calls with each file with new rows.
@@ -157,7 +157,7 @@ impl Added {
     /// # Errors
     /// Those of `visit`.
     pub(super) fn each_new(&self, mut visit: impl FnMut(&Add) -> Result<()>) -> Result<()> {
-        self.own.iter().try_for_each(|file| visit(&file.add))?;
+        self.new_rows.iter().try_for_each(|file| visit(&file.add))?;
         self.others.files().each(|line| match file_action_of(line)? {
             Some(Action::Add(add)) => visit(&add),
             _ => Ok(()),
@@ -181,35 +181,35 @@ pub(crate) fn task_of(add: &Add) -> FileTask {
 /// The paths of files, kept small.
 #[derive(Debug)]
 pub(super) struct Names {
-    own: Vec<String>,
+    paths: Vec<String>,
     others: Lines,
 }
 
 impl Names {
     /// These as well.
-    pub(super) fn and(mut self, own: impl Iterator<Item = String>) -> Self {
-        self.own.extend(own);
+    pub(super) fn and(mut self, paths: impl Iterator<Item = String>) -> Self {
+        self.paths.extend(paths);
         self
     }
 
     /// Without those of other processes.
     pub(super) fn of_this_process(self) -> Self {
-        Self { own: self.own, others: Lines::default() }
+        Self { paths: self.paths, others: Lines::default() }
     }
 
     /// Deletes the files, as far as the store lets it.
     pub(super) async fn delete(self, storage: &Storage) {
-        delete_files(storage, self.own).await;
-        let mut paths = Vec::new();
+        delete_files(storage, self.paths).await;
+        let mut paths_of_others = Vec::new();
         let listed = self.others.each(|line| {
             if let Some(Action::Add(add)) = file_action_of(line)? {
-                paths.push(add.path);
+                paths_of_others.push(add.path);
             }
             Ok(())
         });
         // What was printed here can be read here; else the files stay, as orphans.
         drop(listed);
-        delete_files(storage, paths).await;
+        delete_files(storage, paths_of_others).await;
     }
 }
 

@@ -5,20 +5,21 @@ use deltic_protocol::commit::Conflict;
 use crate::error::Kind;
 use crate::transaction::Failed;
 
-/// Whether a failure proves that no commit names the files, nor ever will. One that was begun elsewhere may have been
-/// committed before, which only an answer that came after reading the log rules out.
-pub(super) fn is_refused(failed: &Failed, travelled: bool) -> bool {
+/// Whether a failure proves that no commit names the files, nor ever will. A resumed transaction may have been committed
+/// by the process that began it, which only a failure found after reading the log rules out.
+pub(super) fn proves_no_commit(failed: &Failed, is_resumed: bool) -> bool {
     let Failed::Certainly(error) = failed else { return false };
-    !travelled || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
+    !is_resumed || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
 }
 
-/// Whether another writer is in the way.
+/// Whether a commit failed because of another writer's.
 pub(super) fn is_conflict(failed: &Failed) -> bool {
     matches!(failed, Failed::Certainly(error) if matches!(error.kind(), Kind::Conflict(_)))
 }
 
-/// Whether a commit failed for what the table has become.
-pub(super) fn is_outdated(failed: &Failed) -> bool {
+/// Whether a commit failed because the table's schema, properties or protocol have changed. Then the outer retry may help:
+/// `Transaction::retry_on_newest_version`.
+pub(super) fn is_table_changed(failed: &Failed) -> bool {
     match failed {
         Failed::Certainly(error) => {
             matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))

@@ -25,8 +25,8 @@ pub struct TransactionHeader {
     pub(super) protocol: Option<Protocol>,
     pub(super) metadata: Option<Metadata>,
     pub(super) overwrites: Overwrites,
-    /// Which rows are to go before any is added.
-    pub(super) replaces: Option<String>,
+    /// The condition of the rows that are deleted before any is added.
+    pub(super) delete_first: Option<String>,
     pub(super) rearrange_only: bool,
     pub(super) replayed: Option<u64>,
     pub(super) options: TransactionOptions,

@@ -6,32 +6,30 @@
 //!
 //! PROTOCOL.md: "Commit Protocol", "Transaction Identifiers", "Domain Metadata", "Change Metadata".
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use deltic_protocol::action::{Action, DomainMetadata, Metadata, Protocol, Txn};
-use deltic_protocol::commit::{Actions, Conflict, Pending, PredicatesRead, ReadSet, check_info};
+use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
+use deltic_protocol::commit::{Actions, Conflict, PredicatesRead, ReadSet, check_info};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value};
 
-use crate::after_commit::{AfterCommit, HandleState, check_base, verify_base};
-use crate::committers::Committer;
+use crate::after_commit::{AfterCommit, HandleState};
 use crate::error::{Error, Kind, Result};
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
-use crate::transaction::{
-    Committed, Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit,
-};
+use crate::transaction::Committed;
 use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 use deltic_store::{Storage, Syncing};
 
 mod added;
 pub(crate) mod change_files;
+mod commit;
 mod failures;
 mod header;
 mod metadata_steps;
@@ -44,8 +42,6 @@ mod row_steps;
 pub(crate) mod rows;
 mod whole_files;
 mod write;
-
-use failures::{is_conflict, is_outdated, is_refused};
 
 pub(crate) use added::FileOrigin;
 pub use added::delete_written;
@@ -76,18 +72,18 @@ pub struct Transaction {
     replayed: Option<u64>,
     /// What a write does where there is a table.
     mode: Mode,
-    /// Whether it was begun elsewhere, and may have been committed by that: see [`TransactionHeader`].
-    travelled: bool,
+    /// Whether another process began it, which may have committed it already: see [`TransactionHeader`].
+    is_resumed: bool,
     read: ReadSet,
     /// Which files of the base go besides those that are removed.
     overwrites: Overwrites,
-    /// Which rows are to go before any is added.
-    replaces: Option<String>,
-    /// What rows that are added must make TRUE.
-    holds_to: Option<String>,
+    /// The condition of the rows that are deleted before any is added, until they are (`replace_where`).
+    delete_first: Option<String>,
+    /// The condition that added rows must make TRUE.
+    replace_where: Option<String>,
     /// Whether the rows that it adds are those that it removes, in other files.
     rearrange_only: bool,
-    /// What it counts, if it only puts rows of the base into other files, which outlive a conflict.
+    /// The metrics of OPTIMIZE, where that made the files. They stay after a conflict, to be committed once more.
     rearranged: Option<Map<String, Value>>,
     removed: Actions,
     /// Files that exist and are added or removed as they are, and no others.
@@ -168,7 +164,7 @@ impl Transaction {
                 begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
             }
         }
-        begun.check_writable().map_err(|e| begun.placed(e))?;
+        begun.check_writable().map_err(|e| begun.with_context(e))?;
         begun.find_replayed().await?;
         begun.txn_id = ids.unique();
         Ok(begun)
@@ -196,11 +192,11 @@ impl Transaction {
             latest: None,
             replayed: None,
             mode: Mode::Append,
-            travelled: false,
+            is_resumed: false,
             read: ReadSet::Nothing,
             overwrites: Overwrites::default(),
-            replaces: None,
-            holds_to: None,
+            delete_first: None,
+            replace_where: None,
             rearrange_only: false,
             rearranged: None,
             removed: Actions::new(),
@@ -269,9 +265,11 @@ impl Transaction {
             return Ok(snapshot.clone());
         }
         let Some(old) = &self.base else {
-            return Err(self.placed(Error::invalid("the transaction creates the table, so there is nothing to read")));
+            return Err(
+                self.with_context(Error::invalid("the transaction creates the table, so there is nothing to read"))
+            );
         };
-        if self.travelled {
+        if self.is_resumed {
             // The version that was planned on: whether the table has moved on shows when it is committed.
             let snapshot = Snapshot::open(&self.storage, Some(old.state.version)).await?;
             return Ok(self.snapshot.insert(snapshot).clone());
@@ -284,9 +282,9 @@ impl Transaction {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
             let message =
                 "another writer changed the table's schema or properties since this handle looked; begin again";
-            return Err(self.placed(Error::new(conflict, message).at_version(after.version)));
+            return Err(self.with_context(Error::new(conflict, message).at_version(after.version)));
         }
-        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.placed(e))?;
+        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.with_context(e))?;
         self.build_on(new, &snapshot);
         Ok(snapshot)
     }
@@ -409,169 +407,9 @@ impl Transaction {
         check_writable(self.after()?, &shape)
     }
 
-    /// Commits, unless there is nothing to say and nobody asked for an empty commit. Rows that were only added to what a
-    /// handle remembered are committed to the table as it is, if the files fit that. The files of a commit that is refused
-    /// are deleted; if it is not known whether the commit landed, they stay.
-    ///
-    /// # Errors
-    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
-    pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
-        if let Some(version) = self.replayed {
-            self.abandon().await;
-            return Ok(TransactionEnd::Replayed(version));
-        }
-        let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
-        delete_files(&storage, discarded).await;
-        let (again, mode) = (self.again(), self.mode);
-        let mut this = self;
-        let completed = async {
-            this.complete(retry.now_ms()).await?;
-            this.vectors()
-        };
-        let vectors = match completed.await {
-            Ok(vectors) => vectors,
-            Err(error) => {
-                // What travelled may have been committed before, and the error does not say.
-                let names = if this.travelled { this.names().of_this_process() } else { this.names() };
-                names.delete(&storage).await;
-                return Err(error.in_table(storage.location()));
-            }
-        };
-        let (own, travelled, lent) = (this.names(), this.travelled, this.rearranged.is_some());
-        let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
-        if let Some(again) = again.filter(|_| ended.as_ref().is_err_and(is_outdated)) {
-            ended = match Box::pin(again.on_newest()).await {
-                Ok(Some(again)) => Box::pin(again.commit_once((committer, &vectors), retry)).await,
-                Ok(None) => ended,
-                Err(error) => Err(Failed::Certainly(error)),
-            };
-        }
-        let failed = match ended {
-            Ok(outcome) => {
-                vectors.delete_unnamed(true).await;
-                return Ok(
-                    outcome.map_or(TransactionEnd::Nothing, |outcome| TransactionEnd::Committed(Box::new(outcome)))
-                );
-            }
-            Err(failed) => failed,
-        };
-        if is_refused(&failed, travelled) {
-            vectors.delete_unnamed(false).await;
-            if !(lent && is_conflict(&failed)) {
-                own.delete(&storage).await;
-            }
-        }
-        // Who would not write to a table that is there builds on none: it was created meanwhile.
-        let error = match mode {
-            Mode::Ignore if is_outdated(&failed) => {
-                return Ok(TransactionEnd::Replayed(Snapshot::open(&storage, None).await?.version()));
-            }
-            Mode::Error if is_outdated(&failed) => Error::table_exists().caused_by(Error::from(failed)),
-            _ => Error::from(failed),
-        };
-        Err(error.in_table(storage.location())).inspect_err(log_conflict)
-    }
-
-    /// The commit, and what follows it.
-    async fn commit_once(
-        mut self,
-        (committer, vectors): (&dyn Committer, &TableVectors),
-        retry: &dyn RetryPolicy,
-    ) -> Result<Option<Outcome>, Failed> {
-        let (storage, base, travelled) = (self.storage.clone(), self.base.clone(), self.travelled);
-        let syncing = self.take_syncing();
-        let prepared = async {
-            syncing.wait().await?;
-            self.prepare(retry.now_ms()).await
-        };
-        let Some(prepared) = prepared.await.map_err(Failed::Certainly)? else { return Ok(None) };
-        if let Some(base) = &base {
-            check_base(committer, (&base.state, base.commit_file())).await?;
-        }
-        let metrics = prepared.metrics.clone();
-        let committed = try_commit(prepared, (committer, vectors), retry).await?;
-        log_committed(&committed, storage.location());
-        let verified = async {
-            match &base {
-                Some(base) => verify_base(committer, &committed, (&base.state, base.commit_file())).await,
-                None => Ok(()),
-            }
-        };
-        // What travels has no counts.
-        let known = base.as_ref().filter(|_| !travelled);
-        let after = AfterCommit::run_if(&storage, &committed, (known, verified), retry.now_ms()).await?;
-        Ok(Some(Outcome { committed, metrics, after }))
-    }
-
-    /// Writes what is to be written when all steps were taken.
-    async fn complete(&mut self, now_ms: i64) -> Result<()> {
-        if !self.is_complete {
-            // Few transactions need it, and none is to be as large for it as a writer is.
-            Box::pin(self.remove_overwritten(now_ms)).await?;
-            Box::pin(self.complete_changes()).await?;
-            self.is_complete = true;
-        }
-        Ok(())
-    }
-
     /// The files that were written.
     fn names(&self) -> Names {
         self.added.names().and(self.rows.written())
-    }
-
-    /// The commit, if there is anything to say. Metadata may have moved on since the transaction began only where the
-    /// conflict rules let it.
-    ///
-    /// # Errors
-    /// Those of reading the log, where all files of the table go.
-    pub async fn prepare(mut self, now_ms: i64) -> Result<Option<PreparedCommit>> {
-        if self.says_nothing() && self.options.app_id.is_none() && !self.options.commit_empty {
-            return Ok(None);
-        }
-        self.complete(now_ms).await?;
-        let isolation = match (self.isolation, &self.base) {
-            (Some(isolation), _) => isolation,
-            (None, Some(base)) => Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.placed(e))?,
-            (None, None) => IsolationLevel::default(),
-        };
-        let metrics = self.metrics(now_ms);
-        let numbered = self.numbered().map_err(|e| self.placed(e))?;
-        let (operation, parameters) = self.take_operation();
-        let mut others = Vec::new();
-        others.extend(self.protocol.map(Action::Protocol));
-        others.extend(numbered.or(self.metadata).map(Action::Metadata));
-        if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
-            let txn = Txn { app_id: app_id.clone(), version, last_updated: Some(now_ms) };
-            others.push(Action::Txn(txn));
-        }
-        others.extend(self.domains.into_values().map(Action::DomainMetadata));
-        let mut actions = self.set_files.unwrap_or(self.removed);
-        others.into_iter().try_for_each(|action| actions.push(action))?;
-        let marked = std::mem::take(&mut self.rows.marked);
-        self.rows.add_to(&mut actions)?;
-        self.added.add_to(&mut actions)?;
-        let state = self.base.map(|base| base.state);
-        Ok(Some(PreparedCommit {
-            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions, marked },
-            operation,
-            parameters,
-            metrics,
-            user_metadata: self.options.user_metadata,
-            info: self.options.commit_info,
-            txn_id: self.txn_id,
-        }))
-    }
-
-    /// Whether no step has changed anything.
-    pub(crate) fn says_nothing(&self) -> bool {
-        self.added.is_empty()
-            && self.removed.is_empty()
-            && self.rows.is_empty()
-            && self.set_files.is_none()
-            && self.overwrites == Overwrites::Nothing
-            && self.metadata.is_none()
-            && self.protocol.is_none()
-            && self.domains.is_empty()
     }
 
     /// Deletes the files that were written, as far as the store lets it. No other writer or reader has seen them.
@@ -580,7 +418,7 @@ impl Transaction {
         delete_files(&self.storage, self.discarded).await;
     }
 
-    fn placed(&self, error: Error) -> Error {
+    fn with_context(&self, error: Error) -> Error {
         error.in_table(self.storage.location())
     }
 }

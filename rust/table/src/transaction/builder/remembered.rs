@@ -20,11 +20,11 @@ use crate::snapshot::Snapshot;
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
 
 impl Transaction {
-    /// Takes a step. If what is remembered does not allow it, the table is read, and the step is taken once more.
+    /// Takes a step. If the remembered state does not allow it, the table is read, and the step is taken once more.
     ///
     /// # Errors
     /// Those of the step and of [`Transaction::snapshot`].
-    pub async fn attempt<T>(&mut self, step: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+    pub async fn take_step<T>(&mut self, step: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
         match step(self) {
             Err(_) if self.is_on_remembered() => {
                 self.snapshot().await?;
@@ -34,8 +34,8 @@ impl Transaction {
         }
     }
 
-    /// What to begin again with, if this only adds rows to a table that is remembered.
-    pub(super) fn again(&self) -> Option<Self> {
+    /// A copy for [`Transaction::retry_on_newest_version`], if this only adds rows, to the state that a handle remembered.
+    pub(super) fn copy_for_retry(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
         let only_adds = self.removed.is_empty()
             && self.overwrites == Overwrites::Nothing
@@ -47,7 +47,7 @@ impl Transaction {
             && reads_nothing;
         (only_adds && self.is_on_remembered()).then(|| Self {
             base: self.base.clone(),
-            travelled: self.travelled,
+            is_resumed: self.is_resumed,
             added: self.added.clone(),
             parameters: self.parameters.clone(),
             files: self.files.clone(),
@@ -59,19 +59,19 @@ impl Transaction {
         })
     }
 
-    /// The same rows for the newest version; none if their files do not fit it.
+    /// The same rows on the newest version; `None` if their files do not fit the table there.
     ///
     /// # Errors
     /// `NotFound` if there is no table any more, `Unsupported` if deltic cannot write it.
-    pub(super) async fn on_newest(mut self) -> Result<Option<Self>> {
+    pub(super) async fn on_newest_version(mut self) -> Result<Option<Self>> {
         // Not refreshed from one that was open: the table may be another.
         let snapshot = Snapshot::open(&self.storage, None).await?;
         let state = HandleState::of(&snapshot).await?;
         let after = &state.state;
-        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.placed(e))?;
+        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.with_context(e))?;
         let Some(before) = self.base.as_ref().map(|base| &base.state) else { return Ok(None) };
         let has_statistics = after.clustering.iter().all(|column| before.clustering.contains(column));
-        if !has_statistics || !takes_files_of(&before.metadata, &after.metadata).map_err(|e| self.placed(e))? {
+        if !has_statistics || !takes_files_of(&before.metadata, &after.metadata).map_err(|e| self.with_context(e))? {
             return Ok(None);
         }
         self.build_on(state, &snapshot);

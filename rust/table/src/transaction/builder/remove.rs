@@ -31,29 +31,30 @@ impl Transaction {
         self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
-        let own: HashSet<String> = self.added.own().map(|file| canonical_path(&file.add.path).into_owned()).collect();
-        let own: HashSet<String> = own.into_iter().filter(|path| wanted.remove(path)).collect();
-        let (mut found, mut files) = (Actions::new(), PathSet::default());
+        let added: HashSet<String> =
+            self.added.of_this_process().map(|file| canonical_path(&file.add.path).into_owned()).collect();
+        let added: HashSet<String> = added.into_iter().filter(|path| wanted.remove(path)).collect();
+        let (mut removes, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
             let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
             while let Some(adds) = live.try_next().await? {
                 for (row, path) in adds.path().iter().enumerate() {
                     let path = path.unwrap_or_default();
                     if !self.is_removed(path) && wanted.remove(canonical_path(path).as_ref()) {
-                        found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
+                        removes.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                         files.insert(path);
                     }
                 }
             }
         }
         if let Some(path) = wanted.into_iter().min() {
-            return Err(self.placed(Error::invalid("the file is not in the table").in_file(path)));
+            return Err(self.with_context(Error::invalid("the file is not in the table").in_file(path)));
         }
-        let removed = found.num_removed() as u64;
+        let removed = removes.num_removed() as u64;
         self.read.extend(ReadSet::Files(files));
-        self.remove_files(found)?;
-        self.discard(|file| own.contains(canonical_path(&file.add.path).as_ref()));
-        Ok(removed + own.len() as u64)
+        self.remove_files(removes)?;
+        self.discard(|file| added.contains(canonical_path(&file.add.path).as_ref()));
+        Ok(removed + added.len() as u64)
     }
 
     /// Removes the rows that make `filter` TRUE, which must fill whole files.
@@ -67,33 +68,33 @@ impl Transaction {
         self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
-        let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.placed(e))?;
+        let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.with_context(e))?;
         let mut leaves = Vec::new();
         for column in predicate.columns() {
             leaves.extend(shape.leaf(&column.path)?.map(|leaf| leaf.path));
         }
-        let (mut found, mut files) = (Actions::new(), PathSet::default());
+        let (mut removes, mut files) = (Actions::new(), PathSet::default());
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
         while let Some(adds) = live.try_next().await? {
             let is_gone = |path: &str| self.is_removed(path);
-            for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.placed(e))? {
+            for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.with_context(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
-                    found.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
+                    removes.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
                 }
                 files.insert(path);
             }
         }
         let mut dropped = HashSet::new();
-        if let Some(own) = self.own_adds()? {
-            let rows = covered(&own, &shape, &predicate, |_| false).map_err(|e| self.placed(e))?;
-            dropped.extend(rows.into_iter().map(|row| own.path().value(row).to_owned()));
+        if let Some(added) = self.own_adds()? {
+            let rows = covered(&added, &shape, &predicate, |_| false).map_err(|e| self.with_context(e))?;
+            dropped.extend(rows.into_iter().map(|row| added.path().value(row).to_owned()));
         }
         self.discard(|file| dropped.contains(&file.add.path));
-        let removed = (found.num_removed() + dropped.len()) as u64;
+        let removed = (removes.num_removed() + dropped.len()) as u64;
         let read = PredicatesRead { shape, predicates: vec![predicate], files };
         self.read.extend(ReadSet::Predicates(read));
-        self.remove_files(found)?;
+        self.remove_files(removes)?;
         Ok(removed)
     }
 
@@ -104,8 +105,8 @@ impl Transaction {
 
     /// The files of this process in columns, if there are any.
     pub(crate) fn own_adds(&self) -> Result<Option<AddBatch>> {
-        let mut own = self.added.own().map(|file| file.add.clone()).peekable();
-        if own.peek().is_none() { Ok(None) } else { batch_of(own).map(Some) }
+        let mut adds = self.added.of_this_process().map(|file| file.add.clone()).peekable();
+        if adds.peek().is_none() { Ok(None) } else { batch_of(adds).map(Some) }
     }
 
     /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
@@ -114,7 +115,7 @@ impl Transaction {
         let snapshot = self.searchable().await?;
         if Properties::of(snapshot.metadata()).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
-            return Err(self.placed(Error::invalid(message)));
+            return Err(self.with_context(Error::invalid(message)));
         }
         Ok(snapshot)
     }
@@ -133,7 +134,7 @@ impl Transaction {
             false => {
                 let message = "changes of rows are recorded already in this transaction, as the table asks \
                                (`delta.enableChangeDataFeed`); remove files before that";
-                Err(self.placed(Error::invalid(message)))
+                Err(self.with_context(Error::invalid(message)))
             }
         }
     }
@@ -144,7 +145,7 @@ impl Transaction {
             false => Ok(()),
             true => {
                 let message = format!("files that other processes wrote were added already; {what} before that");
-                Err(self.placed(Error::invalid(message)))
+                Err(self.with_context(Error::invalid(message)))
             }
         }
     }

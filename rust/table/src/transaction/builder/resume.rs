@@ -25,7 +25,7 @@ impl Transaction {
             protocol: self.protocol.clone(),
             metadata: self.metadata.clone(),
             overwrites: self.overwrites,
-            replaces: self.replaces.clone(),
+            delete_first: self.delete_first.clone(),
             rearrange_only: self.rearrange_only,
             replayed: self.replayed,
             options: self.options.clone(),
@@ -50,9 +50,9 @@ impl Transaction {
         resumed.base = header.base.map(|state| HandleState::read_elsewhere(state, header.base_file));
         (resumed.protocol, resumed.metadata) = (header.protocol, header.metadata);
         (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
-        (resumed.travelled, resumed.writes) = (true, true);
-        (resumed.replaces, resumed.rearrange_only) = (header.replaces, header.rearrange_only);
-        resumed.check_writable().map_err(|e| resumed.placed(e))?;
+        (resumed.is_resumed, resumed.writes) = (true, true);
+        (resumed.delete_first, resumed.rearrange_only) = (header.delete_first, header.rearrange_only);
+        resumed.check_writable().map_err(|e| resumed.with_context(e))?;
         match header.overwrites {
             Overwrites::Nothing => {}
             Overwrites::Partitions => resumed.overwrite_partitions()?,

@@ -51,7 +51,7 @@ impl Transaction {
     /// Takes the condition of a write that replaces rows, once. The columns are those of the base until
     /// [`Transaction::restore_metadata`].
     pub(crate) fn take_replace_condition(&mut self) -> Option<(String, SavedMetadata)> {
-        let filter = self.replaces.take()?;
+        let filter = self.delete_first.take()?;
         (self.shape, self.planned) = (None, None);
         Some((filter, SavedMetadata(self.protocol.take(), self.metadata.take())))
     }
@@ -190,7 +190,7 @@ impl Transaction {
         if let Some(RowTracking { row_id_column: None, .. } | RowTracking { row_commit_version_column: None, .. }) =
             &tracking
         {
-            return Err(self.placed(Error::corrupt(
+            return Err(self.with_context(Error::corrupt(
                 "the table tracks rows, and its properties do not name the columns by which rows that move keep their ids \
                  (`delta.rowTracking.materializedRowIdColumnName`, `…RowCommitVersionColumnName`)",
             )));
@@ -210,8 +210,8 @@ impl Transaction {
         Ok(spec)
     }
 
-    /// Writes the commit's deletion vectors.
-    pub(super) fn vectors(&mut self) -> Result<TableVectors> {
+    /// Where this commit's deletion vectors will be put.
+    pub(super) fn vector_store(&mut self) -> Result<TableVectors> {
         let prefix_length = match self.rows.marked.is_empty() {
             true => None,
             false => self.rewrite_spec(FileKind::Data)?.random_prefix_length,

@@ -67,15 +67,15 @@ impl Transaction {
         }
         begun.latest = known.latest;
         match find(storage, begun.latest.as_ref()).await? {
-            Some(_) if options.mode == Mode::Error => return Err(begun.placed(Error::table_exists())),
+            Some(_) if options.mode == Mode::Error => return Err(begun.with_context(Error::table_exists())),
             Some(snapshot) if options.mode == Mode::Ignore => {
                 begun.replayed = Some(snapshot.version());
                 return Ok(begun);
             }
             Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
-            None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.placed(e))?,
+            None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.with_context(e))?,
         }
-        begun.plan_in_mode(schema, options, ids).map_err(|e| begun.placed(e))?;
+        begun.plan_in_mode(schema, options, ids).map_err(|e| begun.with_context(e))?;
         begun.find_replayed().await?;
         Ok(begun)
     }
@@ -131,7 +131,7 @@ impl Transaction {
             match (options.mode, options.partition_overwrite) {
                 (Mode::Overwrite, _) if options.replace_where.is_some() => {
                     self.check_replaceable()?;
-                    self.replaces.clone_from(&options.replace_where);
+                    self.delete_first.clone_from(&options.replace_where);
                 }
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
                 (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
@@ -140,7 +140,7 @@ impl Transaction {
             self.evolve(schema, options, ids)?;
             check_existing(&*self.shape_after()?, options)?;
         }
-        self.holds_to.clone_from(&options.replace_where);
+        self.replace_where.clone_from(&options.replace_where);
         let plan = self.plan_write(schema)?;
         // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
@@ -171,7 +171,7 @@ impl Transaction {
         if let Some(planned) = self.planned.as_ref().filter(is_same) {
             return Ok(planned.plan.clone());
         }
-        let plan = self.plan_of(schema).map_err(|e| self.placed(e))?;
+        let plan = self.plan_of(schema).map_err(|e| self.with_context(e))?;
         self.planned = Some(Planned { rows: schema.clone(), plan: plan.clone() });
         Ok(plan)
     }
@@ -183,7 +183,7 @@ impl Transaction {
         spec.rules = Some(self.write_rules()?);
         check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
-        spec.replace_where.clone_from(&self.holds_to);
+        spec.replace_where.clone_from(&self.replace_where);
         spec.id_prefix = id_prefix(&self.txn_id);
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })

@@ -20,7 +20,7 @@ use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
-use crate::scan::plan::partitions::in_partitions;
+use crate::scan::plan::files_in_partitions::in_partitions;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::transaction::builder::options::Overwrites;
@@ -56,7 +56,7 @@ impl Transaction {
     pub(super) fn check_replaceable(&self) -> Result<()> {
         if Properties::of(self.after()?.1).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
-            return Err(self.placed(Error::invalid(message)));
+            return Err(self.with_context(Error::invalid(message)));
         }
         self.refuse_after_files_of_others("remove files")?;
         self.refuse_after_records()

@@ -11,7 +11,7 @@ use deltic_protocol::stats::read::LeafBounds;
 use super::values::Values;
 
 /// Bounds of the columns of a predicate, for each file.
-pub(super) struct KnownBounds {
+pub(super) struct FileBounds {
     files: usize,
     records: Option<Int64Array>,
     columns: HashMap<Vec<String>, ColumnBounds>,
@@ -25,7 +25,7 @@ struct ColumnBounds {
     is_exact: bool,
 }
 
-impl KnownBounds {
+impl FileBounds {
     /// Of columns by logical path, with whether the predicate asks for counts. Rows other than `files` hold no file, and
     /// may be said to have any value.
     pub(super) fn new(files: &BooleanBuffer, columns: impl Iterator<Item = (Vec<String>, bool, Values)>) -> Self {
@@ -49,8 +49,8 @@ impl KnownBounds {
         // All rows of a file have the same partition values: without counts to compare with, one stands for all.
         let needs_one = columns.iter().any(|(_, needs, values)| *needs && matches!(values, Values::Array(_)));
         let records = records.or_else(|| needs_one.then(|| Int64Array::from_value(1, files.len())));
-        let known = |(path, needs, values): (Vec<String>, bool, Values)| {
-            let known = match values {
+        let bounds = |(path, needs, values): (Vec<String>, bool, Values)| {
+            let bounds = match values {
                 Values::Bounds { min, max, counts } => {
                     let nulls = counts.filter(|_| needs).map(|counts| counts.nulls);
                     ColumnBounds { min, max, nulls, has_no_nulls: false, is_exact: false }
@@ -62,14 +62,14 @@ impl KnownBounds {
                 }
                 Values::Rows(_) | Values::Encoded(_) => return None,
             };
-            Some((path, known))
+            Some((path, bounds))
         };
-        let columns = columns.into_iter().filter_map(known).collect();
+        let columns = columns.into_iter().filter_map(bounds).collect();
         Self { files: files.len(), records, columns }
     }
 }
 
-impl Bounds for KnownBounds {
+impl Bounds for FileBounds {
     fn containers(&self) -> usize {
         self.files
     }

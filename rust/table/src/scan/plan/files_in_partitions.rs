@@ -11,7 +11,7 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::{BoundPredicate, Column, Op};
 use deltic_protocol::scalar::Scalar;
 
-use super::{KeptGroup, file_index, kept_groups, kept_loose, together};
+use super::{KeptGroup, file_index, for_each_row_group, prune_row_groups, prune_unindexed};
 use crate::checkpoint::read::AddColumns;
 use crate::error::Result;
 use crate::file_index::Pruning;
@@ -34,15 +34,15 @@ pub(crate) async fn files_in(
     let shape = snapshot.shape();
     let filter = (!shape.partition_columns.is_empty()).then(|| in_partitions(shape, partitions)).transpose()?;
     let pruning = Arc::new(Pruning::of(shape, filter)?);
-    let ((mut found, _), groups) =
-        futures::future::try_join(kept_loose(&snapshot, &pruning), kept_groups(&snapshot, &pruning)).await?;
+    let ((mut adds, _), groups) =
+        futures::future::try_join(prune_unindexed(&snapshot, &pruning), prune_row_groups(&snapshot, &pruning)).await?;
     let columns = Arc::new(columns.clone());
     let members = |kept: KeptGroup| {
         let (snapshot, columns) = (snapshot.clone(), columns.clone());
         async move { file_index(&snapshot).await?.members(kept.group, &kept.rows, &columns, &kept.paths).await }
     };
-    found.extend(together(groups.into_iter().map(members)).await?);
-    Ok(found)
+    adds.extend(for_each_row_group(groups.into_iter().map(members)).await?);
+    Ok(adds)
 }
 
 /// What holds in these partitions, by physical names.

@@ -14,7 +14,7 @@ use deltic_protocol::stats::read::Leaf;
 use futures::stream::{Stream, TryStreamExt};
 
 use super::columns::{base_columns, base_fields, struct_field, structure};
-use super::{TASK_MEMBERS, computed, prune_loose, pruning};
+use super::{TASK_MEMBERS, on_worker_thread, prune_adds, pruning};
 use crate::checkpoint::read::AddColumns;
 use crate::error::Result;
 use crate::scan::filter::ScanFilter;
@@ -29,7 +29,7 @@ const CONCURRENT_BATCHES: usize = 4;
 /// `null_count` (structs with one field for each leaf column, named by its path with dots, a part that holds a dot or a
 /// back-tick in back-ticks). A struct without a field is left out: `partition` of a table without partitions, the last
 /// three where no column can have statistics.
-pub async fn files(
+pub async fn list_files(
     snapshot: &Snapshot,
     filter: Option<&str>,
 ) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + use<>)> {
@@ -58,7 +58,7 @@ pub async fn files(
     let leaves: Vec<_> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
     let out = schema.clone();
     let describe = Arc::new(move |adds: AddBatch| {
-        let (_, adds) = prune_loose(adds, &pruning, &shape)?;
+        let (_, adds) = prune_adds(adds, &pruning, &shape)?;
         let mut columns = base_columns(&adds, &shape)?;
         let stats = statistics(&adds, &leaves)?;
         columns.push(Arc::new(stats.num_records));
@@ -69,7 +69,7 @@ pub async fn files(
     });
     let batch = move |adds| {
         let describe = describe.clone();
-        computed(move || describe(adds))
+        on_worker_thread(move || describe(adds))
     };
     let batches = snapshot.live_files(&wanted).await?.map_ok(batch).try_buffered(CONCURRENT_BATCHES);
     Ok((schema, batches.map_err(move |e| e.in_table(&location))))

@@ -1,0 +1,197 @@
+//! The commit of a transaction: what its steps become, the commit loop around it, and what a failure leaves.
+//!
+//! Two retries are nested. The inner one is the commit loop, which puts one prepared commit after each winner that it does
+//! not conflict with. The outer one, [`Transaction::retry_on_newest_version`], prepares the commit anew: if rows were
+//! only added to the state that a handle remembered, and schema, properties or protocol have changed since.
+//!
+//! PROTOCOL.md: "Delta Log Entries", "Commit Provenance Information".
+
+use std::collections::BTreeSet;
+
+use deltic_protocol::action::{Action, Txn};
+use deltic_protocol::commit::Pending;
+use deltic_protocol::property::{IsolationLevel, Properties};
+
+use super::added::delete_files;
+use super::failures::{is_conflict, is_table_changed, proves_no_commit};
+use super::options::{Mode, Overwrites};
+use super::{Outcome, Transaction, TransactionEnd};
+use crate::after_commit::{AfterCommit, check_same_table, verify_same_table};
+use crate::committers::Committer;
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::transaction::{Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit};
+
+impl Transaction {
+    /// Commits, unless no step changed anything and no empty commit was asked for. The files of a commit that is refused
+    /// are deleted; if it is not known whether the commit landed, they stay.
+    ///
+    /// # Errors
+    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
+    pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
+        if let Some(version) = self.replayed {
+            self.abandon().await;
+            return Ok(TransactionEnd::Replayed(version));
+        }
+        let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
+        delete_files(&storage, discarded).await;
+        let (retry_copy, mode) = (self.copy_for_retry(), self.mode);
+        let mut this = self;
+        let completed = async {
+            this.complete(retry.now_ms()).await?;
+            this.vector_store()
+        };
+        let vectors = match completed.await {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                // The process that began a resumed write may have committed it before, and the error does not say.
+                let names = if this.is_resumed { this.names().of_this_process() } else { this.names() };
+                names.delete(&storage).await;
+                return Err(error.in_table(storage.location()));
+            }
+        };
+        let (names, is_resumed) = (this.names(), this.is_resumed);
+        // OPTIMIZE commits files that it rewrote once more, without those that a winner removed.
+        let reuses_files = this.rearranged.is_some();
+        let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
+        if let Some(copy) = retry_copy.filter(|_| ended.as_ref().is_err_and(is_table_changed)) {
+            ended = Box::pin(copy.retry_on_newest_version((committer, &vectors), retry)).await.unwrap_or(ended);
+        }
+        let failed = match ended {
+            Ok(outcome) => {
+                vectors.delete_unnamed(true).await;
+                return Ok(
+                    outcome.map_or(TransactionEnd::Nothing, |outcome| TransactionEnd::Committed(Box::new(outcome)))
+                );
+            }
+            Err(failed) => failed,
+        };
+        if proves_no_commit(&failed, is_resumed) {
+            vectors.delete_unnamed(false).await;
+            if !(reuses_files && is_conflict(&failed)) {
+                names.delete(&storage).await;
+            }
+        }
+        // With these modes the transaction creates the table, so another writer has created it meanwhile.
+        let error = match mode {
+            Mode::Ignore if is_table_changed(&failed) => {
+                return Ok(TransactionEnd::Replayed(Snapshot::open(&storage, None).await?.version()));
+            }
+            Mode::Error if is_table_changed(&failed) => Error::table_exists().caused_by(Error::from(failed)),
+            _ => Error::from(failed),
+        };
+        Err(error.in_table(storage.location())).inspect_err(log_conflict)
+    }
+
+    /// The outer retry: commits the same files once more, prepared on the newest version. `None` if they do not fit the
+    /// table as it is there.
+    async fn retry_on_newest_version(
+        self,
+        (committer, vectors): (&dyn Committer, &TableVectors),
+        retry: &dyn RetryPolicy,
+    ) -> Option<Result<Option<Outcome>, Failed>> {
+        match Box::pin(self.on_newest_version()).await {
+            Ok(Some(rebased)) => Some(Box::pin(rebased.commit_once((committer, vectors), retry)).await),
+            Ok(None) => None,
+            Err(error) => Some(Err(Failed::Certainly(error))),
+        }
+    }
+
+    /// Prepares the commit, takes it into the log, and does what follows a commit. Retried by the commit loop alone.
+    async fn commit_once(
+        mut self,
+        (committer, vectors): (&dyn Committer, &TableVectors),
+        retry: &dyn RetryPolicy,
+    ) -> Result<Option<Outcome>, Failed> {
+        let (storage, base, is_resumed) = (self.storage.clone(), self.base.clone(), self.is_resumed);
+        let syncing = self.take_syncing();
+        let prepared = async {
+            syncing.wait().await?;
+            self.prepare(retry.now_ms()).await
+        };
+        let Some(prepared) = prepared.await.map_err(Failed::Certainly)? else { return Ok(None) };
+        if let Some(base) = &base {
+            check_same_table(committer, (&base.state, base.commit_file())).await?;
+        }
+        let metrics = prepared.metrics.clone();
+        let committed = try_commit(prepared, (committer, vectors), retry).await?;
+        log_committed(&committed, storage.location());
+        let verified = async {
+            match &base {
+                Some(base) => verify_same_table(committer, &committed, (&base.state, base.commit_file())).await,
+                None => Ok(()),
+            }
+        };
+        // A resumed write does not have the table's counts.
+        let counted_base = base.as_ref().filter(|_| !is_resumed);
+        let after = AfterCommit::run_if(&storage, &committed, (counted_base, verified), retry.now_ms()).await?;
+        Ok(Some(Outcome { committed, metrics, after }))
+    }
+
+    /// Does once, after the last step, what has to be written or read for the commit.
+    async fn complete(&mut self, now_ms: i64) -> Result<()> {
+        if !self.is_complete {
+            // Boxed: few transactions need these futures, which are as large as a writer.
+            Box::pin(self.remove_overwritten(now_ms)).await?;
+            Box::pin(self.complete_changes()).await?;
+            self.is_complete = true;
+        }
+        Ok(())
+    }
+
+    /// The prepared commit; `None` if no step changed anything and no empty commit was asked for.
+    ///
+    /// # Errors
+    /// Those of reading the log, where all files of the table go.
+    pub async fn prepare(mut self, now_ms: i64) -> Result<Option<PreparedCommit>> {
+        if self.changes_nothing() && self.options.app_id.is_none() && !self.options.commit_empty {
+            return Ok(None);
+        }
+        self.complete(now_ms).await?;
+        let isolation = match (self.isolation, &self.base) {
+            (Some(isolation), _) => isolation,
+            (None, Some(base)) => {
+                Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.with_context(e))?
+            }
+            (None, None) => IsolationLevel::default(),
+        };
+        let metrics = self.metrics(now_ms);
+        let numbered = self.numbered().map_err(|e| self.with_context(e))?;
+        let (operation, parameters) = self.take_operation();
+        let mut others = Vec::new();
+        others.extend(self.protocol.map(Action::Protocol));
+        others.extend(numbered.or(self.metadata).map(Action::Metadata));
+        if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
+            let txn = Txn { app_id: app_id.clone(), version, last_updated: Some(now_ms) };
+            others.push(Action::Txn(txn));
+        }
+        others.extend(self.domains.into_values().map(Action::DomainMetadata));
+        let mut actions = self.set_files.unwrap_or(self.removed);
+        others.into_iter().try_for_each(|action| actions.push(action))?;
+        let marked = std::mem::take(&mut self.rows.marked);
+        self.rows.add_to(&mut actions)?;
+        self.added.add_to(&mut actions)?;
+        let state = self.base.map(|base| base.state);
+        Ok(Some(PreparedCommit {
+            pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions, marked },
+            operation,
+            parameters,
+            metrics,
+            user_metadata: self.options.user_metadata,
+            info: self.options.commit_info,
+            txn_id: self.txn_id,
+        }))
+    }
+
+    /// Whether no step has changed anything.
+    pub(crate) fn changes_nothing(&self) -> bool {
+        self.added.is_empty()
+            && self.removed.is_empty()
+            && self.rows.is_empty()
+            && self.set_files.is_none()
+            && self.overwrites == Overwrites::Nothing
+            && self.metadata.is_none()
+            && self.protocol.is_none()
+            && self.domains.is_empty()
+    }
+}
