@@ -1,12 +1,12 @@
 //! Decides which files are deleted, in a local vacuum and in tasks, and deletes them.
 
-use deltic_protocol::replay::retention::{Retention, is_old};
+use deltic_protocol::replay::retention::{Retention, is_before_cutoff};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::candidates::{Folders, Listing, partitions};
-use super::kept::Kept;
 use super::options::Vacuumed;
+use super::retained_files::RetainedFiles;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
@@ -15,30 +15,30 @@ use deltic_store::{FileMeta, Storage};
 /// Files deleted at a time.
 const TOGETHER: usize = 1000;
 
-/// Which files are deleted: those older than the cutoff, in milliseconds since 1970, that are not kept.
+/// Decides which files are deleted: those modified before the cutoff, in milliseconds since 1970, that are not retained.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Rule {
     cutoff_ms: i64,
     /// Partition columns whose folder names begin with `_` or `.`, as those of hidden folders do.
     partitions: Vec<String>,
-    pub(super) kept: Kept,
+    pub(super) retained: RetainedFiles,
 }
 
 impl Rule {
-    /// `salt`: of the hashes; a secret, so that no writer can choose names that collide.
+    /// `salt` of the hashes is secret, so that no writer can choose names that collide.
     pub(super) async fn of(snapshot: &Snapshot, retention: Retention, salt: String) -> Result<Self> {
-        let kept = Kept::of(snapshot, retention, salt).await?;
-        Ok(Self { cutoff_ms: retention.cutoff_ms, partitions: partitions(snapshot), kept })
+        let retained = RetainedFiles::of(snapshot, retention, salt).await?;
+        Ok(Self { cutoff_ms: retention.cutoff_ms, partitions: partitions(snapshot), retained })
     }
 
-    /// The rule for files in these folders of the root.
+    /// The rule for files in these top-level directories.
     pub(super) fn within(&self, folders: &[String]) -> Self {
         let (cutoff_ms, partitions) = (self.cutoff_ms, self.partitions.clone());
-        Self { cutoff_ms, partitions, kept: self.kept.within(folders) }
+        Self { cutoff_ms, partitions, retained: self.retained.within(folders) }
     }
 }
 
-/// What was done so far.
+/// What the sweep has done so far.
 #[derive(Debug, Default)]
 pub(super) struct SweepResult {
     pub(super) vacuumed: Vacuumed,
@@ -50,7 +50,7 @@ pub(super) struct SweepResult {
 pub(super) struct Sweep {
     storage: Storage,
     folders: Folders,
-    /// Whether files are only found.
+    /// Whether files are only reported, not deleted.
     dry_run: bool,
     pub(super) done: SweepResult,
 }
@@ -60,27 +60,27 @@ impl Sweep {
         Self::with((storage, rule.partitions.clone()), dry_run)
     }
 
-    /// With columns whose folders begin as hidden ones do.
+    /// `partitions`: columns whose directories may begin with `_` or `.`, as hidden ones do.
     pub(super) fn with((storage, partitions): (Storage, Vec<String>), dry_run: bool) -> Self {
         Self { storage, folders: Folders::with(partitions), dry_run, done: SweepResult::default() }
     }
 
-    /// Deletes what may go, and goes on where a file cannot be deleted.
+    /// Deletes files by the rule. It continues when a file cannot be deleted.
     pub(super) async fn run(&mut self, rule: &Rule, listing: Listing) -> Result<()> {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
         let mut pages = listing.chunks(TOGETHER);
         while let Some(page) = pages.next().await {
             progress.advance(page.len() as u64);
             let page = page.into_iter().collect::<Result<Vec<_>>>()?;
-            let going = self.choose(rule, page).await?;
-            self.delete(going).await;
+            let files = self.choose(rule, page).await?;
+            self.delete(files).await;
         }
         Ok(())
     }
 
-    /// Those that are to be deleted; of a dry run they are noted, and there are none.
+    /// The files to delete. A dry run reports them instead, and returns none.
     pub(super) async fn choose(&mut self, rule: &Rule, page: Vec<FileMeta>) -> Result<Vec<FileMeta>> {
-        let mut going = Vec::new();
+        let mut chosen = Vec::new();
         for file in page {
             self.done.vacuumed.files_seen += 1;
             if let Some(folder) = self.folders.enter(&file.path) {
@@ -89,25 +89,25 @@ impl Sweep {
                     self.storage.delete_unfinished(&folder, rule.cutoff_ms).await?;
                 }
             }
-            // A name that reads as a place elsewhere, such as one in a folder `file:`, cannot be told to the store.
-            let may_go = is_old(file.modified_ms, rule.cutoff_ms)
+            // A listed path that the store would resolve to another location, such as `file:/x`, cannot be deleted.
+            let is_deletable = is_before_cutoff(file.modified_ms, rule.cutoff_ms)
                 && is_itself(&self.storage, &file.path)
                 && self.folders.may_hold_data(&file.path)
-                && !rule.kept.contains(&file.path);
-            if may_go && self.dry_run {
+                && !rule.retained.contains(&file.path);
+            if is_deletable && self.dry_run {
                 self.count(&file);
                 self.done.vacuumed.found.push(file);
-            } else if may_go {
-                going.push(file);
+            } else if is_deletable {
+                chosen.push(file);
             }
         }
-        Ok(going)
+        Ok(chosen)
     }
 
-    /// Deletes files that were chosen.
-    pub(super) async fn delete(&mut self, going: Vec<FileMeta>) {
-        let paths: Vec<String> = going.iter().map(|file| file.path.clone()).collect();
-        for (file, outcome) in going.into_iter().zip(self.storage.delete_many(&paths).await) {
+    /// Deletes files that [`Sweep::choose`] returned.
+    pub(super) async fn delete(&mut self, files: Vec<FileMeta>) {
+        let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+        for (file, outcome) in files.into_iter().zip(self.storage.delete_many(&paths).await) {
             match outcome {
                 Ok(()) => self.count(&file),
                 Err(e) => self.done.failed.push(e),
@@ -122,9 +122,9 @@ impl Sweep {
     }
 }
 
-/// Whether a path means what it spells.
+/// Whether the store resolves a path to exactly this path below the root.
 pub(super) fn is_itself(storage: &Storage, path: &str) -> bool {
-    storage.below_root(path).is_some_and(|place| place == path)
+    storage.below_root(path).is_some_and(|resolved| resolved == path)
 }
 
 /// Files that could not be deleted.
