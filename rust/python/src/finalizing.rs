@@ -1,8 +1,8 @@
-//! Python code that a call runs in its midst, while the interpreter ends.
+//! Calls of Python code from the core, and the finalizing interpreter.
 //!
-//! The interpreter ends daemon threads when they ask for the GIL. A thread that is in Python code then would be ended
-//! between frames of the core, and the process with it. So the interpreter waits for such code as it ends, for a while,
-//! and none is begun any more.
+//! A finalizing interpreter ends daemon threads when they ask for the GIL. If such a thread were in Python code called from
+//! frames of the core, the process would end with it. So the interpreter waits up to [`LIMIT`] at exit for such calls, and
+//! no new ones begin.
 //!
 //! Proved by the tests of exits in `tests/python/test_process.py`.
 
@@ -14,44 +14,44 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// How long to wait at the end for Python code on daemon threads, which may wait for something itself.
+/// How long to wait at exit for Python code on daemon threads, which may wait for something itself.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// How often to look.
+/// How often the counter is polled.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Threads that are in such code, of which process, and whether the interpreter is ending.
+/// Threads that are in such calls; the id of their process; and whether the interpreter is finalizing.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-static ENDING: AtomicBool = AtomicBool::new(false);
+static FINALIZING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this is the thread that ends the interpreter. What it still has to do, it may.
-    static ENDS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread finalizes the interpreter. It may still call Python code.
+    static IS_FINALIZER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// That this thread is in Python code, until it is dropped.
+/// Marks this thread as in Python code, until it is dropped.
 pub(crate) struct PythonCall(u32);
 
 impl PythonCall {
-    /// `Err` on a daemon thread when the interpreter is ending, which would end it in the middle of something.
+    /// `Err` if the interpreter is finalizing and would end this thread.
     pub(crate) fn begin() -> Result<Self, Self> {
         let process = process::id();
         if PROCESS.swap(process, Ordering::SeqCst) != process {
-            // The threads of the parent are not here.
+            // A forked child does not have its parent's threads.
             CALLS.store(0, Ordering::SeqCst);
         }
         CALLS.fetch_add(1, Ordering::SeqCst);
-        match ENDING.load(Ordering::SeqCst) && !ENDS.get() {
+        match FINALIZING.load(Ordering::SeqCst) && !IS_FINALIZER.get() {
             true => Err(Self(process)),
             false => Ok(Self(process)),
         }
     }
 
-    /// Has no other thread begin any, and waits for those that are in some.
+    /// Prevents other threads from beginning calls, and waits for the calls under way.
     pub(crate) fn end_all(py: Python<'_>) {
-        ENDS.set(true);
-        ENDING.store(true, Ordering::SeqCst);
+        IS_FINALIZER.set(true);
+        FINALIZING.store(true, Ordering::SeqCst);
         if PROCESS.load(Ordering::SeqCst) == process::id() {
             py.detach(|| wait_for_none(&CALLS, LIMIT));
         }
@@ -66,10 +66,10 @@ impl Drop for PythonCall {
     }
 }
 
-/// Waits until nothing is counted any more, for a while.
+/// Waits until the counter is zero, up to `limit`.
 pub(crate) fn wait_for_none(count: &AtomicUsize, limit: Duration) {
-    let ended = Instant::now() + limit;
-    while count.load(Ordering::SeqCst) > 0 && Instant::now() < ended {
+    let deadline = Instant::now() + limit;
+    while count.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
         thread::sleep(INTERVAL);
     }
 }

@@ -1,8 +1,8 @@
-//! Memory that another library lent, until it is given back.
+//! Counts arrays imported through the Arrow C data interface until they are released.
 //!
-//! Giving it back may run Python: it may be a NumPy array's. A thread of the core that did so while the interpreter ends
-//! would be ended by it, and the process with it. So a call that fails waits until its threads have let go of what it was
-//! lent, and the interpreter does before it ends.
+//! A release callback may run Python code, for example if the memory is a NumPy array's. If a thread of the core runs it while
+//! the interpreter is finalizing, the interpreter ends that thread, and the process with it. So a call that fails waits until
+//! its threads have released its imported arrays, and so does the interpreter before it finalizes.
 //!
 //! Proved by the tests of exits in `tests/python/test_process.py`.
 
@@ -20,73 +20,74 @@ use deltic_entry::entry;
 use pyo3::prelude::*;
 use tokio::time::{sleep, timeout};
 
-use crate::ending::{INTERVAL, PythonCall, wait_for_none};
+use crate::finalizing::{INTERVAL, PythonCall, wait_for_none};
 use crate::runtime::Runtime;
 
-/// How long to wait for threads that are in the middle of something.
+/// How long to wait for threads that still hold arrays.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Arrays lent to this process by all calls, and which process that is: what a parent was lent is not a child's to wait for.
-static LENT: AtomicUsize = AtomicUsize::new(0);
+/// Unreleased arrays of all calls in this process, and its id. A forked child does not wait for its parent's arrays.
+static UNRELEASED: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 type Release = Option<unsafe extern "C" fn(*mut FFI_ArrowArray)>;
 
-/// What one call was lent.
+/// The unreleased arrays of one call.
 #[derive(Clone, Default)]
-pub(super) struct Loans(Arc<AtomicUsize>);
+pub(super) struct ImportedArrays(Arc<AtomicUsize>);
 
-/// What stands in for the producer's own private data.
-struct Loan {
+/// Replaces the producer's private data and release callback.
+struct CountedArray {
     release: Release,
     private_data: *mut c_void,
     count: Arc<AtomicUsize>,
     process: u32,
 }
 
-impl Loans {
-    /// The same array, which is counted until it is released.
-    pub(super) fn lend(&self, mut array: FFI_ArrowArray) -> FFI_ArrowArray {
+impl ImportedArrays {
+    /// Counts the array until it is released. Returns the same array.
+    pub(super) fn count(&self, mut array: FFI_ArrowArray) -> FFI_ArrowArray {
         let process = process::id();
         if PROCESS.swap(process, Ordering::Relaxed) != process {
-            LENT.store(0, Ordering::Relaxed);
+            UNRELEASED.store(0, Ordering::Relaxed);
         }
-        LENT.fetch_add(1, Ordering::Relaxed);
+        UNRELEASED.fetch_add(1, Ordering::Relaxed);
         self.0.fetch_add(1, Ordering::Relaxed);
         let (release, private_data) = (array.release(), array.private_data());
-        let loan = Box::into_raw(Box::new(Loan { release, private_data, count: Arc::clone(&self.0), process }));
-        // SAFETY: `give_back` gets these two fields as they are set here, and restores what stood there before it calls
+        let counted =
+            Box::into_raw(Box::new(CountedArray { release, private_data, count: Arc::clone(&self.0), process }));
+        // SAFETY: `release_counted` gets these two fields as they are set here, and restores the producer's before it calls
         // the producer's own callback.
         unsafe {
-            array.set_private_data(loan.cast());
-            array.set_release(Some(give_back));
+            array.set_private_data(counted.cast());
+            array.set_release(Some(release_counted));
         }
         array
     }
 
-    /// Whether anything is not given back yet.
+    /// Whether an array is not released yet.
     #[cfg(test)]
-    pub(super) fn is_out(&self) -> bool {
+    pub(super) fn has_unreleased(&self) -> bool {
         self.0.load(Ordering::Acquire) > 0
     }
 
-    /// Ends when everything is given back.
-    pub(super) async fn returned(&self) {
-        let _late = timeout(LIMIT, none_left(&self.0)).await;
+    /// Waits until all arrays are released, up to [`LIMIT`].
+    pub(super) async fn wait_for_release(&self) {
+        let _timed_out = timeout(LIMIT, until_zero(&self.0)).await;
     }
 }
 
-/// Ends a daemon thread while the interpreter ends: runs `undone`, for a while, and never returns. Returning would run
-/// Python code, in the middle of which the interpreter would end the thread, and that in a destructor of C++ ends the
-/// process with an error. From Python 3.14 the interpreter lets such threads wait as well.
-pub(super) fn wait_for_the_end(
+/// Parks a daemon thread while the interpreter is finalizing: runs `cleanup`, up to [`LIMIT`], and never returns. Returning
+/// would run Python code, where the interpreter ends the thread; if a C++ destructor is on the stack, the process then aborts.
+/// From Python 3.14 the interpreter parks such threads itself.
+pub(super) fn park_while_finalizing(
     py: Python<'_>,
     runtime: &Runtime,
     call: PythonCall,
-    undone: impl Future<Output = ()> + Send,
+    cleanup: impl Future<Output = ()> + Send,
 ) -> ! {
     py.detach(|| {
-        runtime.wait(async { drop(timeout(LIMIT, undone).await) });
+        runtime.wait(async { drop(timeout(LIMIT, cleanup).await) });
         drop(call);
         loop {
             thread::park();
@@ -94,41 +95,41 @@ pub(super) fn wait_for_the_end(
     })
 }
 
-async fn none_left(count: &AtomicUsize) {
+async fn until_zero(count: &AtomicUsize) {
     while count.load(Ordering::Acquire) > 0 {
         sleep(INTERVAL).await;
     }
 }
 
-unsafe extern "C" fn give_back(array: *mut FFI_ArrowArray) {
-    // SAFETY: the consumer calls this once, with the live array that `lend` gave it.
-    let loan = unsafe {
-        let loan = Box::from_raw((*array).private_data().cast::<Loan>());
-        (*array).set_private_data(loan.private_data);
-        (*array).set_release(loan.release);
-        if let Some(release) = loan.release {
+unsafe extern "C" fn release_counted(array: *mut FFI_ArrowArray) {
+    // SAFETY: the consumer calls this once, with the live array that `count` gave it.
+    let counted = unsafe {
+        let counted = Box::from_raw((*array).private_data().cast::<CountedArray>());
+        (*array).set_private_data(counted.private_data);
+        (*array).set_release(counted.release);
+        if let Some(release) = counted.release {
             release(array);
         }
-        loan
+        counted
     };
-    loan.count.fetch_sub(1, Ordering::Release);
-    if PROCESS.load(Ordering::Relaxed) == loan.process {
-        LENT.fetch_sub(1, Ordering::Release);
+    counted.count.fetch_sub(1, Ordering::Release);
+    if PROCESS.load(Ordering::Relaxed) == counted.process {
+        UNRELEASED.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Lets the interpreter wait, as it ends, for threads that still have something of another library's.
-pub(crate) fn return_loans_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let wait = wrap_pyfunction!(wait_for_loans, module)?;
+/// Makes the interpreter wait at exit for threads that still hold imported arrays.
+pub(crate) fn release_arrays_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let wait = wrap_pyfunction!(wait_for_arrays, module)?;
     module.py().import("atexit")?.call_method1("register", (wait,))?;
     Ok(())
 }
 
 #[entry]
 #[pyfunction]
-fn wait_for_loans(py: Python<'_>) {
+fn wait_for_arrays(py: Python<'_>) {
     PythonCall::end_all(py);
     if PROCESS.load(Ordering::Relaxed) == process::id() {
-        py.detach(|| wait_for_none(&LENT, LIMIT));
+        py.detach(|| wait_for_none(&UNRELEASED, LIMIT));
     }
 }
