@@ -1,18 +1,18 @@
-"""What rows become (`lit`), and what a change of rows would do (`Preview`)."""
+"""Changes of rows: the values that columns are set to (`lit`), the result of a preview (`Preview`)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from deltic.arguments import string
 from deltic.errors import InvalidInputError
 
-__all__ = ["Assigned", "Literal", "Preview", "assignments", "lit"]
+__all__ = ["Assigned", "Literal", "Preview", "RowChanges", "assignments", "lit"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,19 @@ def _array(value: object, what: str) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{what} is no value that Arrow has: {error}") from error
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+
+
+class RowChanges(Protocol):
+    """Changes rows within a transaction. The core's transaction does, and Spark's executors do for one."""
+
+    def delete(self, filter: str | None = None) -> int | None:
+        """Delete rows; return how many, None if unread files do not say."""
+
+    def update(self, set: list[tuple[str, str | None]], values: Any, filter: str | None = None) -> int:
+        """Set columns; return how many rows were updated."""
+
+    def merge(self, data: Any, request: str, values: Any) -> str:
+        """Merge rows; return the counts as JSON."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from deltic.commit_history import History
 from deltic.copied import Copied
 from deltic.detail import Detail
 from deltic.display import html_table
-from deltic.dml import Assigned, Preview, assignments
+from deltic.dml import Assigned, Preview, RowChanges, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.inspected import Inspected
@@ -234,6 +234,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         }
         return Transaction(
             self._begin,
+            self._row_changes,
             lambda core: Snapshot(core, self),
             options,
             whole(max_attempts, "max_attempts", 1),
@@ -434,6 +435,9 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
     def _begin(self, options: str) -> _deltic.Transaction:
         return _deltic.begin(self._core, options)
+
+    def _row_changes(self, core: _deltic.Transaction) -> RowChanges:
+        return core
 
     def _previewed(self, step: Callable[[_deltic.Transaction], str]) -> Preview:
         core = _deltic.begin(self._core, "{}")

@@ -21,7 +21,7 @@ from deltic.arguments import condition, names, optional_string, properties_of, s
 from deltic.data import stream
 from deltic.detail import Detail
 from deltic.display import html_table
-from deltic.dml import Assigned, Preview, assignments
+from deltic.dml import Assigned, Preview, RowChanges, assignments
 from deltic.errors import InvalidInputError
 from deltic.merge_builder import Merge, MergeStep, metrics_of
 from deltic.scan import TableRows
@@ -117,6 +117,7 @@ class Transaction(Alterable[None]):
     def __init__(
         self,
         begin: Callable[[str], _deltic.Transaction],
+        row_changes: Callable[[_deltic.Transaction], RowChanges],
         snapshot: Callable[[_deltic.Snapshot], Snapshot],
         options: Mapping[str, Any],
         max_attempts: int | None,
@@ -124,6 +125,7 @@ class Transaction(Alterable[None]):
     ) -> None:
         """Keep what is needed to begin; use `Table.transaction`."""
         self._begin = begin
+        self._row_changes = row_changes
         self._wrap = snapshot
         self._options = dict(options)
         self._max_attempts = max_attempts
@@ -174,7 +176,7 @@ class Transaction(Alterable[None]):
         Later reads and changes of this transaction do not see them. The arguments, the errors and what is written are
         those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
         """
-        return self._core().delete(condition(where, "where"))
+        return self._row_changes(self._core()).delete(condition(where, "where"))
 
     def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
         """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
@@ -183,7 +185,7 @@ class Transaction(Alterable[None]):
         written are those of `Table.update`.
         """
         columns, values = assignments(set)
-        return self._core().update(columns, values, condition(where, "where"))
+        return self._row_changes(self._core()).update(columns, values, condition(where, "where"))
 
     def merge(
         self, source: Any, on: str, source_alias: str = "source", target_alias: str = "target"
@@ -195,7 +197,7 @@ class Transaction(Alterable[None]):
         """
 
         def execute(step: MergeStep) -> dict[str, int]:
-            return metrics_of(self._core().merge(*step))
+            return metrics_of(self._row_changes(self._core()).merge(*step))
 
         def preview(step: MergeStep) -> Preview:
             return Preview.parse(self._core().merge_preview(*step))

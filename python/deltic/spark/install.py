@@ -1,7 +1,7 @@
 """`df.write.format("deltic")` with all save modes and `.partitionBy()`, which Spark refuses for Python data sources.
 
-Spark's own classes are wrapped: what is asked of a writer is noted, and `save` of a DataFrame in this format goes to
-`deltic.spark.write` instead of Spark. Other formats are left to Spark. Proved by `tests/spark/test_install.py`.
+`install` wraps methods of Spark's classes: they record the settings of a writer, and `save` of a DataFrame in this
+format calls `deltic.spark.write`. Spark writes all other formats. Proved by `tests/spark/test_install.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["install", "uninstall"]
 
 _MODES = {"append": "append", "overwrite": "overwrite", "ignore": "ignore"}
 _MODES |= dict.fromkeys(("error", "errorifexists", "default"), "error")
-_NOTED = "_deltic_asked"
+_STATE_ATTRIBUTE = "_deltic_state"
 _BY_CASE = {name.lower(): name for name in TIMES}
 
 Method: TypeAlias = Callable[..., Any]
 
 _WRAPPED: dict[type, dict[str, Method]] = {}
-"""By class of Spark: the methods that it had before."""
+"""The original methods of each wrapped class of Spark."""
 
 
 def install(spark: SparkSession) -> None:
@@ -43,8 +43,7 @@ def install(spark: SparkSession) -> None:
     Spark's catalog gets no entry; without it, it is refused.
 
     Spark's classes are changed for all sessions of their kind, classic or Connect, in this process; other formats are
-    untouched. Calling it again changes nothing; `uninstall` takes it back. Writers and readers made before are as they
-    were.
+    not affected. Calling it again changes nothing; `uninstall` reverts it. Existing writers and readers do not change.
 
     >>> deltic.spark.install(spark)
     >>> df = spark.createDataFrame([(7, "UA"), (8, "AA")], "month int, carrier string")
@@ -62,20 +61,20 @@ def install(spark: SparkSession) -> None:
 
 
 def uninstall(spark: SparkSession) -> None:
-    """Give the classes of a session the methods back that they had before `install`. The format stays registered."""
+    """Restore the methods that the classes of a session had before `install`. The format stays registered."""
     for cls, _methods in _classes(spark):
         for name, method in _WRAPPED.pop(cls, {}).items():
             setattr(cls, name, method)
 
 
 def _classes(spark: SparkSession) -> list[tuple[type, dict[str, Callable[[Method], Method]]]]:
-    """The writer and the reader of a session, classic or Connect, and what becomes of their methods."""
+    """The writer and reader classes of a session, classic or Connect, and the wrappers of their methods."""
     return [(type(spark.range(1).write), _OF_WRITERS), (type(spark.read), _OF_READERS)]
 
 
 @dataclass
-class _Asked:
-    """What has been asked of a writer or a reader."""
+class _WriterState:
+    """The settings of a writer or a reader so far."""
 
     format: str | None = None
     mode: str | None = None
@@ -89,57 +88,57 @@ class _Asked:
             self.options[name.lower()] = text
 
 
-def _asked(of: Any) -> _Asked:
-    found: _Asked = of.__dict__.setdefault(_NOTED, _Asked())
-    return found
+def _state(of: Any) -> _WriterState:
+    state: _WriterState = of.__dict__.setdefault(_STATE_ATTRIBUTE, _WriterState())
+    return state
 
 
-def _noting(note: Callable[..., None]) -> Callable[[Method], Method]:
-    """Wraps a method that only tells a writer or reader something, which is noted when the method has taken it."""
+def _recording(record: Callable[..., None]) -> Callable[[Method], Method]:
+    """Wrap a method that sets something on a writer or reader: `record` is called after the method has accepted it."""
 
     def wrap(method: Method) -> Method:
         @functools.wraps(method)
-        def noted(self: Any, *arguments: Any, **named: Any) -> Any:
+        def recorded(self: Any, *arguments: Any, **named: Any) -> Any:
             result = method(self, *arguments, **named)
-            note(_asked(self), *arguments, **named)
+            record(_state(self), *arguments, **named)
             return result
 
-        return noted
+        return recorded
 
     return wrap
 
 
-def _note_format(asked: _Asked, source: str) -> None:
-    asked.format = source
+def _record_format(state: _WriterState, source: str) -> None:
+    state.format = source
 
 
-def _note_mode(asked: _Asked, saveMode: str | None) -> None:
-    asked.mode = asked.mode if saveMode is None else saveMode
+def _record_mode(state: _WriterState, saveMode: str | None) -> None:
+    state.mode = state.mode if saveMode is None else saveMode
 
 
-def _note_option(asked: _Asked, key: str, value: Any) -> None:
-    asked.set_option(key, value)
+def _record_option(state: _WriterState, key: str, value: Any) -> None:
+    state.set_option(key, value)
 
 
-def _note_options(asked: _Asked, **options: Any) -> None:
+def _record_options(state: _WriterState, **options: Any) -> None:
     for name, value in options.items():
-        asked.set_option(name, value)
+        state.set_option(name, value)
 
 
-def _note_partitions(asked: _Asked, *columns: str | Sequence[str]) -> None:
+def _record_partitions(state: _WriterState, *columns: str | Sequence[str]) -> None:
     given: Any = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
-    asked.partition_by = list(given)
+    state.partition_by = list(given)
 
 
-def _note_layout(name: str) -> Callable[..., None]:
-    def note(asked: _Asked, *_arguments: Any, **_named: Any) -> None:
-        asked.layout = name
+def _record_layout(name: str) -> Callable[..., None]:
+    def record(state: _WriterState, *_arguments: Any, **_named: Any) -> None:
+        state.layout = name
 
-    return note
+    return record
 
 
 def _is_deltic(of: Any, format: str | None) -> bool:
-    name = format or _asked(of).format or _session(of).conf.get("spark.sql.sources.default", "")
+    name = format or _state(of).format or _session(of).conf.get("spark.sql.sources.default", "")
     return isinstance(name, str) and name.lower() == "deltic"
 
 
@@ -149,8 +148,10 @@ def _session(of: Any) -> SparkSession:
     return found
 
 
-def _tell(writer: Any, format: str | None, mode: str | None, partition_by: Any, options: dict[str, Any]) -> None:
-    """What is told with `save` itself, in Spark's order."""
+def _apply_save_arguments(
+    writer: Any, format: str | None, mode: str | None, partition_by: Any, options: dict[str, Any]
+) -> None:
+    """Apply the arguments of `save` to its writer, in Spark's order."""
     writer.mode(mode).options(**options)
     if partition_by is not None:
         writer.partitionBy(partition_by)
@@ -171,11 +172,11 @@ def _save(spark_save: Method) -> Method:
         if not _is_deltic(self, format):
             spark_save(self, path, format, mode, partitionBy, **options)
             return
-        _tell(self, format, mode, partitionBy, options)
-        options = _asked(self).options
+        _apply_save_arguments(self, format, mode, partitionBy, options)
+        options = _state(self).options
         if path is not None and "path" in options:
             raise InvalidInputError("option 'path' and save(path) both say where the table is: give one")
-        # What is told with the call alone is not kept: a writer may save in several places.
+        # The path of the call is not recorded: a writer may save to several paths.
         _write(self, options if path is None else {**options, "path": path})
 
     return save
@@ -194,8 +195,8 @@ def _save_as_table(spark_save: Method) -> Method:
         if not _is_deltic(self, format):
             spark_save(self, name, format, mode, partitionBy, **options)
             return
-        _tell(self, format, mode, partitionBy, options)
-        chosen = _asked(self).options
+        _apply_save_arguments(self, format, mode, partitionBy, options)
+        chosen = _state(self).options
         if "path" not in chosen:
             raise InvalidInputError(f"saveAsTable({name!r}) with format 'deltic' has no option 'path'. {NO_CATALOG}")
         _write(self, chosen)
@@ -206,20 +207,20 @@ def _save_as_table(spark_save: Method) -> Method:
 
 
 def _write(writer: Any, options: dict[str, str]) -> None:
-    asked = _asked(writer)
-    if asked.layout is not None:
+    state = _state(writer)
+    if state.layout is not None:
         instead = {"bucketBy": "partitionBy", "clusterBy": "deltic.create(cluster_by=...) before the first write"}
-        message = f"format 'deltic' does not take .{asked.layout}()"
-        raise InvalidInputError(f"{message}: use {instead.get(asked.layout, 'the option sort_by')}")
-    mode = _MODES.get((asked.mode or "default").lower())
+        message = f"format 'deltic' does not take .{state.layout}()"
+        raise InvalidInputError(f"{message}: use {instead.get(state.layout, 'the option sort_by')}")
+    mode = _MODES.get((state.mode or "default").lower())
     if mode is None:
         listed = "append, overwrite, error, errorifexists and ignore"
-        raise InvalidInputError(f"there is no save mode {asked.mode!r}; there are {listed}")
+        raise InvalidInputError(f"there is no save mode {state.mode!r}; there are {listed}")
     arguments = write_arguments(options)
-    if asked.partition_by is not None:
+    if state.partition_by is not None:
         if "partition_by" in arguments:
             raise InvalidInputError("option 'partition_by' and .partitionBy() both say the same thing: give one")
-        arguments["partition_by"] = asked.partition_by
+        arguments["partition_by"] = state.partition_by
     storage = storage_options(options)
     write(_frame(writer), location(options), mode, storage_options=storage or None, **arguments)  # type: ignore[arg-type]
 
@@ -248,19 +249,23 @@ def _load(spark_load: Method) -> Method:
 
 def _with_offsets(reader: Any) -> dict[str, str]:
     """The options whose times are in the session's time zone, with an offset."""
-    times = {_BY_CASE[name]: text for name, text in _asked(reader).options.items() if name in _BY_CASE}
+    times = {_BY_CASE[name]: text for name, text in _state(reader).options.items() if name in _BY_CASE}
     if not times:
         return {}
     zone = _session(reader).conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     return {name: in_zone(text, f"option {name!r}", zone) for name, text in times.items()}
 
 
-_OF_READERS = {"format": _noting(_note_format), "option": _noting(_note_option), "options": _noting(_note_options)}
+_OF_READERS = {
+    "format": _recording(_record_format),
+    "option": _recording(_record_option),
+    "options": _recording(_record_options),
+}
 _OF_WRITERS = {
     **_OF_READERS,
-    "mode": _noting(_note_mode),
-    "partitionBy": _noting(_note_partitions),
-    **{name: _noting(_note_layout(name)) for name in ("bucketBy", "sortBy", "clusterBy")},
+    "mode": _recording(_record_mode),
+    "partitionBy": _recording(_record_partitions),
+    **{name: _recording(_record_layout(name)) for name in ("bucketBy", "sortBy", "clusterBy")},
     "save": _save,
     "saveAsTable": _save_as_table,
 }

@@ -1,11 +1,11 @@
 """Data files that Spark's own Parquet writer writes, for a commit that deltic makes.
 
-The core says which columns the files have (physical names, field ids) and which folder is theirs alone; Spark writes
-into it, and its committer makes visible only what successful attempts wrote. The core then reads the footers and holds
-them against the table and against the rows that Spark counted. What would need deltic to look at rows is refused.
+The core gives the columns of the files (physical names, field ids) and a directory that no other write uses. Spark
+writes into it, and its committer publishes only the files of successful attempts. The core then reads the footers, and
+checks them against the table's schema and Spark's row count. Writes for which deltic must evaluate rows are refused.
 
-The writer's settings belong to a session: the job runs in a copy of the DataFrame's, so that the caller's stays as it
-is. Proved by `tests/spark/test_native_write.py`.
+The writer's settings belong to a session. The job runs in a copy of the DataFrame's session, so that the caller's
+session does not change. Proved by `tests/spark/test_native_write.py`.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ _SETTINGS = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "true",
 }
-"""What files of a Delta table need."""
+"""Settings that files of a Delta table need."""
 _OF_VARIANTS = {"spark.sql.variant.writeShredding.enabled": "false"}
-"""What files with variants need besides."""
+"""Settings that files with variants need in addition."""
 _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # With version 2 a task's files are visible before the job is committed.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "parquet.writer.version": "v1",
 }
-_OURS = {
+_UNSUPPORTED_ARGUMENTS = {
     "target_file_size": "it ends a file where its task ends, or after max_rows_per_file",
     "row_group_rows": "it ends a row group by its bytes",
 }
-"""Arguments that Spark's writer has nothing for, and what it does instead."""
+"""Arguments that Spark's writer does not support, and what it does instead."""
 _SCHEMES = {"s3": "s3a", "s3a": "s3a", "abfss": "abfss", "abfs": "abfs", "gs": "gs"}
-"""By the scheme of a table's location: what Hadoop calls it."""
+"""Hadoop's scheme for each scheme of a table's location."""
 _PLAIN = r"\A[ -$&-~]*\z"
-"""Texts that stand in a folder as they are."""
+"""Partition values that a directory name holds, but for escaped characters."""
 _ESCAPED = "\"#%'*/:=?\\{[]^"
 """Of these, the characters that Spark writes as three, such as `%25`."""
 _LONGEST_NAME = 255
@@ -75,8 +75,8 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:
-    """`UnsupportedFeatureError` for an argument of a write that Spark's writer has nothing for."""
-    for name, instead in _OURS.items():
+    """`UnsupportedFeatureError` for an argument of a write that Spark's writer does not support."""
+    for name, instead in _UNSUPPORTED_ARGUMENTS.items():
         if arguments[name] is not None:
             raise _refused(name, f"it has no {name}: {instead}")
 
@@ -88,13 +88,13 @@ def _refused(what: str, why: str, instead: str = "") -> UnsupportedFeatureError:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the core says of the files."""
+    """The layout of the files, as the core gives it."""
 
     folder: str
     columns: StructType
-    """As the table has them."""
+    """Columns of the table."""
     files: StructType
-    """As the files have them."""
+    """Columns of the files, by physical names."""
     partitions: StructType
     folders: Sequence[str]
     options: Mapping[str, str]

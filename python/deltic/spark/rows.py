@@ -1,7 +1,7 @@
 """Changing rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
 
-Spark computes the source of a merge, whose rows go to the driver and from there to every executor; the rest is done in
-Rust. `deltic.Table.delete`, `update` and `merge` say how, and what is done is the same.
+Spark computes the source of a merge. Its rows are collected to the driver and sent to every executor. The rest is done
+in Rust, with the results that `deltic.Table.delete`, `update` and `merge` describe.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,7 @@ from pyspark.sql.types import VariantType
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
-from deltic.dml import Assigned
+from deltic.dml import Assigned, RowChanges
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
 from deltic.spark.location import checked_session, shared
@@ -31,19 +31,19 @@ from deltic.transaction import Commit
 __all__ = ["delete", "merge", "on_executors", "source_rows", "update"]
 
 BYTES_PER_TASK = 32 * 1024 * 1024
-"""Bytes of files that are worth a task."""
+"""Bytes of files for which a task is started, at least."""
 
 TASKS_PER_CORE = 4
 """Tasks of a job for each core, at most: some have more to write than others."""
 
 LARGE_SOURCE = 32 * 1024 * 1024
-"""Bytes of a source of which a core builds one hash table at most; each task builds one."""
+"""Bytes of a source from which a job has at most one task for each core: each task builds a hash table of it."""
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """Bytes of a source that a client of Spark Connect sends with a job, at most."""
 
 Statement: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
-"""What becomes of rows: the kind, what is asked as JSON, the values that columns are set to, and the source."""
+"""A change of rows: its kind, its parameters as JSON, the values that columns are set to, and the source of a merge."""
 
 
 def _sent(rows: pa.Table) -> pa.Buffer:
@@ -54,42 +54,39 @@ def _sent(rows: pa.Table) -> pa.Buffer:
 
 
 def _changer(storage_options: dict[str, str] | None, statement: Statement) -> Batches:
-    kind, asked, values, source = statement
+    kind, parameters, values, source = statement
     # Spark broadcasts a function that is as large as that.
     sent = _sent(values).to_pybytes(), None if source is None else _sent(source).to_pybytes()
 
     def change(task: bytes, settings: dict[str, str] | None) -> bytes:
         rows = [None if given is None else pa.ipc.open_stream(given).read_all() for given in sent]
-        return _deltic.change_rows(task, settings, (kind, asked, rows[0], rows[1]))
+        return _deltic.change_rows(task, settings, (kind, parameters, rows[0], rows[1]))
 
     return each(change, storage_options)
 
 
 class _OnExecutors:
-    """A transaction of the core whose changes of rows are carried out by executors."""
+    """Changes the rows of a transaction by tasks on executors: `deltic.dml.RowChanges`."""
 
     def __init__(self, core: _deltic.Transaction, spark: SparkSession, settings: dict[str, str] | None) -> None:
         self._core = core
         self._spark = spark
         self._settings = settings
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._core, name)
-
     def delete(self, filter: str | None = None) -> int | None:
         done = self._change(("delete", "", pa.table({}), None), filter)
         return self._core.delete(filter) if done is None else done["deleted"]
 
-    def update(self, set: list[tuple[str, str | None]], values: pa.Table, filter: str | None = None) -> int:
+    def update(self, set: list[tuple[str, str | None]], values: Any, filter: str | None = None) -> int:
         done = self._change(("update", json.dumps(set), values, None), filter)
         return self._core.update(set, values, filter) if done is None else int(done["updated"])
 
-    def merge(self, data: pa.Table, request: str, values: pa.Table) -> str:
+    def merge(self, data: Any, request: str, values: Any) -> str:
         done = self._change(("merge", request, values, data), None)
         return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
 
     def _change(self, statement: Statement, filter: str | None) -> dict[str, Any] | None:
-        """What became of the rows; None if the core does it alone: there is nothing to do, or one task."""
+        """The counts of changed rows; None if the core is to change them itself, for there is one task or none."""
         source = 0 if statement[3] is None else statement[3].nbytes
         tasks = cores(self._spark) * (TASKS_PER_CORE if source < LARGE_SOURCE else 1)
         if is_remote() and source > LONGEST_MESSAGE:
@@ -114,9 +111,8 @@ class _ExecutorTable(Table):
         self._core = table._core
         self._spark = spark
 
-    def _begin(self, options: str) -> _deltic.Transaction:
-        begun = _OnExecutors(super()._begin(options), self._spark, self.storage_options)
-        return cast(_deltic.Transaction, begun)
+    def _row_changes(self, core: _deltic.Transaction) -> RowChanges:
+        return _OnExecutors(core, self._spark, self.storage_options)
 
 
 def on_executors(spark: SparkSession, table: Table) -> Table:
@@ -193,8 +189,8 @@ def merge(
     table of their keys: all of these must have memory for that. The other arguments are those of `deltic.Table.merge`,
     and mean the same.
 
-    Who does the work, and what is raised, `delete` says. The driver writes the rows that are inserted, and does all of
-    a preview. A client of Spark Connect does all of it itself when the source has more than 32 MiB in Arrow's form:
+    `delete` says which process does the work, and what it raises. The driver writes the inserted rows, and computes a
+    preview alone. A client of Spark Connect does all of it itself when the source has more than 32 MiB in Arrow's form:
     larger messages are not sent.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_merged")
@@ -210,7 +206,7 @@ def merge(
 
 
 class _Collected:
-    """Rows that Spark computes when they are asked for, with the metadata of their columns."""
+    """Rows that Spark computes when they are read, with the metadata of their columns."""
 
     def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
         self._frame = frame
@@ -225,7 +221,7 @@ class _Collected:
 
 
 def _binaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Variants as plain structs, for `toArrow` fails where one is null."""
+    """Variants as plain structs, since `toArrow` fails if a variant is null."""
     for batch in batches:
         yield pa.record_batch(list(map(as_binaries, batch.columns, batch.schema)), names=batch.schema.names)
 

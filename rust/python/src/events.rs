@@ -21,7 +21,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::ending::PythonCall;
+use crate::finalizing::PythonCall;
 
 /// Records that wait to be handed on, at most. Later ones are lost.
 const SLOTS: usize = 256;

@@ -8,10 +8,10 @@ mod changes;
 mod check;
 mod clock;
 mod duckdb;
-mod ending;
 mod errors;
 mod events;
 mod expression;
+mod finalizing;
 mod maintenance;
 mod progress;
 mod row_changes;
@@ -25,8 +25,8 @@ mod write;
 use mimalloc::MiMalloc;
 use pyo3::prelude::*;
 
-/// Decoding takes and gives back large buffers all the time; the C library returns each to the system and has it cleared
-/// again.
+/// Decoding allocates and frees large buffers all the time. The C library's allocator would return each to the system, which
+/// clears it again.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -35,7 +35,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::quiet_panics();
     events::listen();
     duckdb::register();
-    arrow::return_loans_at_exit(module)?;
+    arrow::release_arrays_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<arrow::ArrowSchema>()?;
     module.add_class::<arrow::ArrowBatch>()?;

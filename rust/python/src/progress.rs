@@ -18,8 +18,8 @@ use deltic_entry::entry;
 use deltic_table::progress::{Report, Watch};
 use pyo3::prelude::*;
 
-use crate::ending::PythonCall;
 use crate::events::undisturbed;
+use crate::finalizing::PythonCall;
 
 /// Between two reports.
 const BETWEEN: Duration = Duration::from_millis(100);

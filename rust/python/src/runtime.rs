@@ -33,8 +33,8 @@ use crate::progress::Reporting;
 const THREADS_FOR_FILES: usize = 6;
 /// How long Ctrl-C may go unnoticed.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long Ctrl-C may take because something is undone first.
-const UNDOING: Duration = Duration::from_secs(3);
+/// How long Ctrl-C may wait for a cleanup.
+const CLEANUP_LIMIT: Duration = Duration::from_secs(3);
 
 /// The runtime of this process, or of the process that this one was forked from.
 static CURRENT: Mutex<Option<Runtime>> = Mutex::new(None);
@@ -193,23 +193,23 @@ where
     block_on(py, future)?.map_err(Failure::from)
 }
 
-/// [`run`] for a future that leaves something to be undone when Ctrl-C drops it: waits until it is, for a while, or until
-/// the next Ctrl-C.
-pub(crate) fn run_or_undo<T, F>(py: Python<'_>, future: F, undone: impl Future<Output = ()> + Send) -> Result<T>
+/// [`run`] for a future that needs a cleanup after Ctrl-C has dropped it: waits for `cleanup` up to [`CLEANUP_LIMIT`], or
+/// until the next Ctrl-C.
+pub(crate) fn run_with_cleanup<T, F>(py: Python<'_>, future: F, cleanup: impl Future<Output = ()> + Send) -> Result<T>
 where
     F: Future<Output = std::result::Result<T, Error>> + Send,
     T: Send,
 {
     let outcome = run(py, future);
     if let Err(Failure::Python(_)) = outcome {
-        wait_undone(py, undone)?;
+        wait_for_cleanup(py, cleanup)?;
     }
     outcome
 }
 
-/// Waits until what was interrupted is undone, for a while, or until the next Ctrl-C.
-pub(crate) fn wait_undone(py: Python<'_>, undone: impl Future<Output = ()> + Send) -> Result<()> {
-    let _late = block_on(py, async { timeout(UNDOING, undone).await })?;
+/// Waits for `cleanup` up to [`CLEANUP_LIMIT`], or until the next Ctrl-C.
+pub(crate) fn wait_for_cleanup(py: Python<'_>, cleanup: impl Future<Output = ()> + Send) -> Result<()> {
+    let _timed_out = block_on(py, async { timeout(CLEANUP_LIMIT, cleanup).await })?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
-//! `_deltic.Transaction`: a transaction while Python puts it together, and how it ends.
+//! `_deltic.Transaction`: a transaction that Python builds, and its commit.
 //!
-//! A commit is not dropped at the first Ctrl-C but told to stop: the attempt under way ends, and the exception says what
-//! came of it.
+//! The first Ctrl-C does not drop a commit but cancels further attempts. The current attempt completes, and the exception says
+//! whether it committed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,11 +32,10 @@ use crate::row_changes::{all_rows, assignments, request_of};
 use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, json_text, read_tasks};
 
-/// What is said of a commit: JSON text, and its lines if they were asked for.
-type Landed<'py> = (String, Option<Bound<'py, PyBytes>>);
+/// Summary of a commit as JSON text, and the lines of its file if the caller wants them.
+type CommitSummary<'py> = (String, Option<Bound<'py, PyBytes>>);
 
-/// A transaction that is being put together, taken away when it ends; the table that it is on; and whether it was
-/// abandoned.
+/// The builder of a transaction, `None` after its end; its table; and whether it was abandoned.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Transaction {
     builder: Mutex<Option<Builder>>,
@@ -49,8 +48,8 @@ impl Transaction {
         Self { builder: Mutex::new(Some(builder)), table: table.clone(), abandoned: Arc::default() }
     }
 
-    /// Runs a step on the builder, which stays what it is if the step fails, is interrupted or panics: it knows which files
-    /// were written.
+    /// Runs a step on the builder. The builder is kept if the step fails, is interrupted or panics: it knows which files were
+    /// written.
     pub(crate) fn with<T>(&self, step: impl FnOnce(&mut Builder) -> Result<T>) -> Result<T> {
         let mut builder = self.take()?;
         let done = barrier(|| step(&mut builder));
@@ -74,7 +73,7 @@ pub(crate) fn begin(py: Python<'_>, table: &Table, options_json: &str) -> Result
     Ok(Transaction::of(&table.0, builder))
 }
 
-/// Begins a write of rows with a schema, into a new table if there is none.
+/// Begins a write of rows with a schema. It creates the table if there is none.
 #[entry]
 #[pyfunction]
 pub(crate) fn plan_write(
@@ -89,7 +88,7 @@ pub(crate) fn plan_write(
     Ok(Transaction::of(&table.0, builder))
 }
 
-/// Goes on with a write that another process planned.
+/// Resumes a write that another process planned.
 #[entry]
 #[pyfunction]
 pub(crate) fn resume(header: &[u8], storage_options: Option<HashMap<String, String>>) -> Result<Transaction> {
@@ -107,12 +106,12 @@ pub(crate) fn parse_options<T: serde::de::DeserializeOwned>(json: &str) -> Resul
 #[entry]
 #[pymethods]
 impl Transaction {
-    /// The version that has the application's transaction already.
+    /// The version that already has the application's transaction (`txn`).
     fn replayed(&self) -> Result<Option<u64>> {
         self.with(|builder| Ok(builder.replayed()))
     }
 
-    /// Whether it builds on what the handle remembers, and the table was not read.
+    /// Whether the transaction uses the handle's cached snapshot without reading the log.
     fn is_on_remembered(&self) -> Result<bool> {
         self.with(|builder| Ok(builder.is_on_remembered()))
     }
@@ -283,7 +282,7 @@ impl Transaction {
         py: Python<'py>,
         max_attempts: Option<u64>,
         wants_lines: bool,
-    ) -> Result<Option<Landed<'py>>> {
+    ) -> Result<Option<CommitSummary<'py>>> {
         let clock = Clock::with_attempts(max_attempts);
         let commit = self.table.commit(self.take()?, (&clock, Clock::now), &clock);
         let ended = run_to_end(py, commit, &clock, version_of)?;
@@ -314,7 +313,7 @@ pub(crate) fn version_of(ended: &TransactionEnd) -> Option<u64> {
     }
 }
 
-/// What is said of a commit, as JSON text; nothing where there is none.
+/// Summary of a commit as JSON text. `None` if nothing was committed.
 pub(crate) fn committed_json(ended: &TransactionEnd) -> Option<String> {
     match ended {
         TransactionEnd::Committed(outcome) => Some(summary(outcome)),
@@ -355,7 +354,7 @@ pub(crate) fn drop_feature(py: Python<'_>, table: &Table, name: &str, truncate_h
     Ok(summary(&outcome))
 }
 
-/// Runs a commit to its end even when it is interrupted, and says in the exception what came of it.
+/// Runs a commit to its end even if it is interrupted. The exception then says whether it committed.
 pub(crate) fn run_to_end<T, F>(
     py: Python<'_>,
     commit: F,

@@ -276,7 +276,7 @@ fn versions_differ_in_paths_and_vectors() {
 fn a_vacuum_keeps_what_versions_within_its_retention_name() {
     let retention = Retention { cutoff_ms: 100, current: Some(3), newest: 6 };
     assert_eq!((retention.first_commit(), retention.tombstones_after_ms()), (4, 99));
-    assert!(retention.is_old(99) && !retention.is_old(100));
+    assert!(retention.is_expired(99) && !retention.is_expired(100));
     assert_eq!(Retention { current: None, ..retention }.first_commit(), 0);
     let kept = |version: Option<u64>| {
         let mut kept = Vec::new();

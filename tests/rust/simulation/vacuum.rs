@@ -69,8 +69,8 @@ async fn sweep(client: &mut Client, memory: &mut Memory, script: &Script, retent
     }
     let Answer::Files(files) = client.ask(Request::ListFiles).await else { panic!("not what was asked") };
     for (path, modified_ms) in files.ok()? {
-        let is_old = retention.is_old(modified_ms) || client.fault == Fault::VacuumForgetsWriters;
-        if is_old && !kept.files.contains(&path) {
+        let is_expired = retention.is_expired(modified_ms) || client.fault == Fault::VacuumForgetsWriters;
+        if is_expired && !kept.files.contains(&path) {
             client.ask(Request::Discard { path, goes_by: GoesBy { cutoff_ms, seen } }).await;
         }
     }

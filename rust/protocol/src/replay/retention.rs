@@ -35,11 +35,12 @@ pub enum Needed<'a> {
     Vectors(DeletionVectorPath),
 }
 
-/// Is told each file that stays, several times perhaps.
+/// Is called with each file that a vacuum retains. It may be called several times with the same file.
 pub type Keep<'k> = &'k mut dyn FnMut(Needed<'_>) -> Result<()>;
 
-/// Whether a file was changed before the cutoff, so long ago that no writer commits it any more. Both are milliseconds since 1970.
-pub fn is_old(modified_ms: i64, cutoff_ms: i64) -> bool {
+/// Whether a file was modified before the cutoff, so long ago that no writer commits it any more. Both times are milliseconds
+/// since 1970.
+pub fn is_before_cutoff(modified_ms: i64, cutoff_ms: i64) -> bool {
     modified_ms < cutoff_ms
 }
 
@@ -55,9 +56,9 @@ impl Retention {
         self.current.map_or(0, |version| version.saturating_add(1))
     }
 
-    /// Whether a file was changed so long ago that no writer commits it any more.
-    pub fn is_old(&self, modified_ms: i64) -> bool {
-        is_old(modified_ms, self.cutoff_ms)
+    /// Whether a file was modified before the cutoff, so long ago that no writer commits it any more.
+    pub fn is_expired(&self, modified_ms: i64) -> bool {
+        is_before_cutoff(modified_ms, self.cutoff_ms)
     }
 
     /// Live files of the newest version, and those with young tombstones.

@@ -1,12 +1,12 @@
-//! Running what consumes rows that Python code makes.
+//! Runs a consumer of batches that Python code produces.
 //!
-//! The Python thread that called pulls the batches, and what consumes them runs on the threads of the runtime meanwhile.
-//! So Ctrl-C interrupts a producer written in Python as it would anywhere, and when the call returns no thread is in the
-//! producer any more. A producer may itself read and write tables. What is in memory, and what deltic itself reads, needs
-//! no interpreter and is pulled by its consumer.
+//! The calling Python thread pulls the batches. The consumer runs on the threads of the runtime meanwhile. So Ctrl-C
+//! interrupts a producer written in Python as usual, and no thread is in the producer when the call returns. A producer may
+//! itself read and write tables. Batches in memory, and batches that deltic reads itself, need no interpreter: their consumer
+//! pulls them.
 //!
-//! Invariants: a stream that was not read to its end ends with an error, never as if it were whole; a call that fails
-//! returns when its threads have let go of the caller's memory.
+//! Invariants: a stream that was not read to its end ends with an error, never as if it were complete. A call that fails
+//! returns only after its threads have released the caller's memory.
 //! Proved by the tests of exits and sources in `tests/python/test_process.py`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,13 +19,13 @@ use pyo3::prelude::*;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 
 use super::import::{ImportedStream, Source};
-use super::loans::wait_for_the_end;
-use crate::ending::PythonCall;
+use super::imported_arrays::park_while_finalizing;
 use crate::errors::{Result, panic_text};
+use crate::finalizing::PythonCall;
 use crate::progress::Reporting;
-use crate::runtime::{Runtime, block_on, run_or_undo, wait_undone};
+use crate::runtime::{Runtime, block_on, run_with_cleanup, wait_for_cleanup};
 
-/// Batches in memory that are pulled before others have their turn.
+/// Batches in memory that are pulled before the task yields.
 const BATCHES_AT_ONCE: usize = 64;
 
 /// Batches that are pulled before the consumer asks for them.
@@ -33,17 +33,18 @@ const BATCHES_AHEAD: usize = 2;
 
 type Pulled = std::result::Result<RecordBatch, Error>;
 
-/// How feeding ended.
-enum Fed {
-    All,
-    /// The interpreter is ending.
-    Interrupted(PythonCall),
+/// Why [`feed`] ended.
+enum FeedEnd {
+    /// All batches were sent, or the consumer has closed the channel.
+    Done,
+    /// The interpreter is finalizing.
+    Finalizing(PythonCall),
 }
 
-/// What is consumed.
+/// The stream that a consumer reads.
 pub(crate) type Batches = BoxStream<'static, Pulled>;
 
-/// Runs `consume` on the batches of `rows`. `undone` ends when what it leaves behind, interrupted or failed, is gone.
+/// Runs `consume` on the batches of `rows`. `cleanup` completes when the files of a failed or interrupted `consume` are deleted.
 ///
 /// # Errors
 /// What `consume` fails with; what the producer raised; a signal handler's exception.
@@ -51,31 +52,31 @@ pub(crate) fn run_fed<T, F>(
     py: Python<'_>,
     (rows, in_memory): (ImportedStream, bool),
     consume: impl FnOnce(Batches) -> F,
-    undone: impl Future<Output = ()> + Send,
+    cleanup: impl Future<Output = ()> + Send,
 ) -> Result<T>
 where
     F: Future<Output = std::result::Result<T, Error>> + Send + 'static,
     T: Send + 'static,
 {
-    let loans = rows.loans.clone();
+    let imported = rows.imported.clone();
     let outcome = match rows.source {
         Source::Own(mut reader) => {
             reader.check_process()?;
             let batches =
                 stream::unfold(reader, |mut reader| async move { reader.read().await.map(|batch| (batch, reader)) });
-            run_or_undo(py, consume(batches.boxed()), undone)
+            run_with_cleanup(py, consume(batches.boxed()), cleanup)
         }
-        Source::One(_) | Source::Ended => run_or_undo(py, consume(ready(rows)), undone),
-        Source::Foreign(_) if in_memory => run_or_undo(py, consume(ready(rows)), undone),
-        Source::Foreign(_) | Source::Reader(_) => run_pulled(py, rows, consume, undone),
+        Source::One(_) | Source::Ended => run_with_cleanup(py, consume(ready(rows)), cleanup),
+        Source::Foreign(_) if in_memory => run_with_cleanup(py, consume(ready(rows)), cleanup),
+        Source::Foreign(_) | Source::Reader(_) => run_pulled(py, rows, consume, cleanup),
     };
     if outcome.is_err() {
-        block_on(py, loans.returned())?;
+        block_on(py, imported.wait_for_release())?;
     }
     outcome
 }
 
-/// Batches that need not be waited for. Now and then the thread is given up, for signals are looked at then.
+/// Batches that are ready without waiting. The task yields now and then, so that signals are checked.
 fn ready(rows: ImportedStream) -> Batches {
     let batches = stream::unfold((rows, 1_usize), |(mut rows, at)| async move {
         if at.is_multiple_of(BATCHES_AT_ONCE) {
@@ -91,12 +92,12 @@ fn ready(rows: ImportedStream) -> Batches {
     batches.boxed()
 }
 
-/// [`run_fed`] where this thread pulls.
+/// [`run_fed`] for batches that this thread pulls.
 fn run_pulled<T, F>(
     py: Python<'_>,
     mut rows: ImportedStream,
     consume: impl FnOnce(Batches) -> F,
-    undone: impl Future<Output = ()> + Send,
+    cleanup: impl Future<Output = ()> + Send,
 ) -> Result<T>
 where
     F: Future<Output = std::result::Result<T, Error>> + Send + 'static,
@@ -106,90 +107,90 @@ where
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let mut reporting = Reporting::begin(py);
     let mut consumer = runtime.spawn(Watch::scope(reporting.watch(), consume(sent(receiver))));
-    let fed = feed(py, &runtime, (&mut rows, &sender), &mut reporting);
-    // What the producer holds goes before anything is waited for.
+    let feed_end = feed(py, &runtime, (&mut rows, &sender), &mut reporting);
+    // The producer's stream is released before this thread waits for anything.
     drop(rows);
-    // Without its end the consumer sees that the data ended early, and cleans up.
+    // If no end was sent, the consumer sees that the data ended early, and cleans up.
     drop(sender);
-    if let Ok(Fed::Interrupted(call)) = fed {
+    if let Ok(FeedEnd::Finalizing(call)) = feed_end {
         let stopped = async {
             drop(consumer.await);
-            undone.await;
+            cleanup.await;
         };
-        wait_for_the_end(py, &runtime, call, stopped);
+        park_while_finalizing(py, &runtime, call, stopped);
     }
-    if let Err(failure) = fed {
-        // If that takes long, it is dropped.
+    if let Err(failure) = feed_end {
+        // After a while the consumer is aborted.
         let stopping = consumer.abort_handle();
-        let stopped = wait_undone(py, async { drop(consumer.await) });
+        let stopped = wait_for_cleanup(py, async { drop(consumer.await) });
         stopping.abort();
-        wait_undone(py, undone)?;
+        wait_for_cleanup(py, cleanup)?;
         stopped?;
         return Err(failure);
     }
     match runtime.block_on(py, &mut consumer) {
         Ok(Ok(done)) => {
             let done = done?;
-            // Nothing is final before the last report, which may raise.
+            // The result is kept only after the last progress report, which may raise.
             if let Err(signal) = reporting.end(py) {
                 let entered = runtime.enter();
                 drop(done);
                 drop(entered);
-                wait_undone(py, undone)?;
+                wait_for_cleanup(py, cleanup)?;
                 return Err(signal.into());
             }
             Ok(done)
         }
         Ok(Err(stopped)) => {
-            wait_undone(py, undone)?;
+            wait_for_cleanup(py, cleanup)?;
             Err(Error::internal("a worker thread failed").caused_by(stopped).into())
         }
         Err(signal) => {
             consumer.abort();
             let gone = async {
                 drop(consumer.await);
-                undone.await;
+                cleanup.await;
             };
-            wait_undone(py, gone)?;
+            wait_for_cleanup(py, gone)?;
             Err(signal.into())
         }
     }
 }
 
-/// Sends the batches until they end, or the receiver is gone. The end is sent too.
+/// Sends the batches, then `None` for the end. It stops when the receiver has closed the channel.
 fn feed(
     py: Python<'_>,
     runtime: &Runtime,
     (rows, sender): (&mut ImportedStream, &Sender<Option<RecordBatch>>),
     reporting: &mut Reporting,
-) -> Result<Fed> {
+) -> Result<FeedEnd> {
     loop {
-        // Room is made first, so that a producer is not asked for what would only wait.
-        let room = match sender.try_reserve() {
-            Ok(room) => Some(room),
+        // A slot is reserved first, so that the producer is not pulled ahead of the consumer.
+        let slot = match sender.try_reserve() {
+            Ok(slot) => Some(slot),
             Err(TrySendError::Full(())) => runtime.block_on(py, sender.reserve())?.ok(),
             Err(TrySendError::Closed(())) => None,
         };
-        // The receiver reports why it is gone.
-        let Some(room) = room else { return Ok(Fed::All) };
+        // The consumer reports why it has closed the channel.
+        let Some(slot) = slot else { return Ok(FeedEnd::Done) };
         py.check_signals()?;
         reporting.report(py)?;
         let call = match PythonCall::begin() {
             Ok(call) => call,
-            Err(call) => return Ok(Fed::Interrupted(call)),
+            Err(call) => return Ok(FeedEnd::Finalizing(call)),
         };
         let batch = rows.pull(py);
         drop(call);
         let batch = batch?;
         let is_last = batch.is_none();
-        room.send(batch);
+        slot.send(batch);
         if is_last {
-            return Ok(Fed::All);
+            return Ok(FeedEnd::Done);
         }
     }
 }
 
-/// The batches that are sent. Without a sign of their end they have not ended.
+/// The batches that [`feed`] sends. A channel that closes before `None` gives an error.
 fn sent(receiver: Receiver<Option<RecordBatch>>) -> Batches {
     let batches = stream::unfold(Some(receiver), |receiver| async move {
         let mut receiver = receiver?;

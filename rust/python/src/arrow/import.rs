@@ -30,7 +30,7 @@ use pyo3::types::{PyCapsule, PyString};
 
 use super::capsules::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
 use super::export::{ArrowStream, BatchReader};
-use super::loans::Loans;
+use super::imported_arrays::ImportedArrays;
 use crate::errors::{Failure, Result, panic_text, to_py};
 
 type Imported<T> = std::result::Result<T, Error>;
@@ -70,7 +70,7 @@ pub(crate) fn reader_from_py(object: &Bound<'_, PyAny>) -> Result<ImportedStream
     if let Some(pair) = call(object, intern!(py, "__arrow_c_array__"))? {
         let (schema, array) = schema_and_array(&pair)?;
         let mut rows = ImportedStream::of(schema, Source::Ended);
-        rows.source = Source::One(import_batch(array, &rows.schema, &rows.loans)?);
+        rows.source = Source::One(import_batch(array, &rows.schema, &rows.imported)?);
         return Ok(rows);
     }
     let text = format!(
@@ -99,7 +99,7 @@ fn schema_and_array(pair: &Bound<'_, PyAny>) -> Imported<(SchemaRef, FFI_ArrowAr
 pub(crate) struct ImportedStream {
     pub(super) schema: SchemaRef,
     pub(super) source: Source,
-    pub(super) loans: Loans,
+    pub(super) imported: ImportedArrays,
 }
 
 pub(super) enum Source {
@@ -115,7 +115,7 @@ pub(super) enum Source {
 
 impl ImportedStream {
     fn of(schema: SchemaRef, source: Source) -> Self {
-        Self { schema, source, loans: Loans::default() }
+        Self { schema, source, imported: ImportedArrays::default() }
     }
 
     fn from_ffi(mut stream: FFI_ArrowArrayStream) -> Imported<Self> {
@@ -141,7 +141,7 @@ impl ImportedStream {
     /// The next batch of a stream that needs no interpreter. Blocks this thread.
     pub(super) fn pull_detached(&mut self) -> Option<Imported<RecordBatch>> {
         let pulled = match &mut self.source {
-            Source::Foreign(stream) => pull_foreign(stream, &self.schema, &self.loans).transpose(),
+            Source::Foreign(stream) => pull_foreign(stream, &self.schema, &self.imported).transpose(),
             Source::Own(reader) => return reader.pull(),
             Source::One(batch) => {
                 let batch = batch.clone();
@@ -179,10 +179,10 @@ impl ImportedStream {
         };
         let pair = batch.call_method0(intern!(py, "__arrow_c_array__"))?;
         let (schema, array) = schema_and_array(&pair)?;
-        let (announced, loans) = (&self.schema, &self.loans);
+        let (announced, imported) = (&self.schema, &self.imported);
         let batch = py.detach(|| {
             check_announced(&schema, announced)?;
-            import_batch(array, announced, loans)
+            import_batch(array, announced, imported)
         });
         Ok(Some(batch?))
     }
@@ -263,14 +263,18 @@ fn is_laid_out_as(found: &DataType, wanted: &DataType) -> bool {
     }
 }
 
-fn pull_foreign(stream: &mut FFI_ArrowArrayStream, schema: &SchemaRef, loans: &Loans) -> Imported<Option<RecordBatch>> {
+fn pull_foreign(
+    stream: &mut FFI_ArrowArrayStream,
+    schema: &SchemaRef,
+    imported: &ImportedArrays,
+) -> Imported<Option<RecordBatch>> {
     let get_next = stream.get_next().ok_or_else(|| incomplete("get_next"))?;
     let mut array = FFI_ArrowArray::empty();
     // SAFETY: the callback is called with the live stream it was read from, exclusively borrowed, and writes one array.
     let code = unsafe { get_next(&raw mut *stream, &raw mut array) };
     match code {
         0 if array.is_released() => Ok(None),
-        0 => import_batch(array, schema, loans).map(Some),
+        0 => import_batch(array, schema, imported).map(Some),
         code => Err(producer_error(stream, code)),
     }
 }
@@ -288,8 +292,8 @@ fn producer_error(stream: &mut FFI_ArrowArrayStream, code: c_int) -> Error {
     Error::invalid(format!("the data could not be read: {text}"))
 }
 
-fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef, loans: &Loans) -> Imported<RecordBatch> {
-    let (array, data_type) = (loans.lend(array), DataType::Struct(schema.fields().clone()));
+fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef, imported: &ImportedArrays) -> Imported<RecordBatch> {
+    let (array, data_type) = (imported.count(array), DataType::Struct(schema.fields().clone()));
     // SAFETY: the producer vouches that the array has the type it announced. What can be checked is, before any array is
     // made from it.
     let data = caught(|| unsafe { from_ffi_and_data_type(array, data_type) })?;
@@ -436,16 +440,16 @@ mod tests {
 
     #[test]
     fn memory_is_counted_until_it_is_given_back() {
-        let loans = Loans::default();
+        let imported = ImportedArrays::default();
         let rows = || StructArray::from(record_batch!(("id", Int64, [1, 2])).unwrap());
         let array = FFI_ArrowArray::new(&rows().to_data());
-        let batch = import_batch(array, &Arc::new(Schema::new(rows().fields().clone())), &loans).unwrap();
-        assert!(loans.is_out());
+        let batch = import_batch(array, &Arc::new(Schema::new(rows().fields().clone())), &imported).unwrap();
+        assert!(imported.has_unreleased());
         let column = batch.column(0).slice(1, 1);
         drop(batch);
-        assert!(loans.is_out(), "a column is left");
+        assert!(imported.has_unreleased(), "a column is left");
         drop(column);
-        assert!(!loans.is_out());
+        assert!(!imported.has_unreleased());
     }
 
     #[test]
@@ -454,7 +458,7 @@ mod tests {
         let (fields, columns, _) = rows.into_parts();
         let rows = StructArray::new(fields.clone(), columns, Some(NullBuffer::from(vec![true, false])));
         let array = FFI_ArrowArray::new(&rows.to_data());
-        let refused = import_batch(array, &Arc::new(Schema::new(fields)), &Loans::default());
+        let refused = import_batch(array, &Arc::new(Schema::new(fields)), &ImportedArrays::default());
         assert!(refused.unwrap_err().to_string().contains("1 rows are null"));
     }
 

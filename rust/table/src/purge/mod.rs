@@ -1,10 +1,10 @@
 //! PURGE: rewrites live files so that none holds deleted rows or dropped columns, and deletes rows for good.
 //!
-//! Files with deletion vectors or dropped columns are written again ([`maintenance`](crate::maintenance), REORG). Rows that
-//! a condition chooses are deleted before, with their files written again rather than marked. What still has them then, in
-//! older versions, is looked for in the files themselves ([`held`]).
+//! Files with deletion vectors or dropped columns are rewritten ([`maintenance`](crate::maintenance), REORG). If there is a
+//! condition, its rows are deleted first, by rewriting files rather than by deletion vectors. Then the files of older versions
+//! are read to find those that still hold such rows ([`retained_rows`]).
 //!
-//! Invariant: no row changes but for those that the condition chooses. Proved by `tests/python/test_purge.py`.
+//! Invariant: no rows are deleted but those that match the condition. Proved by `tests/python/test_purge.py`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Add CDC File".
 
@@ -22,60 +22,60 @@ use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd,
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-mod held;
+mod retained_rows;
 
-pub use held::RetainedRows;
-use held::RetainedRowsFinder;
+pub use retained_rows::RetainedRows;
+use retained_rows::RetainedRowsFinder;
 
-/// What is asked for.
+/// Options of a purge.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PurgeOptions {
-    /// Which rows are to be forgotten, if any: those that make it TRUE.
+    /// The condition: rows for which it is TRUE are deleted for good.
     pub filter: Option<String>,
-    /// Groups of files that are written at a time.
+    /// Most groups of files that are rewritten at the same time.
     pub max_tasks: Option<usize>,
-    /// Free text for the commit infos.
+    /// `userMetadata` of the commits.
     pub user_metadata: Option<String>,
 }
 
 /// Rows that a purge deletes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DeletedRows {
-    /// How many, unless a file that went unread does not say how many it has.
+    /// Number of rows. `None` if a file that was removed unread has no row count.
     pub rows: Option<u64>,
-    /// Files that hold any.
+    /// Number of files that held such rows.
     pub files: u64,
 }
 
 /// What a purge did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Purged {
-    /// The version whose files were looked at.
+    /// The version that was read.
     pub read_version: u64,
     /// The versions that were committed, in order.
     pub versions: Vec<u64>,
-    /// Live files.
+    /// Number of live files.
     pub files_total: u64,
-    /// Those with deletion vectors.
+    /// Number of live files with deletion vectors.
     pub files_with_vectors: u64,
-    /// Others with columns that the table dropped.
+    /// Number of other live files with dropped columns.
     pub files_with_dropped_columns: u64,
-    /// Files that are written again for one or the other.
+    /// Number of files to rewrite.
     pub files_to_rewrite: u64,
-    /// Their bytes.
+    /// Bytes of the files to rewrite.
     pub bytes_to_rewrite: u64,
-    /// Files that take their place, about.
+    /// Estimated number of new files.
     pub expected_files: u64,
-    /// Those that stay because another writer changed rows of them, or of others of their group, meanwhile.
+    /// Number of files that were not replaced, because another writer changed one of their group meanwhile.
     pub files_lost: u64,
-    /// The partitions whose files are written again.
+    /// The partitions whose files are rewritten.
     pub partitions: Vec<PartitionToOptimize>,
-    /// Counters, as in the `operationMetrics` of the commits that write files again.
+    /// Counters as in the `operationMetrics` of the commits that rewrite files.
     pub metrics: BTreeMap<String, u64>,
-    /// The rows that a condition chooses.
+    /// The rows that match the condition.
     pub deleted: Option<DeletedRows>,
-    /// What still holds them.
+    /// The versions and files that still hold such rows.
     pub held: Option<RetainedRows>,
 }
 
@@ -89,11 +89,11 @@ pub async fn plan_purge(
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Purged> {
     let planned = async {
-        let planned = plan_reorganize((storage, latest.clone()), &reorg(options), (ids, clock)).await?;
+        let planned = plan_reorganize((storage, latest.clone()), &reorg_options(options), (ids, clock)).await?;
         let mut purged = Purged::of(planned);
         if let Some(filter) = &options.filter {
-            let known = HandleCache { state: None, latest, now_ms: Some(clock()) };
-            let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
+            let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
+            let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
             let preview = transaction.delete_preview(Some(filter), clock).await?;
             let files = preview.files_removed + preview.files_marked + preview.files_rewritten;
             purged.deleted = Some(DeletedRows { rows: preview.rows, files });
@@ -105,12 +105,12 @@ pub async fn plan_purge(
     planned.await.map_err(|e: Error| e.in_table(storage.location()))
 }
 
-/// Writes files of the newest version again, so that none has a deletion vector or a dropped column, after deleting the
-/// rows that are to be forgotten.
+/// Deletes the rows that match the condition, then rewrites files of the newest version so that none has a deletion vector or
+/// a dropped column.
 ///
 /// # Errors
 /// As [`Transaction::delete`] and [`optimize`](crate::maintenance::optimize), and those of reading the files of older
-/// versions, before anything is changed. What was committed by then is committed: running it again goes on from there.
+/// versions, before anything is changed. Earlier commits of this purge remain after an error; running it again continues from there.
 pub async fn purge(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &PurgeOptions,
@@ -118,40 +118,41 @@ pub async fn purge(
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Purged> {
     let purged = async {
-        let mut holders = RetainedRowsFinder::default();
-        let begun = match &options.filter {
+        let mut finder = RetainedRowsFinder::default();
+        let deleted = match &options.filter {
             None => None,
             Some(filter) => {
-                let known = HandleCache { state: None, latest: latest.clone(), now_ms: Some(clock()) };
-                let transaction = Transaction::begin(storage, known, deleting(filter, options), ids).await?;
-                Some((filter, delete(transaction, (filter, &mut holders), clock, (committer, retry)).await?))
+                let cache = HandleCache { state: None, latest: latest.clone(), now_ms: Some(clock()) };
+                let transaction = Transaction::begin(storage, cache, delete_options(filter, options), ids).await?;
+                Some((filter, delete(transaction, (filter, &mut finder), clock, (committer, retry)).await?))
             }
         };
         let history =
             TransactionOptions { user_metadata: options.user_metadata.clone(), ..TransactionOptions::default() };
-        let done = reorganize((storage, latest), &reorg(options), (ids, clock), (history, committer, retry)).await?;
+        let done =
+            reorganize((storage, latest), &reorg_options(options), (ids, clock), (history, committer, retry)).await?;
         let mut purged = Purged::of(done);
-        if let Some((filter, (deleted, version))) = begun {
+        if let Some((filter, (rows, version))) = deleted {
             purged.versions.splice(0..0, version);
-            purged.deleted = Some(deleted);
+            purged.deleted = Some(rows);
             let newest = Snapshot::open(storage, None).await?;
-            purged.held = Some(holders.find(&newest, filter, clock()).await?);
+            purged.held = Some(finder.find(&newest, filter, clock()).await?);
         }
         Ok(purged)
     };
     purged.await.map_err(|e: Error| e.in_table(storage.location()))
 }
 
-/// Deletes rows, and leaves none of them in a file that stays; what went, and the version that did.
+/// Deletes the rows that match, without deletion vectors. Returns their number and the version.
 async fn delete(
     mut transaction: Transaction,
-    (filter, holders): (&str, &mut RetainedRowsFinder),
+    (filter, finder): (&str, &mut RetainedRowsFinder),
     clock: Clock,
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<(DeletedRows, Option<u64>)> {
     let snapshot = transaction.snapshot().await?;
-    // What cannot be read shows before anything is changed.
-    holders.read(&snapshot, filter).await?;
+    // Files that cannot be read fail the purge before anything is changed.
+    finder.read(&snapshot, filter).await?;
     transaction.disable_deletion_vectors();
     let rows = transaction.delete(Some(filter), clock).await?;
     match Box::pin(transaction.commit(committer, retry)).await? {
@@ -163,8 +164,8 @@ async fn delete(
     }
 }
 
-/// Options of the commit that deletes, with operation and parameters for the history.
-fn deleting(filter: &str, options: &PurgeOptions) -> TransactionOptions {
+/// Options of the DELETE commit.
+fn delete_options(filter: &str, options: &PurgeOptions) -> TransactionOptions {
     let predicate = json!(json!([filter]).to_string());
     TransactionOptions {
         operation: "DELETE".to_owned(),
@@ -174,7 +175,7 @@ fn deleting(filter: &str, options: &PurgeOptions) -> TransactionOptions {
     }
 }
 
-fn reorg(options: &PurgeOptions) -> ReorgOptions {
+fn reorg_options(options: &PurgeOptions) -> ReorgOptions {
     ReorgOptions { dropped_columns: true, max_tasks: options.max_tasks }
 }
 

@@ -1,7 +1,7 @@
-//! Files that the table names and the store does not have, or has another of; those that are gone leave the table.
+//! Files of the table that the store does not have, or has with another size. Missing files are removed from the table.
 //!
-//! Invariant: a file counts as missing only where the store says that it is not there, below the table; one that is
-//! elsewhere may be back later. Proved by `tests/python/test_repair.py`.
+//! Invariant: a file counts as missing only if it is below the table and the store reports that it does not exist. A file
+//! outside the table may come back. Proved by `tests/python/test_repair.py`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use deltic_protocol::commit::Conflict;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 
-use super::steps::{RepairStep, Repaired};
+use super::steps::{FILES, RepairStep, Repaired};
 use crate::check::{FindingKind, identity};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
@@ -23,35 +23,35 @@ use deltic_store::{Storage, decode_path};
 /// The operation, as delta-rs calls it.
 const OPERATION: &str = "FSCK";
 
-/// Files asked for at once.
+/// Files whose sizes are requested at the same time.
 const CONCURRENT_HEADS: usize = 64;
 
-/// Files that the table names and the store does not have.
+/// Files of the table that the store does not have, or has with another size.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// Data files that are not there.
+    /// Data files that are missing.
     data: Vec<String>,
-    /// Data files that have another size than the log says, and what is wrong.
+    /// Data files with another size than in the log, and what is wrong.
     changed: Vec<(String, String)>,
-    /// Files of deletion vectors that are not there or too short, what is wrong, and the data files that need them.
+    /// Files of deletion vectors that are missing or too short; what is wrong; and the data files that use them.
     vectors: Vec<(String, String, Vec<String>)>,
-    /// Files that are not there and not below the table either, such as those of a clone's source.
+    /// Missing files outside the table, such as those of a shallow clone's source.
     elsewhere: Vec<String>,
-    /// Data files that leave the table.
-    pub(super) leaving: Vec<String>,
+    /// Data files to remove from the table.
+    removed: Vec<String>,
 }
 
 impl Missing {
     pub(super) async fn find(snapshot: &Snapshot) -> Result<Self> {
         let storage = snapshot.storage();
         let mut missing = Self::default();
-        // What is needed of a file of deletion vectors, and by which data files.
+        // By file of deletion vectors: the length that its vectors need, and the data files that use them.
         let mut vectors: BTreeMap<String, (u64, Vec<String>)> = BTreeMap::new();
-        let files = snapshot.checksum().and_then(|checksum| u64::try_from(checksum.num_files).ok());
-        let progress = Progress::begin(OPERATION, Unit::Files, files);
+        let num_files = snapshot.checksum().and_then(|checksum| u64::try_from(checksum.num_files).ok());
+        let progress = Progress::begin(OPERATION, Unit::Files, num_files);
         let mut live = std::pin::pin!(snapshot.live_files(&identity()).await?);
         while let Some(adds) = live.try_next().await? {
-            let mut asked = Vec::with_capacity(adds.len());
+            let mut files = Vec::with_capacity(adds.len());
             for row in 0..adds.len() {
                 let path = adds.path().value(row).to_owned();
                 let size = adds.size().map(|sizes| sizes.value(row)).and_then(|size| u64::try_from(size).ok());
@@ -60,14 +60,14 @@ impl Missing {
                     *length = vector.end.max(*length);
                     users.push(path.clone());
                 }
-                asked.push((path, size));
+                files.push((path, size));
             }
-            let ask = |(path, size): (String, Option<u64>)| async move {
+            let head = |(path, size): (String, Option<u64>)| async move {
                 let found = size_of(storage, &decode_path(&path)?).await.map_err(|e| e.in_file(&path))?;
                 Ok::<_, Error>((path, size, found))
             };
-            let mut answers = stream::iter(asked).map(ask).buffered(CONCURRENT_HEADS);
-            while let Some((path, size, found)) = answers.try_next().await? {
+            let mut sizes = stream::iter(files).map(head).buffered(CONCURRENT_HEADS);
+            while let Some((path, size, found)) = sizes.try_next().await? {
                 progress.advance(1);
                 match (found, size) {
                     (None, _) if storage.below_root(&decode_path(&path)?).is_none() => missing.elsewhere.push(path),
@@ -79,12 +79,12 @@ impl Missing {
                 }
             }
         }
-        let ask = |(path, needed): (String, (u64, Vec<String>))| async move {
+        let head = |(path, needed): (String, (u64, Vec<String>))| async move {
             let found = size_of(storage, &path).await.map_err(|e| e.in_file(&path))?;
             Ok::<_, Error>((path, needed, found))
         };
-        let mut answers = stream::iter(vectors).map(ask).buffered(CONCURRENT_HEADS);
-        while let Some((path, (length, users), found)) = answers.try_next().await? {
+        let mut sizes = stream::iter(vectors).map(head).buffered(CONCURRENT_HEADS);
+        while let Some((path, (length, users), found)) = sizes.try_next().await? {
             let wrong = match found {
                 None if storage.below_root(&path).is_none() => {
                     missing.elsewhere.push(path);
@@ -96,14 +96,15 @@ impl Missing {
             };
             missing.vectors.push((path, wrong, users));
         }
-        missing.leaving.clone_from(&missing.data);
-        missing.leaving.extend(missing.vectors.iter().flat_map(|(_, _, users)| users.iter().cloned()));
-        missing.leaving.sort();
-        missing.leaving.dedup();
+        missing.removed.clone_from(&missing.data);
+        missing.removed.extend(missing.vectors.iter().flat_map(|(_, _, users)| users.iter().cloned()));
+        missing.removed.sort();
+        missing.removed.dedup();
         Ok(missing)
     }
 
-    pub(super) fn tell(&self, done: &mut Repaired) {
+    /// Adds a step for each fault.
+    pub(super) fn report(&self, done: &mut Repaired) {
         if !self.data.is_empty() {
             let message = format!(
                 "{} data files are not there. They leave the table, whose rows in them are lost; to keep them, restore the \
@@ -140,36 +141,32 @@ impl Missing {
         }
     }
 
-    /// Takes the files out of the table, by one commit on the version that was looked at: who restored one meanwhile has
-    /// made another.
-    pub(super) async fn leave(
+    /// Removes the files from the table by one commit on the version that was examined. It fails if there is a newer version,
+    /// since its writer may have restored a file.
+    pub(super) async fn remove(
         &self,
-        judged: &Snapshot,
+        examined: &Snapshot,
         ids: &dyn Ids,
         (committer, retry): (&dyn Committer, &dyn RetryPolicy),
         done: &mut Repaired,
     ) -> Result<()> {
-        let metrics = [("dry_run", json!("false")), ("files_removed", json!(self.leaving.len().to_string()))];
+        let metrics = [("dry_run", json!("false")), ("files_removed", json!(self.removed.len().to_string()))];
         let options = TransactionOptions {
             operation: OPERATION.to_owned(),
             metrics: metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             ..TransactionOptions::default()
         };
-        let known = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
-        let mut transaction = Transaction::begin(judged.storage(), known, options, ids).await?;
-        if transaction.snapshot().await?.version() != judged.version() {
+        let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
+        let mut transaction = Transaction::begin(examined.storage(), cache, options, ids).await?;
+        if transaction.snapshot().await?.version() != examined.version() {
             let message = "another writer committed while files were looked for; run the repair again";
             return Err(Error::new(Kind::Conflict(Conflict::ConcurrentDeleteRead), message));
         }
-        match transaction.remove_paths(&self.leaving, retry.now_ms()).await {
+        match transaction.remove_paths(&self.removed, retry.now_ms()).await {
             Ok(_) => {}
             // The table is append-only, or another writer has removed one.
             Err(e) if matches!(e.kind(), Kind::Invalid) => {
-                let is_ours =
-                    |step: &&mut RepairStep| step.mends && (step.kind == "data_file" || step.kind == "deletion_vector");
-                for step in done.steps.iter_mut().filter(is_ours) {
-                    step.refuse(e.message());
-                }
+                done.refuse_kinds(&FILES, Err(e))?;
                 transaction.abandon().await;
                 return Ok(());
             }
@@ -182,7 +179,7 @@ impl Missing {
     }
 }
 
-/// The size of a file, none if it is not there.
+/// The size of a file. `None` if it does not exist.
 async fn size_of(storage: &Storage, path: &str) -> Result<Option<u64>> {
     match storage.head(path).await {
         Ok(meta) => Ok(Some(meta.size)),

@@ -1,11 +1,10 @@
 //! Repair: fixes what a check finds, one finding after the other, and reports what cannot be fixed.
 //!
-//! First the log ([`sound`]): a checkpoint that cannot be read or that checksums prove wrong, the hint to it, the checksum
-//! of the newest version. Then the table ([`missing`]): files that are not there leave it, by one commit.
+//! First it repairs the log ([`log_repair`]): damaged checkpoints, `_last_checkpoint`, the checksum of the newest version. Then
+//! it removes missing files from the table by one commit ([`missing`]).
 //!
-//! Invariants: where two sources of a version disagree and nothing proves one of them right, both stay; nothing is
-//! deleted but a damaged checkpoint that was replaced; a dry run changes nothing. Proved
-//! by `tests/python/test_repair.py`.
+//! Invariants: where two sources of a version disagree and nothing proves one of them right, both remain. Only a damaged
+//! checkpoint that was replaced is deleted. A dry run changes nothing. Proved by `tests/python/test_repair.py`.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Last Checkpoint File", "Checkpoints".
 
@@ -21,20 +20,21 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
 use deltic_store::Storage;
 
+mod log_repair;
 mod missing;
-mod sound;
 mod steps;
 
+use log_repair::LogRepair;
 use missing::Missing;
-use sound::Sound;
 use steps::{CHECKPOINTS, FILES};
 pub use steps::{RepairStep, Repaired};
 
-/// Mends the newest version of the table, or says what that would do.
+/// Repairs the newest version of the table, or reports what that would do.
 ///
 /// # Errors
-/// `NotFound` if there is no table, `Corrupt` if nothing leads to its newest version, those of the store and of
-/// committing. What was mended by then is: running it again goes on from there.
+/// `NotFound` if there is no table, `Corrupt` if its newest version cannot be read from any checkpoint or the commits, those of the store and of
+/// committing. Earlier repairs remain after an error; running it again continues from
+/// there.
 pub async fn repair(
     storage: &Storage,
     dry_run: bool,
@@ -43,16 +43,16 @@ pub async fn repair(
 ) -> Result<Repaired> {
     let repaired = async {
         let listing = LogSource::of(storage).list(0).await?;
-        let sound = Sound::find(storage, &listing).await?;
-        let mut done = Repaired { version: sound.snapshot.version(), ..Repaired::default() };
-        sound.plan(&listing, &mut done).await?;
-        let missing = Missing::find(&sound.snapshot).await?;
-        missing.tell(&mut done);
-        refuse(&mut done, &sound)?;
+        let log = LogRepair::find(storage, &listing).await?;
+        let mut done = Repaired { version: log.snapshot.version(), ..Repaired::default() };
+        log.plan(&listing, &mut done).await?;
+        let missing = Missing::find(&log.snapshot).await?;
+        missing.report(&mut done);
+        refuse(&mut done, &log)?;
         if !dry_run {
-            sound.mend(retry.now_ms(), &mut done).await?;
+            log.mend(retry.now_ms(), &mut done).await?;
             if done.mends(&FILES) {
-                missing.leave(&sound.snapshot, ids, (committer, retry), &mut done).await?;
+                missing.remove(&log.snapshot, ids, (committer, retry), &mut done).await?;
             }
         }
         Ok(done)
@@ -60,8 +60,8 @@ pub async fn repair(
     repaired.await.map_err(|e: Error| e.in_table(storage.location()))
 }
 
-/// What cannot be done is found out before anything is.
-fn refuse(done: &mut Repaired, sound: &Sound) -> Result<()> {
+/// Marks the steps that cannot be carried out, before anything is changed.
+fn refuse(done: &mut Repaired, log: &LogRepair) -> Result<()> {
     const ALL: [FindingKind; 5] = [
         FindingKind::Checksum,
         FindingKind::LastCheckpoint,
@@ -69,16 +69,16 @@ fn refuse(done: &mut Repaired, sound: &Sound) -> Result<()> {
         FindingKind::DataFile,
         FindingKind::DeletionVector,
     ];
-    let snapshot: &Snapshot = &sound.snapshot;
+    let snapshot: &Snapshot = &log.snapshot;
     let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
-    let is_miscounted = |step: &RepairStep| step.kind == FindingKind::Checksum.name() && !step.mends;
+    let is_miscounted = |step: &RepairStep| step.kind == FindingKind::Checksum && !step.mends;
     if done.steps.iter().any(is_miscounted) {
-        // A checkpoint would make good what the log may have lost, and the hint may be the last that knows of it.
+        // A new checkpoint would hide that the log may have lost actions, and `_last_checkpoint` may be the only trace of them.
         let message = "the checksum of the version counts other files than the log, see there";
         done.refuse_kinds(&CHECKPOINTS, Err(Error::invalid(message)))?;
     }
     done.refuse_kinds(&ALL, feature::check_writable(protocol, metadata, &snapshot.shape().schema))?;
-    if sound.is_disputed {
+    if log.is_disputed {
         done.refuse_kinds(&ALL, Err(Error::unsupported("repair", "accounts of the log disagree, see above")))?;
     }
     done.refuse_kinds(&CHECKPOINTS, feature::check_checkpointable(protocol, metadata, snapshot.version()))?;

@@ -1,8 +1,8 @@
-//! What a repair finds, step by step, and which of that it mends.
+//! The steps of a repair: what is wrong, and what is done about it.
 //!
 //! Proved by `tests/python/test_repair.py`.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::check::FindingKind;
 use crate::error::{Kind, Result};
@@ -10,58 +10,64 @@ use crate::error::{Kind, Result};
 /// One thing that is wrong, and what is done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RepairStep {
-    /// What it is about: `checkpoint`, `last_checkpoint`, `checksum`, `data_file` or `deletion_vector`.
-    pub kind: String,
-    /// What is wrong and what is done, for a person.
+    /// What is wrong: a checkpoint, `_last_checkpoint`, a checksum, a data file or a deletion vector.
+    #[serde(serialize_with = "serialize_name")]
+    pub kind: FindingKind,
+    /// What is wrong and what is done about it, as sentences.
     pub message: String,
-    /// The files, relative to the table or absolute.
+    /// Paths of the files, relative to the table or absolute.
     pub paths: Vec<String>,
-    /// Whether it is mended, or would be.
+    /// Whether the repair fixes it, or would in a dry run.
     pub mends: bool,
 }
 
 /// What a repair did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Repaired {
-    /// The version that was looked at.
+    /// The version that was examined.
     pub version: u64,
-    /// The version that files left, if one was committed.
+    /// The version that removes files, if one was committed.
     pub committed: Option<u64>,
-    /// In the order in which they are taken; empty when all is well.
+    /// The steps in order. Empty if nothing is wrong.
     pub steps: Vec<RepairStep>,
 }
 
-/// Steps that take files out of the table.
+/// Kinds of steps that remove files from the table.
 pub(super) const FILES: [FindingKind; 2] = [FindingKind::DataFile, FindingKind::DeletionVector];
 
-/// Steps that write a checkpoint.
+/// Kinds of steps that write a checkpoint.
 pub(super) const CHECKPOINTS: [FindingKind; 2] = [FindingKind::Checkpoint, FindingKind::LastCheckpoint];
+
+fn serialize_name<S: Serializer>(kind: &FindingKind, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
+}
 
 impl Repaired {
     pub(super) fn push(&mut self, kind: FindingKind, message: String, paths: Vec<String>) {
         self.steps.push(RepairStep::new(kind, message, paths, true));
     }
 
-    /// Whether anything of these kinds is to be mended.
+    /// Whether a step of these kinds is to be carried out.
     pub(super) fn mends(&self, kinds: &[FindingKind]) -> bool {
-        self.steps.iter().any(|step| step.mends && kinds.iter().any(|kind| kind.name() == step.kind))
+        self.steps.iter().any(|step| step.mends && kinds.contains(&step.kind))
     }
 
+    /// Refuses the steps of these kinds if `verdict` is an error.
     pub(super) fn refuse_kinds(&mut self, kinds: &[FindingKind], verdict: Result<()>) -> Result<()> {
         let why = match verdict {
             Ok(()) => return Ok(()),
             Err(e) if matches!(e.kind(), Kind::Unsupported { .. } | Kind::Invalid) => e,
             Err(e) => return Err(e),
         };
-        let is_meant = |step: &&mut RepairStep| step.mends && kinds.iter().any(|kind| kind.name() == step.kind);
-        self.steps.iter_mut().filter(is_meant).for_each(|step| step.refuse(why.message()));
+        let is_refused = |step: &&mut RepairStep| step.mends && kinds.contains(&step.kind);
+        self.steps.iter_mut().filter(is_refused).for_each(|step| step.refuse(why.message()));
         Ok(())
     }
 }
 
 impl RepairStep {
     pub(super) fn new(kind: FindingKind, message: String, paths: Vec<String>, mends: bool) -> Self {
-        Self { kind: kind.name().to_owned(), message, paths, mends }
+        Self { kind, message, paths, mends }
     }
 
     pub(super) fn refuse(&mut self, why: &str) {

@@ -1,4 +1,4 @@
-//! Files that a vacuum looks at: those below the table, those that commits removed, or those of a list.
+//! Files that a vacuum examines: all below the table, those that commits removed, or those of an inventory.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use deltic_protocol::replay::paths::Fingerprints;
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use super::last;
+use super::last_vacuum_info;
 use crate::error::{Error, Result};
 use crate::history::commits;
 use crate::log::LogSource;
@@ -18,10 +18,10 @@ use crate::snapshot::Snapshot;
 use crate::vector_file::VectorFile;
 use deltic_store::{FileMeta, Storage, decode_path};
 
-/// The folder of change files, which are data although its name begins as that of a hidden one.
+/// The directory of change files. Its name begins with `_`, but it is not hidden.
 const CHANGES_DIR: &str = "_change_data";
 
-/// Files, one after the other.
+/// A stream of files.
 pub(super) type Listing = BoxStream<'static, Result<FileMeta>>;
 
 /// All files below the table.
@@ -29,7 +29,7 @@ pub(super) fn listed(storage: &Storage) -> Listing {
     storage.list_in_ranges("")
 }
 
-/// The files of a list, whose paths are relative to the table or absolute.
+/// The files of an inventory, whose paths are relative to the table or absolute.
 ///
 /// # Errors
 /// `Invalid` for a file that is not below the table.
@@ -39,54 +39,54 @@ pub(super) fn from_inventory(storage: &Storage, files: Vec<FileMeta>) -> Listing
         Some(path) => Ok(FileMeta { path, ..file }),
         None => Err(Error::invalid("the inventory has a file that is not below the table").in_file(file.path)),
     };
-    once(stream::iter(files.into_iter().map(below)).boxed())
+    distinct(stream::iter(files.into_iter().map(below)).boxed())
 }
 
-/// Each file once: several removes name one file of deletion vectors.
-fn once(files: Listing) -> Listing {
+/// Each file once: several `remove` actions may name the same file of deletion vectors.
+fn distinct(files: Listing) -> Listing {
     let mut seen = Fingerprints::default();
     files.try_filter(move |file| ready(seen.insert(&file.path))).boxed()
 }
 
-/// Files that commits up to a version removed or recorded, as far as the last vacuum has not looked at them.
+/// Files that commits up to a version removed, and their change files, from the first version that no vacuum has handled.
 ///
 /// # Errors
 /// `Invalid` if the log no longer has all of these commits.
 pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<Listing> {
     let storage = snapshot.storage();
     let Some(until) = until else { return Ok(stream::empty().boxed()) };
-    let known = last::read(storage).await?.filter(|version| *version <= snapshot.version());
-    let first = known.map_or(0, |version| version.saturating_add(1));
+    let handled = last_vacuum_info::read(storage).await?.filter(|version| *version <= snapshot.version());
+    let first = handled.map_or(0, |version| version.saturating_add(1));
     if first > until {
         return Ok(stream::empty().boxed());
     }
     let log = LogSource::of(storage);
     let mut files = commits(&log.list(first).await?);
     files.retain(|file| file.name.version() <= until);
-    let wanted = until.saturating_sub(first).saturating_add(1);
-    if files.len() as u64 != wanted {
+    let expected = until.saturating_sub(first).saturating_add(1);
+    if files.len() as u64 != expected {
         return Err(Error::invalid(format!(
             "the log no longer has all commits from version {first} to {until}, so that it does not say which files they \
              removed; run a full vacuum once"
         )));
     }
     let storage = storage.clone();
-    let found = move |batch: CommitBatch| {
-        let found = removed_by(&storage, batch).map(|found| stream::iter(found.into_iter().map(Ok)));
-        ready(found)
+    let removed_files = move |batch: CommitBatch| {
+        ready(removed_by(&storage, batch).map(|files| stream::iter(files.into_iter().map(Ok))))
     };
-    Ok(once(log.load_whole(files, HashMap::new()).and_then(found).try_flatten().boxed()))
+    Ok(distinct(log.load_whole(files, HashMap::new()).and_then(removed_files).try_flatten().boxed()))
 }
 
-/// What commits removed or recorded below the table. The time of modification is not known, and before that of the commit.
+/// Files below the table that commits removed, and their change files. Their modification time is unknown, but earlier than
+/// the commit.
 fn removed_by(storage: &Storage, batch: CommitBatch) -> Result<Vec<FileMeta>> {
     let removes = AddBatch::new(batch.adds.origin, batch.remove_rows)?;
-    let mut found = Vec::with_capacity(removes.len());
+    let mut files = Vec::with_capacity(removes.len());
     let mut push = |path: String, size: i64| {
-        // What is elsewhere belongs to another table.
+        // Files outside the table belong to another table.
         let below = storage.below_root(&path);
         let size = u64::try_from(size).unwrap_or_default();
-        found.extend(below.map(|path| FileMeta { path, size, modified_ms: i64::MIN }));
+        files.extend(below.map(|path| FileMeta { path, size, modified_ms: i64::MIN }));
     };
     for row in 0..removes.len() {
         let size = removes.size().filter(|sizes| sizes.is_valid(row)).map_or(0, |sizes| sizes.value(row));
@@ -98,10 +98,10 @@ fn removed_by(storage: &Storage, batch: CommitBatch) -> Result<Vec<FileMeta>> {
     for change in batch.commits.iter().flat_map(|commit| &commit.cdc) {
         push(decode_path(&change.path)?, change.size);
     }
-    Ok(found)
+    Ok(files)
 }
 
-/// Columns whose folders begin as hidden ones do.
+/// Partition columns, by logical and physical name.
 pub(super) fn partitions(snapshot: &Snapshot) -> Vec<String> {
     let shape = snapshot.shape();
     let mut partitions = shape.partition_columns.clone();
@@ -111,26 +111,26 @@ pub(super) fn partitions(snapshot: &Snapshot) -> Vec<String> {
     partitions
 }
 
-/// The folders of a table: which of them hold data, and which a search came to.
+/// The directories of a table: which of them may hold data, and which the vacuum has visited.
 pub(super) struct Folders {
     partitions: Vec<String>,
-    entered: Fingerprints,
+    visited: Fingerprints,
 }
 
 impl Folders {
-    /// With columns whose folders begin as hidden ones do.
+    /// `partitions`: columns whose directories may begin with `_` or `.`, as hidden ones do.
     pub(super) fn with(partitions: Vec<String>) -> Self {
-        Self { partitions, entered: Fingerprints::default() }
+        Self { partitions, visited: Fingerprints::default() }
     }
 
-    /// Whether a path may be that of a data file: neither its name nor a folder is hidden.
+    /// Whether the path may be that of a data file: neither its name nor any of its directories is hidden.
     ///
     /// PROTOCOL.md: "Delta Table Specification".
     pub(super) fn may_hold_data(&self, path: &str) -> bool {
         let is_hidden = |name: &str| name.starts_with(['_', '.']);
         let is_partition = |name: &str| {
             let Some((column, _)) = name.split_once('=') else { return false };
-            // Spark's own writer escapes a name that deltic escaped before.
+            // Spark's native writer escapes a second time what deltic has escaped.
             let column = decode_path(column).unwrap_or_default();
             self.partitions.contains(&column)
                 || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
@@ -143,10 +143,10 @@ impl Folders {
                 .all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || is_partition(name))
     }
 
-    /// The folder of a file, if it holds data and no file before was in it.
+    /// The directory of a file, if it may hold data and is visited for the first time.
     pub(super) fn enter(&mut self, path: &str) -> Option<String> {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        if !self.entered.insert(&folder) {
+        if !self.visited.insert(&folder) {
             return None;
         }
         let is_log = folder == LOG_DIR || folder.starts_with("_delta_log/");

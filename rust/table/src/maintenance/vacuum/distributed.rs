@@ -1,19 +1,19 @@
-//! VACUUM by several processes: one reads the log, others list folders of the table and delete.
+//! VACUUM by several processes: the driver reads the log; tasks list directories of the table and delete files.
 //!
-//! A [`SweepTask`] travels as bytes. It has the cutoff and the hashes of the files to keep in its folders, and decides by the
-//! same [`Rule`] as a local vacuum. Files younger than the cutoff stay, however late the task runs. Files directly in the root,
-//! those of an inventory and those that the log names are chosen by the driver and deleted by tasks; on a disk only if they are
-//! still old. A task deletes nothing unless it finds the VACUUM START commit: its process may reach another store.
+//! A [`SweepTask`] is sent as bytes. It has the cutoff and the hashes of the files to retain in its directories, and decides
+//! by the same [`Rule`] as a local vacuum. Files younger than the cutoff are retained, however late the task runs. The driver
+//! chooses among the files directly in the root, those of an inventory and those that the log names; tasks delete them, on a
+//! disk only if they are still older than the cutoff. A task deletes nothing unless it finds the VACUUM START commit: its process may access another store.
 //!
 //! Proved by `tests/spark/test_swept.py`.
 
 use deltic_protocol::log::name::commit_name;
-use deltic_protocol::replay::retention::is_old;
+use deltic_protocol::replay::retention::is_before_cutoff;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
-use super::begun::StartedVacuum;
 use super::options::{Search, VacuumOptions, Vacuumed};
+use super::started::StartedVacuum;
 use super::sweep::{Rule, Sweep, SweepResult, is_itself};
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
@@ -23,29 +23,29 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
 use deltic_store::{FileMeta, Listed, Storage};
 
-/// The kinds of what travels.
+/// Names of the envelopes.
 const TASK: &str = "vacuum task";
 const RESULT: &str = "result of a vacuum task";
 
-/// Files that one task deletes, at most.
+/// Most files that one task deletes.
 const FILES_OF_A_TASK: usize = 10_000;
-/// Files that are chosen here before others delete them, at most.
+/// Most files that the driver chooses for one round.
 const FILES_OF_A_ROUND: usize = 200_000;
-/// Hashes that travel at a time.
+/// Most hashes that the tasks of one round have together.
 const HASHES_OF_A_ROUND: usize = 8_000_000;
-/// Hashes of a task, some 20 bytes each: Spark sends tasks below 128 MiB.
+/// Most hashes of one task, some 20 bytes each: Spark sends tasks below 128 MiB.
 const HASHES_OF_A_TASK: usize = 4_000_000;
 
-/// Path, size and time of modification.
+/// Path, size in bytes, and modification time.
 type File = (String, u64, i64);
 
-/// Folders to be result, or files to be deleted.
+/// Top-level directories to vacuum, or files to delete.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SweepTask {
     location: String,
     /// The id of its round.
     round: String,
-    /// Which one of that.
+    /// Its index in the round.
     number: usize,
     dry_run: bool,
     /// The VACUUM START commit, which the task must find. `None` for a dry run.
@@ -67,24 +67,24 @@ impl StartCommit {
         Ok(Self { path, text })
     }
 
-    /// Fails where the table is another one.
+    /// Fails if the store does not have this commit: the task accesses another table.
     async fn check(&self, storage: &Storage) -> Result<()> {
-        let is_there = match storage.get(&self.path).await {
+        let exists = match storage.get(&self.path).await {
             Ok(found) => String::from_utf8_lossy(&found) == self.text,
             Err(e) if e.is_not_found() => false,
             Err(e) => return Err(e),
         };
         let message = "a task does not find the commit with which this vacuum begins: the store that it reaches is another \
                        one than the driver's; pass endpoint and credentials as storage_options, which reach every task";
-        if is_there { Ok(()) } else { Err(Error::invalid(message).in_file(self.path.clone())) }
+        if exists { Ok(()) } else { Err(Error::invalid(message).in_file(self.path.clone())) }
     }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Work {
-    /// Files that were chosen for being older than this time.
+    /// Files to delete, if they were modified before this time.
     Delete(Vec<File>, i64),
-    /// Folders of the root.
+    /// Top-level directories to list.
     Sweep(Vec<String>, Rule),
 }
 
@@ -100,7 +100,7 @@ struct TaskResult {
     failed: u64,
     /// Why the first file could not be deleted.
     failure: Option<Failure>,
-    /// Why it stopped early.
+    /// Why the task stopped before its end.
     ended: Option<Failure>,
     found: Vec<File>,
 }
@@ -124,7 +124,7 @@ impl Failure {
 }
 
 impl SweepTask {
-    /// Reads what [`DistributedVacuum::next_tasks`] gave.
+    /// Reads a task that [`DistributedVacuum::next_tasks`] returned.
     ///
     /// # Errors
     /// `Invalid` if the bytes are something else, or of another release of deltic.
@@ -137,10 +137,11 @@ impl SweepTask {
         &self.location
     }
 
-    /// Deletes; what [`DistributedVacuum::take`] takes, failures of the store included. Doing so again is fine.
+    /// Deletes files. Returns the result for [`DistributedVacuum::take`], which includes failures of the store. The task may
+    /// run several times.
     ///
     /// # Errors
-    /// `Internal` if that has no byte form, which the types rule out.
+    /// `Internal` if the result cannot be encoded, which the types rule out.
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
         let Self { round, number, dry_run, start, work, .. } = self;
         let mut sweep = match &work {
@@ -154,7 +155,7 @@ impl SweepTask {
             match work {
                 Work::Delete(files, cutoff_ms) => {
                     let files = files.into_iter().map(file_of).collect();
-                    sweep.delete(still_old(&storage, files, cutoff_ms).await).await;
+                    sweep.delete(still_expired(&storage, files, cutoff_ms).await).await;
                 }
                 Work::Sweep(folders, rule) => {
                     for folder in folders {
@@ -185,9 +186,9 @@ impl SweepTask {
     }
 }
 
-/// On a disk, the files that are still older than the cutoff. In a bucket that would take a request for each file, so all of
-/// them are returned.
-async fn still_old(storage: &Storage, mut files: Vec<FileMeta>, cutoff_ms: i64) -> Vec<FileMeta> {
+/// On a disk, the files that are still older than the cutoff. In a bucket this would take a request for each file, so all
+/// files are returned.
+async fn still_expired(storage: &Storage, mut files: Vec<FileMeta>, cutoff_ms: i64) -> Vec<FileMeta> {
     if !storage.is_local() {
         return files;
     }
@@ -196,7 +197,7 @@ async fn still_old(storage: &Storage, mut files: Vec<FileMeta>, cutoff_ms: i64) 
             file.modified_ms = found.modified_ms;
         }
     }
-    files.retain(|file| is_old(file.modified_ms, cutoff_ms));
+    files.retain(|file| is_before_cutoff(file.modified_ms, cutoff_ms));
     files
 }
 
@@ -204,35 +205,35 @@ fn file_of((path, size, modified_ms): File) -> FileMeta {
     FileMeta { path, size, modified_ms }
 }
 
-/// A VACUUM whose files other processes delete.
+/// A VACUUM whose files are deleted by tasks in other processes.
 pub struct DistributedVacuum {
-    begun: StartedVacuum,
+    started: StartedVacuum,
     start: Option<StartCommit>,
     rule: Rule,
     sweep: Sweep,
-    /// What is chosen from here.
+    /// The files that the driver chooses from.
     listing: Option<BoxStream<'static, Result<Listed>>>,
-    /// Folders of the root to come.
+    /// Top-level directories that no task has yet.
     folders: Vec<String>,
     /// The id of its rounds.
     id: String,
-    /// Rounds so far.
+    /// Number of rounds so far.
     rounds: u64,
     step: Step,
     ended: Result<()>,
 }
 
-/// How far it is.
+/// State of a distributed vacuum.
 enum Step {
-    Between,
-    /// So many tasks are under way.
+    BetweenRounds,
+    /// The round with this number of tasks is running.
     Running(usize),
     AllDone,
     Failed,
 }
 
 impl DistributedVacuum {
-    /// Tells the history, and finds out what is kept.
+    /// Commits VACUUM START and collects the files to retain.
     ///
     /// # Errors
     /// As [`vacuum`](super::vacuum).
@@ -242,89 +243,92 @@ impl DistributedVacuum {
         options: VacuumOptions,
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     ) -> Result<Self> {
-        let place = |e: Error| e.in_table(storage.location());
-        let begun = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
+        let in_table = |e: Error| e.in_table(storage.location());
+        let started = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
         let id = ids.unique();
         let dry_run = options.dry_run;
         let prepared = async {
-            let start = match begun.start {
+            let start = match started.start {
                 Some(version) => Some(StartCommit::read(storage, version).await?),
                 None => None,
             };
-            let rule = Rule::of(&begun.snapshot, begun.retention, id.clone()).await?;
+            let rule = Rule::of(&started.snapshot, started.retention, id.clone()).await?;
             let listing = match options.search {
                 Search::Full => storage.list_folder(""),
-                search => begun.listing(search).await?.map_ok(Listed::File).boxed(),
+                search => started.listing(search).await?.map_ok(Listed::File).boxed(),
             };
             Ok((start, rule, listing))
         };
-        let (start, rule, listing) = match prepared.await.map_err(place) {
+        let (start, rule, listing) = match prepared.await.map_err(in_table) {
             Ok(prepared) => prepared,
             Err(failure) => {
-                let ended = begun.end(SweepResult::default(), Err(failure), committer, (ids, retry)).await;
+                let ended = started.end(SweepResult::default(), Err(failure), committer, (ids, retry)).await;
                 return Err(ended.err().unwrap_or_else(|| Error::internal("a vacuum that failed came to its end")));
             }
         };
         let sweep = Sweep::new((storage.clone(), &rule), dry_run);
-        let (folders, step, listing) = (Vec::new(), Step::Between, Some(listing));
-        Ok(Self { begun, start, rule, sweep, listing, folders, id, rounds: 0, step, ended: Ok(()) })
+        let (folders, step, listing) = (Vec::new(), Step::BetweenRounds, Some(listing));
+        Ok(Self { started, start, rule, sweep, listing, folders, id, rounds: 0, step, ended: Ok(()) })
     }
 
-    /// At most so many tasks, in the byte form of [`SweepTask`]; none when all is done, or after a failure of the store.
+    /// At most `tasks` tasks of the next round, in the byte form of [`SweepTask`]. Empty when all is done, or after a failure
+    /// of the store.
     ///
     /// # Errors
-    /// `Invalid` while a round is not taken in, or if that failed; those of listing files.
+    /// `Invalid` while a round is running, or after it failed; those of listing files.
     pub async fn next_tasks(&mut self, tasks: usize) -> Result<Vec<Vec<u8>>> {
         match self.step {
-            Step::Between => {}
+            Step::BetweenRounds => {}
             Step::AllDone => return Ok(Vec::new()),
             Step::Running(_) => return Err(self.refused("take in what the tasks before did first")),
             Step::Failed => return Err(self.refused("it failed before; begin another vacuum")),
         }
         self.step = Step::Failed;
         let tasks = tasks.max(1);
-        let works = if self.ended.is_ok() { self.next_works(tasks).await } else { Ok(Vec::new()) };
-        let storage = self.begun.snapshot.storage();
-        let works = works.map_err(|e| e.in_table(storage.location()))?;
-        if works.is_empty() {
+        let work = if self.ended.is_ok() { self.choose_work(tasks).await } else { Ok(Vec::new()) };
+        let storage = self.started.snapshot.storage();
+        let work = work.map_err(|e| e.in_table(storage.location()))?;
+        if work.is_empty() {
             self.step = Step::AllDone;
             return Ok(Vec::new());
         }
         self.rounds += 1;
-        let (location, dry_run) = (storage.location(), self.begun.dry_run);
+        let (location, dry_run) = (storage.location(), self.started.dry_run);
         let task = |(number, work): (usize, Work)| {
             let (location, start) = (location.to_owned(), self.start.clone());
             pack(TASK, &SweepTask { location, round: self.round(), number, dry_run, start, work })
         };
-        let packed = works.into_iter().enumerate().map(task).collect::<Result<Vec<_>>>()?;
+        let packed = work.into_iter().enumerate().map(task).collect::<Result<Vec<_>>>()?;
         self.step = Step::Running(packed.len());
         Ok(packed)
     }
 
-    async fn next_works(&mut self, tasks: usize) -> Result<Vec<Work>> {
+    /// The work of the next round.
+    async fn choose_work(&mut self, tasks: usize) -> Result<Vec<Work>> {
         let most = tasks.saturating_mul(FILES_OF_A_TASK).min(FILES_OF_A_ROUND);
         loop {
-            let going = self.next_files(most).await?;
-            if !going.is_empty() {
-                let cutoff_ms = self.begun.retention.cutoff_ms;
-                let each = going.len().div_ceil(tasks).min(FILES_OF_A_TASK);
-                let files: Vec<File> = going.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect();
+            let chosen = self.choose_files(most).await?;
+            if !chosen.is_empty() {
+                let cutoff_ms = self.started.retention.cutoff_ms;
+                let each = chosen.len().div_ceil(tasks).min(FILES_OF_A_TASK);
+                let files: Vec<File> =
+                    chosen.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect();
                 return Ok(files.chunks(each).map(|files| Work::Delete(files.to_vec(), cutoff_ms)).collect());
             }
-            let is_large = |folder: &String| self.weight(folder) + self.rule.kept.names() > HASHES_OF_A_TASK;
-            let Some(at) = self.folders.iter().position(is_large) else { return Ok(self.next_folders(tasks)) };
-            // More hashes than may travel to a task: it is listed here.
+            let is_large = |folder: &String| self.weight(folder) + self.rule.retained.names() > HASHES_OF_A_TASK;
+            let Some(at) = self.folders.iter().position(is_large) else { return Ok(self.divide_directories(tasks)) };
+            // A directory with more hashes than one task may have is listed by the driver.
             let folder = self.folders.swap_remove(at);
-            let listing = self.begun.snapshot.storage().list_recursive(&folder);
+            let listing = self.started.snapshot.storage().list_recursive(&folder);
             self.listing = Some(listing.map_ok(Listed::File).boxed());
         }
     }
 
-    /// Chooses files of the listing, and notes its folders.
-    async fn next_files(&mut self, most: usize) -> Result<Vec<FileMeta>> {
-        let mut going = Vec::new();
+    /// Chooses files of the listing, and collects its directories.
+    async fn choose_files(&mut self, most: usize) -> Result<Vec<FileMeta>> {
+        let mut chosen = Vec::new();
         while let Some(listing) = &mut self.listing
-            && going.len() < most
+            && chosen.len() < most
         {
             let page: Vec<Listed> = listing.take(1000).try_collect().await?;
             if page.is_empty() {
@@ -337,49 +341,50 @@ impl DistributedVacuum {
             for listed in page {
                 match listed {
                     Listed::File(file) => files.push(file),
-                    // What reads as a place elsewhere is left alone.
-                    Listed::Folder(folder) if is_itself(self.begun.snapshot.storage(), &folder) => {
+                    // A name that the store would resolve to another location is skipped.
+                    Listed::Folder(folder) if is_itself(self.started.snapshot.storage(), &folder) => {
                         self.folders.push(folder);
                     }
                     Listed::Folder(_) => {}
                 }
             }
-            going.extend(self.sweep.choose(&self.rule, files).await?);
+            chosen.extend(self.sweep.choose(&self.rule, files).await?);
         }
-        Ok(going)
+        Ok(chosen)
     }
 
-    /// Folders divided by the files that are kept in them, as far as their hashes may travel at a time.
-    fn next_folders(&mut self, tasks: usize) -> Vec<Work> {
-        let names = self.rule.kept.names();
+    /// Divides the remaining directories among tasks so that each has about as many hashes of retained files, up to the limits.
+    fn divide_directories(&mut self, tasks: usize) -> Vec<Work> {
+        let names = self.rule.retained.names();
         let at_once = (HASHES_OF_A_ROUND / names.max(1)).clamp(1, tasks);
         let all: usize = self.folders.iter().map(|folder| self.weight(folder)).sum();
         let each = (all / at_once).clamp(1, HASHES_OF_A_TASK);
-        let (mut works, mut hashes) = (Vec::new(), 0);
-        while works.len() < tasks && hashes < HASHES_OF_A_ROUND && !self.folders.is_empty() {
-            let (mut together, mut weighs) = (Vec::new(), 0);
+        let (mut work, mut hashes) = (Vec::new(), 0);
+        while work.len() < tasks && hashes < HASHES_OF_A_ROUND && !self.folders.is_empty() {
+            let (mut directories, mut weighs) = (Vec::new(), 0);
             while weighs < each
                 && let Some(folder) = self.folders.pop()
             {
                 weighs += self.weight(&folder);
-                together.push(folder);
+                directories.push(folder);
             }
             hashes += weighs + names;
-            let rule = self.rule.within(&together);
-            works.push(Work::Sweep(together, rule));
+            let rule = self.rule.within(&directories);
+            work.push(Work::Sweep(directories, rule));
         }
-        works
+        work
     }
 
-    /// Hashes of a folder's files, and something for listing it.
+    /// Cost of a directory: the hashes of its files, and a constant for listing it.
     fn weight(&self, folder: &str) -> usize {
-        self.rule.kept.count_in(folder) + 100
+        self.rule.retained.count_in(folder) + 100
     }
 
-    /// Takes in what each task of the round did.
+    /// Adds the results of the round's tasks.
     ///
     /// # Errors
-    /// `Invalid` if there is no round, or if it is not what each of them did, once. The vacuum has failed then.
+    /// `Invalid` if no round is running, or if these are not the results of all its tasks, once each. The vacuum has failed
+    /// then.
     pub fn take(&mut self, results: &[impl AsRef<[u8]>]) -> Result<()> {
         let Step::Running(tasks) = self.step else {
             return Err(self.refused("no tasks are under way; ask for the next ones first"));
@@ -390,8 +395,8 @@ impl DistributedVacuum {
         for bytes in results {
             let result: TaskResult = unpack(RESULT, bytes.as_ref())?;
             let round = self.round();
-            let place = all.get_mut(result.number).filter(|place| place.is_none() && result.round == round);
-            *place.ok_or_else(wrong)? = Some(result);
+            let slot = all.get_mut(result.number).filter(|slot| slot.is_none() && result.round == round);
+            *slot.ok_or_else(wrong)? = Some(result);
         }
         let all = all.into_iter().collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
         for result in all {
@@ -411,40 +416,40 @@ impl DistributedVacuum {
                 self.ended = Err(failure.into_error());
             }
         }
-        self.step = Step::Between;
+        self.step = Step::BetweenRounds;
         Ok(())
     }
 
-    /// Refuses to end while tasks are missing.
+    /// Checks that no task is left.
     ///
     /// # Errors
-    /// `Invalid` until [`DistributedVacuum::next_tasks`] gave none.
+    /// `Invalid` until [`DistributedVacuum::next_tasks`] has returned none.
     pub fn check_all_done(&self) -> Result<()> {
         match self.step {
             Step::AllDone => Ok(()),
             Step::Failed => Err(self.refused("it failed before; begin another vacuum")),
-            Step::Between | Step::Running(_) => {
+            Step::BetweenRounds | Step::Running(_) => {
                 Err(self.refused("there may be more files; end when there are no tasks"))
             }
         }
     }
 
-    /// Tells the history how it ended: that it failed, unless all was done.
+    /// Commits VACUUM END: FAILED unless all was done.
     ///
     /// # Errors
     /// As [`DistributedVacuum::check_all_done`] and [`vacuum`](super::vacuum).
     pub async fn end(self, committer: &dyn Committer, with: (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
         let ended = self.check_all_done().and(self.ended);
-        self.begun.end(self.sweep.done, ended, committer, with).await
+        self.started.end(self.sweep.done, ended, committer, with).await
     }
 
-    /// The id of the round under way.
+    /// The id of the current round.
     fn round(&self) -> String {
         format!("{}-{}", self.id, self.rounds)
     }
 
     fn refused(&self, instead: &str) -> Error {
         let message = format!("the vacuum is not at this step: {instead}");
-        Error::invalid(message).in_table(self.begun.snapshot.storage().location())
+        Error::invalid(message).in_table(self.started.snapshot.storage().location())
     }
 }

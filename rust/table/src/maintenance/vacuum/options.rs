@@ -1,27 +1,27 @@
-//! What a caller asks of a vacuum, and what it did.
+//! Options and result of a vacuum.
 
 use deltic_store::FileMeta;
 
-/// Where files to delete are looked for.
+/// Which files a vacuum examines.
 #[derive(Debug, Clone, Default)]
 pub enum Search {
-    /// In the table's folder, which is listed to its end.
+    /// All files in the table's directory, which is listed recursively.
     #[default]
     Full,
-    /// In the log: files that commits removed. Those of writers that never committed are not found.
+    /// Files that commits removed, by the log. Files of writers that never committed are not among them.
     Lite,
-    /// In a list that somebody else made: paths below the table or absolute, sizes, and times of modification.
+    /// The files of an inventory: paths (relative to the table or absolute), sizes, and modification times.
     Inventory(Vec<FileMeta>),
 }
 
-/// What a caller says of a vacuum.
+/// Options of a vacuum.
 #[derive(Debug, Clone, Default)]
 pub struct VacuumOptions {
-    /// Milliseconds for which files that are no longer part of the table are kept, instead of the table's property.
+    /// Milliseconds for which removed files are retained, instead of `delta.deletedFileRetentionDuration`.
     pub retention_ms: Option<i64>,
-    /// Where files are looked for.
+    /// Which files are examined.
     pub search: Search,
-    /// Whether files are only found.
+    /// Whether files are only reported, not deleted.
     pub dry_run: bool,
     /// Whether the retention may be shorter than the table's.
     pub force: bool,
@@ -32,12 +32,12 @@ pub struct VacuumOptions {
 pub struct Vacuumed {
     /// The retention in milliseconds.
     pub retention_ms: i64,
-    /// Files that were looked at.
+    /// Number of files that were examined.
     pub files_seen: u64,
-    /// Files that were deleted or would be.
+    /// Number of files that were deleted, or would be in a dry run.
     pub files_deleted: u64,
-    /// Bytes of them, as far as their sizes are known.
+    /// Bytes of the deleted files whose sizes are known.
     pub bytes_deleted: u64,
-    /// The files, of a vacuum that only finds them.
+    /// The files that a dry run would delete.
     pub found: Vec<FileMeta>,
 }

@@ -1,13 +1,13 @@
 //! Decides which files are deleted, in a local vacuum and in tasks, and deletes them.
 
-use deltic_protocol::replay::retention::{Retention, is_old};
+use deltic_protocol::replay::retention::{Retention, is_before_cutoff};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::candidates::{Folders, Listing, partitions};
-use super::kept::Kept;
 use super::options::Vacuumed;
+use super::retained_files::RetainedFiles;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
@@ -17,30 +17,30 @@ use deltic_store::{FileMeta, Storage};
 const TOGETHER: usize = 1000;
 const CONCURRENT_DELETES: usize = 4;
 
-/// Which files are deleted: those older than the cutoff, in milliseconds since 1970, that are not kept.
+/// Decides which files are deleted: those modified before the cutoff, in milliseconds since 1970, that are not retained.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Rule {
     cutoff_ms: i64,
     /// Partition columns whose folder names begin with `_` or `.`, as those of hidden folders do.
     partitions: Vec<String>,
-    pub(super) kept: Kept,
+    pub(super) retained: RetainedFiles,
 }
 
 impl Rule {
-    /// `salt`: of the hashes; a secret, so that no writer can choose names that collide.
+    /// `salt` of the hashes is secret, so that no writer can choose names that collide.
     pub(super) async fn of(snapshot: &Snapshot, retention: Retention, salt: String) -> Result<Self> {
-        let kept = Kept::of(snapshot, retention, salt).await?;
-        Ok(Self { cutoff_ms: retention.cutoff_ms, partitions: partitions(snapshot), kept })
+        let retained = RetainedFiles::of(snapshot, retention, salt).await?;
+        Ok(Self { cutoff_ms: retention.cutoff_ms, partitions: partitions(snapshot), retained })
     }
 
-    /// The rule for files in these folders of the root.
+    /// The rule for files in these top-level directories.
     pub(super) fn within(&self, folders: &[String]) -> Self {
         let (cutoff_ms, partitions) = (self.cutoff_ms, self.partitions.clone());
-        Self { cutoff_ms, partitions, kept: self.kept.within(folders) }
+        Self { cutoff_ms, partitions, retained: self.retained.within(folders) }
     }
 }
 
-/// What was done so far.
+/// What the sweep has done so far.
 #[derive(Debug, Default)]
 pub(super) struct SweepResult {
     pub(super) vacuumed: Vacuumed,
@@ -52,7 +52,7 @@ pub(super) struct SweepResult {
 pub(super) struct Sweep {
     storage: Storage,
     folders: Folders,
-    /// Whether files are only found.
+    /// Whether files are only reported, not deleted.
     dry_run: bool,
     pub(super) done: SweepResult,
 }
@@ -62,13 +62,13 @@ impl Sweep {
         Self::with((storage, rule.partitions.clone()), dry_run)
     }
 
-    /// With columns whose folders begin as hidden ones do.
+    /// `partitions`: columns whose directories may begin with `_` or `.`, as hidden ones do.
     pub(super) fn with((storage, partitions): (Storage, Vec<String>), dry_run: bool) -> Self {
         Self { storage, folders: Folders::with(partitions), dry_run, done: SweepResult::default() }
     }
 
-    /// Deletes what may go while the next files are listed, and goes on where a file cannot be deleted. When the listing fails,
-    /// what was begun is ended.
+    /// Deletes files by the rule while the next ones are listed. It continues when a file cannot be deleted. When the listing
+    /// fails, it first waits for the deletions that were begun.
     pub(super) async fn run(&mut self, rule: &Rule, listing: Listing) -> Result<()> {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
         let (mut pages, mut deletions) = (listing.chunks(TOGETHER), JoinSet::new());
@@ -77,7 +77,7 @@ impl Sweep {
                 progress.advance(page.len() as u64);
                 let files = self.choose(rule, page.into_iter().collect::<Result<Vec<_>>>()?).await?;
                 if deletions.len() == CONCURRENT_DELETES {
-                    self.end_one(&mut deletions).await?;
+                    self.end_a_deletion(&mut deletions).await?;
                 }
                 deletions.spawn(Deleted::of(self.storage.clone(), files));
             }
@@ -85,12 +85,12 @@ impl Sweep {
         };
         let mut ended = listed.await;
         while !deletions.is_empty() {
-            ended = ended.and(self.end_one(&mut deletions).await);
+            ended = ended.and(self.end_a_deletion(&mut deletions).await);
         }
         ended
     }
 
-    async fn end_one(&mut self, deletions: &mut JoinSet<Deleted>) -> Result<()> {
+    async fn end_a_deletion(&mut self, deletions: &mut JoinSet<Deleted>) -> Result<()> {
         match deletions.join_next().await {
             Some(Ok(deleted)) => self.add(deleted),
             Some(Err(error)) => return Err(Error::internal("a task that deletes files did not end").caused_by(error)),
@@ -99,9 +99,9 @@ impl Sweep {
         Ok(())
     }
 
-    /// Those that are to be deleted; of a dry run they are noted, and there are none.
+    /// The files to delete. A dry run reports them instead, and returns none.
     pub(super) async fn choose(&mut self, rule: &Rule, page: Vec<FileMeta>) -> Result<Vec<FileMeta>> {
-        let mut going = Vec::new();
+        let mut chosen = Vec::new();
         for file in page {
             self.done.vacuumed.files_seen += 1;
             if let Some(folder) = self.folders.enter(&file.path) {
@@ -110,24 +110,24 @@ impl Sweep {
                     self.storage.delete_unfinished(&folder, rule.cutoff_ms).await?;
                 }
             }
-            // A name that reads as a place elsewhere, such as one in a folder `file:`, cannot be told to the store.
-            let may_go = is_old(file.modified_ms, rule.cutoff_ms)
+            // A listed path that the store would resolve to another location, such as `file:/x`, cannot be deleted.
+            let is_deletable = is_before_cutoff(file.modified_ms, rule.cutoff_ms)
                 && is_itself(&self.storage, &file.path)
                 && self.folders.may_hold_data(&file.path)
-                && !rule.kept.contains(&file.path);
-            if may_go && self.dry_run {
+                && !rule.retained.contains(&file.path);
+            if is_deletable && self.dry_run {
                 let mut one = Deleted::default();
                 one.count(&file);
                 self.add(one);
                 self.done.vacuumed.found.push(file);
-            } else if may_go {
-                going.push(file);
+            } else if is_deletable {
+                chosen.push(file);
             }
         }
-        Ok(going)
+        Ok(chosen)
     }
 
-    /// Deletes files that were chosen.
+    /// Deletes files that [`Sweep::choose`] returned.
     pub(super) async fn delete(&mut self, files: Vec<FileMeta>) {
         let deleted = Deleted::of(self.storage.clone(), files).await;
         self.add(deleted);
@@ -168,9 +168,9 @@ impl Deleted {
     }
 }
 
-/// Whether a path means what it spells.
+/// Whether the store resolves a path to exactly this path below the root.
 pub(super) fn is_itself(storage: &Storage, path: &str) -> bool {
-    storage.below_root(path).is_some_and(|place| place == path)
+    storage.below_root(path).is_some_and(|resolved| resolved == path)
 }
 
 /// Files that could not be deleted.

@@ -126,7 +126,7 @@ impl DataWriter {
         self.setup.worth_encoding.min(self.limits.at_once_of_partition())
     }
 
-    /// Writes the files of some partitions, taking so much of each in turn.
+    /// Writes the files of some partitions, reading a bounded number of bytes of each in turn.
     async fn write_wave(&mut self, mut rows: SpilledRows, mut wave: Wave) -> Result<SpilledRows> {
         let keys: Vec<PartitionKey> = wave.iter().map(|(key, _)| key.clone()).collect();
         let each = self.read_at_once();
@@ -141,7 +141,7 @@ impl DataWriter {
                 Ok((rows, wave, read))
             }))
             .await?;
-            self.make_room_in_files(read.iter().flat_map(|(_, batches)| batches).map(memory).sum()).await?;
+            self.free_memory_of_files(read.iter().flat_map(|(_, batches)| batches).map(memory).sum()).await?;
             let mut due = Vec::new();
             for (key, batches) in read {
                 let mut is_due = false;
@@ -150,7 +150,7 @@ impl DataWriter {
                 }
                 due.extend(is_due.then_some(key));
             }
-            self.memory_use.note(self.held());
+            self.memory_use.note(self.memory_in_use());
             self.encode(due, false).await?;
         }
         self.end_partitions(&keys).await?.wait().await?;

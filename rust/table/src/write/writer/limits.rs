@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes of rows and encoded pages that a writer holds unless it is told otherwise.
+/// Most bytes of rows and encoded pages that a writer holds by default.
 pub const DEFAULT_MEMORY: usize = 512 * 1024 * 1024;
 
 /// The least that a caller may choose.
@@ -39,28 +39,28 @@ impl Limits {
         Self { open_files: (memory / MEMORY_OF_FILE).clamp(1, OPEN_FILES), memory }
     }
 
-    /// What a caller chose, or the default.
+    /// The limits of a caller, or the defaults.
     pub(super) fn chosen(memory: Option<u64>) -> Self {
         memory.map_or_else(Self::default, |bytes| Self::of_memory(usize::try_from(bytes).unwrap_or(usize::MAX)))
     }
 
-    /// Bytes of rows that are taken in at a time, about.
+    /// About how many bytes of rows are processed at a time.
     pub(super) fn at_once(self) -> usize {
         (self.memory / 8).clamp(1, AT_ONCE)
     }
 
-    /// Bytes of one partition's rows that are taken out of a temporary file at a time, at most.
+    /// Most bytes of one partition's rows that are read from the temporary file at a time.
     pub(super) fn at_once_of_partition(self) -> usize {
         (self.memory / 8).max(1)
     }
 
-    /// Bytes of other rows after which a partition rests that has none among them.
-    pub(super) fn resting(self) -> u64 {
+    /// Bytes of other partitions' rows after which a partition counts as idle.
+    pub(super) fn idle_after_bytes(self) -> u64 {
         (self.memory / 2) as u64
     }
 }
 
-/// What a writer held, told while it writes and afterwards.
+/// Memory use of a writer, which may be read while it writes and afterwards.
 #[derive(Debug, Default)]
 pub struct MemoryUse {
     peak: AtomicUsize,
@@ -68,12 +68,12 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// The most bytes of rows and encoded pages at a time.
+    /// Peak bytes of rows and encoded pages.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Bytes of rows that went to a temporary file.
+    /// Bytes of rows that were spilled to a temporary file.
     pub fn spilled(&self) -> u64 {
         self.spilled.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 //! Writing data files, without making them part of the table.
 //!
-//! Batches are brought into the table's schema, split by partition, gathered until encoding is worth it, encoded on
-//! the blocking pool and streamed to storage; a file that has reached its size ends and another begins. Memory is
-//! bounded however many partitions there are: rows beyond it wait in a temporary file. Nothing here commits: files that no
-//! commit names are garbage, and [`DataWriter::abort`] removes them, as dropping the writer does in the background.
+//! The writer casts batches to the table's schema, splits them by partition, buffers rows until encoding is worthwhile,
+//! encodes on the blocking pool and streams to storage. A file that reaches its size ends and another begins. Memory is
+//! bounded for any number of partitions: rows beyond the limit are spilled to a temporary file. The writer does not commit.
+//! [`DataWriter::abort`] deletes its files, as dropping the writer does in the background.
 //!
 //! Invariant: every row written is in exactly one of the files [`DataWriter::finish`] returns, and those are complete
 //! in storage (`write::round_trips`); after an error, an abort or a drop no file is left (`write::abort_leaves_nothing`,
@@ -14,8 +14,8 @@
 mod ended_files;
 mod finish;
 mod limits;
+mod memory_limit;
 mod open_file;
-mod room;
 mod spill;
 
 use std::collections::{HashMap, HashSet};
@@ -45,7 +45,7 @@ use deltic_store::{FileWriter, Storage, Syncing};
 /// Files ended at a time when the writer finishes.
 const FINISHING: usize = 32;
 
-/// Files that may still be on their way to the disk after the writer finished. Each is open until then.
+/// Most files that may still be syncing to disk after the writer finished. Each of them is open until then.
 const MAX_SYNCING: usize = 16;
 
 /// Writes the data files of one table.
@@ -58,17 +58,18 @@ pub struct DataWriter {
     files_named: usize,
     limits: Limits,
     memory_use: Arc<MemoryUse>,
-    /// Bytes of rows taken in, before they were divided, to know which partition has rested longest.
+    /// Bytes of rows written so far, by which idle partitions are found.
     bytes_taken: u64,
-    /// Partitions whose files were ended because they rested, and whether one of them had rows after that.
-    ended: HashSet<PartitionKey>,
-    came_back: bool,
+    /// Partitions whose files were ended because they were idle.
+    ended_idle: HashSet<PartitionKey>,
+    /// Whether one of these partitions had rows after that.
+    reopened_partition: bool,
     /// Rows of partitions that have no open file.
     spill: Option<SpillFile>,
-    /// Rows taken in, by which a row is named.
+    /// Rows written so far, by which error messages name a row.
     rows: u64,
     identities: Identities,
-    /// Whether a write failed, or was dropped while it ran: what is held is no longer what was passed.
+    /// Whether a write failed, or was dropped while it ran: rows may be missing.
     broken: bool,
     progress: Progress,
 }
@@ -89,8 +90,8 @@ impl DataWriter {
             limits: Limits::chosen(spec.memory_limit),
             memory_use: Arc::default(),
             bytes_taken: 0,
-            ended: HashSet::new(),
-            came_back: false,
+            ended_idle: HashSet::new(),
+            reopened_partition: false,
             spill: None,
             rows: 0,
             identities: Identities::new(spec.identities.clone()),
@@ -99,19 +100,19 @@ impl DataWriter {
         })
     }
 
-    /// Holds no more than this at a time, instead of the default.
+    /// Sets the limits, instead of the defaults.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// What it holds, which can be asked for at any time.
+    /// The writer's memory use, which may be read at any time.
     pub fn memory_use(&self) -> Arc<MemoryUse> {
         Arc::clone(&self.memory_use)
     }
 
-    /// Tells who waits for it how many rows it has taken in.
+    /// Reports the number of rows written as progress.
     #[must_use]
     pub fn reporting(mut self) -> Self {
         self.progress = Progress::begin("WRITE", Unit::Rows, None);
@@ -229,23 +230,24 @@ impl DataWriter {
     }
 
     async fn buffer_all(&mut self, parts: Parts) -> Result<()> {
-        self.make_room(parts.bytes).await?;
+        self.free_memory(parts.bytes).await?;
         let mut due = Vec::new();
         for (key, rows) in parts.rows {
             if self.buffer_rows(&key, rows).await? {
                 due.push(key);
             }
         }
-        self.memory_use.note(self.held());
-        let due = self.with_files(due).await?;
+        self.memory_use.note(self.memory_in_use());
+        let due = self.choose_for_files(due).await?;
         self.encode(due, false).await?;
-        self.make_room(0).await
+        self.free_memory(0).await
     }
 
     /// Buffers rows of a partition, and ends files that have the maximum of rows. Gives whether enough rows wait to be worth
     /// encoding.
     async fn buffer_rows(&mut self, key: &PartitionKey, mut rows: RecordBatch) -> Result<bool> {
-        self.came_back |= !self.ended.is_empty() && !self.partitions.contains_key(key) && self.ended.contains(key);
+        self.reopened_partition |=
+            !self.ended_idle.is_empty() && !self.partitions.contains_key(key) && self.ended_idle.contains(key);
         loop {
             let partition = self.partitions.entry(key.clone()).or_default();
             partition.last_used = self.bytes_taken;

@@ -1,8 +1,8 @@
-//! The newest version as far as the log can be trusted: each of its accounts is read by itself and compared with the others.
+//! Repairs the log: compares each checkpoint with the state that the rest of the log gives, and with checksums.
 //!
-//! Invariant: a checkpoint that reads whole is damaged only where a checksum says what the others say and not what it
-//! says, and no checksum the other way round; a checksum that counts other files than the log gives way only to a second
-//! account of the same version. Proved by `tests/python/test_repair.py`.
+//! Invariants: a checkpoint that can be read counts as damaged only if a checksum agrees with the rest of the log and no
+//! checksum agrees with the checkpoint. A checksum whose file counts differ from the log is replaced only if two sources, a
+//! checkpoint and the commits, give the same state of its version. Proved by `tests/python/test_repair.py`.
 
 use std::future::ready;
 
@@ -25,20 +25,20 @@ use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
-/// The newest version as far as the log can be trusted, without its checksum.
-pub(super) struct Sound {
+/// The newest version, read without its checksum and without damaged checkpoints.
+pub(super) struct LogRepair {
     pub(super) snapshot: Snapshot,
-    /// Whether its accounts disagree, and nothing says which is right: then all stay.
+    /// Whether a checkpoint and the commits disagree, and no checksum decides which is right. Nothing is changed then.
     pub(super) is_disputed: bool,
-    /// In which checkpoint, and how.
+    /// The disputed checkpoint, and how it differs.
     dispute: Option<(Checkpoint, String)>,
-    /// Whether a checkpoint of this very version says the same as the commits.
+    /// Whether a checkpoint of the newest version has the same state as the commits.
     is_confirmed: bool,
-    /// Checkpoints that were passed over, and why.
+    /// Damaged checkpoints, and what is wrong with them.
     damaged: Vec<(Checkpoint, String)>,
 }
 
-/// The state of a version by one source (checkpoint, commits).
+/// The state of a version by one source: a checkpoint, or the commits.
 struct LogContents {
     state: State,
     files: Files,
@@ -47,13 +47,13 @@ struct LogContents {
 
 /// Whether a checkpoint is right.
 enum Verdict {
-    /// It stays, and whether it was compared.
+    /// Nothing contradicts the checkpoint. The flag: whether it was compared with the commits.
     Right(bool),
     Damaged(String),
     Disputed(String),
 }
 
-impl Sound {
+impl LogRepair {
     pub(super) async fn find(storage: &Storage, listing: &[LogFile]) -> Result<Self> {
         let mut listing = listing.to_vec();
         let mut segment = Segment::choose(&listing, None, true)?;
@@ -61,24 +61,24 @@ impl Sound {
         let mut damaged: Vec<(Checkpoint, String)> = Vec::new();
         loop {
             segment.checksum = None;
-            let found = segment.checkpoint.clone();
+            let checkpoint = segment.checkpoint.clone();
             let opened = Snapshot::of_segment(storage, segment.clone()).await;
-            let sound = |snapshot: Snapshot, damaged: Vec<(Checkpoint, String)>| Self {
+            let undisputed = |snapshot: Snapshot, damaged: Vec<(Checkpoint, String)>| Self {
                 snapshot,
                 is_disputed: false,
                 dispute: None,
                 is_confirmed: false,
                 damaged,
             };
-            let Some(checkpoint) = found else { return Ok(sound(opened?, damaged)) };
+            let Some(checkpoint) = checkpoint else { return Ok(undisputed(opened?, damaged)) };
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
             match judge(storage, &listing, (&checkpoint, &segment)).await? {
                 Verdict::Right(compared) => {
                     let is_confirmed = compared && checkpoint.version == version;
-                    return Ok(Self { is_confirmed, ..sound(opened?, damaged) });
+                    return Ok(Self { is_confirmed, ..undisputed(opened?, damaged) });
                 }
                 Verdict::Disputed(how) => {
-                    // One that cannot be read has the others in its place.
+                    // If the disputed checkpoint cannot be read, the rest of the log gives the snapshot.
                     let snapshot = match opened {
                         Err(e) if is_damage(&e) => {
                             Snapshot::of_segment(storage, Segment::choose(&listing, Some(version), true)?).await?
@@ -86,7 +86,7 @@ impl Sound {
                         opened => opened?,
                     };
                     let dispute = Some((checkpoint, how));
-                    return Ok(Self { is_disputed: true, dispute, ..sound(snapshot, damaged) });
+                    return Ok(Self { is_disputed: true, dispute, ..undisputed(snapshot, damaged) });
                 }
                 Verdict::Damaged(why) => damaged.push((checkpoint, why)),
             }
@@ -94,7 +94,7 @@ impl Sound {
         }
     }
 
-    /// What is to be done to the log.
+    /// Adds the steps that repair the log.
     pub(super) async fn plan(&self, listing: &[LogFile], done: &mut Repaired) -> Result<()> {
         let version = self.snapshot.version();
         let findings = log_findings(&self.snapshot, listing.to_vec()).await?;
@@ -112,12 +112,12 @@ impl Sound {
             );
             done.push(FindingKind::Checkpoint, message, paths(checkpoint));
         }
-        if let Some(message) = self.hint(listing, &findings).await? {
+        if let Some(message) = self.last_checkpoint_fault(listing, &findings).await? {
             let message =
                 format!("{message}. A checkpoint of version {version} is written, and the hint is to name it");
             done.push(FindingKind::LastCheckpoint, message, vec![log_file_path(LAST_CHECKPOINT)]);
         }
-        if let Some((message, mends)) = self.checksum(listing, &findings).await? {
+        if let Some((message, mends)) = self.checksum_fault(listing, &findings).await? {
             let paths = vec![log_file_path(&checksum_name(version))];
             done.steps.push(RepairStep::new(FindingKind::Checksum, message, paths, mends));
         }
@@ -130,10 +130,10 @@ impl Sound {
         Ok(())
     }
 
-    /// Does it.
+    /// Carries out the steps of [`LogRepair::plan`].
     pub(super) async fn mend(&self, now_ms: i64, done: &mut Repaired) -> Result<()> {
         if done.mends(&CHECKPOINTS) {
-            self.checkpoint(now_ms, done).await?;
+            self.replace_checkpoints(now_ms, done).await?;
         }
         if done.mends(&[FindingKind::Checksum]) {
             rebuild_checksum(&self.snapshot).await?;
@@ -141,8 +141,8 @@ impl Sound {
         Ok(())
     }
 
-    /// Writes a checkpoint of the version, and takes the damaged ones away.
-    async fn checkpoint(&self, now_ms: i64, done: &mut Repaired) -> Result<()> {
+    /// Writes a checkpoint of the version, and deletes the damaged ones.
+    async fn replace_checkpoints(&self, now_ms: i64, done: &mut Repaired) -> Result<()> {
         let storage = self.snapshot.storage();
         match of_snapshot(&self.snapshot, now_ms).await {
             Ok(_) => {}
@@ -158,8 +158,8 @@ impl Sound {
         Ok(())
     }
 
-    /// What is wrong with the hint to the newest checkpoint.
-    async fn hint(&self, listing: &[LogFile], findings: &[Finding]) -> Result<Option<String>> {
+    /// What is wrong with `_last_checkpoint`, if anything.
+    async fn last_checkpoint_fault(&self, listing: &[LogFile], findings: &[Finding]) -> Result<Option<String>> {
         if let Some(finding) = findings.iter().find(|finding| finding.kind == FindingKind::LastCheckpoint) {
             return Ok(Some(format!("`_last_checkpoint` is wrong: {}", finding.message)));
         }
@@ -174,24 +174,24 @@ impl Sound {
         }
     }
 
-    /// What is wrong with the checksum of the version, and whether it is written anew.
-    async fn checksum(&self, listing: &[LogFile], findings: &[Finding]) -> Result<Option<(String, bool)>> {
+    /// What is wrong with the checksum of the version, if anything, and whether the repair rewrites it.
+    async fn checksum_fault(&self, listing: &[LogFile], findings: &[Finding]) -> Result<Option<(String, bool)>> {
         let (version, storage) = (self.snapshot.version(), self.snapshot.storage());
-        let anew = |message: String| {
+        let rewritten = |message: String| {
             Some((format!("{message}. All files of version {version} are counted, and a new one is written"), true))
         };
         let name = LogName::Checksum { version };
         if !listing.iter().any(|file| file.name == name) {
             let message = "the version has no checksum, from which readers and the next commit take its counts";
-            return Ok(anew(message.to_owned()));
+            return Ok(rewritten(message.to_owned()));
         }
         let Some(wrong) = findings.iter().find(|finding| finding.kind == FindingKind::Checksum) else {
             return Ok(None);
         };
         let message = format!("the checksum of the version is wrong: {}", wrong.message);
-        let contents = read(&self.snapshot).await?;
+        let contents = contents_of(&self.snapshot).await?;
         let counts_differ = match checksum_of(storage, version, &contents).await? {
-            None => return Ok(anew(message)),
+            None => return Ok(rewritten(message)),
             Some(checksum) => {
                 let totals = &contents.totals;
                 let vectors = checksum.num_deletion_vectors_opt.is_some_and(|n| n != totals.deletion_vectors);
@@ -199,11 +199,12 @@ impl Sound {
                 (checksum.num_files, checksum.table_size_bytes) != (totals.files, totals.bytes) || vectors || rows
             }
         };
-        let own = log_file_path(&checksum_name(version));
-        let lists_differ =
-            findings.iter().any(|f| f.kind == FindingKind::Checksum && f.path.as_deref() != Some(own.as_str()));
+        let checksum_path = log_file_path(&checksum_name(version));
+        let lists_differ = findings
+            .iter()
+            .any(|f| f.kind == FindingKind::Checksum && f.path.as_deref() != Some(checksum_path.as_str()));
         if self.is_confirmed || !(counts_differ || lists_differ) {
-            return Ok(anew(message));
+            return Ok(rewritten(message));
         }
         Ok(Some((
             format!(
@@ -217,76 +218,76 @@ impl Sound {
     }
 }
 
-/// What becomes of a checkpoint, by what the log says without it (`listing`) and by checksums.
+/// Judges a checkpoint by the state that the rest of the log (`listing`) gives and by checksums.
 async fn judge(
     storage: &Storage,
     listing: &[LogFile],
     (checkpoint, segment): (&Checkpoint, &Segment),
 ) -> Result<Verdict> {
     let at = checkpoint.version;
-    match (alone(storage, checkpoint).await, without(storage, listing, at).await) {
+    match (contents_of_checkpoint(storage, checkpoint).await, contents_of_rest(storage, listing, at).await) {
         (Ok(_), Ok(None)) => Ok(Verdict::Right(false)),
-        // What it stands for is damaged itself.
+        // The rest of the log is damaged, so that there is nothing to compare with.
         (Ok(_), Err(e)) if is_damage(&e) => Ok(Verdict::Right(false)),
-        (Ok(says), Ok(Some(others))) => match difference(&says, &others) {
+        (Ok(contents), Ok(Some(rest))) => match difference(&contents, &rest) {
             None => Ok(Verdict::Right(true)),
-            Some(difference) => by_checksums(storage, listing, segment, (&says, &others, at, difference)).await,
+            Some(difference) => by_checksums(storage, listing, segment, (&contents, &rest, at, difference)).await,
         },
-        (Err(e), Ok(Some(others))) if is_damage(&e) => {
-            let read = format!("it cannot be read ({})", e.message());
-            let checksum = checksum_of(storage, at, &others).await?;
-            Ok(match checksum.and_then(|checksum| disagreement(checksum, &others)) {
+        (Err(e), Ok(Some(rest))) if is_damage(&e) => {
+            let damage = format!("it cannot be read ({})", e.message());
+            let checksum = checksum_of(storage, at, &rest).await?;
+            Ok(match checksum.and_then(|checksum| disagreement(checksum, &rest)) {
                 Some(sentence) => Verdict::Disputed(format!(
-                    "the checkpoint of version {at} is damaged: {read}; and what else the log has is not what the checksum of \
+                    "the checkpoint of version {at} is damaged: {damage}; and what else the log has is not what the checksum of \
                      that version says: {sentence}"
                 )),
-                None => Verdict::Damaged(read),
+                None => Verdict::Damaged(damage),
             })
         }
         (Err(e), _) | (Ok(_), Err(e)) => Err(e),
     }
 }
 
-/// Which of a checkpoint and the others is right, by the checksums of its version and of the newest.
+/// Decides between a checkpoint and the rest of the log, by the checksums of its version and of the newest version.
 async fn by_checksums(
     storage: &Storage,
     listing: &[LogFile],
     segment: &Segment,
-    (says, others, at, difference): (&LogContents, &LogContents, u64, String),
+    (checkpoint, rest, at, difference): (&LogContents, &LogContents, u64, String),
 ) -> Result<Verdict> {
-    let (mut for_it, mut for_others) = (Vec::new(), Vec::new());
-    let mut ask = async |version: u64, with: &LogContents, without: &LogContents| {
+    let (mut for_checkpoint, mut for_rest) = (Vec::new(), Vec::new());
+    let mut compare = async |version: u64, with: &LogContents, without: &LogContents| {
         let agrees = async |contents: &LogContents| {
             let checksum = checksum_of(storage, version, contents).await?;
             Ok::<_, Error>(checksum.is_some_and(|checksum| disagreement(checksum, contents).is_none()))
         };
         match (agrees(with).await?, agrees(without).await?) {
-            (true, false) => for_it.push(version),
-            (false, true) => for_others.push(version),
+            (true, false) => for_checkpoint.push(version),
+            (false, true) => for_rest.push(version),
             _ => {}
         }
         Ok::<_, Error>(())
     };
-    ask(at, says, others).await?;
+    compare(at, checkpoint, rest).await?;
     if segment.version != at {
-        match without(storage, listing, segment.version).await {
+        match contents_of_rest(storage, listing, segment.version).await {
             Ok(Some(newest)) => {
-                let with = read(&Snapshot::of_segment(storage, segment.clone()).await?).await?;
-                ask(segment.version, &with, &newest).await?;
+                let with = contents_of(&Snapshot::of_segment(storage, segment.clone()).await?).await?;
+                compare(segment.version, &with, &newest).await?;
             }
             Ok(None) => {}
-            // What cannot be read has no voice; a store that does not answer decides nothing.
+            // Contents that cannot be read are not compared. An error of the store ends the repair.
             Err(e) if is_damage(&e) => {}
             Err(e) => return Err(e),
         }
     }
-    Ok(match (for_it.first(), for_others.first()) {
+    Ok(match (for_checkpoint.first(), for_rest.first()) {
         (None, Some(_)) => Verdict::Damaged(difference),
-        (for_it, for_others) => {
+        (for_checkpoint, for_rest) => {
             let witness = |version: Option<&u64>, with: &str| {
                 version.map(|version| format!("; the checksum of version {version} agrees with {with}"))
             };
-            let evidence = [witness(for_it, "the checkpoint"), witness(for_others, "the older files")];
+            let evidence = [witness(for_checkpoint, "the checkpoint"), witness(for_rest, "the older files")];
             let evidence = match evidence.iter().flatten().cloned().collect::<String>() {
                 nothing if nothing.is_empty() => "; no checksum says which is right".to_owned(),
                 evidence => evidence,
@@ -298,11 +299,11 @@ async fn by_checksums(
     })
 }
 
-/// What a checkpoint says by itself: no other file of the log is looked at.
+/// Reads a checkpoint alone, without any other file of the log.
 ///
 /// # Errors
-/// `Corrupt` or `NotFound` if a reader could not do with it alone.
-async fn alone(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents> {
+/// `Corrupt` or `NotFound` if the checkpoint is incomplete.
+async fn contents_of_checkpoint(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents> {
     let open = OpenCheckpoint::open(storage, checkpoint).await?;
     let (Some(protocol), Some(metadata)) = (open.state().protocol.clone(), open.state().metadata.clone()) else {
         return Err(Error::corrupt("the checkpoint lacks the protocol or the metadata of the table"));
@@ -320,15 +321,15 @@ async fn alone(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents
     Ok(LogContents { state: State { protocol, metadata, txns, domains }, files, totals })
 }
 
-/// What these files of the log say of a version, by the newest checkpoint of them that can be read; none if they do not
-/// lead to it.
-async fn without(storage: &Storage, listing: &[LogFile], version: u64) -> Result<Option<LogContents>> {
+/// Reads a version from these files of the log, beginning with the newest readable checkpoint among them. `None` if commits
+/// are missing.
+async fn contents_of_rest(storage: &Storage, listing: &[LogFile], version: u64) -> Result<Option<LogContents>> {
     let mut listing = listing.to_vec();
     loop {
         let Ok(mut segment) = Segment::choose(&listing, Some(version), true) else { return Ok(None) };
         segment.checksum = None;
         if let Some(older) = &segment.checkpoint {
-            match alone(storage, older).await {
+            match contents_of_checkpoint(storage, older).await {
                 Ok(_) => {}
                 Err(e) if is_damage(&e) => {
                     listing.retain(|file| !older.files.iter().any(|gone| gone.file_name == file.file_name));
@@ -337,12 +338,12 @@ async fn without(storage: &Storage, listing: &[LogFile], version: u64) -> Result
                 Err(e) => return Err(e),
             }
         }
-        return read(&Snapshot::of_segment(storage, segment).await?).await.map(Some);
+        return contents_of(&Snapshot::of_segment(storage, segment).await?).await.map(Some);
     }
 }
 
-/// Everything that a version consists of.
-async fn read(snapshot: &Snapshot) -> Result<LogContents> {
+/// Reads all contents of a version.
+async fn contents_of(snapshot: &Snapshot) -> Result<LogContents> {
     let (mut files, mut totals) = (Files::default(), Totals::new(&[]));
     let mut live = std::pin::pin!(snapshot.live_files(&identity()).await?);
     while let Some(batch) = live.try_next().await? {
@@ -352,7 +353,7 @@ async fn read(snapshot: &Snapshot) -> Result<LogContents> {
     Ok(LogContents { state: state_of(snapshot).await?, files, totals })
 }
 
-/// The checksum of a version, if there is one that can be read.
+/// The checksum of a version, if it exists and can be parsed.
 async fn checksum_of(storage: &Storage, version: u64, contents: &LogContents) -> Result<Option<VersionChecksum>> {
     match LogSource::of(storage).read(&checksum_name(version)).await {
         Ok(bytes) => Ok(VersionChecksum::parse_old(&bytes, &contents.state.metadata, &contents.state.protocol).ok()),
@@ -361,27 +362,25 @@ async fn checksum_of(storage: &Storage, version: u64, contents: &LogContents) ->
     }
 }
 
-/// What a checksum says differently.
+/// The first difference between a checksum and contents.
 fn disagreement(mut checksum: VersionChecksum, contents: &LogContents) -> Option<String> {
-    // The bins of the sizes are the checksum's own.
+    // Writers choose the bins of the histogram differently.
     checksum.file_size_histogram = None;
     checksum_differences(&checksum, &contents.state, &contents.totals, None).into_iter().next()
 }
 
-/// Whether an error says that something is not as it was written: neither the store's failure nor what is not known.
+/// Whether an error means a damaged or missing file: not a failure of the store, and not an unsupported feature.
 fn is_damage(error: &Error) -> bool {
     error.is_corrupt() || error.is_not_found()
 }
 
-/// How a checkpoint differs from what it stands for.
-fn difference(checkpoint: &LogContents, others: &LogContents) -> Option<String> {
+/// The first difference between a checkpoint and the rest of the log.
+fn difference(checkpoint: &LogContents, rest: &LogContents) -> Option<String> {
     let (here, there) = ("the checkpoint", "the commits");
-    let states = state_differences(
-        Account { name: here, says: &checkpoint.state },
-        Account { name: there, says: &others.state },
-    );
+    let states =
+        state_differences(Account { name: here, says: &checkpoint.state }, Account { name: there, says: &rest.state });
     let files =
-        file_differences(Account { name: here, says: &checkpoint.files }, Account { name: there, says: &others.files });
+        file_differences(Account { name: here, says: &checkpoint.files }, Account { name: there, says: &rest.files });
     let files = files.into_iter().map(|(path, sentence)| format!("{path}: {sentence}"));
     states.into_iter().chain(files).next()
 }

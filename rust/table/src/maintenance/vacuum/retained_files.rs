@@ -1,4 +1,4 @@
-//! Files that a vacuum keeps, by the places that their paths mean. Which these are [`Retention`] says.
+//! Files that a vacuum retains, as hashes of their paths. [`Retention`] decides which these are.
 
 use std::collections::HashMap;
 
@@ -18,52 +18,53 @@ use crate::snapshot::Snapshot;
 use crate::vector_file::literal;
 use deltic_store::{Storage, decode_path};
 
-/// Files that stay, by the places that their paths mean: eight bytes for each, the same in every process. Where two paths
-/// have one hash, a file stays that might go.
+/// Files that are retained, as hashes of their paths: eight bytes for each file, and the same in every process. If two paths
+/// have the same hash, a file may be retained that could be deleted.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct RetainedFiles {
     salt: String,
-    /// Hashes of places, by their first folder, in order.
-    places: HashMap<String, Vec<u64>>,
-    /// Hashes of their names, where a folder may be reached by several paths: on disks, and where a path is absolute.
+    /// Sorted hashes of paths relative to the root, by their top-level directory.
+    paths: HashMap<String, Vec<u64>>,
+    /// Sorted hashes of file names, for files whose directory may have several paths: those on disks, and those with absolute
+    /// paths.
     names: Vec<u64>,
 }
 
-impl Kept {
-    /// What the versions within a retention need.
+impl RetainedFiles {
+    /// Files that the versions within a retention need.
     pub(super) async fn of(snapshot: &Snapshot, retention: Retention, salt: String) -> Result<Self> {
-        let mut kept = Self { salt, places: HashMap::new(), names: Vec::new() };
+        let mut retained = Self { salt, paths: HashMap::new(), names: Vec::new() };
         let storage = &snapshot.storage().clone();
         let members = vec!["path", "deletionVector"];
         let columns = AddColumns { members, ..AddColumns::default() };
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
         while let Some(files) = live.try_next().await? {
-            retention.files(&files, &mut |needed| kept.add(storage, needed))?;
+            retention.files(&files, &mut |needed| retained.add(storage, needed))?;
         }
         let mut removed = std::pin::pin!(young_tombstones(snapshot, retention.tombstones_after_ms()).await?);
         while let Some(rows) = removed.try_next().await? {
             let files = AddBatch::new(Origin::Commit(snapshot.version()), rows)?;
-            retention.files(&files, &mut |needed| kept.add(storage, needed))?;
+            retention.files(&files, &mut |needed| retained.add(storage, needed))?;
         }
-        kept.add_commits(snapshot, retention).await?;
-        kept.places.values_mut().chain([&mut kept.names]).for_each(|hashes| {
+        retained.add_commits(snapshot, retention).await?;
+        retained.paths.values_mut().chain([&mut retained.names]).for_each(|hashes| {
             hashes.sort_unstable();
             hashes.dedup();
             hashes.shrink_to_fit();
         });
-        Ok(kept)
+        Ok(retained)
     }
 
-    /// What commits within the retention did.
+    /// Adds files that commits within the retention added or removed.
     async fn add_commits(&mut self, snapshot: &Snapshot, retention: Retention) -> Result<()> {
         let log = LogSource::of(snapshot.storage());
-        let mut seen = commits(&log.list(retention.first_commit()).await?);
+        let mut listed = commits(&log.list(retention.first_commit()).await?);
         if retention.current.is_some() {
-            listing_is_whole(&seen, retention)?;
+            check_listing(&listed, retention)?;
         }
-        let later = seen.split_off(seen.partition_point(|file| file.name.version() <= snapshot.version()));
-        for files in [seen, later] {
-            // All of them are later than the snapshot, or none.
+        let later = listed.split_off(listed.partition_point(|file| file.name.version() <= snapshot.version()));
+        for files in [listed, later] {
+            // Either all of these commits are newer than the snapshot, or none is.
             let Some(version) = files.first().map(|file| file.name.version()) else { continue };
             let mut read = std::pin::pin!(log.load_whole(files, HashMap::new()));
             while let Some(batch) = read.try_next().await? {
@@ -90,41 +91,42 @@ impl Kept {
         if storage.is_local() || below.is_none() || path.contains(':') {
             self.names.push(salted_hash(&self.salt, name(path)));
         }
-        if let Some(place) = below {
-            let hash = salted_hash(&self.salt, &place);
-            match self.places.get_mut(first_folder(&place)) {
+        if let Some(path) = below {
+            let hash = salted_hash(&self.salt, &path);
+            match self.paths.get_mut(top_level_directory(&path)) {
                 Some(hashes) => hashes.push(hash),
-                None => drop(self.places.insert(first_folder(&place).to_owned(), vec![hash])),
+                None => drop(self.paths.insert(top_level_directory(&path).to_owned(), vec![hash])),
             }
         }
     }
 
-    /// Whether a file below the root is one of them.
-    pub(super) fn contains(&self, place: &str) -> bool {
+    /// Whether the file with this path relative to the root is retained.
+    pub(super) fn contains(&self, path: &str) -> bool {
         let has = |hashes: &Vec<u64>, path: &str| hashes.binary_search(&salted_hash(&self.salt, path)).is_ok();
-        self.places.get(first_folder(place)).is_some_and(|hashes| has(hashes, place)) || has(&self.names, name(place))
+        self.paths.get(top_level_directory(path)).is_some_and(|hashes| has(hashes, path))
+            || has(&self.names, name(path))
     }
 
-    /// Those that files in these folders of the root may be.
+    /// The hashes that files in these top-level directories may have.
     pub(super) fn within(&self, folders: &[String]) -> Self {
-        let of_folder = |folder: &String| self.places.get(folder).map(|hashes| (folder.clone(), hashes.clone()));
-        let places = folders.iter().filter_map(of_folder).collect();
-        Self { salt: self.salt.clone(), places, names: self.names.clone() }
+        let of_folder = |folder: &String| self.paths.get(folder).map(|hashes| (folder.clone(), hashes.clone()));
+        let paths = folders.iter().filter_map(of_folder).collect();
+        Self { salt: self.salt.clone(), paths, names: self.names.clone() }
     }
 
-    /// How many of them a folder of the root has.
+    /// Number of path hashes of a top-level directory.
     pub(super) fn count_in(&self, folder: &str) -> usize {
-        self.places.get(folder).map_or(0, Vec::len)
+        self.paths.get(folder).map_or(0, Vec::len)
     }
 
-    /// How many are known by their names.
+    /// Number of hashes of file names.
     pub(super) fn names(&self) -> usize {
         self.names.len()
     }
 }
 
-/// Fails for a listing that lacks commits which are there: what they removed would not be kept.
-fn listing_is_whole(listed: &[LogFile], retention: Retention) -> Result<()> {
+/// Fails if the listing lacks a commit of the retention: the files that it removed would not be retained.
+fn check_listing(listed: &[LogFile], retention: Retention) -> Result<()> {
     let mut expected = retention.first_commit();
     for file in listed {
         if file.name.version() == expected {
@@ -138,9 +140,9 @@ fn listing_is_whole(listed: &[LogFile], retention: Retention) -> Result<()> {
     Err(Error::storage(true, message).at_version(expected))
 }
 
-/// None is the root.
-fn first_folder(place: &str) -> &str {
-    place.split_once('/').map_or("", |(folder, _)| folder)
+/// The first directory of a path. Empty for a file directly in the root.
+fn top_level_directory(path: &str) -> &str {
+    path.split_once('/').map_or("", |(folder, _)| folder)
 }
 
 fn name(path: &str) -> &str {

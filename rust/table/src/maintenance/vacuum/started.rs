@@ -1,4 +1,4 @@
-//! A vacuum whose beginning the history tells: how long files are kept, where they are looked for, how it ends.
+//! A vacuum that has committed VACUUM START: its retention, the files that it examines, and its VACUUM END commit.
 
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
@@ -6,7 +6,7 @@ use deltic_protocol::replay::retention::Retention;
 use serde_json::{Map, Value, json};
 
 use super::candidates::{self, Listing};
-use super::last;
+use super::last_vacuum_info;
 use super::options::{Search, VacuumOptions, Vacuumed};
 use super::sweep::SweepResult;
 use crate::committers::Committer;
@@ -19,13 +19,15 @@ use deltic_store::Storage;
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
-/// How long files are kept, in milliseconds.
-pub(super) struct Lengths {
+/// How long removed files are retained, in milliseconds.
+pub(super) struct RetentionDurations {
+    /// The caller's duration, or else the table's.
     chosen_ms: i64,
+    /// `delta.deletedFileRetentionDuration`.
     default_ms: i64,
 }
 
-impl Lengths {
+impl RetentionDurations {
     pub(super) fn new(snapshot: &Snapshot, options: &VacuumOptions) -> Result<Self> {
         feature::check_writable(snapshot.protocol(), snapshot.metadata(), &snapshot.shape().schema)?;
         let default_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
@@ -47,7 +49,7 @@ impl Lengths {
     }
 }
 
-/// A vacuum whose beginning the history tells.
+/// A vacuum that has committed VACUUM START, unless it is a dry run.
 pub(super) struct StartedVacuum {
     pub(super) snapshot: Snapshot,
     retention_ms: i64,
@@ -55,8 +57,8 @@ pub(super) struct StartedVacuum {
     pub(super) dry_run: bool,
     /// The version of VACUUM START. `None` for a dry run.
     pub(super) start: Option<u64>,
-    /// Whether it looks at all that commits removed.
-    is_listing: bool,
+    /// Whether its end is recorded in `_last_vacuum_info`. An inventory may lack files that commits removed.
+    records_last_vacuum: bool,
 }
 
 impl StartedVacuum {
@@ -66,40 +68,43 @@ impl StartedVacuum {
         options: &VacuumOptions,
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     ) -> Result<Self> {
-        let place = |e: Error| e.in_table(storage.location());
+        let in_table = |e: Error| e.in_table(storage.location());
         let now_ms = retry.now_ms();
         let mut snapshot = Snapshot::open(storage, None).await?;
-        let lengths = Lengths::new(&snapshot, options).map_err(place)?;
+        let durations = RetentionDurations::new(&snapshot, options).map_err(in_table)?;
         let mut start = None;
         if !options.dry_run {
             let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
-            let begins = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
-                "defaultRetentionMillis": lengths.default_ms});
-            start = tell(storage, ("VACUUM START", begins, json!({})), committer, (ids, retry)).await?;
-            // The commits before it are read, and the files that they added are kept.
+            let parameters = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
+                "defaultRetentionMillis": durations.default_ms});
+            start =
+                commit_vacuum_info(storage, ("VACUUM START", parameters, json!({})), committer, (ids, retry)).await?;
+            // Files that the commits before VACUUM START added are retained.
             snapshot = snapshot.refresh().await?;
         }
-        let is_listing = !matches!(options.search, Search::Inventory(_));
-        let begun = Self::at(snapshot, lengths, (now_ms, options.dry_run), is_listing).await.map_err(place)?;
-        Ok(Self { start, ..begun })
+        let records_last_vacuum = !matches!(options.search, Search::Inventory(_));
+        let started =
+            Self::at(snapshot, durations, (now_ms, options.dry_run), records_last_vacuum).await.map_err(in_table)?;
+        Ok(Self { start, ..started })
     }
 
     pub(super) async fn at(
         snapshot: Snapshot,
-        lengths: Lengths,
+        durations: RetentionDurations,
         (now_ms, dry_run): (i64, bool),
-        is_listing: bool,
+        records_last_vacuum: bool,
     ) -> Result<Self> {
-        let cutoff_ms = now_ms.saturating_sub(lengths.chosen_ms);
+        let cutoff_ms = now_ms.saturating_sub(durations.chosen_ms);
         let current = match Timeline::load(snapshot.storage()).await?.until(cutoff_ms).await {
             Ok(version) => Some(version),
             Err(e) if e.is_version_not_found() => None,
             Err(e) => return Err(e),
         };
         let retention = Retention { cutoff_ms, current, newest: snapshot.version() };
-        Ok(Self { snapshot, retention_ms: lengths.chosen_ms, retention, dry_run, start: None, is_listing })
+        Ok(Self { snapshot, retention_ms: durations.chosen_ms, retention, dry_run, start: None, records_last_vacuum })
     }
 
+    /// The files that are examined.
     pub(super) async fn listing(&self, search: Search) -> Result<Listing> {
         let storage = self.snapshot.storage();
         match search {
@@ -109,7 +114,7 @@ impl StartedVacuum {
         }
     }
 
-    /// Tells the history how it ended.
+    /// Commits VACUUM END with the outcome.
     pub(super) async fn end(
         &self,
         mut done: SweepResult,
@@ -124,22 +129,23 @@ impl StartedVacuum {
             return ended.map(|()| done.vacuumed);
         }
         let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };
-        let counted = json!({"numDeletedFiles": done.vacuumed.files_deleted.to_string(),
+        let counts = json!({"numDeletedFiles": done.vacuumed.files_deleted.to_string(),
             "numVacuumedDirectories": done.folders.to_string()});
-        let told = tell(storage, ("VACUUM END", json!({"status": status}), counted), committer, with).await;
+        let recorded =
+            commit_vacuum_info(storage, ("VACUUM END", json!({"status": status}), counts), committer, with).await;
         ended?;
-        told?;
-        if self.is_listing
+        recorded?;
+        if self.records_last_vacuum
             && let Some(version) = self.retention.current
         {
-            last::write(storage, version).await?;
+            last_vacuum_info::write(storage, version).await?;
         }
         Ok(done.vacuumed)
     }
 }
 
-/// Commits an entry of the history; its version.
-async fn tell(
+/// Commits nothing but a `commitInfo` with this operation. Returns its version.
+async fn commit_vacuum_info(
     storage: &Storage,
     (operation, parameters, metrics): (&str, Value, Value),
     committer: &dyn Committer,

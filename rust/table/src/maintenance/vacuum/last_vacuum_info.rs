@@ -1,4 +1,4 @@
-//! `_delta_log/_last_vacuum_info`: up to which version a vacuum has dealt with what commits removed, as delta-spark has it.
+//! `_delta_log/_last_vacuum_info`: the last version whose removed files a vacuum has deleted, in the form of delta-spark.
 
 use bytes::Bytes;
 use deltic_protocol::log::name::LOG_DIR;
@@ -15,7 +15,7 @@ struct LastVacuum {
     latest_commit_version_outside_of_retention_window: Option<u64>,
 }
 
-/// The version; none without such a file, and for one that cannot be read: then the whole log is gone through.
+/// The version. `None` if the file does not exist or cannot be parsed: LITE then reads the whole log.
 pub(super) async fn read(storage: &Storage) -> Result<Option<u64>> {
     match storage.get(&format!("{LOG_DIR}/{FILE}")).await {
         Ok(bytes) => {
@@ -27,7 +27,7 @@ pub(super) async fn read(storage: &Storage) -> Result<Option<u64>> {
     }
 }
 
-/// Says that what the commits up to a version removed is gone.
+/// Records that the files which commits up to `version` removed have been deleted.
 pub(super) async fn write(storage: &Storage, version: u64) -> Result<()> {
     let last = LastVacuum { latest_commit_version_outside_of_retention_window: Some(version) };
     let json = serde_json::to_vec(&last).map_err(|e| Error::internal("a version cannot be printed").caused_by(e))?;
