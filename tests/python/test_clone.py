@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from changed_rows import FEED, IDS, MAPPED, PROPERTIES, SCHEMA, TIMES, VECTORS, Changed, ids, key, label, same
 from log_files import Log, add, field, metadata, protocol, struct
+from object_store import object_store
 
 import deltic
 from deltic.cli import main
@@ -565,6 +567,26 @@ def test_clones_follow_random_histories(tmp_path: Path, target: str, properties:
 def _ids(table: deltic.Table) -> list[dict[str, Any]]:
     rows = table.scan(columns=["n", "_metadata.row_id"]).to_arrow().to_pylist()
     return [{"n": row["n"], "row_id": row["_metadata.row_id"]} for row in rows]
+
+
+@pytest.mark.parametrize("answer", [200, 403, 501])
+def test_a_store_copies_files_by_itself(answer: int, caplog: pytest.LogCaptureFixture) -> None:
+    with object_store() as store:
+        options = store.options
+        deltic.write("s3://bucket/source", pa.table({"id": [1]}), storage_options=options)
+        source = deltic.Table("s3://bucket/source", storage_options=options)
+        name = next(path for path in store.files if path.endswith(".parquet")).rsplit("/", 1)[1]
+        store.copies_with = answer
+        read: list[str] = []
+        store.before = lambda method, path: read.append(path) if method == "GET" else None
+        caplog.set_level(logging.DEBUG, logger="deltic")
+        source.clone("s3://bucket/target", shallow=False)
+        assert store.files[f"bucket/target/{name}"][0] == store.files[f"bucket/source/{name}"][0]
+        assert (f"bucket/source/{name}" in read) == (answer != 200), "the bytes are read only if they are not copied"
+        told = [record.getMessage() for record in caplog.records if "instead" in record.getMessage()]
+        assert len(told) == (answer != 200)
+        assert all(f"bytes of `source/{name}` instead" in text and "test" not in text for text in told), told
+        assert deltic.Table("s3://bucket/target", storage_options=options).scan().to_arrow()["id"].to_pylist() == [1]
 
 
 def test_the_command_line(table: deltic.Table, target: str, capsys: pytest.CaptureFixture[str]) -> None:
