@@ -193,6 +193,14 @@ def test_a_deep_clone_goes_on_where_it_stopped(table: deltic.Table, target: str)
     assert ids(deltic.Table(target)) == [0, 1, 2, 4, 5]
 
 
+def test_an_empty_copy_is_made_again(table: deltic.Table, target: str) -> None:
+    path = next(path for path in files(table.uri) if path.endswith(".parquet"))
+    Path(target, path).parent.mkdir(parents=True)
+    Path(target, path).touch()
+    assert table.clone(target, shallow=False).metrics["numCopiedFiles"] == 4
+    assert Path(target, path).read_bytes() == Path(table.uri, path).read_bytes()
+
+
 def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, target: str, table: deltic.Table) -> None:
     path = Path(target, next(path for path in files(table.uri) if path.endswith(".parquet")))
     path.parent.mkdir(parents=True)
