@@ -128,7 +128,7 @@ fn spaces_around_partition_values() {
         assert_eq!(read("  7 ").unwrap(), read("7").unwrap(), "{kind}");
         for text in [" ", "1 2", "\t7", "7\u{a0}"] {
             let error = read(text).unwrap_err().to_string();
-            assert!(error.contains(&format!("`{text}` is not")), "{error}");
+            assert!(error.contains("is not a") && error.contains("in a partition value"), "{error}");
         }
     }
     assert_eq!(Scalar::parse_partition(Some(" true "), &P::Boolean).unwrap(), Scalar::Boolean(true));
