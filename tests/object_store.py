@@ -37,6 +37,8 @@ class ObjectStore:
         request that deletes many files once for each of them, too."""
         self.busy: Callable[[str, str], bool] | None = None
         """Whether a request, of method and path, is answered with 503 and not done."""
+        self.copies_with = 200
+        """What a request to copy a file is answered with; others than 200 are refusals."""
         self.after_listing: Callable[[str], None] | None = None
         """Called with the prefix when a listing is made and not sent yet."""
 
@@ -113,6 +115,10 @@ class Handler(BaseHTTPRequestHandler):
         if "uploads" in query or "uploadId" in query:
             return self.upload(path, query, body)
         if self.command == "PUT":
+            if (source := self.headers.get("x-amz-copy-source")) is not None:
+                if store.copies_with != 200:
+                    return store.copies_with, b"<Error><Code>AccessDenied</Code></Error>", {}
+                body, _ = store.files[unquote(source).lstrip("/")]
             done = store.put(path, body, self.headers.get("If-None-Match") == "*")
             return (200, b"", {"ETag": tag(body)}) if done else (412, b"", {})
         if self.command == "DELETE":

@@ -200,8 +200,9 @@ def write(
         memory_limit: Bytes of rows and encoded pages that are held in memory, or a string such as `"1 GB"`; 512 MiB by
             default, 1 MiB at least. Rows of partitions for which there is no room wait in a temporary file (in
             `TMPDIR`), so that each partition has one file however many there are; if that disk is full, the write fails
-            with a `StorageError`. Uploads to a bucket hold more: 8 MiB for each open file while the store keeps up, 72
-            MiB at most. One file is open for each 8 MiB of the limit, 64 at most.
+            with a `StorageError`. Uploads to a bucket hold more, which the limit does not count: for each open file the
+            part of 8 MiB that is being filled, and up to 8 parts that are on their way, thus 72 MiB where the store is
+            slow. One file is open for each 8 MiB of the limit, 64 at most.
         properties: Of a new table only, as for `create`.
         name: Of a new table only.
         description: Of a new table only.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -175,6 +176,30 @@ def test_processes_that_write_lose_nothing(store: Store) -> None:
     table = deltic.Table(uri, storage_options=store.options)
     assert table.snapshot().version == 10
     assert ids(table) == [0, *range(100, 105), *range(200, 205)]
+
+
+def deep_clone_by_the_store(uri: str, options: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    payload = pa.array([os.urandom(2048) for _ in range(1000)])
+    deltic.write(uri, rows(0, 1000).append_column("payload", payload), storage_options=options, partition_by=["part"])
+    source = deltic.Table(uri, storage_options=options)
+    before = source.request_counts()
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    source.clone(f"{uri}_clone", shallow=False)
+    assert not [record for record in caplog.records if "instead" in record.getMessage()]
+    assert source.request_counts()["bytes_read"] - before["bytes_read"] < 100_000, "2 MB of files do not come here"
+    clone = deltic.Table(f"{uri}_clone", storage_options=options)
+    assert clone.scan().to_arrow().sort_by("id") == source.scan().to_arrow().sort_by("id")
+    assert clone.check(files=True).ok
+
+
+def test_a_store_copies_the_files_of_a_deep_clone(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    deep_clone_by_the_store(store.uri(), store.options, caplog)
+
+
+def test_azure_copies_files_by_a_signature(started: Started, caplog: pytest.LogCaptureFixture) -> None:
+    store = started.store("azure")
+    options = {name: value for name, value in store.options.items() if not name.endswith("_account_key")}
+    deep_clone_by_the_store(store.uri(), options | servers.azure_shared_access(), caplog)
 
 
 def test_delta_rs_writes_to_the_same_table() -> None:

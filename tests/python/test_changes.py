@@ -217,3 +217,42 @@ def test_refusals(uri: str, tmp_path: Path) -> None:
     with pytest.raises(deltic.VersionNotFoundError, match="VACUUM") as gone:
         table.changes().to_arrow()
     assert str(gone.value.path).endswith(".parquet")
+
+
+@pytest.mark.parametrize("way", ["restore", "overwrite"])
+def test_removed_rows_of_another_type_are_refused_by_name(tmp_path: Path, way: str) -> None:
+    uri = str(tmp_path / "table")
+    properties = ON | {"delta.enableTypeWidening": "true"}
+    deltic.write(uri, pa.table({"s": [{"n": 1}], "gone": ["x"]}, narrow(pa.int32())), properties=properties)
+    table = deltic.Table(uri)
+    table.alter_column("s.n", type="long")
+    deltic.write(table, pa.table({"s": [{"n": 2**40}], "gone": ["y"]}, narrow(pa.int64())))
+    if way == "restore":
+        table.restore(0)
+    else:
+        rows = pa.table({"s": [{"n": "text"}]})
+        deltic.write(table, rows, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(
+        deltic.UnsupportedFeatureError, match=r"`s\.n` was a long and became an? (integer|string)"
+    ) as refused:
+        table.changes(3, 3).to_arrow()
+    assert refused.value.version == 3
+    assert "ends before version 3 and one that starts after it" in str(refused.value)
+    deltic.write(table, table.scan().to_arrow())
+    assert table.changes(4).to_arrow().num_rows == 1
+    assert table.changes(0, 2).to_arrow().num_rows == 2
+
+
+def narrow(number: pa.DataType) -> pa.Schema:
+    return pa.schema({"s": pa.struct({"n": number}), "gone": pa.string()})
+
+
+def test_removed_rows_need_no_columns_that_are_gone(tmp_path: Path) -> None:
+    uri = str(tmp_path / "table")
+    deltic.write(uri, pa.table({"n": [1], "gone": ["x"]}), properties=ON)
+    deltic.write(uri, pa.table({"n": [2]}), mode="overwrite", schema_mode="overwrite")
+    rows = deltic.Table(uri).changes(1, 1).to_arrow()
+    assert sorted(zip(rows["n"].to_pylist(), rows["_change_type"].to_pylist(), strict=True)) == [
+        (1, "delete"),
+        (2, "insert"),
+    ]

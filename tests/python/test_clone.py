@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from changed_rows import FEED, IDS, MAPPED, PROPERTIES, SCHEMA, TIMES, VECTORS, Changed, ids, key, label, same
 from log_files import Log, add, field, metadata, protocol, struct
+from object_store import object_store
 
 import deltic
 from deltic.cli import main
@@ -189,6 +191,14 @@ def test_a_deep_clone_goes_on_where_it_stopped(table: deltic.Table, target: str)
     assert commit.metrics["numCopiedFiles"] == 4 - len(before)
     assert before.items() <= files(target).items()
     assert ids(deltic.Table(target)) == [0, 1, 2, 4, 5]
+
+
+def test_an_empty_copy_is_made_again(table: deltic.Table, target: str) -> None:
+    path = next(path for path in files(table.uri) if path.endswith(".parquet"))
+    Path(target, path).parent.mkdir(parents=True)
+    Path(target, path).touch()
+    assert table.clone(target, shallow=False).metrics["numCopiedFiles"] == 4
+    assert Path(target, path).read_bytes() == Path(table.uri, path).read_bytes()
 
 
 def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, target: str, table: deltic.Table) -> None:
@@ -565,6 +575,26 @@ def test_clones_follow_random_histories(tmp_path: Path, target: str, properties:
 def _ids(table: deltic.Table) -> list[dict[str, Any]]:
     rows = table.scan(columns=["n", "_metadata.row_id"]).to_arrow().to_pylist()
     return [{"n": row["n"], "row_id": row["_metadata.row_id"]} for row in rows]
+
+
+@pytest.mark.parametrize("answer", [200, 403, 501])
+def test_a_store_copies_files_by_itself(answer: int, caplog: pytest.LogCaptureFixture) -> None:
+    with object_store() as store:
+        options = store.options
+        deltic.write("s3://bucket/source", pa.table({"id": [1]}), storage_options=options)
+        source = deltic.Table("s3://bucket/source", storage_options=options)
+        name = next(path for path in store.files if path.endswith(".parquet")).rsplit("/", 1)[1]
+        store.copies_with = answer
+        read: list[str] = []
+        store.before = lambda method, path: read.append(path) if method == "GET" else None
+        caplog.set_level(logging.DEBUG, logger="deltic")
+        source.clone("s3://bucket/target", shallow=False)
+        assert store.files[f"bucket/target/{name}"][0] == store.files[f"bucket/source/{name}"][0]
+        assert (f"bucket/source/{name}" in read) == (answer != 200), "the bytes are read only if they are not copied"
+        told = [record.getMessage() for record in caplog.records if "instead" in record.getMessage()]
+        assert len(told) == (answer != 200)
+        assert all(f"bytes of `source/{name}` instead" in text and "test" not in text for text in told), told
+        assert deltic.Table("s3://bucket/target", storage_options=options).scan().to_arrow()["id"].to_pylist() == [1]
 
 
 def test_the_command_line(table: deltic.Table, target: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,6 +116,19 @@ def test_an_overwrite_may_bring_columns_and_partitions_of_its_own(uri: str) -> N
     assert deltic.Table(uri).snapshot().partition_columns == []
 
 
+def test_names_that_the_table_has_stay(uri: str) -> None:
+    deltic.write(uri, pa.table({"n": [1]}))
+    log = Path(uri, "_delta_log")
+    commit = log / f"{0:020}.json"
+    # As old versions of Delta let writers name columns.
+    commit.write_text(commit.read_text().replace('\\"name\\":\\"n\\"', '\\"name\\":\\"a b\\"'))
+    (log / f"{0:020}.crc").unlink()
+    deltic.write(uri, pa.table({"a b": ["text"]}), mode="overwrite", schema_mode="overwrite")
+    assert rows(uri, "a b") == [{"a b": "text"}]
+    with pytest.raises(deltic.InvalidInputError, match="`c d` has the character ' ', which Delta allows only with"):
+        deltic.write(uri, pa.table({"a b": [1], "c d": [2]}), mode="overwrite", schema_mode="overwrite")
+
+
 def test_a_new_type_brings_its_feature(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
     at = pa.array([0], pa.timestamp("us"))

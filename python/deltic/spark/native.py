@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
-from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
+from deltic.errors import DelticError, UnsupportedFeatureError
 from deltic.spark.types import has_type
 from deltic.table import Table
 
@@ -226,14 +226,13 @@ def _check_partitions(session: SparkSession, partitions: StructType, uri: str) -
 
 def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> DataFrame:
     """The rows with the columns of the files, and behind them those of the folders."""
-    names = list(df.schema.names)
+    # The core has seen that no two names differ by case alone, and that the partition columns are there.
+    positions = {name.lower(): at for at, name in enumerate(df.schema.names)}
     # Spark looks columns up by name, and takes a dot in one for the way into a struct.
-    numbered = df.toDF(*(f"c{at}" for at in range(len(names))))
+    numbered = df.toDF(*(f"c{at}" for at in positions.values()))
 
-    def given(column: StructField) -> Column | None:
-        at = _position(names, column.name)
-        if at is None:
-            return None
+    def given(column: StructField) -> Column:
+        at = positions[column.name.lower()]
         kind = df.schema.fields[at].dataType
         if _bare(kind) != _bare(column.dataType):
             kinds = f"{kind.simpleString()}, and {column.dataType.simpleString()} in the table"
@@ -242,16 +241,14 @@ def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> Da
 
     chosen: list[Column] = []
     for column, stored in zip(layout.columns.fields, layout.files.fields, strict=True):
-        values = given(column)
-        if values is None or _has_fields(stored.dataType):
+        is_given = column.name.lower() in positions
+        values = given(column) if is_given else F.lit(None)
+        if not is_given or _has_fields(stored.dataType):
             # Names of fields are by position here.
-            values = (F.lit(None) if values is None else values).cast(stored.dataType)
+            values = values.cast(stored.dataType)
         chosen.append(values.alias(stored.name, metadata=stored.metadata))
     for column, folder in zip(layout.partitions.fields, layout.folders, strict=True):
-        values = given(column)
-        if values is None:
-            raise InvalidInputError(f"the rows have no partition column `{column.name}`")
-        text = _folder_text(values, column.dataType)
+        text = _folder_text(given(column), column.dataType)
         if is_local:
             text = _short_enough(text, column.name, _LONGEST_NAME - len(f"{folder}="))
         chosen.append(text.alias(folder))
@@ -266,13 +263,6 @@ def _short_enough(text: Column, column: str, most: int) -> Column:
         'engine="native"; write with engine="arrow"'
     )
     return F.when(F.length(text) + 2 * escapes > most, F.raise_error(F.lit(message))).otherwise(text)
-
-
-def _position(names: Sequence[str], name: str) -> int | None:
-    """Where a column of the table is; the core has seen that there is one at most."""
-    if name in names:
-        return names.index(name)
-    return next((at for at, other in enumerate(names) if other.lower() == name.lower()), None)
 
 
 def _has_fields(kind: DataType) -> bool:

@@ -38,7 +38,26 @@ pub fn check_new(
     partition_by: &mut [String],
     configuration: &BTreeMap<String, String>,
 ) -> Result<()> {
-    check_schema(None, schema, Properties::new(configuration))?;
+    check_whole(None, schema, partition_by, configuration)
+}
+
+/// The same of a table whose rows and columns are replaced: names that it has already it may keep.
+///
+/// # Errors
+/// `Invalid`, naming the column.
+pub fn check_replaced(before: &Metadata, schema: &StructType, after: &mut Metadata) -> Result<()> {
+    let known = before.schema()?;
+    let known = Known { schema: &known, properties: Properties::of(before) };
+    check_whole(Some(known), schema, &mut after.partition_columns, &after.configuration)
+}
+
+fn check_whole(
+    known: Option<Known<'_>>,
+    schema: &StructType,
+    partition_by: &mut [String],
+    configuration: &BTreeMap<String, String>,
+) -> Result<()> {
+    check_schema(known, schema, Properties::new(configuration))?;
     for field in &schema.fields {
         // In a table that exists this is damage; in one to be made it is the caller's mistake.
         identity::Identity::of(field).map_err(|e| Error::invalid(e.message().to_owned()))?;

@@ -776,3 +776,15 @@ mod properties {
         }
     }
 }
+
+#[test]
+fn maps_of_other_types_are_named_as_the_log_names_types() {
+    let fields =
+        Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Int64, true)]);
+    let keys: ArrayRef = Arc::new(StringArray::from(vec!["p"]));
+    let entries = StructArray::new(fields.clone(), vec![keys, Arc::new(Int64Array::from(vec![7]))], None);
+    let field = Arc::new(Field::new("entries", DataType::Struct(fields), false));
+    let map = MapArray::new(field, OffsetBuffer::from_lengths([1]), entries, None, false);
+    let error = text_map_at(&map, 0).unwrap_err();
+    assert!(error.is_corrupt() && error.message() == "a column of strings has the type long", "{error}");
+}

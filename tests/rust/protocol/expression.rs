@@ -56,6 +56,20 @@ fn value_cases() {
     });
 }
 
+#[test]
+fn strings_too_long_to_compare() {
+    let distance = |a: usize, b: usize| {
+        let text = format!("levenshtein('{}', '{}')", "ä".repeat(a), "b".repeat(b));
+        let bound = parse_expression(&text)?.bind(&StructType::default())?;
+        Ok::<_, deltic_protocol::error::Error>(shown(&evaluate(&bound, &one_row())?, 0))
+    };
+    assert_eq!(distance(0, 40_000).unwrap(), "40000");
+    assert_eq!(distance(2, 3000).unwrap(), "3000");
+    let error = distance(33_000, 33_001).unwrap_err();
+    assert_eq!(*error.kind(), Kind::Invalid, "{error}");
+    assert!(error.to_string().contains("levenshtein of two strings of 33000 and 33001 characters"), "{error}");
+}
+
 fn schema() -> StructType {
     let p = |primitive| DataType::Primitive(primitive);
     let field = |name: &str, data_type| StructField::new(name, data_type, true);

@@ -120,6 +120,26 @@ fn decimals() {
 }
 
 #[test]
+fn spaces_around_partition_values() {
+    use PrimitiveType as P;
+    let decimal = P::Decimal { precision: 5, scale: 2 };
+    for kind in [P::Byte, P::Short, P::Integer, P::Long, P::Float, P::Double, decimal] {
+        let read = |text: &str| Scalar::parse_partition(Some(text), &kind);
+        assert_eq!(read("  7 ").unwrap(), read("7").unwrap(), "{kind}");
+        for text in [" ", "1 2", "\t7", "7\u{a0}"] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains("is not a") && error.contains("in a partition value"), "{error}");
+        }
+    }
+    assert_eq!(Scalar::parse_partition(Some(" true "), &P::Boolean).unwrap(), Scalar::Boolean(true));
+    assert_eq!(Scalar::parse_partition(Some(" x "), &P::String).unwrap(), Scalar::String(" x ".into()));
+    // Spark casts them, others do not, or to something else.
+    for (text, kind) in [("7.0", P::Integer), ("t", P::Boolean), ("1", P::Boolean), ("2024-01", P::Date)] {
+        assert!(Scalar::parse_partition(Some(text), &kind).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn binary_partition_values() {
     let read = |text: &str| Scalar::parse_partition(Some(text), &PrimitiveType::Binary).unwrap();
     assert_eq!(read("abc"), Scalar::Binary(b"abc".to_vec()));

@@ -423,6 +423,25 @@ fn a_file_that_lies_about_its_rows_is_corrupt() {
 }
 
 #[test]
+fn a_file_that_lies_about_its_rows_is_not_written_again() {
+    for (rows, lie) in [(10, 8), (10, 12)] {
+        let table = Table::new(&[], false);
+        table.write(&numbers(0..rows));
+        let commit = std::fs::read_to_string(table.sample.log("00000000000000000001.json")).unwrap();
+        let lies = commit.replace(&format!("numRecords\\\":{rows}"), &format!("numRecords\\\":{lie}"));
+        assert_ne!(lies, commit);
+        table.sample.put("00000000000000000001.json", lies);
+        std::fs::remove_file(table.sample.log("00000000000000000001.crc")).unwrap();
+        let files = table.on_disk();
+        let error = table.try_delete("x IN (1, 3)").unwrap_err();
+        let says = format!("{} rows are to be written again, and the files have {}", lie - 2, rows - 2);
+        assert!(error.is_corrupt() && error.to_string().contains(&says), "{error}");
+        assert!(error.path().is_some() && error.table().is_some(), "{error}");
+        assert_eq!(table.on_disk(), files, "what was written is deleted");
+    }
+}
+
+#[test]
 fn statistics_that_are_missing_are_counted() {
     let table = Table::new(&[VECTORS], false);
     table.write(&numbers(0..10));

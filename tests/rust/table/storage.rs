@@ -14,6 +14,7 @@ use proptest::prelude::*;
 
 mod absolute;
 mod bucket;
+mod copying;
 mod foreign;
 mod lock_table;
 mod redirects;

@@ -26,6 +26,7 @@ use arrow_select::filter::filter_record_batch;
 use super::{Add, DeletionVectorDescriptor, PartitionValues};
 use crate::error::{Error, Result};
 use crate::json::unescape;
+use crate::schema::arrow::table_type_name;
 
 /// Where a batch of actions was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -353,7 +354,8 @@ pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
 /// Texts in the layout that they have in actions read from JSON. Some writers do not say of texts that they are any.
 pub(super) fn plain_texts(column: &ArrayRef) -> Result<StringArray> {
     use DataType as D;
-    let no_texts = || Error::corrupt(format!("a column of strings has the type {}", column.data_type()));
+    let no_texts =
+        || Error::corrupt(format!("a column of strings has the type {}", table_type_name(column.data_type())));
     let texts = match column.data_type() {
         D::Utf8 => column.clone(),
         D::LargeUtf8 | D::Utf8View | D::Binary | D::LargeBinary | D::BinaryView | D::Null => {

@@ -68,12 +68,25 @@ pub enum Scalar {
     TimestampNtz(i64),
 }
 
+/// The text without spaces around it, where they are not part of the value.
+fn spaceless<'a>(text: &'a str, data_type: &PrimitiveType) -> &'a str {
+    use PrimitiveType as P;
+    match data_type {
+        P::Byte | P::Short | P::Integer | P::Long | P::Float | P::Double | P::Decimal { .. } | P::Boolean => {
+            text.trim_matches(' ')
+        }
+        _ => text,
+    }
+}
+
 impl Scalar {
-    /// Reads a partition value. `None` and the empty string are null. The error names value and type.
+    /// Reads a partition value. `None` and the empty string are null. Spaces around a number or a boolean say nothing, as
+    /// in Spark's cast, which takes other forms, too (`7.0` for an integer, `t`, `2024-01`): those are refused, for not every
+    /// reader takes them for the same value. The error names value and type.
     pub fn parse_partition(text: Option<&str>, data_type: &PrimitiveType) -> Result<Self> {
         match text {
             None | Some("") => Ok(Self::Null),
-            Some(text) => Self::parse(text, data_type).ok_or_else(|| {
+            Some(text) => Self::parse(spaceless(text, data_type), data_type).ok_or_else(|| {
                 Error::corrupt(format!("`{text}` is not {}, in a partition value", with_article(data_type)))
             }),
         }

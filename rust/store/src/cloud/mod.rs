@@ -4,6 +4,7 @@ pub(crate) mod answers;
 mod azure_blocks;
 pub(crate) mod client;
 mod connect;
+mod copying;
 pub(crate) mod credentials;
 mod delete;
 mod finding;

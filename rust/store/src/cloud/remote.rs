@@ -70,6 +70,14 @@ impl Remote {
         self.inner.location.scheme
     }
 
+    pub(super) fn location(&self) -> &Location {
+        &self.inner.location
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
     /// Whether its requests are sent without credentials.
     #[cfg(test)]
     pub(crate) fn is_anonymous(&self) -> bool {

@@ -102,6 +102,16 @@ impl Options {
         Self { takes_turns: false, foreign: true, anonymous, ..self.clone() }
     }
 
+    /// Whether both open a store with the same credentials and settings.
+    pub(crate) fn opens_as(&self, other: &Self) -> bool {
+        let sorted = |options: &Self| {
+            let mut pairs = options.pairs.clone();
+            pairs.sort_unstable();
+            pairs
+        };
+        self.anonymous == other.anonymous && sorted(self) == sorted(other)
+    }
+
     /// The value of an option of deltic's own.
     pub(crate) fn own(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())

@@ -1,5 +1,7 @@
 //! Files of the local disk that grow piece by piece, and appear when they are whole.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -68,6 +70,26 @@ impl LocalWriter {
         let (target, durable) = (self.target.clone(), self.disk.durable);
         self.file = Growing::Begun(blocking(move || file.with(&pending, &target, durable)).await?);
         self.sync_ahead().await
+    }
+
+    /// Appends the bytes that come next in another file, up to so many; says how many, and gives it back.
+    pub(super) async fn copy(&mut self, mut source: File, most: u64) -> Result<(File, u64)> {
+        let file = std::mem::replace(&mut self.file, Growing::Broken);
+        let pending = std::mem::take(&mut self.pending);
+        let (target, durable) = (self.target.clone(), self.disk.durable);
+        let (temporary, source, copied) = blocking(move || {
+            let mut temporary = file.with(&pending, &target, durable)?;
+            let copied = io::copy(&mut Read::take(&mut source, most), &mut temporary.file);
+            let copied = copied.map_err(|e| failed("write", &temporary.path, e))?;
+            Ok((temporary, source, copied))
+        })
+        .await?;
+        self.file = Growing::Begun(temporary);
+        self.size = self.size.saturating_add(copied);
+        self.unsynced +=
+            std::mem::take(&mut self.pending_bytes).saturating_add(usize::try_from(copied).unwrap_or(usize::MAX));
+        self.sync_ahead().await?;
+        Ok((source, copied))
     }
 
     /// Lets the disk begin with a large file, so that there is little left when it ends.

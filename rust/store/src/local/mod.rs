@@ -44,6 +44,8 @@ const GAP: u64 = 64 * 1024;
 /// Files that are opened together, and as how many bytes they are read into one piece of memory.
 const OPEN_AT_ONCE: usize = 16;
 const LITTLE_TOGETHER: u64 = 4 * 1024 * 1024;
+/// Bytes that are copied from file to file between two looks whether anybody still waits for it.
+const COPIED_AT_ONCE: u64 = 64 * 1024 * 1024;
 /// Files that one thread deletes in a row, and how many threads do so.
 const DELETED_TOGETHER: usize = 256;
 const CONCURRENT_DELETES: usize = 4;
@@ -232,6 +234,26 @@ impl LocalDisk {
     pub(crate) fn create_file(&self, path: String) -> LocalWriter {
         let (disk, target) = (self.clone(), PathBuf::from(path));
         LocalWriter::new(disk, target)
+    }
+
+    /// Opens a file that is to be copied.
+    pub(crate) async fn open_to_copy(&self, path: String) -> Result<File> {
+        self.tally.get();
+        blocking(move || Ok(open(Path::new(&path))?.0)).await
+    }
+
+    /// Copies the first `size` bytes of a file, which the file system may let both share.
+    pub(crate) async fn copy(&self, mut source: File, path: String, size: u64) -> Result<()> {
+        let (mut writer, mut at) = (self.create_file(path), 0_u64);
+        while at < size {
+            let wanted = COPIED_AT_ONCE.min(size - at);
+            let (file, copied) = writer.copy(source, wanted).await?;
+            if copied < wanted {
+                return Err(short_read(&(at..size), at.saturating_add(copied)));
+            }
+            (source, at) = (file, at.saturating_add(wanted));
+        }
+        writer.finish().await.map(drop)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 
-use super::Storage;
+use super::{Backend, Storage};
 use crate::error::{Error, Result};
 use crate::local::real_path;
 use crate::location::{IN_URI, Location, Scheme, Target, split_scheme};
@@ -95,11 +95,29 @@ impl Storage {
         self.resolve_file(reference).map(drop)
     }
 
-    /// Copies a file of `size` bytes from there, piece by piece; it appears when it is whole, and would survive a power cut.
+    /// Copies a file of `size` bytes from there; it would then survive a power cut. A disk copies it by itself, and so does a
+    /// store that has both places and the same credentials; otherwise it is read and written piece by piece. It appears when
+    /// it is whole, but for Azure, whose copies may be empty for a while.
     ///
     /// # Errors
-    /// `NotFound` if it is not there, `Corrupt` if it is shorter.
+    /// `NotFound` if it is not there, `Corrupt` if it is shorter, or if the store's own copy is of another size.
     pub async fn copy_from(&self, (source, from): (&Self, &str), to: &str, size: u64) -> Result<()> {
+        match (source.resolve_file(from)?, self.resolve_file(to)?) {
+            ((Backend::Local(there), from_key), (Backend::Local(here), to_key)) => {
+                let file = there.open_to_copy(from_key).await.map_err(|e| source.place(e, from))?;
+                return here.copy(file, to_key, size).await.map_err(|e| self.place(e, to));
+            }
+            ((Backend::Remote(there), from_key), (Backend::Remote(here), to_key)) if here.has_files_of(&there) => {
+                if here.copy(&from_key, &to_key, size).await.map_err(|e| self.place(e, to))? {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        self.copy_in_pieces((source, from), to, size).await
+    }
+
+    async fn copy_in_pieces(&self, (source, from): (&Self, &str), to: &str, size: u64) -> Result<()> {
         let mut writer = self.create_file(to).await?;
         let mut at = 0;
         while at < size {

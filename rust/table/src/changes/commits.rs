@@ -17,7 +17,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use super::files::{self, CommitColumns, FileChange};
 use super::shape;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
 use crate::scan::task::FileTask;
@@ -177,10 +177,21 @@ pub(super) fn tasks(
     table: Option<TableAtCommit>,
 ) -> BoxStream<'static, Result<FileTask>> {
     let Some(table) = table else { return stream::empty().boxed() };
-    let log = storage.clone();
+    let (log, before) = (storage.clone(), storage.clone());
+    let (first, feed_schema) = (commits.first().map(Commit::version), table.feed_schema.clone());
     stream::iter(commits)
         .map(move |commit| load(log.clone(), commit))
         .buffered(CONCURRENT_COMMITS)
+        .and_then(move |loaded| {
+            let (storage, feed_schema) = (before.clone(), feed_schema.clone());
+            async move {
+                // The schema before every later commit is one that the feed has checked.
+                if first == Some(loaded.0.version()) {
+                    check_removed(&storage, &feed_schema, &loaded).await?;
+                }
+                Ok(loaded)
+            }
+        })
         .scan(table, |table, commit| ready(Some(commit.and_then(|(commit, actions)| table.files(&commit, actions)))))
         .map_ok(stream::iter)
         .try_flatten()
@@ -192,6 +203,22 @@ pub(super) fn tasks(
 async fn load(storage: Storage, commit: Commit) -> Result<(Commit, CommitActions)> {
     let actions = LogSource::of(&storage).load_commit(&commit.file).await?;
     Ok((commit, actions))
+}
+
+/// Refuses a commit that removes rows of a schema that it replaces, if their values do not fit the last one.
+async fn check_removed(
+    storage: &Storage,
+    feed_schema: &FeedSchema,
+    (commit, actions): &(Commit, CommitActions),
+) -> Result<()> {
+    let removes = actions.metadata.is_some() && actions.cdc.is_empty() && actions.remove_rows.num_rows() > 0;
+    let Some(before) = commit.version().checked_sub(1).filter(|_| removes) else { return Ok(()) };
+    match Snapshot::open(storage, Some(before)).await {
+        Ok(before) => shape::check_removed(before.shape(), commit.version(), &feed_schema.shape, feed_schema.version),
+        // The log begins after it.
+        Err(e) if matches!(e.kind(), Kind::VersionNotFound { .. }) => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// Asks for the size where the log does not say it.

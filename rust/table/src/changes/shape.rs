@@ -26,6 +26,23 @@ pub(super) fn check(older: &TableShape, version: u64, newer: &TableShape, last: 
     .at_version(version))
 }
 
+/// Fails if the commit of `version`, which gives the table other columns, also removes rows whose values have no place in
+/// `newer`, the schema of `last`. `older` is the schema before it. What it has in columns that are gone is not asked for.
+pub(super) fn check_removed(older: &TableShape, version: u64, newer: &TableShape, last: u64) -> Result<()> {
+    let mappings = Mappings { older: older.mapping, newer: newer.mapping, types_alone: true };
+    let why = mappings.structs(&older.schema, &newer.schema, "").map_err(|e| e.at_version(version))?;
+    let Some(why) = why else { return Ok(()) };
+    Err(Error::unsupported(
+        "change data feed of rows of another type",
+        format!(
+            "version {version} changed the columns of the table and removed rows that do not fit the schema of version {last}, \
+             in which the changes are read: {why}; read a range that ends before version {version} and one that starts \
+             after it"
+        ),
+    )
+    .at_version(version))
+}
+
 /// What keeps rows of `older` from being rows of `newer`.
 fn differs(older: &TableShape, newer: &TableShape) -> Result<Option<String>> {
     match (older.mapping, newer.mapping) {
@@ -40,12 +57,15 @@ fn differs(older: &TableShape, newer: &TableShape) -> Result<Option<String>> {
     if partitions(older) != partitions(newer) {
         return Ok(Some("the table is partitioned by other columns".to_owned()));
     }
-    Mappings { older: older.mapping, newer: newer.mapping }.structs(&older.schema, &newer.schema, "")
+    let mappings = Mappings { older: older.mapping, newer: newer.mapping, types_alone: false };
+    mappings.structs(&older.schema, &newer.schema, "")
 }
 
 struct Mappings {
     older: ColumnMapping,
     newer: ColumnMapping,
+    /// Whether columns that are gone, renamed or added do not matter, nor what may be null.
+    types_alone: bool,
 }
 
 impl Mappings {
@@ -54,18 +74,24 @@ impl Mappings {
         for field in &older.fields {
             let path = join(path, &field.name);
             let Some(found) = self.find(field, newer)? else {
+                if self.types_alone {
+                    continue;
+                }
                 return Ok(Some(format!("column `{path}` was dropped or renamed")));
             };
             known.insert(found.name.as_str());
-            if found.name != field.name {
+            if found.name != field.name && !self.types_alone {
                 return Ok(Some(format!("column `{path}` was renamed to `{}`", found.name)));
             }
-            if field.nullable && !found.nullable {
+            if field.nullable && !found.nullable && !self.types_alone {
                 return Ok(Some(format!("column `{path}` could be null")));
             }
             if let Some(why) = self.types(&field.data_type, &found.data_type, &path)? {
                 return Ok(Some(why));
             }
+        }
+        if self.types_alone {
+            return Ok(None);
         }
         let added = newer.fields.iter().find(|field| !field.nullable && !known.contains(field.name.as_str()));
         Ok(added.map(|field| format!("column `{}`, which may not be null, was added", join(path, &field.name))))
@@ -88,14 +114,14 @@ impl Mappings {
             (DataType::Struct(older), DataType::Struct(newer)) => self.structs(older, newer, path),
             (DataType::Array(older), DataType::Array(newer)) => {
                 let path = join(path, "element");
-                if older.contains_null && !newer.contains_null {
+                if older.contains_null && !newer.contains_null && !self.types_alone {
                     return Ok(Some(format!("`{path}` could be null")));
                 }
                 self.types(&older.element, &newer.element, &path)
             }
             (DataType::Map(older), DataType::Map(newer)) => {
                 let (key, value) = (join(path, "key"), join(path, "value"));
-                if older.value_contains_null && !newer.value_contains_null {
+                if older.value_contains_null && !newer.value_contains_null && !self.types_alone {
                     return Ok(Some(format!("`{value}` could be null")));
                 }
                 match self.types(&older.key, &newer.key, &key)? {

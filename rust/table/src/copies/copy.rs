@@ -42,6 +42,8 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
     };
     match target.head(&file.to).await {
         Ok(there) if there.size == size && has_uuid(&file.to) => return Ok(None),
+        // Azure shows a copy so that it has not made yet.
+        Ok(there) if there.size == 0 && has_uuid(&file.to) => {}
         Ok(_) => {
             let message = "there is a file of this name already, which may be another; clone to another place";
             return Err(Error::invalid(message).in_table(target.location()).in_file(&file.to));

@@ -220,6 +220,7 @@ impl ChangedFiles {
             let copying = specs.copying(storage)?.reporting(progress);
             written.rewritten = copy(storage, &copying, parts, (update, clock)).await?;
             written.unclaimed.hold(&written.rewritten.0)?;
+            self.check_rewritten(&written.rewritten.0)?;
         }
         if !self.copied_new.is_empty() {
             let copying = specs.copying_new(storage)?.reporting(progress);
@@ -231,6 +232,23 @@ impl ChangedFiles {
             Some(changes) => self.record(storage, (&specs.rows, changes), written, update).await,
             None => Ok(()),
         }
+    }
+
+    /// Refuses files that do not have the rows that they must by the log, as a change by tasks does.
+    fn check_rewritten(&self, files: &[DataFile]) -> Result<()> {
+        let (expected, written) =
+            (self.rewritten_rows(), files.iter().map(|file| file.rows).fold(0, u64::saturating_add));
+        if expected == written {
+            return Ok(());
+        }
+        let error = Error::corrupt(format!(
+            "by the statistics in the log {expected} rows are to be written again, and the files have {written}: the log counts \
+             other rows than a file has; rewrite the file, or restore it"
+        ));
+        Err(match self.copied.as_slice() {
+            [only] => error.in_file(&only.task.path),
+            _ => error,
+        })
     }
 
     /// Writes change files for what `add` and `remove` actions do not show: updated rows, and rows deleted from rewritten

@@ -34,6 +34,22 @@ struct State {
     listed: (HashMap<String, String>, HashMap<String, String>),
     /// A key that the next listing misses.
     missed: Option<String>,
+    /// What becomes of copies.
+    copying: Copying,
+    /// A copy that is not made yet, and the looks at it until it is.
+    late: Option<(String, Vec<u8>, usize)>,
+}
+
+/// What a bucket does when it is asked to copy a file.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Copying {
+    #[default]
+    Whole,
+    /// Takes the request for a put without a body.
+    Nothing,
+    /// Makes the copy when it has been asked for so many times, and is empty until then.
+    Late(usize),
+    Refused(u16),
 }
 
 #[derive(Clone)]
@@ -151,6 +167,14 @@ impl Bucket {
     /// Somebody else makes a file.
     pub(crate) fn make(&self, key: &str, data: &[u8]) {
         self.state.lock().unwrap().insert(key, data.to_vec());
+    }
+
+    pub(crate) fn forget_requests(&self) {
+        self.state.lock().unwrap().log.clear();
+    }
+
+    pub(crate) fn copy_with(&self, copying: Copying) {
+        self.state.lock().unwrap().copying = copying;
     }
 
     /// Somebody else deletes a file.
@@ -312,14 +336,9 @@ fn answer(
             if is_conditional && !state.careless && exists {
                 return Answer::error(412, "PreconditionFailed");
             }
-            let body = match headers.get("x-goog-copy-source") {
-                Some(source) => {
-                    let source = percent_decode_str(source).decode_utf8().unwrap();
-                    let Some(object) = state.objects.get(source.strip_prefix("bucket/").unwrap()) else {
-                        return Answer::error(404, "NoSuchKey");
-                    };
-                    object.clone()
-                }
+            let body = match copied(state, key, headers) {
+                Some(Ok(object)) => object,
+                Some(Err(refusal)) => return refusal,
                 None => body,
             };
             state.insert(key, body);
@@ -329,8 +348,37 @@ fn answer(
             state.objects.remove(key);
             Answer::new(204, "")
         }
-        _ => read(state, method, key, headers),
+        _ => {
+            if let Some((to, object, looks)) = state.late.take_if(|(to, ..)| to == key) {
+                match looks {
+                    0 => state.insert(key, object),
+                    _ => state.late = Some((to, object, looks - 1)),
+                }
+            }
+            read(state, method, key, headers)
+        }
     }
+}
+
+/// The bytes that a request asks to be copied to `key`, if it does.
+fn copied(state: &mut State, key: &str, headers: &HashMap<String, String>) -> Option<Result<Vec<u8>, Answer>> {
+    let source =
+        ["x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source"].iter().find_map(|name| headers.get(*name));
+    let source = percent_decode_str(source?).decode_utf8().unwrap();
+    let source = source.split_once('?').map_or(&*source, |(path, _)| path);
+    state.log.push(("COPY".into(), key.into()));
+    let Some(object) = state.objects.get(source.split_once("bucket/").unwrap().1).cloned() else {
+        return Some(Err(Answer::error(404, "NoSuchKey")));
+    };
+    Some(match state.copying {
+        Copying::Whole => Ok(object),
+        Copying::Nothing => Ok(Vec::new()),
+        Copying::Late(looks) => {
+            state.late = Some((key.into(), object, looks));
+            Ok(Vec::new())
+        }
+        Copying::Refused(status) => Err(Answer::error(status, "Asked")),
+    })
 }
 
 /// The status that a key asks for.

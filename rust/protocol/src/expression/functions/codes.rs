@@ -93,6 +93,11 @@ fn char_of(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(arguments.strings(|row| Ok(of(numbers.value(row))))?))
 }
 
+/// Pairs of characters that are compared for two strings at most: as many as a second or so allows.
+const MOST_PAIRS: usize = 1 << 30;
+/// Characters of either: each takes memory.
+const MOST_CHARACTERS: usize = 1 << 24;
+
 /// How many characters must be put in, taken out or replaced to make one of the other.
 fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
     let (left, right) = (arguments.text(0)?, arguments.text(1)?);
@@ -113,8 +118,21 @@ fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
         }
         costs.last().copied().unwrap_or_default()
     };
-    let of = |row: usize| i32::try_from(distance(left.value(row), right.value(row))).ok();
-    Ok(Arc::new(arguments.each::<_, Int32Array>(|row| Ok(of(row)))?))
+    let of = |row: usize| {
+        let (a, b) = (left.value(row), right.value(row));
+        // No string has more characters than bytes, which are counted already.
+        if a.len().saturating_mul(b.len()) > MOST_PAIRS || a.len().max(b.len()) > MOST_CHARACTERS {
+            let (one, other) = (a.chars().count(), b.chars().count());
+            if one.saturating_mul(other) > MOST_PAIRS || one.max(other) > MOST_CHARACTERS {
+                return Err(format!(
+                    "levenshtein of two strings of {one} and {other} characters takes too long; compare shorter ones, of \
+                     {MOST_PAIRS} pairs of characters and {MOST_CHARACTERS} characters each at most"
+                ));
+            }
+        }
+        Ok(i32::try_from(distance(a, b)).ok())
+    };
+    Ok(Arc::new(arguments.each::<_, Int32Array>(of)?))
 }
 
 /// What a letter sounds like; `7` says nothing and parts nothing, `0` parts.

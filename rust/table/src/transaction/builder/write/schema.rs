@@ -71,7 +71,7 @@ impl Transaction {
                 "the table would be partitioned by `{gone}`, and the data has no such column{hint}"
             )));
         }
-        validation::check_new(&schema, &mut metadata.partition_columns, &metadata.configuration)?;
+        validation::check_replaced(before, &schema, &mut metadata)?;
         self.check_clustering(&schema)?;
         metadata.schema_string = json::print(&schema);
         if schema == *known && metadata.partition_columns == before.partition_columns {
