@@ -46,18 +46,18 @@ pub fn check_new(
 /// # Errors
 /// `Invalid`, naming the column.
 pub fn check_replaced(before: &Metadata, schema: &StructType, after: &mut Metadata) -> Result<()> {
-    let known = before.schema()?;
-    let known = Known { schema: &known, properties: Properties::of(before) };
-    check_whole(Some(known), schema, &mut after.partition_columns, &after.configuration)
+    let before_schema = before.schema()?;
+    let table = TableBefore { schema: &before_schema, properties: Properties::of(before) };
+    check_whole(Some(table), schema, &mut after.partition_columns, &after.configuration)
 }
 
 fn check_whole(
-    known: Option<Known<'_>>,
+    table: Option<TableBefore<'_>>,
     schema: &StructType,
     partition_by: &mut [String],
     configuration: &BTreeMap<String, String>,
 ) -> Result<()> {
-    check_schema(known, schema, Properties::new(configuration))?;
+    check_schema(table, schema, Properties::new(configuration))?;
     for field in &schema.fields {
         // In a table that exists this is damage; in one to be made it is the caller's mistake.
         identity::Identity::of(field).map_err(|e| Error::invalid(e.message().to_owned()))?;
