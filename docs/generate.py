@@ -1,6 +1,7 @@
 """Writes the parts of the documentation that are made from the Python code; a test checks that they are current.
 
-Run it with `make docs`, which also runs the Rust tests that write the tables of `protocol-support.md` and `commit-protocol.md`.
+Run it with `make docs`, which also runs the Rust tests that write the tables of `protocol-support.md` and of
+`commit-protocol.md`.
 """
 
 import inspect
