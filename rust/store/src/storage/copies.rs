@@ -20,17 +20,17 @@ impl Storage {
     /// # Errors
     /// `Corrupt` if it leads out of the root, or nowhere; `Unsupported` in a container of Azure whose account is not known.
     pub fn absolute_uri(&self, reference: &str) -> Result<String> {
-        let place = |e: Error| e.in_table(self.location()).in_file(reference);
+        let with_context = |e: Error| e.in_table(self.location()).in_file(reference);
         let own = &self.inner.location;
-        let (base, key) = match own.resolve(reference).map_err(place)? {
+        let (base, key) = match own.resolve(reference).map_err(with_context)? {
             Target::Local(path) => return Ok(format!("file:{}", utf8_percent_encode(&path, ABSOLUTE))),
             Target::Here(key) if split_scheme(reference).is_some() => {
-                (self.base_for_others(&Location::named(reference).map_err(place)?), key)
+                (self.base_for_others(&Location::named(reference).map_err(with_context)?), key)
             }
             Target::Here(key) => (self.base_for_others(own), key),
             Target::Elsewhere(there) => (self.base_for_others(&there), there.root),
         };
-        Ok(format!("{}/{}", base.map_err(place)?, utf8_percent_encode(&key, ABSOLUTE)))
+        Ok(format!("{}/{}", base.map_err(with_context)?, utf8_percent_encode(&key, ABSOLUTE)))
     }
 
     /// The URL of a bucket, container or server, which others understand without the settings of this table.
@@ -80,9 +80,9 @@ impl Storage {
     /// # Errors
     /// `Corrupt` if it leads out of the root, or nowhere; those of the disk.
     pub async fn real_path(&self, reference: &str) -> Result<Option<String>> {
-        let place = |e: Error| e.in_table(self.location()).in_file(reference);
-        match self.inner.location.resolve(reference).map_err(place)? {
-            Target::Local(path) => real_path(path).await.map(Some).map_err(place),
+        let with_context = |e: Error| e.in_table(self.location()).in_file(reference);
+        match self.inner.location.resolve(reference).map_err(with_context)? {
+            Target::Local(path) => real_path(path).await.map(Some).map_err(with_context),
             Target::Here(_) | Target::Elsewhere(_) => Ok(None),
         }
     }
