@@ -114,7 +114,7 @@ fn message(error: &Error) -> String {
     const REPORT: &str = "This is a defect in deltic, please report it";
     match error.kind() {
         // The thread's own words are those of its panic.
-        Kind::Internal if is_of_a_panic(error) => format!("{}: {}. {REPORT}", error.message(), panic_place()),
+        Kind::Internal if is_of_a_panic(error) => format!("{}: {}. {REPORT}", error.message(), panic_location()),
         Kind::Internal => format!("{error}. {REPORT}"),
         Kind::NotFound
         | Kind::VersionNotFound { .. }
@@ -163,15 +163,15 @@ static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 pub(crate) fn quiet_panics() {
     set_hook(Box::new(|panic| {
         // Not waited for: a child may have inherited the lock as it was held.
-        if let (Ok(mut place), Some(found)) = (PANICKED_AT.try_lock(), panic.location()) {
-            *place = format!("{}:{}", found.file(), found.line());
+        if let (Ok(mut panicked_at), Some(location)) = (PANICKED_AT.try_lock(), panic.location()) {
+            *panicked_at = format!("{}:{}", location.file(), location.line());
         }
     }));
 }
 
-fn panic_place() -> String {
-    let place = PANICKED_AT.try_lock().map(|place| place.clone()).unwrap_or_default();
-    if place.is_empty() { "a thread panicked".to_owned() } else { format!("a thread panicked at {place}") }
+fn panic_location() -> String {
+    let location = PANICKED_AT.try_lock().map(|location| location.clone()).unwrap_or_default();
+    if location.is_empty() { "a thread panicked".to_owned() } else { format!("a thread panicked at {location}") }
 }
 
 /// What a caught panic said, if it is known to be about no value of the caller's, and where it was.
@@ -183,8 +183,8 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     let made = payload.downcast_ref::<String>().map(String::as_str);
     let said = literal.or_else(|| made.filter(|text| NUMBERS.iter().any(|start| text.starts_with(start))));
     match said {
-        Some(said) => format!("{said} ({})", panic_place()),
-        None => panic_place(),
+        Some(said) => format!("{said} ({})", panic_location()),
+        None => panic_location(),
     }
 }
 

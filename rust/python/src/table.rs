@@ -169,10 +169,10 @@ impl Snapshot {
     /// Counts and features, as JSON.
     fn detail(&self, py: Python<'_>) -> Result<String> {
         let detail = run(py, Detail::of(&self.0))?;
-        let told = json!({"num_files": detail.num_files, "size_in_bytes": detail.size_in_bytes,
+        let detail_json = json!({"num_files": detail.num_files, "size_in_bytes": detail.size_in_bytes,
             "num_rows": detail.num_rows, "last_modified": detail.last_modified,
             "table_features": detail.table_features, "clustering_columns": detail.clustering_columns});
-        Ok(told.to_string())
+        Ok(detail_json.to_string())
     }
 
     fn transaction_version(&self, py: Python<'_>, app_id: &str) -> Result<Option<i64>> {

@@ -6,13 +6,14 @@ use bytes::Bytes;
 
 use crate::cloud::writer::RemoteWriter;
 use crate::error::Result;
+use crate::error_context::ErrorContext;
 use crate::local::growing::LocalWriter;
-use crate::place::Place;
+
 use crate::syncing::Syncing;
 
 /// A file being written. Dropped unfinished, it does not stay.
 pub struct FileWriter {
-    place: Place,
+    context: ErrorContext,
     sink: Sink,
 }
 
@@ -23,13 +24,13 @@ pub(crate) enum Sink {
 
 impl fmt::Debug for FileWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileWriter").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("FileWriter").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
 impl FileWriter {
-    pub(crate) fn new(place: Place, sink: Sink) -> Self {
-        Self { place, sink }
+    pub(crate) fn new(context: ErrorContext, sink: Sink) -> Self {
+        Self { context, sink }
     }
 
     /// Appends `data`. Waits while too much is on its way already.
@@ -38,7 +39,7 @@ impl FileWriter {
             Sink::Local(writer) => writer.write(data).await,
             Sink::Remote(writer) => writer.write(data).await,
         };
-        written.map_err(|e| self.place.of(e))
+        written.map_err(|e| self.context.add_to(e))
     }
 
     /// Makes the file appear under its name; returns its size. By then it would survive a power cut.
@@ -47,7 +48,7 @@ impl FileWriter {
             Sink::Local(writer) => writer.finish().await,
             Sink::Remote(writer) => writer.finish().await,
         };
-        finished.map_err(|e| self.place.of(e))
+        finished.map_err(|e| self.context.add_to(e))
     }
 
     /// Makes the file appear under its name; returns its size, and what to wait for until it would survive a power cut.
@@ -58,8 +59,8 @@ impl FileWriter {
             Sink::Local(writer) => writer.appear(alone).await,
             Sink::Remote(writer) => writer.finish().await.map(|size| (size, Syncing::default())),
         };
-        let (size, syncing) = appeared.map_err(|e| self.place.of(e))?;
-        Ok((size, syncing.of(self.place)))
+        let (size, syncing) = appeared.map_err(|e| self.context.add_to(e))?;
+        Ok((size, syncing.with_context(self.context)))
     }
 
     /// Throws away what was written.
@@ -71,6 +72,6 @@ impl FileWriter {
             }
             Sink::Remote(writer) => writer.abort().await,
         };
-        aborted.map_err(|e| self.place.of(e))
+        aborted.map_err(|e| self.context.add_to(e))
     }
 }

@@ -1,19 +1,18 @@
-//! Files on their way to the platter.
+//! Syncs of files to the disk, in the background.
 //!
-//! What one write leaves to be synced is synced at once, while the work goes on, and waited for before anything refers to
-//! it.
+//! A write starts the syncs of its files and continues meanwhile. Whoever refers to the files waits for the syncs first.
 
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::place::Place;
+use crate::error_context::ErrorContext;
 
-/// Syncs that are under way; of none, there is nothing to wait for. Dropping it does not stop them.
+/// Syncs that are running. Dropping this does not stop them.
 #[derive(Debug, Default)]
 pub struct Syncing {
     tasks: Vec<JoinHandle<Result<()>>>,
-    /// Where the files are, and the first of them.
-    place: Option<Place>,
+    /// The table, and the first of the files, for errors.
+    context: Option<ErrorContext>,
 }
 
 impl Syncing {
@@ -21,8 +20,8 @@ impl Syncing {
         self.tasks.push(task);
     }
 
-    pub(crate) fn of(mut self, place: Place) -> Self {
-        self.place = Some(place);
+    pub(crate) fn with_context(mut self, context: ErrorContext) -> Self {
+        self.context = Some(context);
         self
     }
 
@@ -31,24 +30,24 @@ impl Syncing {
         self.tasks.is_empty()
     }
 
-    /// Waits for these as well.
+    /// Adds the syncs of another write.
     pub fn extend(&mut self, other: Self) {
         self.tasks.extend(other.tasks);
-        self.place = self.place.take().or(other.place);
+        self.context = self.context.take().or(other.context);
     }
 
-    /// Waits until all of it would survive a power cut.
+    /// Waits until all files are durable.
     ///
     /// # Errors
-    /// `Storage` if the disk says that something might not.
+    /// `Storage` if a sync failed.
     pub async fn wait(self) -> Result<()> {
         let mut ended = Ok(());
         for task in self.tasks {
             let synced = task.await.unwrap_or_else(|e| Err(Error::internal("a sync did not finish").caused_by(e)));
             ended = ended.and(synced);
         }
-        ended.map_err(|e| match &self.place {
-            Some(place) => place.of(e),
+        ended.map_err(|e| match &self.context {
+            Some(context) => context.add_to(e),
             None => e,
         })
     }

@@ -120,8 +120,8 @@ fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
     };
     let mut clients = opened.map_err(|e| {
         let why = options.redact(&e.to_string());
-        let place = location.shown(options.foreign);
-        Error::invalid(format!("{place} cannot be opened; check the storage options: {why}"))
+        let shown = location.shown(options.foreign);
+        Error::invalid(format!("{shown} cannot be opened; check the storage options: {why}"))
     })?;
     clients.pid = pid;
     Ok(clients)

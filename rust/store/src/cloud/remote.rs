@@ -329,35 +329,35 @@ impl Remote {
     }
 
     pub(crate) fn fail(&self, action: &str, error: StoreError) -> Error {
-        let place = self.inner.location.shown(self.inner.options.foreign);
+        let location = self.inner.location.shown(self.inner.options.foreign);
         let failed = match finding(&error) {
             Finding::Missing if action == "read" => return Error::not_found("the file does not exist"),
-            Finding::Missing => Error::not_found(format!("could not {action} in {place}: it does not exist")),
+            Finding::Missing => Error::not_found(format!("could not {action} in {location}: it does not exist")),
             Finding::Denied | Finding::Refused(401 | 403) => Error::storage(
                 false,
-                format!("{place} does not allow to {action}; check the credentials and their permissions"),
+                format!("{location} does not allow to {action}; check the credentials and their permissions"),
             ),
             Finding::BadKey => return Error::corrupt("the path cannot be a key of an object store"),
             Finding::NoCredentials => {
                 let why = no_credentials(&error).map(ToString::to_string).unwrap_or_default();
                 return Error::storage(
                     false,
-                    format!("no credentials found for {place}: {}", self.inner.options.redact(&why)),
+                    format!("no credentials found for {location}: {}", self.inner.options.redact(&why)),
                 );
             }
-            Finding::Unsupported => Error::unsupported(action, format!("{place} cannot {action} this way")),
+            Finding::Unsupported => Error::unsupported(action, format!("{location} cannot {action} this way")),
             Finding::NotSent => {
-                Error::storage(true, format!("no connection to {place}; check the endpoint and the network"))
+                Error::storage(true, format!("no connection to {location}; check the endpoint and the network"))
             }
             Finding::Refused(status @ (408 | 429 | 500..)) => {
-                Error::storage(true, format!("{place} could not {action} just now (status {status})"))
+                Error::storage(true, format!("{location} could not {action} just now (status {status})"))
             }
             Finding::Refused(status) => Error::storage(
                 false,
-                format!("{place} refused to {action} (status {status}); check the storage options"),
+                format!("{location} refused to {action} (status {status}); check the storage options"),
             ),
             Finding::Taken | Finding::OutOfRange | Finding::Nothing => {
-                Error::storage(true, format!("{place} failed to {action}"))
+                Error::storage(true, format!("{location} failed to {action}"))
             }
         };
         failed.caused_by(self.inner.options.redact(&error.to_string()))

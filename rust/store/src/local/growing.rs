@@ -137,10 +137,10 @@ impl LocalWriter {
         temporary.kept = true;
         let mut syncing = Syncing::default();
         if durable {
-            let place = target.clone();
+            let path = target.clone();
             syncing.push(tokio::task::spawn_blocking(move || temporary.sync(true)));
             syncing.push(tokio::task::spawn_blocking(move || {
-                sync_folder(folder_of(&place)?, true).map_err(|e| failed("sync", &place, e))
+                sync_folder(folder_of(&path)?, true).map_err(|e| failed("sync", &path, e))
             }));
         }
         Ok((size, syncing))

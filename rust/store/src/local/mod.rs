@@ -183,8 +183,8 @@ impl LocalDisk {
     pub(crate) async fn put_if_absent_after(&self, path: String, body: Body, before: Syncing) -> Result<Put> {
         self.tally.put(body.length);
         let (durable, target) = (self.durable, PathBuf::from(path));
-        let place = target.clone();
-        let (prepared, synced) = join(blocking(move || prepare(&place, body, durable)), before.wait()).await;
+        let path = target.clone();
+        let (prepared, synced) = join(blocking(move || prepare(&path, body, durable)), before.wait()).await;
         synced?;
         match prepared? {
             Some(temporary) => blocking(move || give_name(temporary, &target, durable)).await,
@@ -192,8 +192,8 @@ impl LocalDisk {
         }
     }
 
-    /// The file's own bytes are on the disk before it has its name.
-    pub(crate) async fn settle(&self, path: String) -> Result<()> {
+    /// Syncs the directory of a file. The file itself was synced before it got its name.
+    pub(crate) async fn make_durable(&self, path: String) -> Result<()> {
         let durable = self.durable;
         blocking(move || {
             let path = Path::new(&path);

@@ -21,7 +21,7 @@ const FOREIGN_STORES: usize = 64;
 impl Storage {
     /// # Errors
     /// `Unsupported` unless the caller allows it.
-    pub(crate) fn allow_foreign(&self, place: &str) -> Result<()> {
+    pub(crate) fn allow_foreign(&self, location: &str) -> Result<()> {
         if self.inner.options.allow_foreign_paths {
             return Ok(());
         }
@@ -31,7 +31,7 @@ impl Storage {
                 "the table's log names a file {}, which is not the store that the table is in; deltic follows such a \
                  path only with the storage option {ALLOW_FOREIGN_PATHS} = 'true': set it if you trust whoever writes to \
                  the table (a shallow clone has such paths)",
-                mask_urls(place.to_owned())
+                mask_urls(location.to_owned())
             ),
         ))
     }

@@ -56,7 +56,7 @@ impl Storage {
             Ok((Backend::Local(disk), key, _)) => disk.list_folder(key),
             Ok((Backend::Remote(remote), key, _)) => remote.list_folder(key),
             Err(e) => {
-                let refused = Err(self.place(e, &dir));
+                let refused = Err(self.with_context(e, &dir));
                 return stream::once(async { refused }).boxed();
             }
         };
@@ -67,7 +67,7 @@ impl Storage {
                 let folders: Vec<_> = folders.iter().map(|name| Listed::Folder(format!("{prefix}{name}"))).collect();
                 stream::iter(files.into_iter().chain(folders).map(Ok))
             })
-            .map_err(move |e| storage.place(e, &dir))
+            .map_err(move |e| storage.with_context(e, &dir))
             .try_flatten()
             .boxed()
     }
@@ -77,7 +77,7 @@ impl Storage {
         let (backend, key) = match self.resolve(&dir) {
             Ok((backend, key, _)) => (backend, key),
             Err(e) => {
-                let refused = Err(self.place(e, &dir));
+                let refused = Err(self.with_context(e, &dir));
                 return stream::once(async { refused }).boxed();
             }
         };
@@ -92,7 +92,7 @@ impl Storage {
                 let prefix = prefix.clone();
                 stream::iter(entries.into_iter().map(move |entry| Ok(entry.below(&prefix))))
             })
-            .map_err(move |e| storage.place(e, &dir))
+            .map_err(move |e| storage.with_context(e, &dir))
             .try_flatten()
             .boxed()
     }
@@ -120,7 +120,7 @@ impl Storage {
         }
         let lost = || Err(Error::internal("a deletion has no outcome"));
         let placed = |(outcome, path): (Option<Result<()>>, &String)| {
-            outcome.unwrap_or_else(lost).map_err(|e| self.place(e, path))
+            outcome.unwrap_or_else(lost).map_err(|e| self.with_context(e, path))
         };
         outcomes.into_iter().zip(paths).map(placed).collect()
     }
@@ -139,7 +139,7 @@ fn add<B>(groups: &mut Vec<Group<B>>, backend: B, is: impl Fn(&B, &B) -> bool, (
 }
 
 fn set(outcomes: &mut [Option<Result<()>>], position: usize, outcome: Result<()>) {
-    if let Some(place) = outcomes.get_mut(position) {
-        *place = Some(outcome);
+    if let Some(slot) = outcomes.get_mut(position) {
+        *slot = Some(outcome);
     }
 }

@@ -1,4 +1,4 @@
-//! A table's root, and what is done there: each call finds the backend that a path is in, and says where an error happened.
+//! The storage of a table: each call resolves a path to its backend, and adds the table and the file to errors.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use crate::config::options::{Options, with_secrets};
 use crate::counts::{Counts, Tally};
 use crate::dynamodb::{self, LockTable, TablePaths};
 use crate::error::{Error, Kind, Result};
+use crate::error_context::ErrorContext;
 use crate::failures::no_memory;
 use crate::file_writer::{FileWriter, Sink};
 use crate::listing::FileMeta;
 use crate::local::LocalDisk;
 use crate::location::{Location, Scheme, Target};
 use crate::pin::Pin;
-use crate::place::Place;
 use crate::put::{Body, Put};
 use crate::syncing::Syncing;
 
@@ -192,12 +192,12 @@ impl Storage {
     }
 
     async fn list(&self, dir: &str, start_at: &str, most: usize) -> Result<Vec<FileMeta>> {
-        let (backend, key, _) = self.resolve(dir).map_err(|e| self.place(e, dir))?;
+        let (backend, key, _) = self.resolve(dir).map_err(|e| self.with_context(e, dir))?;
         let listed = match backend {
             Backend::Local(disk) => disk.list(key, start_at.to_owned(), most).await,
             Backend::Remote(remote) => remote.list(&key, start_at, most).await,
         };
-        let entries = listed.map_err(|e| self.place(e, dir))?;
+        let entries = listed.map_err(|e| self.with_context(e, dir))?;
         let prefix = if dir.is_empty() || dir.ends_with('/') { dir.to_owned() } else { format!("{dir}/") };
         Ok(entries.into_iter().map(|entry| entry.below(&prefix)).collect())
     }
@@ -209,7 +209,7 @@ impl Storage {
             Backend::Local(disk) => disk.get(key).await,
             Backend::Remote(remote) => remote.get(&key).await,
         };
-        got.map_err(|e| self.place(e, path))
+        got.map_err(|e| self.with_context(e, path))
     }
 
     /// Several whole files, in the order asked for.
@@ -227,7 +227,7 @@ impl Storage {
             }
             if keys.len() == paths.len() {
                 let got = disk.get_all(keys).await;
-                return got.map_err(|(at, e)| self.place(e, paths.get(at).map_or("", String::as_str)));
+                return got.map_err(|(at, e)| self.with_context(e, paths.get(at).map_or("", String::as_str)));
             }
         }
         let gets: Vec<_> = paths.iter().map(|path| self.get(path)).collect();
@@ -254,7 +254,7 @@ impl Storage {
         let (backend, key) = self.resolve_file(path)?;
         if let Some(range) = ranges.iter().find(|range| range.start > range.end) {
             let message = format!("the byte range {}..{} ends before it starts", range.start, range.end);
-            return Err(self.place(Error::corrupt(message), path));
+            return Err(self.with_context(Error::corrupt(message), path));
         }
         if ranges.iter().all(|range| range.is_empty()) {
             return Ok(vec![Bytes::new(); ranges.len()]);
@@ -263,7 +263,7 @@ impl Storage {
             Backend::Local(disk) => disk.get_ranges(key, ranges.to_vec(), pin).await,
             Backend::Remote(remote) => remote.get_ranges(&key, ranges, pin).await,
         };
-        got.map_err(|e| self.place(e, path))
+        got.map_err(|e| self.with_context(e, path))
     }
 
     /// Reads a part of the file behind what is in `memory`, as [`Self::get_pinned`] does.
@@ -276,7 +276,7 @@ impl Storage {
     ) -> Result<Vec<u8>> {
         match self.resolve_file(path)? {
             (Backend::Local(disk), key) if !range.is_empty() => {
-                disk.append(key, range, memory, pin).await.map_err(|e| self.place(e, path))
+                disk.append(key, range, memory, pin).await.map_err(|e| self.with_context(e, path))
             }
             _ => {
                 let read = self.get_pinned(path, &[range], pin).await?;
@@ -296,7 +296,7 @@ impl Storage {
             Backend::Local(disk) => disk.get_suffix(key, length).await,
             Backend::Remote(remote) => remote.get_suffix(&key, length).await,
         };
-        got.map_err(|e| self.place(e, path))
+        got.map_err(|e| self.with_context(e, path))
     }
 
     /// Size and time of the file.
@@ -306,15 +306,15 @@ impl Storage {
             Backend::Local(disk) => disk.head(key).await,
             Backend::Remote(remote) => remote.head(&key).await,
         };
-        let entry = got.map_err(|e| self.place(e, path))?;
+        let entry = got.map_err(|e| self.with_context(e, path))?;
         Ok(FileMeta { path: path.to_owned(), size: entry.size, modified_ms: entry.modified_ms })
     }
 
-    /// Makes sure that a file which is there survives a power cut, as far as that was asked for.
-    pub async fn settle(&self, path: &str) -> Result<()> {
+    /// Makes an existing file durable, if the storage options ask for durability.
+    pub async fn make_durable(&self, path: &str) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
         match backend {
-            Backend::Local(disk) => disk.settle(key).await.map_err(|e| self.place(e, path)),
+            Backend::Local(disk) => disk.make_durable(key).await.map_err(|e| self.with_context(e, path)),
             Backend::Remote(_) => Ok(()),
         }
     }
@@ -322,7 +322,7 @@ impl Storage {
     /// Writes the file, in the place of one that exists. Readers see the old or the new one, never a part.
     pub async fn put(&self, path: &str, data: Bytes) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
-        backend.put(key, data).await.map_err(|e| self.place(e, path))
+        backend.put(key, data).await.map_err(|e| self.with_context(e, path))
     }
 
     /// As [`Storage::put`], of a file that readers can do without: after a power cut it may be gone, or torn.
@@ -332,7 +332,7 @@ impl Storage {
             Backend::Local(disk) => Backend::Local(disk.not_durable()),
             remote @ Backend::Remote(_) => remote,
         };
-        backend.put(key, data).await.map_err(|e| self.place(e, path))
+        backend.put(key, data).await.map_err(|e| self.with_context(e, path))
     }
 
     /// Writes the file if there is none: of any number of callers, at most one is told [`Put::Created`].
@@ -359,7 +359,9 @@ impl Storage {
     async fn put_new(&self, path: &str, body: Body, before: Option<Syncing>) -> Result<Put> {
         let (backend, key) = self.resolve_file(path)?;
         if self.inner.lock_paths.is_some() && dynamodb::decides(path) {
-            return Err(self.place(Error::internal("a file of a log that DynamoDB decides was put beside it"), path));
+            return Err(
+                self.with_context(Error::internal("a file of a log that DynamoDB decides was put beside it"), path)
+            );
         }
         let put = match (backend, before) {
             (Backend::Local(disk), Some(before)) if before.is_empty() => disk.put_if_absent(key, body).await,
@@ -370,8 +372,8 @@ impl Storage {
                 Err(e) => Err(e),
             },
         };
-        match put.map_err(|e| self.place(e, path))? {
-            Put::Unknown(e) => Ok(Put::Unknown(self.place(e, path))),
+        match put.map_err(|e| self.with_context(e, path))? {
+            Put::Unknown(e) => Ok(Put::Unknown(self.with_context(e, path))),
             known => Ok(known),
         }
     }
@@ -384,8 +386,8 @@ impl Storage {
             Backend::Local(disk) => Ok(Sink::Local(disk.create_file(key))),
             Backend::Remote(remote) => remote.create_file(&key).map(Sink::Remote),
         };
-        let sink = sink.map_err(|e| self.place(e, path))?;
-        Ok(FileWriter::new(Place { table: self.location().to_owned(), path: path.to_owned() }, sink))
+        let sink = sink.map_err(|e| self.with_context(e, path))?;
+        Ok(FileWriter::new(ErrorContext { table: self.location().to_owned(), path: path.to_owned() }, sink))
     }
 
     /// Deletes the file. That it is gone already is fine.
@@ -395,13 +397,13 @@ impl Storage {
             Backend::Local(disk) => disk.delete(key).await,
             Backend::Remote(remote) => remote.delete(&key).await,
         };
-        deleted.map_err(|e| self.place(e, path))
+        deleted.map_err(|e| self.with_context(e, path))
     }
 
     /// Deletes what writers left unfinished directly in a folder of the table, if they last wrote before this time and are
     /// no more by all appearance; says how many. Only a local disk has such files: elsewhere they are never seen.
     pub async fn delete_unfinished(&self, dir: &str, before_ms: i64) -> Result<u64> {
-        match self.resolve(dir).map_err(|e| self.place(e, dir))? {
+        match self.resolve(dir).map_err(|e| self.with_context(e, dir))? {
             (Backend::Local(disk), key, _) => disk.delete_unfinished(key, before_ms).await,
             (Backend::Remote(_), ..) => Ok(0),
         }
@@ -412,7 +414,7 @@ impl Storage {
             true => Err(Error::corrupt("the path names a folder, not a file")),
             false => Ok((backend, key)),
         });
-        resolved.map_err(|e| self.place(e, path))
+        resolved.map_err(|e| self.with_context(e, path))
     }
 
     /// Which store a reference means, the full key in it, and whether that is the root of the table or of the store.
@@ -438,8 +440,8 @@ impl Storage {
         Ok((backend, key, is_root))
     }
 
-    /// Says where an error happened.
-    fn place(&self, error: Error, path: &str) -> Error {
+    /// Adds the table and the file to an error.
+    fn with_context(&self, error: Error, path: &str) -> Error {
         error.in_table(self.location()).in_file(path)
     }
 }

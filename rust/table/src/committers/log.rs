@@ -54,7 +54,7 @@ impl Committer for LogCommitter {
     }
 
     fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.storage.settle(&log_file_path(&commit_name(version))).await })
+        Box::pin(async move { self.storage.make_durable(&log_file_path(&commit_name(version))).await })
     }
 
     fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {

@@ -1,4 +1,4 @@
-//! The columns of one file beside those of the others.
+//! Compares the columns of a file with those of the other files.
 
 use arrow_schema::{DataType as ArrowType, Field, TimeUnit};
 use deltic_protocol::error::{Error, Result};

@@ -30,7 +30,7 @@ use deltic_store::Storage;
 /// Footers that are read at the same time.
 pub(super) const CONCURRENT_FOOTERS: usize = 64;
 
-/// What a conversion is to do.
+/// Options of a conversion.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConvertOptions {
@@ -45,13 +45,13 @@ pub struct ConvertOptions {
     pub name: Option<String>,
     /// Description of the table.
     pub description: Option<String>,
-    /// What another format says of the files, which are then not looked for.
+    /// The files by the metadata of another format. The directory is not listed then.
     pub foreign: Option<ForeignTable>,
     /// Whether nothing is written.
     pub dry_run: bool,
 }
 
-/// What a conversion did, or would do.
+/// Result of a conversion, or of its dry run.
 #[derive(Debug, Default)]
 pub struct Converted {
     /// The commit; none of a dry run.
@@ -62,7 +62,7 @@ pub struct Converted {
     pub rows: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// The table's columns: those of the files, and then those of the folders.
+    /// The table's columns: first those of the files, then the partition columns of the directories.
     pub schema: StructType,
 }
 
@@ -110,7 +110,7 @@ impl Conversion {
                 let files = of_folder(storage, &options.partition_schema)?;
                 return Ok((files, settings, found));
             };
-            // Names that no file has: Spark goes by them where a file lacks the id, and would find a column that was dropped.
+            // Physical names that no file has: if a file lacks a field id, Spark looks for the name, and might find a dropped column.
             let mut unique = || ids.unique();
             let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Unique(&mut unique))?;
             foreign.schema = TableSchema::from(schema.clone());
@@ -243,7 +243,7 @@ fn check_properties(options: &mut ConvertOptions) -> Result<()> {
     }
 }
 
-/// The columns of the files so far with those that no file before had; none if there are none.
+/// The columns of the files so far, and new columns of this file. `None` if it has no new ones.
 fn take_columns(known: &StructType, file: &StructType) -> Result<Option<StructType>> {
     if known == file {
         return Ok(None);

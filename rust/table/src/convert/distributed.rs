@@ -1,4 +1,4 @@
-//! CONVERT by several processes: one lists files and commits, others read the footers.
+//! CONVERT by several processes: the driver lists files and commits; tasks read the footers.
 //!
 //! Plain bytes travel: a [`FootersTask`], which has all that reading footers needs except access to the store, and what they
 //! say.
@@ -23,10 +23,10 @@ use deltic_store::Storage;
 const TASK: &str = "footers task";
 const READ: &str = "footers that were read";
 
-/// Files whose footers are read in a round, at most: so much is held in memory at a time.
+/// Most files whose footers are read in one round: their contents are in memory.
 const FILES_OF_A_ROUND: usize = 50_000;
 
-/// Files whose footers are to be read.
+/// A task: files whose footers are to be read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FootersTask {
     location: String,
@@ -38,14 +38,14 @@ pub struct FootersTask {
     files: Vec<Existing>,
 }
 
-/// What the footers say, in the order of the files.
+/// The contents of the footers, in the order of the files.
 #[derive(Debug, Serialize, Deserialize)]
 struct FootersRead {
     round: String,
     number: usize,
     /// The columns that its files have, each once.
     schemas: Vec<TableSchema>,
-    /// Of each file its rows, the place of its columns if they are asked for, and its statistics.
+    /// For each file: its row count, the index of its schema if schemas are wanted, and its statistics.
     footers: Vec<(u64, Option<usize>, String)>,
 }
 
@@ -58,12 +58,12 @@ impl FootersTask {
         unpack(TASK, bytes)
     }
 
-    /// Where the table is to be.
+    /// Location of the new table.
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// Reads the footers; what [`DistributedConvert::take`] takes.
+    /// Reads the footers. Returns the result for [`DistributedConvert::take`].
     ///
     /// # Errors
     /// As [`convert`](super::convert), for a file.
@@ -75,20 +75,20 @@ impl FootersTask {
         let read: Vec<Footer> = read.await.map_err(|e: Error| e.in_table(location))?;
         let (mut schemas, mut footers): (Vec<StructType>, _) = (Vec::new(), Vec::with_capacity(read.len()));
         for Footer { rows, schema, stats } in read {
-            let place = schema.map(|schema| {
-                schemas.iter().position(|known| *known == schema).unwrap_or_else(|| {
+            let schema_index = schema.map(|schema| {
+                schemas.iter().position(|other| *other == schema).unwrap_or_else(|| {
                     schemas.push(schema);
                     schemas.len() - 1
                 })
             });
-            footers.push((rows, place, stats));
+            footers.push((rows, schema_index, stats));
         }
         let schemas = schemas.into_iter().map(TableSchema::from).collect();
         pack(READ, &FootersRead { round, number, schemas, footers })
     }
 }
 
-/// A CONVERT whose footers other processes read.
+/// A CONVERT whose footers are read by tasks in other processes.
 pub struct DistributedConvert {
     conversion: Conversion,
     /// The id of its rounds.
@@ -123,7 +123,7 @@ impl DistributedConvert {
     /// At most so many tasks of so many files each, in the byte form of [`FootersTask`]; none when there are no more files.
     ///
     /// # Errors
-    /// `Invalid` while a round is not taken in, or if that failed; those of listing files.
+    /// `Invalid` while a round is running, or after it failed; those of listing files.
     pub async fn next_tasks(&mut self, tasks: usize, files_per_task: usize) -> Result<Vec<Vec<u8>>> {
         match &self.step {
             Step::Between => {}
@@ -172,15 +172,15 @@ impl DistributedConvert {
         let wrong = || Error::invalid("these are not the footers that were asked for; pass what each task gave, once");
         for bytes in read {
             let of_task: FootersRead = unpack(READ, bytes.as_ref())?;
-            let place = footers.get_mut(of_task.number).filter(|place| place.is_none() && of_task.round == round);
-            *place.ok_or_else(wrong)? = Some(of_task);
+            let slot = footers.get_mut(of_task.number).filter(|slot| slot.is_none() && of_task.round == round);
+            *slot.ok_or_else(wrong)? = Some(of_task);
         }
         for (files, read) in files.into_iter().zip(footers) {
             let FootersRead { schemas, footers, .. } =
                 read.filter(|read| read.footers.len() == files.len()).ok_or_else(wrong)?;
-            for (file, (rows, place, stats)) in files.into_iter().zip(footers) {
-                let schema = match place {
-                    Some(place) => Some(StructType::clone(schemas.get(place).ok_or_else(wrong)?)),
+            for (file, (rows, schema_index, stats)) in files.into_iter().zip(footers) {
+                let schema = match schema_index {
+                    Some(schema_index) => Some(StructType::clone(schemas.get(schema_index).ok_or_else(wrong)?)),
                     None => None,
                 };
                 self.conversion.take(file, Footer { rows, schema, stats })?;

@@ -1,4 +1,4 @@
-//! The files that become a table's: those of a folder, or those that another format's metadata names.
+//! The files to convert: those in a directory, or those in the metadata of another format.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -74,7 +74,7 @@ pub struct ForeignFile {
 /// The files below a folder that are not hidden.
 ///
 /// # Errors
-/// `Invalid` for a column whose values no folder can name.
+/// `Invalid` for a column whose type cannot be a partition value in a directory name.
 pub(super) fn of_folder(storage: &Storage, partition_schema: &StructType) -> Result<ExistingFiles> {
     let folders = Folders::of(partition_schema)?;
     let wanted = move |file: FileMeta| {
@@ -92,7 +92,7 @@ pub(super) fn of_folder(storage: &Storage, partition_schema: &StructType) -> Res
     Ok(storage.list_everything("").try_filter_map(wanted).boxed())
 }
 
-/// The files that another format's metadata names, which are taken out of it.
+/// Takes the files out of the metadata of another format.
 ///
 /// # Errors
 /// `Unsupported` for a file in a store that the table may not name, and for a partition value that no log can hold;
@@ -188,7 +188,7 @@ fn partition_column<'a>(schema: &'a StructType, name: &str) -> Result<&'a Struct
     column.ok_or_else(|| Error::invalid(format!("the table has no column `{name}` to be partitioned by")))
 }
 
-/// Refuses files of which something else says which are live, and names that a log cannot have.
+/// Refuses files of tables in other formats, and paths that a log cannot have.
 fn check_foreign(path: &str) -> Result<()> {
     let below = path.split_once(&format!("/{LOG_DIR}/")).map(|(folder, _)| folder);
     if let Some(folder) = below {

@@ -30,7 +30,7 @@ use crate::write::identity::is_given;
 use crate::write::options::Compression;
 use crate::write::plan::{FileKind, WritePlan, WriteSpec};
 
-/// What Spark takes a Parquet field id from, in the metadata of a column.
+/// Key of a column's metadata from which Spark takes the Parquet field id.
 const SPARK_FIELD_ID: &str = "parquet.field.id";
 
 /// Metadata of columns that the table computes or checks, and what that is.
@@ -40,10 +40,10 @@ const RULES: [(&str, &str); 2] =
 /// Metadata of a column with a default.
 const DEFAULT: &str = "CURRENT_DEFAULT";
 
-/// What another engine's Parquet writer needs to know.
+/// Layout of the files for another engine's Parquet writer.
 #[derive(Debug, Serialize)]
 pub struct ExternalLayout {
-    /// The folder below the table's root, which is not there yet.
+    /// The directory below the table's root. It does not exist yet.
     folder: String,
     /// The columns of the files as the rows have them, as a `schemaString`.
     columns: String,
@@ -51,7 +51,7 @@ pub struct ExternalLayout {
     files: String,
     /// The partition columns as the rows have them.
     partitions: String,
-    /// What their folders are called.
+    /// The partition columns' names in directories.
     folders: Vec<String>,
     /// The codec, as Spark calls it.
     compression: &'static str,
@@ -97,7 +97,7 @@ pub(super) struct Columns {
     pub(super) data: StructType,
     /// Those in folders.
     pub(super) partitions: StructType,
-    /// What the files have, as Arrow sees it.
+    /// The Arrow schema of the files.
     pub(super) stored: Vec<FieldRef>,
 }
 
@@ -122,7 +122,7 @@ impl Columns {
 /// The folder of a plan.
 ///
 /// # Errors
-/// `Internal` for an id that is none, which would be no folder of this write alone.
+/// `Internal` for an id that is not a single path segment: the directory would not belong to this write alone.
 pub(super) fn folder(plan: &WritePlan) -> Result<String> {
     let id = Uuid::parse_str(&plan.txn_id);
     Ok(id.map_err(|e| Error::internal("a transaction has an id that is no UUID").caused_by(e))?.to_string())
@@ -173,7 +173,7 @@ fn described_type(data_type: &DataType, mapping: ColumnMapping) -> DataType {
 
 fn codec(spec: &WriteSpec) -> Result<(&'static str, Option<i64>)> {
     let (name, level) = match spec.compression {
-        // What deltic takes where nothing is said.
+        // The defaults of deltic.
         Compression::Zstd => ("zstd", spec.compression_level.or(Some(1))),
         Compression::Snappy => ("snappy", None),
         Compression::Gzip => ("gzip", None),

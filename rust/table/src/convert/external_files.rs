@@ -36,10 +36,10 @@ const PARQUET_MR: &str = "parquet-mr version 1.";
 const LAST_TESTED_MINOR: u32 = 17;
 
 /// Files made durable at a time.
-const SETTLING: usize = 32;
+const CONCURRENT_SYNCS: usize = 32;
 
-/// The files of a plan that another engine has written, which are durable then; what else is in the folder is deleted.
-/// `rows`: how many the engine counted.
+/// Checks the files that another engine has written for a plan, and makes them durable. Other files in the directory are
+/// deleted. `rows`: the number of rows that the engine counted.
 ///
 /// # Errors
 /// `Invalid` for files that do not have the columns of the plan, have a null where the table allows none, or do not have so
@@ -61,24 +61,24 @@ pub async fn take_external(storage: &Storage, plan: &WritePlan, rows: u64) -> Re
         let read: Vec<Option<DataFile>> =
             stream::iter(files.clone()).map(read).buffered(CONCURRENT_FOOTERS).try_collect().await?;
         let mut taken = Vec::with_capacity(read.len());
-        let mut gone: Vec<String> = others.into_iter().map(|file| file.path).collect();
+        let mut orphans: Vec<String> = others.into_iter().map(|file| file.path).collect();
         for (file, data) in files.into_iter().zip(read) {
             match data {
                 Some(data) => taken.push((file.path, data)),
-                None => gone.push(file.path),
+                None => orphans.push(file.path),
             }
         }
         check_rows(&taken, rows, &folder)?;
-        let settling: Vec<_> = taken.iter().map(|(path, _)| storage.settle(path)).collect();
-        stream::iter(settling).buffer_unordered(SETTLING).try_collect::<()>().await?;
-        // Markers and checksums of the engine's own: one that stays is an orphan.
-        let _deleted = storage.delete_many(&gone).await;
+        let syncs: Vec<_> = taken.iter().map(|(path, _)| storage.make_durable(path)).collect();
+        stream::iter(syncs).buffer_unordered(CONCURRENT_SYNCS).try_collect::<()>().await?;
+        // Markers and checksum files of the engine. One that cannot be deleted remains as an orphan.
+        let _deleted = storage.delete_many(&orphans).await;
         Ok(taken.into_iter().map(|(_, file)| file).collect())
     };
     taken.await.map_err(|e: Error| e.in_table(&plan.location))
 }
 
-/// Deletes all that is in the folder of a plan, when no commit will name it: as far as the store lists it and lets it go.
+/// Deletes all files in the directory of a plan that will not be committed. Errors of the store are ignored.
 pub async fn delete_external(storage: &Storage, plan: &WritePlan) {
     let Ok(folder) = folder(plan) else { return };
     let mut files = storage.list_recursive(&folder);
@@ -109,7 +109,7 @@ fn below<'p>(path: &'p str, folder: &str) -> &'p str {
     path.strip_prefix(folder).map_or(path, |rest| rest.trim_start_matches('/'))
 }
 
-/// Whether a path below the folder is that of a file whose task was committed.
+/// Whether a path below the directory is that of a data file of a committed task.
 fn is_data_file(path: &str) -> bool {
     let mut parts = path.rsplit('/');
     let name = parts.next().unwrap_or_default();
@@ -118,12 +118,12 @@ fn is_data_file(path: &str) -> bool {
     name.ends_with(".parquet") && !is_hidden(name) && !parts.any(|folder| is_hidden(folder) && !folder.contains('='))
 }
 
-/// What files must have.
+/// Requirements on the files.
 struct Expected {
     columns: Columns,
     /// Physical names of the columns without nulls.
     required: Vec<(String, String)>,
-    /// What the partition columns are called in folders.
+    /// The partition columns' names in directories.
     folders: Vec<String>,
     splitter: PartitionSplitter,
     wanted: Wanted,
@@ -262,9 +262,9 @@ fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMa
     let names = |fields: &[Arc<Field>]| fields.iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>();
     if !table.iter().map(|field| field.name()).eq(file.iter().map(|field| field.name())) {
         let (expected, found) = (names(table).join(", "), names(file).join(", "));
-        let place = if above.is_empty() { String::new() } else { format!(" in `{above}`") };
+        let within = if above.is_empty() { String::new() } else { format!(" in `{above}`") };
         return Err(Error::invalid(format!(
-            "Spark wrote the columns {found}{place}, not {expected}; use engine='arrow'"
+            "Spark wrote the columns {found}{within}, not {expected}; use engine='arrow'"
         )));
     }
     for (expected, found) in table.iter().zip(file) {
@@ -283,7 +283,7 @@ fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMa
 fn check_type((table, file): (&ArrowType, &ArrowType), mapping: ColumnMapping, path: &str) -> Result<()> {
     match (table, file) {
         (ArrowType::Struct(table), ArrowType::Struct(file)) if is_variant(table) => {
-            // Spark has its two parts in the other order, which no reader goes by.
+            // Spark writes its two fields in the other order. Readers ignore the order.
             let mut sorted: Vec<_> = file.iter().cloned().collect();
             sorted.sort_by(|a, b| a.name().cmp(b.name()));
             check_fields((table, &sorted), mapping, path)
@@ -306,7 +306,7 @@ fn check_type((table, file): (&ArrowType, &ArrowType), mapping: ColumnMapping, p
     }
 }
 
-/// No struct has fields without nulls: those are refused before.
+/// Fields of structs are always nullable here: NOT NULL fields were refused before.
 fn is_variant(parts: &Fields) -> bool {
     parts.iter().map(|part| part.name().as_str()).eq(["metadata", "value"])
         && parts.iter().all(|part| !part.is_nullable())

@@ -18,7 +18,7 @@ pub(super) struct Folders {
 
 impl Folders {
     /// # Errors
-    /// `Invalid` for a column whose values no folder can name.
+    /// `Invalid` for a column whose type cannot be a partition value in a directory name.
     pub(super) fn of(partition_schema: &StructType) -> Result<Self> {
         let column = |field: &deltic_protocol::schema::StructField| match field.data_type.as_primitive() {
             Some(primitive) => Ok((field.name.clone(), primitive.clone())),
@@ -46,7 +46,7 @@ impl Folders {
     /// The partition values of a file, by the folders that it is in.
     ///
     /// # Errors
-    /// `Invalid` if these are not those of the columns, or a value is not one of the column's type.
+    /// `Invalid` if the directories are not those of the partition columns, or a value does not have the column's type.
     pub(super) fn values(&self, path: &str) -> Result<PartitionValues> {
         let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders);
         let found: Vec<(String, String)> = folders.split('/').filter_map(pair).collect();

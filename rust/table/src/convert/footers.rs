@@ -1,4 +1,4 @@
-//! What the footers of Parquet files say: columns, rows, and bounds that become statistics.
+//! Reads footers of Parquet files: columns, row counts, and bounds that become statistics.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ use deltic_store::Storage;
 /// The key in the footer of files that Iceberg's writers wrote.
 const ICEBERG: &str = "iceberg.schema";
 
-/// What is known of a file.
+/// The contents of one footer.
 #[derive(Debug, Clone)]
 pub(super) struct Footer {
     pub(super) rows: u64,
-    /// Its columns without those of the folders; anything may be null. None where the table's columns are known.
+    /// Its columns, all nullable, without partition columns of directories. `None` if the table's columns are known.
     pub(super) schema: Option<StructType>,
     /// The text of `add.stats`.
     pub(super) stats: String,
@@ -42,12 +42,12 @@ pub(super) struct Footers {
     settings: Arc<Settings>,
 }
 
-/// What is looked for.
+/// Which parts of a footer are read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Settings {
-    /// Columns whose values the folders say, whatever files have.
+    /// Partition columns: their values come from the directories even if files have them too.
     partition_columns: Vec<String>,
-    /// The columns of the table but those, if they are known: files have them by their ids.
+    /// The other columns of the table, if they are known. They are found in files by field id.
     columns: Option<TableSchema>,
     /// The columns with statistics, if there are to be any.
     indexed: Option<IndexedColumns>,
@@ -171,7 +171,7 @@ pub(super) fn statistics(
     Ok(collector.finish())
 }
 
-/// Rows that are null in a column of the table, if the file says so.
+/// Number of rows that are null in a column of the table, if the file records it.
 pub(super) fn null_rows(
     metadata: &ArrowReaderMetadata,
     (schema, mapping): (&StructType, ColumnMapping),
@@ -187,9 +187,9 @@ pub(super) fn null_rows(
     }
 }
 
-/// The column at a path of physical names; none of one that is no primitive.
+/// The column at a path of physical names. `None` if there is none or its type is not primitive.
 fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> Result<Option<Column>> {
-    let (mut inside, mut logical, mut place) = (schema, Vec::with_capacity(path.len()), None);
+    let (mut inside, mut logical, mut leaf) = (schema, Vec::with_capacity(path.len()), None);
     for (depth, name) in path.iter().enumerate() {
         let mut found = None;
         for (index, field) in inside.fields.iter().enumerate() {
@@ -199,21 +199,21 @@ fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> 
         }
         let Some((index, field)) = found else { return Ok(None) };
         logical.push(field.name.clone());
-        let first = place.map_or(index, |(first, _)| first);
-        place = Some((first, &field.data_type));
+        let first = leaf.map_or(index, |(first, _)| first);
+        leaf = Some((first, &field.data_type));
         match &field.data_type {
             DataType::Struct(inner) if depth + 1 < path.len() => inside = inner,
             _ if depth + 1 < path.len() => return Ok(None),
             _ => {}
         }
     }
-    let Some((index, data_type)) = place.filter(|(_, data_type)| data_type.as_primitive().is_some()) else {
+    let Some((index, data_type)) = leaf.filter(|(_, data_type)| data_type.as_primitive().is_some()) else {
         return Ok(None);
     };
     Ok(Some(Column { path: logical, index, data_type: data_type.clone() }))
 }
 
-/// What the row groups say of a column.
+/// Bounds and null counts of a column over the row groups.
 fn known_column(bounds: &RowGroupBounds<'_>, column: &Column, floats: bool) -> Result<KnownColumn> {
     let null_counts = bounds.null_count(column)?;
     let nulls = null_counts.as_ref().and_then(total);

@@ -1,6 +1,6 @@
-//! Where the newest metadata of an Iceberg table is, and the bytes of what it names; others read them.
+//! Finds the newest metadata file of an Iceberg table, and reads bytes of the files that it names. Python parses them.
 //!
-//! No name says that a file is the newest: what cannot be told for sure from names, hint and times is refused.
+//! A file name does not prove that the file is the newest. If names, hint and times do not decide it, the table is refused.
 //!
 //! Iceberg's specification: "Table Metadata", "File System Tables".
 
@@ -14,13 +14,13 @@ use deltic_store::{FileMeta, Storage};
 /// The folder of it.
 const FOLDER: &str = "metadata";
 
-/// What the names of metadata files end with, longer endings first.
+/// Suffixes of the names of metadata files, longer ones first.
 const ENDINGS: [&str; 3] = [".gz.metadata.json", ".metadata.json.gz", ".metadata.json"];
 
-/// The file that may say which one is the newest, or which one was when it was written.
+/// The hint: a file with the newest version at the time when it was written.
 const HINT: &str = "metadata/version-hint.text";
 
-/// What to do where it cannot be told which one is the newest.
+/// Advice in errors if the newest metadata file is not certain.
 const INSTEAD: &str = "pass the metadata file that the catalog names";
 
 /// The metadata of an Iceberg table.
@@ -37,7 +37,7 @@ pub struct FoundMetadata {
 /// The newest metadata file of the Iceberg table at `storage`; none if there is no such table.
 ///
 /// # Errors
-/// `Invalid` where it cannot be told which one is the newest; those of the store.
+/// `Invalid` if the newest metadata file is not certain; those of the store.
 pub async fn newest_metadata(storage: &Storage) -> Result<Option<FoundMetadata>> {
     let found = async {
         let mut files = list(storage).await?;
@@ -144,7 +144,7 @@ fn of_largest_number<'a>(files: &'a [FileMeta], hinted: Option<&Hint>) -> Result
     }
 }
 
-/// What the hint says.
+/// The content of the hint.
 struct Hint(String);
 
 impl Hint {
@@ -163,7 +163,7 @@ impl Hint {
     }
 }
 
-/// The hint, if there is one that says something.
+/// Reads the hint, if it exists and has content.
 async fn hinted(storage: &Storage) -> Result<Option<Hint>> {
     let bytes = match storage.get(HINT).await {
         Ok(bytes) => bytes,

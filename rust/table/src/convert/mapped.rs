@@ -1,4 +1,4 @@
-//! The columns of one file beside those of a table that finds them by their Parquet field ids.
+//! Compares the columns of a file with those of a table that finds columns by Parquet field ids.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +35,7 @@ pub(super) fn check_mapped(table: &StructType, file: &Fields, above: &str) -> Re
     Ok(())
 }
 
-/// Refuses a file that lacks one of these columns, whose ids are given by name.
+/// Refuses a file that lacks one of these columns, given by name with their field ids.
 ///
 /// # Errors
 /// `Unsupported`, naming the column.

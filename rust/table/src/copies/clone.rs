@@ -115,9 +115,9 @@ pub async fn clone(
     }
     let mut done = Counted::default();
     let commit = commit_options(source, &options)?;
-    let known = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
+    let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let replaces = options.mode != CloneMode::Error;
-    let mut transaction = Transaction::copy_of(source, (target, known), (commit, replaces), ids).await?;
+    let mut transaction = Transaction::copy_of(source, (target, cache), (commit, replaces), ids).await?;
     if let Some(version) = transaction.replayed() {
         return Ok(TransactionEnd::Replayed(version));
     }

@@ -66,9 +66,9 @@ impl LiveFiles {
 
 /// The files in the store that hold a logical file, as the store takes their paths.
 pub(super) fn stored_files(path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<Vec<String>> {
-    let with_context = |e: Error| e.in_file(path);
-    let mut stored = vec![decode_path(path).map_err(with_context)?];
-    let vector = vector.map(VectorFile::of).transpose().map_err(with_context)?.flatten();
+    let in_file = |e: Error| e.in_file(path);
+    let mut stored = vec![decode_path(path).map_err(in_file)?];
+    let vector = vector.map(VectorFile::of).transpose().map_err(in_file)?.flatten();
     stored.extend(vector.map(|vector| vector.path));
     Ok(stored)
 }

@@ -99,7 +99,7 @@ pub async fn restore(
     committer: &dyn Committer,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),
 ) -> Result<Restored> {
-    let with_context = |e: Error| e.in_table(storage.location());
+    let in_table = |e: Error| e.in_table(storage.location());
     let mut commit = options.commit.clone();
     "RESTORE".clone_into(&mut commit.operation);
     commit.commit_empty = true;
@@ -107,16 +107,16 @@ pub async fn restore(
         RestoreTo::Version(version) => members(json!({"version": version, "timestamp": null})),
         RestoreTo::Time(_, text) => members(json!({"version": null, "timestamp": text})),
     };
-    let known = HandleCache { latest, now_ms: Some(retry.now_ms()), ..HandleCache::default() };
-    let mut transaction = Transaction::begin(storage, known, commit, ids).await?;
+    let cache = HandleCache { latest, now_ms: Some(retry.now_ms()), ..HandleCache::default() };
+    let mut transaction = Transaction::begin(storage, cache, commit, ids).await?;
     if let Some(version) = transaction.replayed() {
         return Ok(Restored { version: Some(version), ..Restored::default() });
     }
     let newest = transaction.snapshot().await?;
-    let old = older(&newest, to).await.map_err(with_context)?;
-    let (files, mut done) = difference(&newest, &old, retry.now_ms()).await.map_err(with_context)?;
+    let old = older(&newest, to).await.map_err(in_table)?;
+    let (files, mut done) = difference(&newest, &old, retry.now_ms()).await.map_err(in_table)?;
     if !options.dry_run && !options.ignore_missing_files && !done.missing.is_empty() {
-        return Err(with_context(refusal(&done)).at_version(old.version()));
+        return Err(in_table(refusal(&done)).at_version(old.version()));
     }
     transaction.return_to(&old, files, options.protocol_downgrade_allowed).await?;
     if options.dry_run {

@@ -36,17 +36,17 @@ pub const MIN_FILES: usize = 50;
 /// Bytes that a file should have where the table does not say.
 const TARGET_FILE_SIZE: u64 = 128 << 20;
 
-/// What one commit takes at most, so that the write that it follows ends soon: partitions, files and their bytes.
+/// Limits of one compaction, so that the write before it ends soon: partitions, files and their bytes.
 const MOST_PARTITIONS: usize = 128;
 const MOST_FILES: usize = 10_000;
 const MOST_BYTES: u64 = 2 << 30;
 
-/// What compaction after a write did.
+/// Result of the compaction after a write.
 #[derive(Debug)]
 pub enum AutoCompacted {
     /// Nothing was due. How many files may be added to each of the partitions before it has too many small ones.
     Spare(BTreeMap<PartitionValues, usize>),
-    /// What was done, and why a part of it could not be.
+    /// What was compacted, and why a part of it failed.
     Done(Box<Optimized>, Option<Error>),
 }
 
@@ -85,8 +85,8 @@ async fn run(
     };
     let listed = list_in(snapshot, &chosen, is_taken).await?;
     let bins = within_one_commit(pack::compact(listed.candidates, target.min(MOST_BYTES)), MOST_BYTES);
-    let known = HandleCache { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
-    let mut transaction = Transaction::begin(snapshot.storage(), known, TransactionOptions::default(), ids).await?;
+    let cache = HandleCache { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
+    let mut transaction = Transaction::begin(snapshot.storage(), cache, TransactionOptions::default(), ids).await?;
     let (options, layout) = (OptimizeOptions::default(), Layout::Compact);
     let commit = commit_options(&layout, &options, true);
     let rewriting = rewriting((&mut transaction, snapshot), (layout, target), &options, clock)?;

@@ -37,7 +37,7 @@ pub(super) struct Rewriting {
     pub(super) clock: Clock,
 }
 
-/// A bin and the files that take its place, which are deleted unless somebody claims them.
+/// A bin and the files that replace it, which are deleted unless a commit claims them.
 pub(super) struct Rewritten {
     pub(super) bin: Bin,
     pub(super) files: Vec<DataFile>,
@@ -45,7 +45,7 @@ pub(super) struct Rewritten {
 }
 
 impl Rewriting {
-    /// Writes the rows of a bin again, and says how far it is. `cube`: the id of what is clustered together.
+    /// Rewrites the rows of a bin, and reports progress. `cube`: the id of files that are clustered together.
     ///
     /// # Errors
     /// Those of reading and writing; no file is left then.
@@ -123,7 +123,7 @@ fn tasks(bin: &Bin) -> Vec<FileTask> {
     bin.files.iter().map(|file| task_of(&file.add)).collect()
 }
 
-/// Has the log say by whom, with what and by which columns a file was clustered.
+/// Records in the `add` action the clustering provider, and by which columns the file was clustered.
 fn mark_clustered(add: &mut Add, cube: &str, layout: &CurveLayout) {
     add.clustering_provider = Some(PROVIDER.to_owned());
     let tags: BTreeMap<String, Option<String>> = BTreeMap::from([

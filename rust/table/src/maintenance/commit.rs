@@ -26,7 +26,7 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::unclaimed::Unclaimed;
 
-/// What all commits of one operation share.
+/// Everything that the commits of one operation share.
 pub(super) struct Committing<'a> {
     pub(super) snapshot: Snapshot,
     pub(super) base: HandleState,
@@ -51,7 +51,7 @@ impl Committing<'_> {
                 bin.unclaimed.hold(&bin.files)?;
             }
             let took_rows = matches!(kind, Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete);
-            let (kept, lost) = if took_rows { self.still_there(bins).await? } else { (Vec::new(), bins) };
+            let (live, lost) = if took_rows { self.split_by_conflict(bins).await? } else { (Vec::new(), bins) };
             // Files were written for another table than it is now, or nothing is found that was in the way.
             let gives_up = !took_rows || lost.is_empty();
             done.files_lost += lost.iter().map(|bin| bin.bin.files.len() as u64).sum::<u64>();
@@ -59,25 +59,25 @@ impl Committing<'_> {
                 bin.unclaimed.delete().await;
             }
             if gives_up {
-                for bin in kept {
+                for bin in live {
                     bin.unclaimed.delete().await;
                 }
                 return Err(conflict);
             }
-            bins = kept;
+            bins = live;
         }
         Ok(())
     }
 
     async fn attempt(&self, bins: &mut [Rewritten], done: &mut Optimized) -> Result<()> {
         let storage = self.snapshot.storage();
-        let known = HandleCache { state: Some(self.base.clone()), latest: None, now_ms: Some(self.retry.now_ms()) };
-        let mut transaction = Transaction::begin(storage, known, self.options.clone(), self.ids).await?;
+        let cache = HandleCache { state: Some(self.base.clone()), latest: None, now_ms: Some(self.retry.now_ms()) };
+        let mut transaction = Transaction::begin(storage, cache, self.options.clone(), self.ids).await?;
         let counted = counters(bins);
         let metrics = counted.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
-        let gone = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));
+        let removed = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));
         let files = bins.iter().flat_map(|bin| bin.files.iter().cloned()).collect();
-        transaction.rearrange(gone, files, metrics.collect(), self.retry.now_ms())?;
+        transaction.rearrange(removed, files, metrics.collect(), self.retry.now_ms())?;
         for bin in bins.iter_mut() {
             std::mem::replace(&mut bin.unclaimed, Unclaimed::new(storage.clone())).claim();
         }
@@ -88,8 +88,8 @@ impl Committing<'_> {
         Ok(())
     }
 
-    /// The bins whose files all are as they were, and the others.
-    async fn still_there(&self, bins: Vec<Rewritten>) -> Result<(Vec<Rewritten>, Vec<Rewritten>)> {
+    /// Splits the bins: first those all of whose files are live with the same deletion vectors, then the conflicting ones.
+    async fn split_by_conflict(&self, bins: Vec<Rewritten>) -> Result<(Vec<Rewritten>, Vec<Rewritten>)> {
         let mut vectors: HashMap<String, (usize, Option<String>)> = HashMap::new();
         let mut missing: Vec<usize> = Vec::with_capacity(bins.len());
         for (number, bin) in bins.iter().enumerate() {
@@ -104,22 +104,22 @@ impl Committing<'_> {
         let mut live = std::pin::pin!(newest.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
             for (row, path) in adds.path().iter().enumerate() {
-                let known = path.and_then(|path| vectors.get(canonical_path(path).as_ref()));
-                let Some((number, vector)) = known else { continue };
-                let now = adds.deletion_vector(row)?.map(|vector| vector.unique_id());
-                if let (true, Some(missing)) = (&now == vector, missing.get_mut(*number)) {
+                let file = path.and_then(|path| vectors.get(canonical_path(path).as_ref()));
+                let Some((number, vector)) = file else { continue };
+                let current = adds.deletion_vector(row)?.map(|vector| vector.unique_id());
+                if let (true, Some(missing)) = (&current == vector, missing.get_mut(*number)) {
                     *missing = missing.saturating_sub(1);
                 }
             }
         }
-        let all_there = missing.into_iter().map(|missing| missing == 0);
-        let (kept, lost): (Vec<_>, Vec<_>) = bins.into_iter().zip(all_there).partition(|(_, is_there)| *is_there);
+        let are_live = missing.into_iter().map(|missing| missing == 0);
+        let (live, lost): (Vec<_>, Vec<_>) = bins.into_iter().zip(are_live).partition(|(_, is_live)| *is_live);
         let bins = |some: Vec<(Rewritten, bool)>| some.into_iter().map(|(bin, _)| bin).collect();
-        Ok((bins(kept), bins(lost)))
+        Ok((bins(live), bins(lost)))
     }
 }
 
-/// What delta-spark counts of an OPTIMIZE.
+/// The metrics of an OPTIMIZE, as delta-spark counts them.
 fn counters(bins: &[Rewritten]) -> Vec<(&'static str, u64)> {
     let sum = |numbers: &[u64]| numbers.iter().copied().fold(0, u64::saturating_add);
     let removed: Vec<u64> = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.bytes())).collect();
@@ -145,7 +145,7 @@ fn counters(bins: &[Rewritten]) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Adds the counters of a commit to those of the commits before it; what says how sizes are spread is of the last one.
+/// Adds the metrics of a commit to those of earlier commits. Metrics of the size distribution are those of the last commit.
 fn count(done: &mut Optimized, counted: &[(&'static str, u64)]) {
     for (name, value) in counted {
         let all = done.metrics.entry((*name).to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! OPTIMIZE by several processes: one plans and commits, others write the bins again.
+//! OPTIMIZE by several processes: the driver plans and commits; tasks rewrite the bins.
 //!
 //! Plain bytes travel: a [`RewriteTask`], which has all that writing one bin again needs except access to the store, and what
 //! it wrote. A task that is carried out twice, or whose process ends, leaves files that no commit names.
@@ -146,7 +146,7 @@ impl DistributedOptimize {
         })
     }
 
-    /// What is to be done, and what was done so far.
+    /// The plan, and the result so far.
     pub fn result(&self) -> &Optimized {
         &self.done
     }
@@ -222,7 +222,7 @@ impl DistributedOptimize {
                 ));
             }
             match files.get_mut(of_task.number) {
-                Some(place @ None) => *place = Some(of_task.files),
+                Some(slot @ None) => *slot = Some(of_task.files),
                 Some(Some(_)) => return Err(Error::invalid("a task handed back its files twice; pass them once")),
                 None => return Err(Error::invalid("files were handed back of a task that there is not")),
             }

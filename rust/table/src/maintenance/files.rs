@@ -76,7 +76,7 @@ pub(super) fn partition_filter(text: Option<&str>, shape: &TableShape) -> Result
     Ok(Some(bound))
 }
 
-/// Lists the live files; of those that `filter` chooses, `may_be_rewritten` says which ones to keep in mind.
+/// Lists the live files. Of those that match `filter`, it collects the ones for which `may_be_rewritten` is true.
 pub(super) async fn list(
     snapshot: &Snapshot,
     filter: Option<&BoundPredicate>,
@@ -98,7 +98,7 @@ pub(super) async fn list(
     Ok(listed)
 }
 
-/// Lists the live files of these partitions, and no others.
+/// Lists the live files of these partitions.
 pub(super) async fn list_in(
     snapshot: &Snapshot,
     partitions: &BTreeSet<PartitionValues>,

@@ -1,4 +1,4 @@
-//! What keeps a table healthy and changes no row: OPTIMIZE, REORG and VACUUM.
+//! Maintenance that changes no rows: OPTIMIZE, REORG and VACUUM.
 //!
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of

@@ -42,7 +42,7 @@ const NOTICE: Duration = Duration::from_millis(50);
 /// The operation in the commit info.
 pub(super) const OPERATION: &str = "OPTIMIZE";
 
-/// What is to be done, and how.
+/// The plan of an OPTIMIZE.
 pub(super) struct Plan {
     pub(super) snapshot: Snapshot,
     pub(super) base: HandleState,
@@ -51,7 +51,7 @@ pub(super) struct Plan {
     pub(super) result: Optimized,
 }
 
-/// What OPTIMIZE would do to the newest version.
+/// Plans an OPTIMIZE of the newest version.
 ///
 /// # Errors
 /// As [`optimize`], but for those of reading data files, of writing and of committing.
@@ -69,7 +69,7 @@ pub async fn plan_optimize(
 /// # Errors
 /// `Invalid` for what does not fit the table's columns, `Unsupported` if deltic cannot write the table, `Conflict` if
 /// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Storage` when
-/// interrupted. What was committed by then is committed: running it again goes on from there.
+/// interrupted. Earlier commits remain: running it again continues from there.
 pub async fn optimize(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &OptimizeOptions,
@@ -91,7 +91,7 @@ async fn run(
     plan.carry_out(commit, ids, (committer, retry)).await
 }
 
-/// What the history says of it; `auto`: it came after a write.
+/// Operation and parameters for the history. `auto`: it follows a write.
 pub(super) fn commit_options(layout: &Layout, options: &OptimizeOptions, auto: bool) -> TransactionOptions {
     let parameters = parameters(layout, options, auto);
     TransactionOptions { operation: OPERATION.to_owned(), parameters, ..TransactionOptions::default() }
@@ -125,7 +125,7 @@ impl Plan {
         Self { snapshot, base, rewriting, bins, result }
     }
 
-    /// Writes the bins again and commits them, as `options` tell of it.
+    /// Rewrites the bins and commits them with `options`.
     pub(super) async fn carry_out(
         self,
         options: TransactionOptions,
@@ -142,7 +142,7 @@ impl Plan {
         Ok(done)
     }
 
-    /// As [`Plan::carry_out`], in one commit, of the bins that can be written; why one of the others cannot.
+    /// As [`Plan::carry_out`], in one commit of the bins that could be written. Returns the error of a bin that could not.
     pub(super) async fn carry_out_what_can_be(
         self,
         options: TransactionOptions,
@@ -241,7 +241,7 @@ pub(super) fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
     groups
 }
 
-/// What is to be done to the newest version.
+/// The plan for the newest version.
 ///
 /// # Errors
 /// As [`plan_optimize`].
@@ -251,8 +251,8 @@ pub(super) async fn plan(
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Plan> {
     check(options)?;
-    let known = HandleCache { state: None, latest, now_ms: Some(clock()) };
-    let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
+    let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
+    let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
     let base = HandleState::of(&snapshot).await?;
     let shape = snapshot.shape();
@@ -307,7 +307,7 @@ pub(super) fn check(options: &OptimizeOptions) -> Result<()> {
     }
 }
 
-/// Files that take the place of a bin, about.
+/// Estimated number of files that replace a bin.
 fn expected(bin: &Bin, layout: &Layout, target: u64) -> u64 {
     if *layout == Layout::Compact { 1 } else { bin.expected(target) }
 }

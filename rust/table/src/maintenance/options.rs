@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::action::PartitionValues;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// Options of an OPTIMIZE.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizeOptions {
@@ -29,7 +29,7 @@ pub struct OptimizeOptions {
 pub struct Limits {
     /// Bytes of files that one commit replaces, about.
     pub commit_bytes: u64,
-    /// Bytes of a group of files that were clustered together, from which on it stays as it is.
+    /// Least bytes of a group of files, clustered together, that is not clustered again.
     pub min_cube_bytes: u64,
     /// Bytes that are clustered together at most.
     pub max_cube_bytes: u64,
@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// What OPTIMIZE did, or would do.
+/// Result of an OPTIMIZE, or of its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Optimized {
     /// The version whose files were looked at.
@@ -69,15 +69,15 @@ pub struct Optimized {
     pub files_total: u64,
     /// Those in the partitions that were asked for.
     pub files_considered: u64,
-    /// Those of them that stay as they are.
+    /// Number of these files that are not rewritten.
     pub files_skipped: u64,
-    /// Those that stay because another writer changed rows of them, or of others of their bin, meanwhile.
+    /// Number of files that were not replaced, because another writer changed one of their bin meanwhile.
     pub files_lost: u64,
     /// Files that are written again.
     pub files_to_rewrite: u64,
     /// Their bytes.
     pub bytes_to_rewrite: u64,
-    /// Files that take their place, about.
+    /// Estimated number of new files.
     pub expected_files: u64,
     /// The partitions whose files are written again.
     pub partitions: Vec<PartitionToOptimize>,
@@ -94,6 +94,6 @@ pub struct PartitionToOptimize {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that take their place, about.
+    /// Estimated number of new files.
     pub expected_files: u64,
 }

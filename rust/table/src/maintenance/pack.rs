@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::files::Candidate;
 use super::options::Limits;
 
-/// Who clustered a file, as the log has it.
+/// The `clusteringProvider` of a file.
 pub(super) const PROVIDER: &str = "liquid";
 
 /// The tag with a cube's id.
@@ -38,14 +38,14 @@ impl Bin {
         self.files.iter().map(Candidate::bytes).fold(0, u64::saturating_add)
     }
 
-    /// Live rows in its files, if the statistics say how many.
+    /// Live rows in its files, if the statistics have the row counts.
     pub(super) fn rows(&self) -> Option<u64> {
         let count =
             |file: &Candidate| file.physical_rows.map(|physical_rows| physical_rows.saturating_sub(file.deleted()));
         self.files.iter().map(count).try_fold(0_u64, |rows, more| rows.checked_add(more?))
     }
 
-    /// Files that take its place, if they are to have this size.
+    /// Number of files that replace it, at this target size.
     pub(super) fn expected(&self, target: u64) -> u64 {
         (self.bytes() / target.max(1)).max(1)
     }
@@ -71,7 +71,7 @@ pub(super) fn compact(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
     bins
 }
 
-/// Bins of files that all are written again.
+/// Bins of files that are all rewritten.
 pub(super) fn all(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
     let mut bins = Vec::new();
     for (partition, mut files) in by_partition(files) {

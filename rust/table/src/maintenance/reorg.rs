@@ -29,7 +29,7 @@ const OPERATION: &str = "REORG";
 /// Footers that are read at once.
 const CONCURRENT_FOOTERS: usize = 64;
 
-/// What REORG looks for, and how it writes.
+/// Options of a REORG.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReorgOptions {
     /// Whether files with columns that the table dropped are written again too, for which footers are read.
@@ -38,18 +38,18 @@ pub(crate) struct ReorgOptions {
     pub(crate) max_tasks: Option<usize>,
 }
 
-/// What REORG did, or would do.
+/// Result of a REORG, or of its dry run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reorganized {
     /// Files that have deletion vectors.
     pub(crate) with_vectors: u64,
     /// Others that hold columns which the table dropped.
     pub(crate) with_dropped_columns: u64,
-    /// What became of them.
+    /// The files that were rewritten, or would be.
     pub(crate) files: Optimized,
 }
 
-/// What REORG would do to the newest version.
+/// Plans a REORG of the newest version.
 ///
 /// # Errors
 /// As [`reorganize`], but for those of reading rows, of writing and of committing.
@@ -88,8 +88,8 @@ async fn plan(
     let dropped_columns = options.dropped_columns;
     let options = &OptimizeOptions { max_tasks: options.max_tasks, ..OptimizeOptions::default() };
     check(options)?;
-    let known = HandleCache { state: None, latest, now_ms: Some(clock()) };
-    let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
+    let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
+    let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
     let base = HandleState::of(&snapshot).await?;
     let target = target_file_size(options, &snapshot)?;

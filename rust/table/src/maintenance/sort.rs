@@ -1,8 +1,8 @@
 //! Rows in the order of a curve, within bounded memory.
 //!
 //! Rows are kept in memory up to a limit of bytes. From then on they go to temporary files, one for each bucket: a range of
-//! places on the curve whose rows fit memory. A bucket that turns out larger is divided again, unless all its rows are at
-//! one place. Buckets are then read and sorted, one after the other. Rows at one place keep their order.
+//! positions on the curve whose rows fit memory. A bucket that turns out larger is divided again, unless all its rows are at
+//! one position. Buckets are then read and sorted, one after the other. Rows at one position keep their order.
 //!
 //! Memory holds what `bytes` says of rows, 16 bytes for each of these, and a batch for each bucket.
 
@@ -38,13 +38,13 @@ const MAX_BUCKETS: usize = 256;
 /// How many buckets a bucket that is too large is divided into.
 const DIVIDED_INTO: u64 = 16;
 
-/// The column of a temporary file with the places of rows.
+/// The column of a temporary file with the positions of rows.
 const PLACE: &str = "";
 
 /// Rows and where on the curve they stand.
 struct Piece {
     batch: RecordBatch,
-    places: Vec<u64>,
+    positions: Vec<u64>,
 }
 
 /// The rows of one range of the curve.
@@ -58,8 +58,8 @@ struct Spilled {
     file: File,
     schema: SchemaRef,
     bytes: usize,
-    /// The least and the greatest place of a row.
-    places: (u64, u64),
+    /// The least and the greatest position of a row.
+    positions: (u64, u64),
 }
 
 /// Gives the rows in the order of the curve. `total_rows`: how many there are, about. `bytes`: how much of them memory
@@ -76,7 +76,7 @@ pub(super) async fn in_order(
         let ranges = ranges.clone();
         async move {
             let batch = batch?;
-            computed(move || Ok(Piece { places: ranges.places(&batch)?, batch })).await
+            computed(move || Ok(Piece { positions: ranges.positions(&batch)?, batch })).await
         }
     };
     let mut pieces = std::pin::pin!(rows.map(placed).buffered(worker_count()));
@@ -143,10 +143,10 @@ struct Spilling {
 struct Spill {
     writer: StreamWriter<BufWriter<File>>,
     schema: SchemaRef,
-    /// With the places.
+    /// With the positions.
     stored: SchemaRef,
     bytes: usize,
-    places: (u64, u64),
+    positions: (u64, u64),
 }
 
 impl Spilling {
@@ -157,21 +157,22 @@ impl Spilling {
 
     fn push(&mut self, piece: &Piece) -> Result<()> {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.buckets.len()];
-        for (row, place) in (0_u32..).zip(&piece.places) {
-            let bucket = self.cuts.partition_point(|cut| cut <= place);
+        for (row, position) in (0_u32..).zip(&piece.positions) {
+            let bucket = self.cuts.partition_point(|cut| cut <= position);
             rows.get_mut(bucket).into_iter().for_each(|rows| rows.push(row));
         }
         for (bucket, rows) in self.buckets.iter_mut().zip(rows) {
             if rows.is_empty() {
                 continue;
             }
-            let places: Vec<u64> = rows.iter().filter_map(|row| piece.places.get(*row as usize).copied()).collect();
+            let positions: Vec<u64> =
+                rows.iter().filter_map(|row| piece.positions.get(*row as usize).copied()).collect();
             let batch = take_record_batch(&piece.batch, &UInt32Array::from(rows))?;
             let spill = match bucket {
                 Some(spill) => spill,
                 None => bucket.insert(Spill::new(batch.schema())?),
             };
-            spill.push(&batch, places)?;
+            spill.push(&batch, positions)?;
         }
         Ok(())
     }
@@ -188,16 +189,16 @@ impl Spill {
         let file = BufWriter::new(tempfile::tempfile().map_err(no_space)?);
         let stored = Arc::new(Schema::new(fields));
         let writer = StreamWriter::try_new(file, &stored)?;
-        Ok(Self { writer, schema, stored, bytes: 0, places: (u64::MAX, 0) })
+        Ok(Self { writer, schema, stored, bytes: 0, positions: (u64::MAX, 0) })
     }
 
-    fn push(&mut self, batch: &RecordBatch, places: Vec<u64>) -> Result<()> {
-        let (least, greatest) = (places.iter().min(), places.iter().max());
-        self.places.0 = self.places.0.min(least.copied().unwrap_or(u64::MAX));
-        self.places.1 = self.places.1.max(greatest.copied().unwrap_or_default());
+    fn push(&mut self, batch: &RecordBatch, positions: Vec<u64>) -> Result<()> {
+        let (least, greatest) = (positions.iter().min(), positions.iter().max());
+        self.positions.0 = self.positions.0.min(least.copied().unwrap_or(u64::MAX));
+        self.positions.1 = self.positions.1.max(greatest.copied().unwrap_or_default());
         self.bytes = self.bytes.saturating_add(memory(batch));
         let mut columns = batch.columns().to_vec();
-        columns.push(Arc::new(UInt64Array::from(places)));
+        columns.push(Arc::new(UInt64Array::from(positions)));
         let batch = RecordBatch::try_new(self.stored.clone(), columns)?;
         self.writer.write(&batch).map_err(no_space)
     }
@@ -207,7 +208,7 @@ impl Spill {
         file.flush().map_err(no_space)?;
         let mut file = file.into_inner().map_err(|e| no_space(e.into_error()))?;
         file.rewind().map_err(no_space)?;
-        Ok(Spilled { file, schema: self.schema, bytes: self.bytes, places: self.places })
+        Ok(Spilled { file, schema: self.schema, bytes: self.bytes, positions: self.positions })
     }
 }
 
@@ -218,10 +219,10 @@ impl Spilled {
         let reader = StreamReader::try_new(BufReader::new(self.file), None)?;
         Ok(reader.map(move |batch| {
             let mut columns = batch?.columns().to_vec();
-            let places =
-                columns.pop().and_then(|places| Some(places.as_primitive_opt::<UInt64Type>()?.values().to_vec()));
-            let places = places.ok_or_else(|| Error::internal("rows were set aside without their places"))?;
-            Ok(Piece { batch: RecordBatch::try_new(schema.clone(), columns)?, places })
+            let positions =
+                columns.pop().and_then(|positions| Some(positions.as_primitive_opt::<UInt64Type>()?.values().to_vec()));
+            let positions = positions.ok_or_else(|| Error::internal("rows were set aside without their positions"))?;
+            Ok(Piece { batch: RecordBatch::try_new(schema.clone(), columns)?, positions })
         }))
     }
 }
@@ -233,7 +234,7 @@ impl Bucket {
             Self::InMemory(pieces) => return emit_sorted(&pieces, emit),
             Self::Spilled(spilled) => spilled,
         };
-        let (least, greatest) = spilled.places;
+        let (least, greatest) = spilled.positions;
         if least >= greatest {
             return spilled.pieces()?.try_for_each(|piece| emit(piece?.batch));
         }
@@ -251,10 +252,10 @@ impl Bucket {
 }
 
 fn emit_sorted(pieces: &[Piece], emit: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
-    let rows = pieces.iter().map(|piece| piece.places.len()).sum();
+    let rows = pieces.iter().map(|piece| piece.positions.len()).sum();
     let mut order: Vec<(u64, u32, u32)> = Vec::with_capacity(rows);
     for (number, piece) in (0_u32..).zip(pieces) {
-        order.extend((0_u32..).zip(&piece.places).map(|(row, place)| (*place, number, row)));
+        order.extend((0_u32..).zip(&piece.positions).map(|(row, position)| (*position, number, row)));
     }
     order.sort_unstable();
     let batches: Vec<&RecordBatch> = pieces.iter().map(|piece| &piece.batch).collect();

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::partition::PartitionKey;
 
-/// What stands for null in a directory's name.
+/// The name of null in a directory name.
 pub const NULL_DIRECTORY: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// File systems end a name here.
@@ -26,7 +26,7 @@ const LONGEST_NAME: usize = 255;
 /// Object stores end a key at 1024 bytes; the rest is for the table's own location and the file's name.
 const LONGEST_DIRECTORIES: usize = 512;
 
-/// What `java.net.URI` quotes in a path. Keys that deltic makes hold nothing beyond ASCII.
+/// Characters that `java.net.URI` quotes in a path. Keys that deltic makes are ASCII.
 const NOT_IN_URI: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -44,12 +44,12 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The two spellings of a data file's place, relative to the table's root.
+/// The two spellings of a data file's path relative to the table's root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataPath {
     /// As the store knows it.
     pub key: String,
-    /// As `add.path` says it.
+    /// As in `add.path`.
     pub log: String,
 }
 

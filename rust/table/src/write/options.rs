@@ -1,4 +1,4 @@
-//! What a caller may choose of data files; the rest follows from the table.
+//! Options for data files. Everything else follows from the table.
 //!
 //! Plain data, which travels inside a write plan. Values are checked where a plan is made, so that a wrong one is refused
 //! before any file is written.
@@ -45,7 +45,7 @@ impl Compression {
         }
     }
 
-    /// What file names say of it.
+    /// Its name in file names.
     pub(super) fn extension(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -104,7 +104,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// What a caller may choose of data files.
+/// Options for data files.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileOptions {
@@ -118,7 +118,7 @@ pub struct FileOptions {
     pub compression: Option<String>,
     /// Level of the codec.
     pub compression_level: Option<i64>,
-    /// What differs for single columns, by name or dotted path; of a column with inner ones, for all of them.
+    /// Options of single columns, by name or dotted path. Those of a nested column apply to all its leaves.
     pub column_options: BTreeMap<String, ColumnOptions>,
     /// Columns by which the rows of each row group are sorted, ascending, nulls first.
     pub sort_by: Vec<String>,
@@ -132,7 +132,7 @@ pub struct FileOptions {
 pub struct ColumnOptions {
     /// Encoding of its values, where they are not replaced by positions in a dictionary.
     pub encoding: Option<String>,
-    /// Whether values are replaced by positions in a dictionary; where nothing is said, they are if no encoding is given.
+    /// Whether values are dictionary-encoded. By default they are, unless an encoding is given.
     pub dictionary: Option<bool>,
     /// Parquet codec, instead of the file's.
     pub compression: Option<String>,

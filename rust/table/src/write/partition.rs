@@ -57,12 +57,12 @@ struct PartitionColumn {
 pub struct PartitionSplitter {
     columns: Vec<PartitionColumn>,
     kept: Vec<usize>,
-    /// Whether the data keeps the partition columns, after the others.
+    /// Whether data files have the partition columns too, after the other columns.
     materializes: bool,
 }
 
 impl PartitionSplitter {
-    /// For batches with the columns of `schema` in order, whatever names the schema goes by.
+    /// For batches with the columns of `schema` in order, under logical or physical names.
     ///
     /// # Errors
     /// `Corrupt` if a partition column is not in the schema or cannot be one by its type.
@@ -86,7 +86,7 @@ impl PartitionSplitter {
         Ok(Self { columns, kept, materializes: false })
     }
 
-    /// Keeps the partition columns in the data, after the others, with the values that the log has.
+    /// Writes the partition columns into data files too, after the other columns, with the values of the log.
     #[must_use]
     pub fn with_partition_columns(mut self) -> Self {
         self.materializes = true;
@@ -170,7 +170,7 @@ impl PartitionSplitter {
 /// The rows of a batch, and which of them belong to which partition.
 pub(super) struct Divided {
     data: RecordBatch,
-    /// What is not taken yet. Without positions, all rows.
+    /// Positions of the rows that are not taken yet. `None`: all rows.
     groups: std::vec::IntoIter<(PartitionKey, Option<UInt32Array>)>,
 }
 
@@ -190,7 +190,7 @@ impl Divided {
         self.groups.as_slice().is_empty()
     }
 
-    /// The rows of the partitions whose turn it is, of at least one, until they have so many bytes.
+    /// Takes the rows of the next partitions, of at least one, until they have this many bytes.
     ///
     /// # Errors
     /// Those of Arrow.

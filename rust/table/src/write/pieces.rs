@@ -50,7 +50,7 @@ pub(crate) fn memory(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|column| laid_out(column.as_ref())).fold(besides, usize::saturating_add)
 }
 
-/// What a batch of so many columns costs besides its rows.
+/// Bytes that a batch with this number of columns takes besides its rows.
 pub(super) fn overhead(columns: usize) -> usize {
     (columns + 1) * ARRAY_OVERHEAD
 }
@@ -87,7 +87,7 @@ fn laid_out(array: &dyn Array) -> usize {
             within(map.entries(), map.value_offsets()) + size_of_val(map.value_offsets())
         }
         DataType::FixedSizeList(_, _) => laid_out(array.as_fixed_size_list().values().as_ref()),
-        // Elements may be shared too; on average they are as large as those that there are.
+        // Elements may be shared too. Their size is estimated by the average of the elements.
         DataType::ListView(_) => {
             let list = array.as_list_view::<i32>();
             shared(list.values(), list.sizes().iter().map(|size| usize::try_from(*size).unwrap_or(0)).sum())
@@ -101,13 +101,13 @@ fn laid_out(array: &dyn Array) -> usize {
 }
 
 fn views(array: &dyn Array, views: &[u128]) -> usize {
-    // The lowest 32 bits are the length. What stands under a null is no value.
+    // The lowest 32 bits are the length. A view of a null row has no meaning.
     let valid = |row: usize| array.is_valid(row);
     let lengths = views.iter().enumerate().filter(|(row, _)| valid(*row)).map(|(_, view)| *view as u32 as usize);
     lengths.sum::<usize>().saturating_add(size_of_val(views))
 }
 
-/// Tells the bytes of the value at a position, without a look at the others.
+/// Returns the size in bytes of the value at a position, without reading other values.
 fn size_of_each(values: &ArrayRef) -> Box<dyn Fn(usize) -> usize + '_> {
     fn between<O: OffsetSizeTrait>(offsets: &[O]) -> Box<dyn Fn(usize) -> usize + '_> {
         let bound = |at: usize| offsets.get(at).map_or(0, |offset| offset.as_usize());

@@ -1,4 +1,4 @@
-//! What an executor needs to write data files of a table, and what it gives back: plain data.
+//! The data that an executor needs to write data files of a table, and the data that it returns.
 //!
 //! Proved by `write::plans_travel`.
 
@@ -22,20 +22,20 @@ use crate::envelope::{pack, unpack};
 pub struct HiddenColumn {
     /// Its name, in rows to be written and in files, however columns are mapped.
     pub name: String,
-    /// What it holds.
+    /// Its contents.
     pub values: HiddenValues,
-    /// Its field id, where somebody goes by that.
+    /// Its field id, if readers find it by that.
     #[serde(default)]
     pub field_id: Option<i32>,
 }
 
-/// What a hidden column holds.
+/// Contents of a hidden column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HiddenValues {
     /// A number that rows brought along, or null.
     Number,
-    /// What happened to the row.
+    /// How the row was changed.
     Change,
 }
 
@@ -51,7 +51,7 @@ impl HiddenColumn {
     }
 }
 
-/// What files are for.
+/// Purpose of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileKind {
@@ -71,7 +71,7 @@ impl FileKind {
         }
     }
 
-    /// What file names begin with.
+    /// Prefix of file names.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Data => "part",
@@ -96,17 +96,17 @@ pub struct WriteSpec {
     pub clustering: Vec<Vec<String>>,
     /// Characters of a string kept in its bounds.
     pub string_prefix_length: usize,
-    /// Whether data files have the partition columns too, after the others and without statistics.
+    /// Whether data files have the partition columns too, after the other columns and without statistics.
     pub materializes_partition_columns: bool,
     /// How the rows of identity columns are numbered, where the data does not have the column.
     pub identities: Vec<Numbering>,
-    /// What the table asks of the rows; none of rows that it has already.
+    /// Rules of the table for the rows. Empty for rows that the table has already.
     pub rules: Option<WriteRules>,
     /// How pages are compressed.
     pub compression: Compression,
     /// At which level, instead of the codec's default.
     pub compression_level: Option<i64>,
-    /// What differs for single columns, by logical names.
+    /// Options of single columns, by logical names.
     pub column_options: BTreeMap<String, ColumnOptions>,
     /// Which data pages and encodings files have.
     pub page_version: PageVersion,
@@ -121,9 +121,9 @@ pub struct WriteSpec {
     /// Bytes of rows and encoded pages that the writer holds, instead of what it would by itself.
     #[serde(default)]
     pub memory_limit: Option<u64>,
-    /// Whether the rows are those that the table has, in other files.
+    /// Whether the rows are existing rows of the table, moved to new files.
     pub rearrange_only: bool,
-    /// What every row must make TRUE, as SQL.
+    /// A condition in SQL that must be TRUE for every row.
     #[serde(default)]
     pub replace_where: Option<String>,
     /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
@@ -136,7 +136,7 @@ pub struct WriteSpec {
     /// Whether variants are split into typed columns.
     #[serde(default)]
     pub shreds_variants: bool,
-    /// What the files are for.
+    /// Purpose of the files.
     #[serde(default)]
     pub kind: FileKind,
     /// The first half of the ids in the names of files; random without it.
@@ -217,7 +217,7 @@ impl WriteSpec {
     }
 }
 
-/// What executors need to write the data files of one transaction, and no more: the table's state stays with the driver.
+/// The data that executors need to write the data files of one transaction. The table's state stays with the driver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WritePlan {
@@ -272,7 +272,7 @@ impl DataFile {
     }
 }
 
-/// The columns with statistics among those of a file, `data`, whose last `hidden` ones never have any.
+/// The columns with statistics among the columns `data` of a file. The last `hidden` columns never have statistics.
 pub(super) fn not_hidden(indexed: IndexedColumns, data: &StructType, hidden: usize) -> IndexedColumns {
     let visible = data.fields.len().saturating_sub(hidden);
     match indexed {

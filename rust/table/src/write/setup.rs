@@ -1,4 +1,4 @@
-//! What a writer needs to know of the table and its files, worked out once from a specification.
+//! Settings of a writer, computed once from its specification.
 //!
 //! PROTOCOL.md: "Data Files", "Column Mapping".
 
@@ -26,15 +26,15 @@ const WORTH_ENCODING: usize = 4 * 1024 * 1024;
 /// Bytes of a file that are gathered where its rows are sorted.
 const WORTH_SORTING: usize = 64 * 1024 * 1024;
 
-/// Length of the random prefix where a table says that it wants one but not how long.
+/// Length of the random prefix if the table asks for one without giving a length.
 const RANDOM_PREFIX_LENGTH: u8 = 2;
 
-/// What does not change while files are written.
+/// Settings that do not change while files are written.
 pub(super) struct Setup {
     pub(super) conformer: Conformer,
     pub(super) lengths: CharLengths,
     pub(super) rules: Option<RowRules>,
-    /// What rows must make TRUE.
+    /// Conditions that must be TRUE for every row.
     pub(super) condition: Option<Condition>,
     pub(super) splitter: PartitionSplitter,
     pub(super) format: FileFormat,
@@ -61,7 +61,7 @@ pub fn check(spec: &WriteSpec) -> Result<()> {
 }
 
 impl Setup {
-    /// What `spec` says of the files.
+    /// The settings of `spec`.
     ///
     /// # Errors
     /// As [`check`].

@@ -1,11 +1,11 @@
 //! Curves that fill a space: points that are near each other on the curve are near each other in every dimension.
 //!
-//! Invariants: different points have different places, and two neighbours on the Hilbert curve differ by one in one
+//! Invariants: different points have different positions, and two neighbours on the Hilbert curve differ by one in one
 //! dimension (`curve::tests`).
 
 use serde::{Deserialize, Serialize};
 
-/// Bits of a place on a curve.
+/// Bits of a position on a curve.
 const BITS: u32 = u64::BITS;
 
 /// Bits of a coordinate beyond which no layout gets better: files are fewer than ranges by far.
@@ -34,19 +34,19 @@ pub(crate) fn bits(dimensions: usize) -> u32 {
 }
 
 impl Curve {
-    /// The place of a point on the curve. Each coordinate has [`bits`] bits; they are used up.
-    pub(crate) fn place(self, point: &mut [u32]) -> u64 {
+    /// The position of a point on the curve. Each coordinate has [`bits`] bits; they are used up.
+    pub(crate) fn position(self, point: &mut [u32]) -> u64 {
         let bits = bits(point.len());
         if self == Self::Hilbert {
             unfold(point, bits);
         }
-        (0..bits).rev().fold(0, |place, bit| {
-            point.iter().fold(place, |place, coordinate| place << 1 | u64::from(coordinate >> bit & 1))
+        (0..bits).rev().fold(0, |position, bit| {
+            point.iter().fold(position, |position, coordinate| position << 1 | u64::from(coordinate >> bit & 1))
         })
     }
 }
 
-/// Turns coordinates into what gives the place on the Hilbert curve when their bits are taken in turn: Skilling,
+/// Turns coordinates into what gives the position on the Hilbert curve when their bits are taken in turn: Skilling,
 /// "Programming the Hilbert curve", 2004.
 fn unfold(point: &mut [u32], bits: u32) {
     let Some((first, others)) = point.split_first_mut() else { return };
@@ -81,7 +81,7 @@ mod tests {
     fn walk(curve: Curve, dimensions: u32, side: u32) -> Vec<Vec<u32>> {
         let point = |number: u32| (0..dimensions).map(|d| number / side.pow(d) % side).collect::<Vec<u32>>();
         let mut points: Vec<Vec<u32>> = (0..side.pow(dimensions)).map(point).collect();
-        points.sort_by_key(|point| curve.place(&mut point.clone()));
+        points.sort_by_key(|point| curve.position(&mut point.clone()));
         points
     }
 
@@ -99,17 +99,17 @@ mod tests {
     #[test]
     fn different_points_have_different_places() {
         for curve in [Curve::ZOrder, Curve::Hilbert] {
-            let places: std::collections::BTreeSet<u64> =
-                walk(curve, 3, 16).iter().map(|point| curve.place(&mut point.clone())).collect();
-            assert_eq!(places.len(), 16 * 16 * 16);
+            let positions: std::collections::BTreeSet<u64> =
+                walk(curve, 3, 16).iter().map(|point| curve.position(&mut point.clone())).collect();
+            assert_eq!(positions.len(), 16 * 16 * 16);
         }
     }
 
     #[test]
     fn z_order_takes_bits_in_turn() {
-        assert_eq!(Curve::ZOrder.place(&mut [0b11, 0b00]), 0b1010);
-        assert_eq!(Curve::ZOrder.place(&mut [0b01, 0b10]), 0b0110);
-        assert_eq!(Curve::ZOrder.place(&mut [7]), 7);
+        assert_eq!(Curve::ZOrder.position(&mut [0b11, 0b00]), 0b1010);
+        assert_eq!(Curve::ZOrder.position(&mut [0b01, 0b10]), 0b0110);
+        assert_eq!(Curve::ZOrder.position(&mut [7]), 7);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         for dimensions in 1..=MOST_DIMENSIONS {
             let bits = bits(dimensions);
             let mut point = vec![(1_u32 << bits) - 1; dimensions];
-            let most = Curve::ZOrder.place(&mut point);
+            let most = Curve::ZOrder.position(&mut point);
             assert_eq!(most.count_ones() as usize, bits as usize * dimensions, "{dimensions}");
         }
     }

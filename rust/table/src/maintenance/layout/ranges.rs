@@ -33,7 +33,7 @@ pub(crate) struct Ranges {
     layout: CurveLayout,
     columns: Vec<ColumnRanges>,
     /// Places of the sample's rows, ascending.
-    places: Vec<u64>,
+    positions: Vec<u64>,
 }
 
 struct ColumnRanges {
@@ -96,21 +96,21 @@ impl Sampler {
             columns.push(ColumnRanges::of(converter, values, bits));
         }
         let mut points = vec![0_u32; columns.len()];
-        let mut place = |values: &Vec<OwnedRow>| {
+        let mut position = |values: &Vec<OwnedRow>| {
             for ((coordinate, column), value) in points.iter_mut().zip(&columns).zip(values) {
                 *coordinate = column.coordinate(value.row());
             }
-            self.layout.curve.place(&mut points)
+            self.layout.curve.position(&mut points)
         };
-        let mut places: Vec<u64> = self.sample.iter().map(|(_, values)| place(values)).collect();
-        places.sort_unstable();
-        Ok(Some(Ranges { layout: self.layout, columns, places }))
+        let mut positions: Vec<u64> = self.sample.iter().map(|(_, values)| position(values)).collect();
+        positions.sort_unstable();
+        Ok(Some(Ranges { layout: self.layout, columns, positions }))
     }
 }
 
 impl Ranges {
     /// Where on the curve rows stand.
-    pub(crate) fn places(&self, batch: &RecordBatch) -> Result<Vec<u64>> {
+    pub(crate) fn positions(&self, batch: &RecordBatch) -> Result<Vec<u64>> {
         let keys = key_columns(batch, &self.layout.columns)?;
         let (rows, dimensions) = (batch.num_rows(), self.columns.len());
         let mut points = vec![0_u32; rows * dimensions];
@@ -120,12 +120,12 @@ impl Ranges {
             coordinates.zip(values.iter()).for_each(|(coordinate, value)| *coordinate = column.coordinate(value));
         }
         let curve: Curve = self.layout.curve;
-        Ok(points.chunks_mut(dimensions).map(|point| curve.place(point)).collect())
+        Ok(points.chunks_mut(dimensions).map(|point| curve.position(point)).collect())
     }
 
     /// Places that cut the rows into so many parts, about equal.
     pub(crate) fn cuts(&self, parts: usize) -> Vec<u64> {
-        let at = |part: usize| self.places.get(self.places.len() * part / parts.max(1)).copied();
+        let at = |part: usize| self.positions.get(self.positions.len() * part / parts.max(1)).copied();
         let mut cuts: Vec<u64> = (1..parts).filter_map(at).collect();
         cuts.dedup();
         cuts

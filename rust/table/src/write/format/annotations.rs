@@ -1,4 +1,4 @@
-//! What Parquet says of columns of which Arrow knows no more than their bytes: variants, geometries, geographies.
+//! Parquet's logical types for columns that Arrow has only as bytes: variants, geometries, geographies.
 //!
 //! Proved by `write::writer::what_bytes_mean_stands_in_the_file`.
 //!
@@ -16,7 +16,7 @@ const VARIANT_VERSION: i8 = 1;
 
 type Annotated = Result<Option<TypePtr>, ParquetError>;
 
-/// The schema of a file with the columns of `schema`, and others; none if there is nothing to say of them.
+/// The schema of a file with the columns of `schema` and further ones. `None` if no column needs an annotation.
 pub(super) fn annotated(file: &Type, schema: &StructType) -> Annotated {
     of_struct(file, schema)
 }

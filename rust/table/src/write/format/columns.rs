@@ -72,7 +72,7 @@ fn add_inner_names(parts: &[String], data_type: &DataType, mapping: ColumnMappin
     }
 }
 
-/// The properties of a file with what is chosen for its columns, whose names are `leaves`.
+/// The writer properties of a file, with the options of its columns. `leaves`: their names.
 ///
 /// # Errors
 /// `Invalid` for a column that the file does not have, and for what the column's values cannot be encoded as.
@@ -90,7 +90,7 @@ pub(super) fn with_column_options(
     chosen.sort_by_key(|(path, ..)| path.len());
     for (path, name, options) in chosen {
         for (leaf, column) in leaves.iter().zip(file.columns()).filter(|(leaf, _)| is_inside(&leaf.names, &path)) {
-            // What is chosen for a variant is chosen for its bytes.
+            // Options of a variant apply to its binary columns.
             let of_typed = ColumnOptions { encoding: None, bloom_filter: None, ..options.clone() };
             let options = if leaf.is_shredded { &of_typed } else { options };
             properties = with_options(properties, column, options, codec).map_err(|e| {

@@ -120,12 +120,12 @@ impl Encoder {
         let work = Mutex::new(self.group.iter_mut().zip(leaves));
         let threads = threads.min(rows.get_array_memory_size() / WORTH_A_THREAD);
         thread::scope(|scope| {
-            // Where there is no further thread to be had, the others do its work.
+            // If no further thread can be started, the running threads do its work.
             let other = |_| thread::Builder::new().spawn_scoped(scope, || encode_columns(&work)).ok();
             let others: Vec<_> = (1..threads).map_while(other).collect();
-            let own = encode_columns(&work);
+            let encoded_here = encode_columns(&work);
             let ended = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-            others.into_iter().map(ended).fold(own, Result::and)
+            others.into_iter().map(ended).fold(encoded_here, Result::and)
         })
     }
 
@@ -163,7 +163,7 @@ impl Encoder {
         self.group.iter().map(ArrowColumnWriter::memory_size).sum::<usize>() + self.file.inner().len()
     }
 
-    /// What is ready to be stored.
+    /// Takes the encoded bytes that are ready to upload.
     pub(in crate::write) fn take(&mut self) -> Bytes {
         Bytes::from(std::mem::take(self.file.inner_mut()))
     }

@@ -39,7 +39,7 @@ const LONGEST_NAME: usize = 128;
 /// A field is shredded if one row in so many has its type.
 const ONE_IN: usize = 10;
 
-/// The types that are shredded. Values of others stay in `value`.
+/// The types that are shredded. Values of other types stay in `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Boolean,
@@ -174,7 +174,7 @@ impl Node {
     fn object_type(&self, of: usize, room: &mut usize) -> Option<ArrowType> {
         let mut fields: Vec<_> = self.fields.iter().collect();
         fields.sort_by_key(|(_, field)| std::cmp::Reverse(field.values));
-        // Readers that do not tell upper from lower case would find two of a name.
+        // Case-insensitive readers would find two fields of the same name.
         let mut names = HashSet::new();
         let mut shredded = Vec::new();
         for (name, field) in fields {

@@ -1,4 +1,4 @@
-//! What a data file is made of: its columns, their encodings, the order of its rows, Parquet bytes.
+//! The format of a data file: its columns, their encodings, the order of its rows, Parquet bytes.
 
 mod annotations;
 mod columns;

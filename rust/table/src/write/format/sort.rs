@@ -20,10 +20,10 @@ pub(super) struct SortOrder {
 }
 
 impl SortOrder {
-    /// By the columns at some positions of `file`; none if there are none.
+    /// Sorts by the columns at these positions of `file`. `None` if there are no positions.
     ///
     /// # Errors
-    /// `Invalid`, naming it, for a column whose values have no order.
+    /// `Invalid`, naming the column, if its type has no order.
     pub(super) fn new(file: &Schema, columns: Vec<usize>) -> Result<Option<Self>> {
         for &column in &columns {
             let field = file.field(column);

@@ -15,7 +15,7 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::to_arrow_field;
 
-/// What every row must make TRUE.
+/// A condition that must be TRUE for every row.
 #[derive(Debug)]
 pub(in crate::write) struct Condition {
     text: String,
@@ -25,7 +25,7 @@ pub(in crate::write) struct Condition {
 }
 
 impl Condition {
-    /// A condition on rows whose columns are those of `schema`, in order.
+    /// A condition on rows with the columns of `schema`, in order.
     ///
     /// # Errors
     /// `Invalid` if it cannot be read or does not fit the columns.

@@ -154,7 +154,7 @@ impl From<ArrowError> for Fault {
 
 type Conformed<T> = std::result::Result<T, Fault>;
 
-/// What is known of a column, or of something inside one, before any data is seen.
+/// Plan for converting a column or a nested type, made before any data is read.
 #[derive(Debug)]
 struct Column {
     /// Logical name.
@@ -163,7 +163,7 @@ struct Column {
     path: String,
     /// Table type, for messages.
     data_type: DataType,
-    /// What comes out; `None` for `void`.
+    /// The Arrow field of the result. `None` for `void`.
     field: Option<FieldRef>,
     nullable: bool,
     filled_by_table: bool,
@@ -171,25 +171,25 @@ struct Column {
     inner: Vec<Column>,
 }
 
-/// Where in a schema something is: the nearest column above it, and what that calls it in its nested ids.
+/// The nearest column of the schema that contains a nested type, and the key of the type in that column's nested ids.
 #[derive(Debug, Clone)]
-struct Place<'a> {
+struct NestedKey<'a> {
     column: &'a StructField,
     mapping: ColumnMapping,
     key: String,
 }
 
-impl<'a> Place<'a> {
+impl<'a> NestedKey<'a> {
     fn of(column: &'a StructField, mapping: ColumnMapping) -> Result<Self> {
         Ok(Self { column, mapping, key: mapping.physical_name(column)?.to_owned() })
     }
 
-    /// An element, key or value here.
+    /// The key of an element, key or value of this type.
     fn inner(&self, name: &str) -> Self {
         Self { key: format!("{}.{name}", self.key), ..self.clone() }
     }
 
-    /// What the Parquet writer takes the field id from.
+    /// The Arrow metadata from which the Parquet writer takes the field id.
     fn metadata(&self) -> Result<HashMap<String, String>> {
         let id = match self.mapping {
             ColumnMapping::None => None,
@@ -203,22 +203,22 @@ impl<'a> Place<'a> {
 fn plan_struct(schema: &StructType, mapping: ColumnMapping, path: &str) -> Result<Vec<Column>> {
     let plan = |field: &StructField| -> Result<Column> {
         let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
-        let place = Place::of(field, mapping)?;
-        let mut column = plan(&field.name, path, (&field.data_type, field.nullable), &place)?;
+        let nested = NestedKey::of(field, mapping)?;
+        let mut column = plan(&field.name, path, (&field.data_type, field.nullable), &nested)?;
         column.filled_by_table = FILLED_BY_TABLE.iter().any(|key| field.metadata.contains_key(*key));
-        column.field = column.field.map(|stored| Arc::new(stored.as_ref().clone().with_name(&place.key)));
+        column.field = column.field.map(|stored| Arc::new(stored.as_ref().clone().with_name(&nested.key)));
         Ok(column)
     };
     schema.fields.iter().map(plan).collect()
 }
 
-fn plan(name: &str, path: String, (data_type, nullable): (&DataType, bool), place: &Place<'_>) -> Result<Column> {
+fn plan(name: &str, path: String, (data_type, nullable): (&DataType, bool), nested: &NestedKey<'_>) -> Result<Column> {
     let (arrow, inner) = match data_type {
         DataType::Primitive(PrimitiveType::Void) => (None, Vec::new()),
         DataType::Primitive(_) => (Some(to_arrow_type(data_type)), Vec::new()),
         DataType::Variant => {
             let binary = DataType::Primitive(PrimitiveType::Binary);
-            let part = |name: &str| plan(name, format!("{path}.{name}"), (&binary, false), &place.inner(name));
+            let part = |name: &str| plan(name, format!("{path}.{name}"), (&binary, false), &nested.inner(name));
             (Some(to_arrow_type(data_type)), vec![part("metadata")?, part("value")?])
         }
         DataType::Foreign(foreign) => {
@@ -228,23 +228,23 @@ fn plan(name: &str, path: String, (data_type, nullable): (&DataType, bool), plac
             ));
         }
         DataType::Struct(schema) => {
-            let inner = plan_struct(schema, place.mapping, &path)?;
+            let inner = plan_struct(schema, nested.mapping, &path)?;
             (Some(ArrowType::Struct(stored_fields(&inner, &format!("the struct `{path}`"))?)), inner)
         }
         DataType::Array(array) => {
-            let within = |name: &str, of| plan(name, format!("{path}.{name}"), of, &place.inner(name));
+            let within = |name: &str, of| plan(name, format!("{path}.{name}"), of, &nested.inner(name));
             let inner = within("element", (&array.element, array.contains_null))?;
             (Some(ArrowType::List(stored_inside(&inner)?)), vec![inner])
         }
         DataType::Map(map) => {
-            let within = |name: &str, of| plan(name, format!("{path}.{name}"), of, &place.inner(name));
+            let within = |name: &str, of| plan(name, format!("{path}.{name}"), of, &nested.inner(name));
             let (key, value) =
                 (within("key", (&map.key, false))?, within("value", (&map.value, map.value_contains_null))?);
             let entries = ArrowType::Struct(Fields::from(vec![stored_inside(&key)?, stored_inside(&value)?]));
             (Some(ArrowType::Map(Arc::new(Field::new("key_value", entries, false)), false)), vec![key, value])
         }
     };
-    let metadata = place.metadata()?;
+    let metadata = nested.metadata()?;
     Ok(Column {
         name: name.to_owned(),
         path,
@@ -409,7 +409,7 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
     Ok(Some(conformed))
 }
 
-/// Refuses nulls that are none of the parent's in a column without nulls.
+/// Refuses nulls in a column that is not nullable, except where its parent is null.
 fn check_nulls(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>) -> Conformed<()> {
     let nulls = array.null_count().saturating_sub(parent.map_or(0, NullBuffer::null_count));
     if column.nullable || nulls == 0 {
@@ -489,7 +489,7 @@ fn conform_map(column: &Column, field: &FieldRef, array: &ArrayRef) -> Conformed
     Ok(Arc::new(MapArray::try_new(Arc::clone(target), offsets, entries, map.nulls().cloned(), *ordered)?))
 }
 
-/// Offsets from 0 that 32 bits hold, which are the only ones that Parquet's writer takes.
+/// Offsets that begin at 0 and fit 32 bits: the Parquet writer takes no others.
 fn narrow_offsets<O: OffsetSizeTrait>(
     column: &Column,
     source: &ArrowType,
@@ -508,7 +508,7 @@ fn list_of(offsets: &OffsetBuffer<i32>, element: usize) -> usize {
     before.saturating_sub(1)
 }
 
-/// The same lists without elements that lie under a null: those are no values.
+/// The same lists without elements below a null list: these are no values.
 fn reachable<O: OffsetSizeTrait>(
     array: &ArrayRef,
     offsets: &OffsetBuffer<O>,

@@ -1,4 +1,4 @@
-//! What a caller gives, checked, and converted to what a table stores.
+//! Checks the rows of a caller, and converts them to the types that the table stores.
 
 pub(super) mod char_lengths;
 pub(super) mod condition;

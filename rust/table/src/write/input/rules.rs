@@ -1,4 +1,4 @@
-//! What the table asks of the rows of a write: columns that are computed, conditions that are checked.
+//! Rules of the table for written rows: generated columns are computed, constraints are checked.
 //!
 //! Columns that the data lacks are added to it before it is brought into the table's schema: defaults as they are, generated
 //! columns from those that they depend on, in the table's types. Conditions are checked on what is stored, partition values
@@ -176,7 +176,7 @@ impl RowRules {
     }
 }
 
-/// What is stored of a column, the fields of structs under their logical names.
+/// The stored values of a column, with the fields of structs under their logical names.
 fn logical_array<'a>(
     data_type: &DataType,
     stored: &mut impl Iterator<Item = &'a ArrayRef>,

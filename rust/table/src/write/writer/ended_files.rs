@@ -1,4 +1,4 @@
-//! The files of a writer that finished, which are garbage until somebody claims them.
+//! The files of a finished writer. They are deleted unless a commit claims them.
 
 use deltic_protocol::error::Result;
 
@@ -14,7 +14,7 @@ pub struct EndedFiles {
 }
 
 impl EndedFiles {
-    /// The files, which are the caller's from now on, and what ends when they are durable.
+    /// Hands the files over to the caller, with the syncs that make them durable.
     pub fn claim(self) -> (Vec<DataFile>, Syncing) {
         self.stored.claim();
         (self.files, self.syncing)

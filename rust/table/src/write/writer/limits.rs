@@ -1,4 +1,4 @@
-//! What a writer may hold in memory, and what it held.
+//! Limits of a writer's memory, and its use.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -17,7 +17,7 @@ const MEMORY_OF_FILE: usize = 8 * 1024 * 1024;
 /// Bytes of rows that are taken in at a time.
 const AT_ONCE: usize = 16 * 1024 * 1024;
 
-/// What a writer may hold at a time, however many partitions there are.
+/// Limits of a writer, for any number of partitions.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Files begun and not ended. Each has an upload's buffer, which `memory` does not count.

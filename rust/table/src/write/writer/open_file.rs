@@ -161,7 +161,7 @@ pub(super) async fn end(
         Ok(ended) => ended,
         Err(error) => {
             if let Some(upload) = file.upload {
-                // The error that led here says more than one from cleaning up.
+                // An error of the cleanup would hide the error before it.
                 let _ = upload.abort().await;
             }
             return Err(error);

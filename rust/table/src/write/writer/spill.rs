@@ -41,7 +41,7 @@ pub(super) struct Runs {
     bytes: usize,
 }
 
-/// A temporary file whose runs are read.
+/// A temporary file that is being read.
 pub(super) struct SpilledRows {
     reader: FileReader<File>,
     schema: SchemaRef,
@@ -62,7 +62,7 @@ impl SpillFile {
         Ok(Self { writer, schema: SchemaRef::clone(schema), runs: 0, run_bytes: run_bytes.min(RUN) })
     }
 
-    /// Takes rows of one partition, which come after those of `to`.
+    /// Appends rows of one partition after those in `to`.
     ///
     /// # Errors
     /// `Storage` if the disk is full, or fails.

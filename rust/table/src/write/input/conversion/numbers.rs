@@ -1,4 +1,4 @@
-//! Numbers of one kind as numbers of another, each exactly or not at all.
+//! Converts numbers to other numeric types. A value that cannot be converted exactly is refused.
 //!
 //! PROTOCOL.md: "Primitive Types".
 
@@ -155,7 +155,7 @@ pub(super) fn decimal(value: Number, precision: u8, scale: u8) -> Option<i128> {
     (-limit < value && value < limit).then_some(value)
 }
 
-/// Digits of one scale as those of another, if none but zeros are lost.
+/// Rescales a decimal, if only zeros are cut off.
 fn scaled(value: i128, from: u32, to: u32) -> Option<i128> {
     match from.checked_sub(to) {
         None => times_ten(value, to - from),

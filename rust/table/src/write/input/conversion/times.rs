@@ -1,4 +1,4 @@
-//! Dates and times of one kind as those of another, each exactly or not at all.
+//! Converts dates and times to other types. A value that cannot be converted exactly is refused.
 //!
 //! PROTOCOL.md: "Primitive Types".
 
@@ -11,15 +11,15 @@ use deltic_protocol::schema::PrimitiveType;
 
 use super::numbers::each;
 
-/// What refuses a time of day in a column of dates.
+/// The error for a time of day in a date column.
 pub(super) const ONLY_DAYS: &str =
     "only whole days in the range of 32 bits can be stored; cast it to date if the times of day may go";
 const ONLY_MICROS: &str = "only whole microseconds can be stored; round it to microseconds first";
-/// What refuses a time that microseconds cannot hold.
+/// The error for a time out of the range of microseconds.
 pub(super) const OUT_OF_RANGE: &str =
     "only whole microseconds in the range of 64 bits can be stored, which are those of the years -290308 to 294247";
 
-/// What refuses a time of this unit that microseconds cannot hold.
+/// The error for a time of this unit out of the range of microseconds.
 pub(super) fn not_micros(unit: TimeUnit) -> &'static str {
     match unit {
         TimeUnit::Second | TimeUnit::Millisecond => OUT_OF_RANGE,

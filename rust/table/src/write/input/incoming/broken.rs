@@ -6,7 +6,7 @@ use arrow_schema::ArrowError;
 
 use crate::error::Error;
 
-/// What is wrong, and where it was found: the innermost name first.
+/// A fault, and the path to it: the innermost name first.
 pub(super) struct Broken {
     names: Vec<String>,
     reason: String,

@@ -23,7 +23,7 @@ use deltic_protocol::schema::arrow::table_type_name;
 
 use crate::error::{Error, Result};
 
-/// `rows`, an array of structs, as a batch of `schema`, whose fields are those of the structs.
+/// Makes a batch of `rows`, an array of structs. `schema` has the fields of the structs.
 ///
 /// # Errors
 /// `Invalid`, naming the column, if the rows break a promise of Arrow's format, or if a row is null as a whole.
@@ -126,7 +126,7 @@ fn checked(data: &ArrayData) -> Checked<ArrayData> {
     }
 }
 
-/// A column or an element, which is not null where its field says so, unless what it is part of is.
+/// Checks a column or an element: if its field is not nullable, it may be null only where its parent is null.
 fn inner(data: &ArrayData, field: &Field, name: &str, mask: Option<&NullBuffer>) -> Checked<ArrayData> {
     let nulls = data.nulls().filter(|_| !field.is_nullable());
     let stray = nulls.and_then(|nulls| {
@@ -161,7 +161,7 @@ fn list<O: ArrowNativeType>(data: &ArrayData, field: &Field) -> Checked<ArrayDat
     rebuilt(data, vec![moved], vec![within])
 }
 
-/// The entries of maps, which are not null, and whose keys are not null whatever their field says.
+/// Checks the entries of maps: entries and keys are never null, even if their fields are nullable.
 fn entries(data: &ArrayData) -> Checked<ArrayData> {
     if data.null_count() > 0 {
         return broken("an entry of a map is null");

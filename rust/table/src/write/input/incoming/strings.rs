@@ -52,7 +52,7 @@ pub(super) fn checked_views(data: &ArrayData, are_strings: bool) -> Checked<Arra
         let word = |at: u32| usize::try_from((view >> at) & u128::from(u32::MAX)).unwrap_or(usize::MAX);
         let (length, start, held) = (word(0), word(96), view.to_le_bytes());
         let value = match length <= INLINE {
-            // What follows a short value is zero, because views are compared whole.
+            // The bytes after a short value are zero, because whole views are compared.
             true => held.get(4..4 + length).filter(|_| length == INLINE || view >> (32 + 8 * length) == 0),
             false => {
                 let bytes = values.get(word(64)).map(|bytes| bytes.as_slice());
