@@ -190,8 +190,9 @@ def merge(
 
     `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is executed or previewed, once.
     Its rows are collected to the driver and sent to every executor, and each task that runs holds them beside a hash
-    table of their keys: all of these must have memory for that. The other arguments are those of `deltic.Table.merge`,
-    and mean the same.
+    table of their keys: all of these must have memory for that. `memory_limit` is what the driver holds of the rows
+    when it has collected them; tasks hold all. The other arguments are those of `deltic.Table.merge`, and mean the
+    same.
 
     Who does the work, and what is raised, `delete` says. The driver writes the rows that are inserted, and does all of
     a preview. A client of Spark Connect does all of it itself when the source has more than 32 MiB in Arrow's form:

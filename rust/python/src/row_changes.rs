@@ -1,17 +1,18 @@
 //! What rows become, and what is merged, as Python says it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
+use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, MergeRequest, RowStatement, Then, When};
+use deltic_table::dml::{Clause, MergeRequest, RowStatement, SourceConformer as CoreConformer, Then, When};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::arrow::{Batches, reader_from_py, run_fed};
+use crate::arrow::{ArrowBatch, ArrowSchema, Batches, reader_from_py, run_fed, schema_from_py};
 use crate::errors::Result;
 
 /// A column, and SQL; none for a value.
@@ -99,6 +100,48 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
     }
     let Request { on, source_alias, target_alias, evolves, .. } = request;
     Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
+}
+
+/// Brings the rows of a merge's source into a table's types, batch by batch.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct SourceConformer(Mutex<CoreConformer>);
+
+#[entry]
+#[pymethods]
+impl SourceConformer {
+    #[new]
+    #[pyo3(signature = (schema, memory_limit = None))]
+    fn new(schema: &Bound<'_, PyAny>, memory_limit: Option<u64>) -> Result<Self> {
+        Ok(Self(Mutex::new(CoreConformer::new(&Arc::new(schema_from_py(schema)?), memory_limit)?)))
+    }
+
+    /// The columns of conformed rows.
+    #[getter]
+    fn schema(&self) -> ArrowSchema {
+        ArrowSchema::new(Arc::clone(self.core().schema()))
+    }
+
+    /// Bytes of rows that may be held in memory.
+    #[getter]
+    fn memory_limit(&self) -> u64 {
+        self.core().memory_limit()
+    }
+
+    /// The rows of the next batch, in batches of a few MiB at most.
+    fn conform(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> Result<Vec<ArrowBatch>> {
+        let mut rows = reader_from_py(batch)?;
+        let mut conformed = Vec::new();
+        while let Some(batch) = rows.pull(py)? {
+            conformed.extend(py.detach(|| self.core().conform(&batch))?.into_iter().map(ArrowBatch::new));
+        }
+        Ok(conformed)
+    }
+}
+
+impl SourceConformer {
+    fn core(&self) -> MutexGuard<'_, CoreConformer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What becomes of rows, as it goes to who changes them: its kind, JSON of what is asked, the values that columns are set

@@ -21,5 +21,5 @@ mod specs;
 mod update;
 
 pub use distributed::{DistributedRows, RowStatement, RowTask, RowsChanged, TaskLimits};
-pub use merge::{Clause, MergeRequest, Then, When};
+pub use merge::{Clause, MergeRequest, SourceConformer, Then, When};
 pub use preview::Preview;

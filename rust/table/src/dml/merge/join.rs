@@ -91,13 +91,13 @@ impl Join {
         if !join.keys.is_empty() {
             let types: Vec<_> = join.keys.iter().map(|key| to_arrow_type(key.source.data_type())).collect();
             let null_safe = join.keys.iter().map(|key| key.null_safe).collect();
-            join.index = Some(Keys::new(&types, null_safe, join.source_keys()?)?);
+            join.index = Some(Keys::new(&types, null_safe, join.source_keys())?);
         }
         Ok(join)
     }
 
-    /// The keys of the source's rows, in parts.
-    pub(super) fn source_keys(&self) -> Result<Vec<Vec<ArrayRef>>> {
+    /// The keys of the source's rows, so many rows at a time.
+    pub(super) fn source_keys(&self) -> impl Iterator<Item = Result<Vec<ArrayRef>>> {
         let mut names: Vec<&str> = Vec::new();
         for key in &self.keys {
             names.extend(self.sides.columns_of(true, &key.source));
@@ -105,21 +105,18 @@ impl Join {
         let mut columns: Vec<usize> = names.iter().filter_map(|name| self.source.schema.index_of(name)).collect();
         columns.sort_unstable();
         columns.dedup();
-        let mut parts = Vec::new();
-        for rows in self.all_source_rows() {
+        self.all_source_rows().map(move |rows| {
             let on = beside(vec![(&self.sides.source_alias, self.source.gather(&rows, &columns)?)])?;
             let first = rows.first().map_or(0, |row| u64::from(*row));
             let context = Context { now: self.now, first_row: first };
-            let of = |key: &JoinKey| evaluate_at(&key.source, &on, context).map_err(|e| of_source(&e));
-            parts.push(self.keys.iter().map(of).collect::<Result<Vec<_>>>()?);
-        }
-        Ok(parts)
+            self.keys.iter().map(|key| evaluate_at(&key.source, &on, context).map_err(|e| of_source(&e))).collect()
+        })
     }
 
     fn all_source_rows(&self) -> impl Iterator<Item = Vec<u32>> + use<> {
         let count = u32::try_from(self.source.len()).unwrap_or(NO_SOURCE_ROW);
-        let step = PAIRS as u32;
-        (0..count).step_by(PAIRS).map(move |first| (first..first.saturating_add(step).min(count)).collect())
+        let (at_once, step) = (self.source.rows_at_once(), self.source.rows_at_once() as u32);
+        (0..count).step_by(at_once).map(move |first| (first..first.saturating_add(step).min(count)).collect())
     }
 
     /// The keys of the join.
@@ -241,10 +238,15 @@ impl Join {
         targets: &[u32],
         sources: &[u32],
     ) -> Result<Vec<bool>> {
-        let rows = take(&joined.rows, &UInt32Array::from(targets.to_vec()), None)?;
-        let source = self.source.gather(sources, &self.source_columns)?;
-        let on = beside(vec![(&self.sides.target_alias, rows), (&self.sides.source_alias, source)])?;
-        true_rows(condition, &on, self.now).map_err(|e| of_target(&e))
+        let at_once = self.source.rows_at_once();
+        let mut holds = Vec::with_capacity(targets.len());
+        for (targets, sources) in targets.chunks(at_once).zip(sources.chunks(at_once)) {
+            let rows = take(&joined.rows, &UInt32Array::from(targets.to_vec()), None)?;
+            let source = self.source.gather(sources, &self.source_columns)?;
+            let on = beside(vec![(&self.sides.target_alias, rows), (&self.sides.source_alias, source)])?;
+            holds.extend(true_rows(condition, &on, self.now).map_err(|e| of_target(&e))?);
+        }
+        Ok(holds)
     }
 
     /// Chooses the clause for each row of the target that no row of the source matches.

@@ -31,6 +31,7 @@ use self::clauses::{Clauses, evolved};
 pub(super) use self::join::{Join, Outcome, Updates};
 use self::rows::{ClauseInserts, MergeUpdater, inserted};
 use self::source::Source;
+pub use self::source::SourceConformer;
 use super::changed::UpdateWriter;
 use super::choose::choose;
 use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
@@ -340,8 +341,8 @@ pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
 /// The rows of the target that can match, as SQL; none if all can.
 fn filter(join: &Join, mut filters: Vec<String>, target: &StructType) -> Result<Option<String>> {
     let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
-    for part in join.source_keys()? {
-        for (bounds, values) in bounds.iter_mut().zip(&part) {
+    for values in join.source_keys() {
+        for (bounds, values) in bounds.iter_mut().zip(&values?) {
             bounds.extend(values)?;
         }
     }

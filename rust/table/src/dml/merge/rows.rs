@@ -16,9 +16,6 @@ use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
 use super::source::{Source, sides as beside};
 use crate::error::{Error, Result};
 
-/// Rows that are looked at together.
-const ROWS: usize = 64 * 1024;
-
 /// Computes the updated rows of the target.
 #[derive(Debug)]
 pub(super) struct MergeUpdater {
@@ -35,6 +32,10 @@ impl RowUpdater for MergeUpdater {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    fn rows_at_once(&self) -> usize {
+        self.source.rows_at_once()
     }
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
@@ -123,7 +124,7 @@ pub(super) fn inserted(
             None => std::mem::take(&mut left),
             Some(condition) => {
                 let (mut rows, mut rest) = (Vec::new(), Vec::new());
-                for some in left.chunks(ROWS) {
+                for some in left.chunks(source.rows_at_once()) {
                     let on = beside(vec![(&sides.source_alias, source.gather(some, &all)?)])?;
                     let holds = true_rows(condition, &on, now).map_err(|e| of_source(&e))?;
                     for (row, holds) in some.iter().zip(holds) {
@@ -155,7 +156,7 @@ impl ClauseInserts {
     /// The rows, batch by batch.
     pub(super) fn batches(self, sides: Sides, source: Arc<Source>) -> impl Iterator<Item = Result<RecordBatch>> {
         let all: Vec<usize> = (0..source.schema.fields.len()).collect();
-        let chunks: Vec<Vec<u32>> = self.rows.chunks(ROWS).map(<[u32]>::to_vec).collect();
+        let chunks: Vec<Vec<u32>> = self.rows.chunks(source.rows_at_once()).map(<[u32]>::to_vec).collect();
         chunks.into_iter().map(move |rows| {
             let on = beside(vec![(&sides.source_alias, source.gather(&rows, &all)?)])?;
             let number = |row: usize| rows.get(row).map_or(0, |row| u64::from(*row));
