@@ -42,8 +42,8 @@ LARGE_SOURCE = 32 * 1024 * 1024
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """Bytes of a source that a client of Spark Connect sends with a job, at most."""
 
-Statement: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
-"""What becomes of rows: the kind, what is asked as JSON, the values that columns are set to, and the source."""
+RowChange: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
+"""A DELETE, UPDATE or MERGE: its kind, what is asked as JSON, the values that columns are set to, and the source."""
 
 
 def _sent(rows: pa.Table) -> pa.Buffer:
@@ -53,8 +53,8 @@ def _sent(rows: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _changer(storage_options: dict[str, str] | None, statement: Statement) -> Batches:
-    kind, asked, values, source = statement
+def _changer(storage_options: dict[str, str] | None, row_change: RowChange) -> Batches:
+    kind, asked, values, source = row_change
     # Spark broadcasts a function that is as large as that.
     sent = _sent(values).to_pybytes(), None if source is None else _sent(source).to_pybytes()
 
@@ -66,7 +66,7 @@ def _changer(storage_options: dict[str, str] | None, statement: Statement) -> Ba
 
 
 class _OnExecutors:
-    """A transaction of the core whose changes of rows are carried out by executors."""
+    """A transaction of the core whose DELETE, UPDATE and MERGE are carried out by executors."""
 
     def __init__(self, core: _deltic.Transaction, spark: SparkSession, settings: dict[str, str] | None) -> None:
         self._core = core
@@ -88,17 +88,17 @@ class _OnExecutors:
         done = self._change(("merge", request, values, data), None)
         return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
 
-    def _change(self, statement: Statement, filter: str | None) -> dict[str, Any] | None:
+    def _change(self, row_change: RowChange, filter: str | None) -> dict[str, Any] | None:
         """What became of the rows; None if the core does it alone: there is nothing to do, or one task."""
-        source = 0 if statement[3] is None else statement[3].nbytes
+        source = 0 if row_change[3] is None else row_change[3].nbytes
         tasks = cores(self._spark) * (TASKS_PER_CORE if source < LARGE_SOURCE else 1)
         if is_remote() and source > LONGEST_MESSAGE:
             tasks = 1
-        planned = _deltic.plan_rows(self._core, statement, filter, (tasks, BYTES_PER_TASK))
+        planned = _deltic.plan_row_change(self._core, row_change, filter, (tasks, BYTES_PER_TASK))
         if planned is None:
             return None
         try:
-            results = run_tasks(self._spark, planned.tasks(), _changer(self._settings, statement))
+            results = run_tasks(self._spark, planned.tasks(), _changer(self._settings, row_change))
         except BaseException:
             with suppress(DelticError):
                 planned.discard(self._core)

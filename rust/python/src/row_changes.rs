@@ -7,7 +7,7 @@ use arrow_schema::SchemaRef;
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, MergeRequest, RowStatement, SourceConformer as CoreConformer, Then, When};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, RowChange, SourceConformer as CoreConformer, When};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -91,12 +91,12 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
             "not matched by source" => When::NotMatchedBySource,
             _ => return Err(Error::internal("a clause is of no kind").into()),
         };
-        let then = match (set, except) {
-            (Some(set), _) => Then::Set(assign(set, &mut values)?),
-            (None, Some(except)) => Then::All { except },
-            (None, None) => Then::Delete,
+        let action = match (set, except) {
+            (Some(set), _) => ClauseAction::Set(assign(set, &mut values)?),
+            (None, Some(except)) => ClauseAction::All { except },
+            (None, None) => ClauseAction::Delete,
         };
-        clauses.push(Clause { when, condition, then });
+        clauses.push(Clause { when, condition, action });
     }
     let Request { on, source_alias, target_alias, evolves, .. } = request;
     Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
@@ -144,21 +144,21 @@ impl SourceConformer {
     }
 }
 
-/// What becomes of rows, as it goes to who changes them: its kind, JSON of what is asked, the values that columns are set
+/// A [`RowChange`] as Python passes it: its kind, JSON of what is asked, the values that columns are set
 /// to, and the source of a merge.
-pub(crate) type Statement<'py> = (String, String, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
+pub(crate) type PassedRowChange<'py> = (String, String, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 /// Reads it.
-pub(crate) fn statement_of(py: Python<'_>, (kind, asked, values, source): &Statement<'_>) -> Result<RowStatement> {
-    let unreadable = || Error::internal("a change of rows is not readable");
+pub(crate) fn row_change_of(py: Python<'_>, (kind, asked, values, source): &PassedRowChange<'_>) -> Result<RowChange> {
+    let unreadable = || Error::internal("a row change is not readable");
     match (kind.as_str(), source) {
-        ("delete", None) => Ok(RowStatement::Delete),
+        ("delete", None) => Ok(RowChange::Delete),
         ("update", None) => {
             let set = serde_json::from_str(asked).map_err(|e| unreadable().caused_by(e))?;
-            Ok(RowStatement::Update(assignments(py, set, values)?))
+            Ok(RowChange::Update(assignments(py, set, values)?))
         }
         ("merge", Some(source)) => {
-            Ok(RowStatement::Merge { source: all_rows(py, source)?, request: request_of(py, asked, values)? })
+            Ok(RowChange::Merge { source: all_rows(py, source)?, request: request_of(py, asked, values)? })
         }
         _ => Err(unreadable().into()),
     }

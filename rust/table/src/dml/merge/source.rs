@@ -175,8 +175,8 @@ impl Source {
     }
 }
 
-/// Rows of one side or of both, under the names of the sides.
-pub(super) fn sides(parts: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
+/// Rows of one side or of both as a batch: a struct column for each side, under its alias.
+pub(super) fn batch_of_sides(parts: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
     let field = |(name, array): &(&str, ArrayRef)| Field::new(*name, array.data_type().clone(), false);
     let schema = Schema::new(parts.iter().map(field).collect::<Vec<_>>());
     Ok(RecordBatch::try_new(Arc::new(schema), parts.into_iter().map(|(_, array)| array).collect())?)

@@ -28,7 +28,7 @@ use crate::rewrite::{Copying, Written, refuse_column};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_INDEX};
 use crate::scan::task::{FileTask, ReadSpec};
-use crate::transaction::builder::change_files::{Change, change_files_spec};
+use crate::transaction::builder::change_files::{Change as ChangeType, change_files_spec};
 use crate::write::plan::WriteSpec;
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::Storage;
@@ -236,13 +236,13 @@ impl UpdatePass {
     /// The updated rows before and after, each with its change type.
     fn change_rows(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<[RecordBatch; 2]> {
         let SplitBatch { old, new, .. } = self.split(batch)?;
-        let with = |rows: RecordBatch, kind: Change| {
+        let with = |rows: RecordBatch, kind: ChangeType| {
             let mut columns = rows.columns().to_vec();
             columns.push(Arc::new(StringArray::from_iter_values(vec![kind.as_str(); rows.num_rows()])));
             let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
             Ok::<_, Error>(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
         };
-        Ok([with(old, Change::Preimage)?, with(new, Change::Postimage)?])
+        Ok([with(old, ChangeType::Preimage)?, with(new, ChangeType::Postimage)?])
     }
 }
 
