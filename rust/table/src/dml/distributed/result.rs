@@ -15,7 +15,7 @@ use crate::transaction::row_counts::MergeCounts;
 use crate::write::plan::DataFile;
 
 /// The kind of what travels.
-const RESULT: &str = "result of a row change task";
+const RESULT: &str = "result of a task of a row change";
 
 /// What a task hands back.
 #[derive(Debug, Serialize, Deserialize)]

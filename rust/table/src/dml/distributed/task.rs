@@ -29,7 +29,7 @@ use crate::write::writer::Clock;
 use deltic_store::Storage;
 
 /// The kind of what travels.
-const TASK: &str = "row change task";
+const TASK: &str = "task of a row change";
 
 /// A DELETE, an UPDATE or a MERGE: what becomes of rows. It travels beside the tasks, for the source of a merge may be large, and
 /// is the same for all.
