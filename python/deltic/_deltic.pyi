@@ -13,7 +13,7 @@ __all__ = [
     "Changes",
     "DistributedConvert",
     "DistributedOptimize",
-    "DistributedRows",
+    "DistributedRowChange",
     "DistributedVacuum",
     "Plan",
     "Snapshot",
@@ -38,7 +38,7 @@ __all__ = [
     "listen_to_progress",
     "optimize",
     "optimize_distributed",
-    "plan_rows",
+    "plan_row_change",
     "plan_write",
     "purge",
     "read_footers",
@@ -186,7 +186,16 @@ class TransactionScan:
     def read(self, batch_size: int | None = None, limit: int | None = None) -> ArrowStream: ...
 
 @final
-class DistributedRows:
+class SourceConformer:
+    def __init__(self, schema: Any, memory_limit: int | None = None) -> None: ...
+    @property
+    def schema(self) -> ArrowSchema: ...
+    @property
+    def memory_limit(self) -> int: ...
+    def conform(self, batch: Any) -> list[ArrowBatch]: ...
+
+@final
+class DistributedRowChange:
     def tasks(self) -> list[bytes]: ...
     def apply(self, transaction: Transaction, results: list[bytes]) -> str: ...
     def discard(self, transaction: Transaction) -> None: ...
@@ -215,14 +224,14 @@ def listen_to_progress(
 ) -> None: ...
 def begin(table: Table, options_json: str) -> Transaction: ...
 def plan_write(table: Table, schema: Any, options_json: str) -> Transaction: ...
-def plan_rows(
+def plan_row_change(
     transaction: Transaction,
-    statement: tuple[str, str, Any, Any | None],
+    row_change: tuple[str, str, Any, Any | None],
     filter: str | None,
     limits: tuple[int, int],
-) -> DistributedRows | None: ...
+) -> DistributedRowChange | None: ...
 def change_rows(
-    task: bytes, storage_options: dict[str, str] | None, statement: tuple[str, str, Any, Any | None]
+    task: bytes, storage_options: dict[str, str] | None, row_change: tuple[str, str, Any, Any | None]
 ) -> bytes: ...
 def resume(header: bytes, storage_options: dict[str, str] | None) -> Transaction: ...
 def drop_feature(table: Table, name: str, truncate_history: bool) -> str: ...

@@ -9,10 +9,11 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import condition, names, string
+from deltic.arguments import byte_size, condition, names, string
 from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
+from deltic.merge_source import source_rows
 
 __all__ = ["Merge", "MergeStep", "Steps", "metrics_of", "operation_parameters"]
 
@@ -55,12 +56,14 @@ class Merge(Generic[T]):
         aliases: tuple[str, str],
         known: Callable[[], pa.Schema | None],
         steps: Steps[T],
+        memory_limit: int | str | None = None,
     ) -> None:
         """Keep what is needed; use `Table.merge`."""
         self._source = source
         self._known = known
         self._execute, self._preview = steps
         self._rows: pa.Table | None = None
+        self._memory_limit = None if memory_limit is None else byte_size(memory_limit, "memory_limit")
         self._on = string(on, "on")
         self._aliases = (string(aliases[0], "source_alias"), string(aliases[1], "target_alias"))
         self._clauses: list[dict[str, Any]] = []
@@ -122,7 +125,8 @@ class Merge(Generic[T]):
         Raises `InvalidInputError` when a row of the table would be changed by several rows of the source (naming its
         key), for expressions and values that do not fit, and on a table where rows may only be added
         (`delta.appendOnly`) unless it only inserts; `CommitConflictError` when another writer has changed the rows in
-        question meanwhile; whatever reading the source raises. The table is as it was then, and the merge can be
+        question meanwhile; `StorageError` when the store fails, or there is no room for a source beyond
+        `memory_limit`; whatever reading the source raises. The table is as it was then, and the merge can be
         executed again.
         """
         if self._executed:
@@ -154,7 +158,7 @@ class Merge(Generic[T]):
 
     def _step(self) -> MergeStep:
         if self._rows is None:
-            self._rows = _in_memory(stream(self._source, self._known))
+            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
             self._source = None
         request = {
             "on": self._on,
@@ -165,19 +169,6 @@ class Merge(Generic[T]):
         }
         values = pa.Table.from_arrays(self._values, names=[str(i) for i in range(len(self._values))])
         return self._rows, json.dumps(request), values
-
-
-def _in_memory(rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table) -> pa.Table:
-    """All rows of the source: it is read once, before anything is written."""
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, _deltic.ArrowStream):
-        # Its own errors keep their class so.
-        batches = []
-        while (batch := rows.read_next()) is not None:
-            batches.append(pa.record_batch(batch))
-        return pa.Table.from_batches(batches, pa.schema(rows.schema))
-    return rows.read_all()
 
 
 def _action(clause: Mapping[str, Any]) -> str:

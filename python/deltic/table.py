@@ -369,6 +369,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         source_alias: str = "source",
         target_alias: str = "target",
         *,
+        memory_limit: int | str | None = None,
         isolation: Isolation | None = None,
         user_metadata: Mapping[str, Any] | str | None = None,
         app_id: str | None = None,
@@ -377,10 +378,14 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Merge[Commit]:
         """Begin a merge of rows into the table: `Merge` has the clauses that say what becomes of rows, and `execute`.
 
-        `source`: anything that `deltic.write` takes. It is read into memory once, when the merge is executed or
-        previewed. `on`: SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing
-        there, and with `<=>` it equals NULL. `source_alias` and `target_alias`: what the sides are called in SQL. The
-        other arguments are those of `transaction`.
+        `source`: anything that `deltic.write` takes. It is read once, when the merge is executed or previewed. `on`:
+        SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing there, and with `<=>`
+        it equals NULL. `source_alias` and `target_alias`: what the sides are called in SQL. `memory_limit`: bytes of
+        the source's rows that are held in memory, or a string such as `"1 GB"`; 512 MiB by default, 1 MiB at least.
+        Beyond it they wait in a temporary file (in `TMPDIR`), which is mapped into memory: what is read of it is in the
+        system's cache, which gives way to other programs. A table of pyarrow whose columns have a table's types stays
+        where it is. The source's keys and the places of rows that change are held in memory besides. The other
+        arguments are those of `transaction`.
 
         Equalities of the two sides are joined by a hash table of the source; without any, every row is held against
         every row. Files that the keys of the source, partition values and statistics rule out are not read, unless a
@@ -416,7 +421,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         def known() -> pa.Schema:
             return self.snapshot().schema
 
-        return Merge(source, on, (source_alias, target_alias), known, (execute, preview))
+        return Merge(source, on, (source_alias, target_alias), known, (execute, preview), memory_limit)
 
     def remembers(self) -> bool:
         """Whether a commit through this object left something to build on.

@@ -188,7 +188,13 @@ class Transaction(Alterable[None]):
         return self._row_changes(self._core()).update(columns, values, condition(where, "where"))
 
     def merge(
-        self, source: Any, on: str, source_alias: str = "source", target_alias: str = "target"
+        self,
+        source: Any,
+        on: str,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        *,
+        memory_limit: int | str | None = None,
     ) -> Merge[dict[str, int]]:
         """Begin a merge of rows into the table as this transaction sees it; its `execute` is a step of it.
 
@@ -202,7 +208,8 @@ class Transaction(Alterable[None]):
         def preview(step: MergeStep) -> Preview:
             return Preview.parse(self._core().merge_preview(*step))
 
-        return Merge(source, on, (source_alias, target_alias), lambda: self.snapshot.schema, (execute, preview))
+        steps = (execute, preview)
+        return Merge(source, on, (source_alias, target_alias), lambda: self.snapshot.schema, steps, memory_limit)
 
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many: those of a filter (a string), or those at some paths (a list).

@@ -340,6 +340,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
             "on": "source.a = target.a",
             "source_alias": "source",
             "target_alias": "target",
+            "memory_limit": "1 MB",
             "isolation": "Serializable",
             "user_metadata": "by hand",
             "app_id": "m",
@@ -351,7 +352,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         lambda t, a: committed(
             t, lambda tx: tx.merge(**{"source": ROW, "on": "source.a = target.a", **a}).when_matched_delete().execute()
         ),
-        {"on": "source.a = target.a", "source_alias": "source", "target_alias": "target"},
+        {"on": "source.a = target.a", "source_alias": "source", "target_alias": "target", "memory_limit": 1 << 20},
     ),
     "Merge.when_matched_update": (
         lambda t, a: merging(t).when_matched_update(**{"set": {"a": "2"}, **a}).execute(),

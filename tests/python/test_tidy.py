@@ -98,6 +98,7 @@ PYTHON: list[set[str]] = [
         "write_options",
     },
     {"snapshot", "data"},
+    {"merge_source"},
     {"alter", "merge_builder"},
     {"transaction"},
     {"copied", "maintained", "file_layout", "row_difference"},

@@ -42,8 +42,8 @@ LARGE_SOURCE = 32 * 1024 * 1024
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """Bytes of a source that a client of Spark Connect sends with a job, at most."""
 
-Statement: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
-"""A change of rows: its kind, its parameters as JSON, the values that columns are set to, and the source of a merge."""
+RowChange: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
+"""A DELETE, UPDATE or MERGE: its kind, its parameters as JSON, the values that columns are set to, and the source of a merge."""
 
 
 def _sent(rows: pa.Table) -> pa.Buffer:
@@ -53,8 +53,8 @@ def _sent(rows: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _changer(storage_options: dict[str, str] | None, statement: Statement) -> Batches:
-    kind, parameters, values, source = statement
+def _changer(storage_options: dict[str, str] | None, row_change: RowChange) -> Batches:
+    kind, parameters, values, source = row_change
     # Spark broadcasts a function that is as large as that.
     sent = _sent(values).to_pybytes(), None if source is None else _sent(source).to_pybytes()
 
@@ -85,17 +85,17 @@ class _OnExecutors:
         done = self._change(("merge", request, values, data), None)
         return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
 
-    def _change(self, statement: Statement, filter: str | None) -> dict[str, Any] | None:
+    def _change(self, row_change: RowChange, filter: str | None) -> dict[str, Any] | None:
         """The counts of changed rows; None if the core is to change them itself, for there is one task or none."""
-        source = 0 if statement[3] is None else statement[3].nbytes
+        source = 0 if row_change[3] is None else row_change[3].nbytes
         tasks = cores(self._spark) * (TASKS_PER_CORE if source < LARGE_SOURCE else 1)
         if is_remote() and source > LONGEST_MESSAGE:
             tasks = 1
-        planned = _deltic.plan_rows(self._core, statement, filter, (tasks, BYTES_PER_TASK))
+        planned = _deltic.plan_row_change(self._core, row_change, filter, (tasks, BYTES_PER_TASK))
         if planned is None:
             return None
         try:
-            results = run_tasks(self._spark, planned.tasks(), _changer(self._settings, statement))
+            results = run_tasks(self._spark, planned.tasks(), _changer(self._settings, row_change))
         except BaseException:
             with suppress(DelticError):
                 planned.discard(self._core)
@@ -186,8 +186,9 @@ def merge(
 
     `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is executed or previewed, once.
     Its rows are collected to the driver and sent to every executor, and each task that runs holds them beside a hash
-    table of their keys: all of these must have memory for that. The other arguments are those of `deltic.Table.merge`,
-    and mean the same.
+    table of their keys: all of these must have memory for that. `memory_limit` is what the driver holds of the rows
+    when it has collected them; tasks hold all. The other arguments are those of `deltic.Table.merge`, and mean the
+    same.
 
     `delete` says which process does the work, and what it raises. The driver writes the inserted rows, and computes a
     preview alone. A client of Spark Connect does all of it itself when the source has more than 32 MiB in Arrow's form:

@@ -54,8 +54,9 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::resume, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
-    module.add_class::<row_tasks::DistributedRows>()?;
-    module.add_function(wrap_pyfunction!(row_tasks::plan_rows, module)?)?;
+    module.add_class::<row_changes::SourceConformer>()?;
+    module.add_class::<row_tasks::DistributedRowChange>()?;
+    module.add_function(wrap_pyfunction!(row_tasks::plan_row_change, module)?)?;
     module.add_function(wrap_pyfunction!(row_tasks::change_rows, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::optimize, module)?)?;
     module.add_class::<maintenance::distributed::DistributedOptimize>()?;

@@ -1,17 +1,18 @@
 //! What rows become, and what is merged, as Python says it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
+use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, MergeRequest, RowStatement, Then, When};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, RowChange, SourceConformer as CoreConformer, When};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::arrow::{Batches, reader_from_py, run_fed};
+use crate::arrow::{ArrowBatch, ArrowSchema, Batches, reader_from_py, run_fed, schema_from_py};
 use crate::errors::Result;
 
 /// A column, and SQL; none for a value.
@@ -90,32 +91,74 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
             "not matched by source" => When::NotMatchedBySource,
             _ => return Err(Error::internal("a clause is of no kind").into()),
         };
-        let then = match (set, except) {
-            (Some(set), _) => Then::Set(assign(set, &mut values)?),
-            (None, Some(except)) => Then::All { except },
-            (None, None) => Then::Delete,
+        let action = match (set, except) {
+            (Some(set), _) => ClauseAction::Set(assign(set, &mut values)?),
+            (None, Some(except)) => ClauseAction::All { except },
+            (None, None) => ClauseAction::Delete,
         };
-        clauses.push(Clause { when, condition, then });
+        clauses.push(Clause { when, condition, action });
     }
     let Request { on, source_alias, target_alias, evolves, .. } = request;
     Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
 }
 
-/// What becomes of rows, as it goes to who changes them: its kind, JSON of what is asked, the values that columns are set
+/// Brings the rows of a merge's source into a table's types, batch by batch.
+#[pyclass(frozen, module = "deltic._deltic")]
+pub(crate) struct SourceConformer(Mutex<CoreConformer>);
+
+#[entry]
+#[pymethods]
+impl SourceConformer {
+    #[new]
+    #[pyo3(signature = (schema, memory_limit = None))]
+    fn new(schema: &Bound<'_, PyAny>, memory_limit: Option<u64>) -> Result<Self> {
+        Ok(Self(Mutex::new(CoreConformer::new(&Arc::new(schema_from_py(schema)?), memory_limit)?)))
+    }
+
+    /// The columns of conformed rows.
+    #[getter]
+    fn schema(&self) -> ArrowSchema {
+        ArrowSchema::new(Arc::clone(self.core().schema()))
+    }
+
+    /// Bytes of rows that may be held in memory.
+    #[getter]
+    fn memory_limit(&self) -> u64 {
+        self.core().memory_limit()
+    }
+
+    /// The rows of the next batch, in batches of a few MiB at most.
+    fn conform(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> Result<Vec<ArrowBatch>> {
+        let mut rows = reader_from_py(batch)?;
+        let mut conformed = Vec::new();
+        while let Some(batch) = rows.pull(py)? {
+            conformed.extend(py.detach(|| self.core().conform(&batch))?.into_iter().map(ArrowBatch::new));
+        }
+        Ok(conformed)
+    }
+}
+
+impl SourceConformer {
+    fn core(&self) -> MutexGuard<'_, CoreConformer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A [`RowChange`] as Python passes it: its kind, JSON of what is asked, the values that columns are set
 /// to, and the source of a merge.
-pub(crate) type Statement<'py> = (String, String, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
+pub(crate) type PassedRowChange<'py> = (String, String, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 /// Reads it.
-pub(crate) fn statement_of(py: Python<'_>, (kind, asked, values, source): &Statement<'_>) -> Result<RowStatement> {
-    let unreadable = || Error::internal("a change of rows is not readable");
+pub(crate) fn row_change_of(py: Python<'_>, (kind, asked, values, source): &PassedRowChange<'_>) -> Result<RowChange> {
+    let unreadable = || Error::internal("a row change is not readable");
     match (kind.as_str(), source) {
-        ("delete", None) => Ok(RowStatement::Delete),
+        ("delete", None) => Ok(RowChange::Delete),
         ("update", None) => {
             let set = serde_json::from_str(asked).map_err(|e| unreadable().caused_by(e))?;
-            Ok(RowStatement::Update(assignments(py, set, values)?))
+            Ok(RowChange::Update(assignments(py, set, values)?))
         }
         ("merge", Some(source)) => {
-            Ok(RowStatement::Merge { source: all_rows(py, source)?, request: request_of(py, asked, values)? })
+            Ok(RowChange::Merge { source: all_rows(py, source)?, request: request_of(py, asked, values)? })
         }
         _ => Err(unreadable().into()),
     }

@@ -1,52 +1,52 @@
-//! Changes of rows by several processes: one plans and commits, others read and write files.
+//! DELETE, UPDATE and MERGE by several processes: one plans and commits, others read and write files.
 
 use std::collections::HashMap;
 
 use deltic_entry::entry;
-use deltic_table::dml::{DistributedRows as CoreRows, RowTask, TaskLimits};
+use deltic_table::dml::{DistributedRowChange as CoreRowChange, RowChangeTask, TaskLimits};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::clock::Clock;
 use crate::errors::Result;
-use crate::row_changes::{Statement, statement_of};
+use crate::row_changes::{PassedRowChange, row_change_of};
 use crate::runtime::run;
 use crate::table::{json_text, storage};
 use crate::transaction::Transaction;
 use crate::work::Work;
 
-/// A change of rows whose files other processes read and write.
+/// A row change whose files other processes read and write.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct DistributedRows(Work<CoreRows>);
+pub(crate) struct DistributedRowChange(Work<CoreRowChange>);
 
 /// Plans it as a step of a transaction, and writes nothing; none if the transaction is in the table already, or if there
 /// are fewer than two tasks: then the transaction does it alone. `limits`: the most tasks, and the bytes that are worth one.
 #[entry]
 #[pyfunction]
-#[pyo3(signature = (transaction, statement, filter, limits))]
-pub(crate) fn plan_rows(
+#[pyo3(signature = (transaction, row_change, filter, limits))]
+pub(crate) fn plan_row_change(
     py: Python<'_>,
     transaction: &Transaction,
-    statement: Statement<'_>,
+    row_change: PassedRowChange<'_>,
     filter: Option<String>,
     limits: (usize, u64),
-) -> Result<Option<DistributedRows>> {
-    let statement = (statement_of(py, &statement)?, filter.as_deref());
+) -> Result<Option<DistributedRowChange>> {
+    let row_change = (row_change_of(py, &row_change)?, filter.as_deref());
     let (world, limits) = (Clock::default(), TaskLimits { tasks: limits.0, bytes: limits.1 });
     transaction.with(|builder| {
-        let planned = run(py, builder.plan_rows(statement, limits, (&world, Clock::now)))?;
+        let planned = run(py, builder.plan_row_change(row_change, limits, (&world, Clock::now)))?;
         let Some(planned) = planned else { return Ok(None) };
         if planned.num_tasks() < 2 {
             planned.forget(builder);
             return Ok(None);
         }
-        Ok(Some(DistributedRows(Work::new(planned))))
+        Ok(Some(DistributedRowChange(Work::new(planned))))
     })
 }
 
 #[entry]
 #[pymethods]
-impl DistributedRows {
+impl DistributedRowChange {
     /// The tasks, for `change_rows`.
     fn tasks(&self, py: Python<'_>) -> Result<Vec<Vec<u8>>> {
         self.0.with(|rows| run(py, async { rows.tasks() }))
@@ -72,18 +72,18 @@ impl DistributedRows {
     }
 }
 
-/// Finds rows and writes what takes their place, wherever this process runs; gives what `DistributedRows.apply` takes. After
-/// an error no file is left; after Ctrl-C they are deleted as far as this process lives on.
+/// Finds rows and writes what takes their place, wherever this process runs; gives what `DistributedRowChange.apply` takes.
+/// After an error no file is left; after Ctrl-C they are deleted as far as this process lives on.
 #[entry]
 #[pyfunction]
 pub(crate) fn change_rows(
     py: Python<'_>,
     task: &[u8],
     storage_options: Option<HashMap<String, String>>,
-    statement: Statement<'_>,
+    row_change: PassedRowChange<'_>,
 ) -> Result<Vec<u8>> {
-    let task = py.detach(|| RowTask::from_bytes(task))?;
-    let statement = statement_of(py, &statement)?;
+    let task = py.detach(|| RowChangeTask::from_bytes(task))?;
+    let row_change = row_change_of(py, &row_change)?;
     let storage = storage(task.location(), storage_options)?;
-    run(py, task.carry_out(storage, statement, Clock::now))
+    run(py, task.carry_out(storage, row_change, Clock::now))
 }

@@ -9,7 +9,7 @@ use arrow_schema::{Field, Schema};
 use deltic_protocol::error::Kind;
 use deltic_protocol::expression::{BoundExpression, Context, evaluate_at, parse_expression};
 use deltic_protocol::predicate;
-use deltic_protocol::row_merge::{Bounds, JoinCondition, RowInsert, Seen, Sides};
+use deltic_protocol::row_merge::{Bounds, JoinCondition, RowInsert, Sides, VisibleSides};
 use deltic_protocol::row_update::{NewValue, Target};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_rows_schema;
@@ -155,17 +155,17 @@ fn bounds_hold_wherever_keys_are_equal() {
 fn names_say_which_side_they_are_of() {
     let sides = sides();
     for (sql, seen, expected) in [
-        ("s.id + t.id + t_only", Seen::Both, Ok("s.id + t.id + t.t_only")),
-        ("S.NAME", Seen::Both, Ok("s.name")),
-        ("id", Seen::Source, Ok("s.id")),
-        ("id", Seen::Target, Ok("t.id")),
-        ("st.x", Seen::Both, Ok("t.st.x")),
-        ("id", Seen::Both, Err("both sides have a column `id`: write `s.id` or `t.id`")),
-        ("t.id", Seen::Source, Err("`t.id` has no value here: there is no such row yet")),
-        ("s.id", Seen::Target, Err("`s.id` has no value here: no row of the source matches there")),
-        ("nme", Seen::Both, Err("there is no column `nme` in t or s; the nearest is name")),
-        ("s.nme", Seen::Both, Err("s: there is no column `nme`; the nearest is name")),
-        ("t_only", Seen::Source, Err("there is no column `t_only` in s")),
+        ("s.id + t.id + t_only", VisibleSides::Both, Ok("s.id + t.id + t.t_only")),
+        ("S.NAME", VisibleSides::Both, Ok("s.name")),
+        ("id", VisibleSides::Source, Ok("s.id")),
+        ("id", VisibleSides::Target, Ok("t.id")),
+        ("st.x", VisibleSides::Both, Ok("t.st.x")),
+        ("id", VisibleSides::Both, Err("both sides have a column `id`: write `s.id` or `t.id`")),
+        ("t.id", VisibleSides::Source, Err("`t.id` has no value here: there is no such row yet")),
+        ("s.id", VisibleSides::Target, Err("`s.id` has no value here: no row of the source matches there")),
+        ("nme", VisibleSides::Both, Err("there is no column `nme` in t or s; the nearest is name")),
+        ("s.nme", VisibleSides::Both, Err("s: there is no column `nme`; the nearest is name")),
+        ("t_only", VisibleSides::Source, Err("there is no column `t_only` in s")),
     ] {
         let found = sides.qualified(parse_expression(&format!("{sql} IS NULL")).unwrap(), seen);
         match (found, expected) {
@@ -191,7 +191,7 @@ fn inserted_rows_have_the_columns_that_are_given() {
         constraints: &BTreeMap::new(),
         now: None,
     };
-    let bind = |parsed| sides.bind(parsed, Seen::Source);
+    let bind = |parsed| sides.bind(parsed, VisibleSides::Source);
     let set = |set: &[(&str, &str)]| {
         let set = set.iter().map(|(key, sql)| ((*key).to_owned(), NewValue::Expression((*sql).to_owned())));
         RowInsert::new(set.collect(), target, &bind)

@@ -11,7 +11,8 @@ use deltic_protocol::row_update::NewValue;
 use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::dml::{
-    Clause, DistributedRows, MergeRequest, RowStatement, RowTask, RowsChanged, TaskLimits, Then, When,
+    Clause, ClauseAction, DistributedRowChange, MergeRequest, RowChange, RowChangeCounts, RowChangeTask, TaskLimits,
+    When,
 };
 use deltic_table::scan::read::ReadOptions;
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
@@ -44,12 +45,12 @@ enum Asked {
 }
 
 impl Asked {
-    fn statement(&self) -> (RowStatement, Option<&str>) {
+    fn statement(&self) -> (RowChange, Option<&str>) {
         match self {
-            Self::Delete(filter) => (RowStatement::Delete, Some(filter)),
+            Self::Delete(filter) => (RowChange::Delete, Some(filter)),
             Self::Update(x, filter) => {
                 let set = vec![("x".to_owned(), NewValue::Expression(x.clone()))];
-                (RowStatement::Update(set), Some(filter))
+                (RowChange::Update(set), Some(filter))
             }
             Self::Merge(rows, clauses) => {
                 let p: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<StringArray>());
@@ -62,45 +63,43 @@ impl Asked {
                     clauses: clauses.clone(),
                     evolves: false,
                 };
-                (RowStatement::Merge { source: (batch.schema(), vec![batch]), request }, None)
+                (RowChange::Merge { source: (batch.schema(), vec![batch]), request }, None)
             }
         }
     }
 }
 
-fn clause(when: When, condition: Option<&str>, then: Then) -> Clause {
-    Clause { when, condition: condition.map(str::to_owned), then }
+fn clause(when: When, condition: Option<&str>, action: ClauseAction) -> Clause {
+    Clause { when, condition: condition.map(str::to_owned), action }
 }
 
-fn set(column: &str, sql: &str) -> Then {
-    Then::Set(vec![(column.to_owned(), NewValue::Expression(sql.to_owned()))])
+fn set(column: &str, sql: &str) -> ClauseAction {
+    ClauseAction::Set(vec![(column.to_owned(), NewValue::Expression(sql.to_owned()))])
 }
 
 /// Does it alone.
-async fn alone(tx: &mut Transaction, asked: &Asked) -> Result<RowsChanged> {
-    let mut done = RowsChanged { deleted: Some(0), ..RowsChanged::default() };
+async fn alone(tx: &mut Transaction, asked: &Asked) -> Result<RowChangeCounts> {
+    let mut done = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
     match asked.statement() {
-        (RowStatement::Delete, filter) => done.deleted = tx.delete(filter, now).await?,
-        (RowStatement::Update(set), filter) => done.updated = tx.update(set, filter, now).await?,
-        (RowStatement::Merge { source, request }, _) => {
-            done.merged = tx.merge(source, request, (&Numbered, now)).await?
-        }
+        (RowChange::Delete, filter) => done.deleted = tx.delete(filter, now).await?,
+        (RowChange::Update(set), filter) => done.updated = tx.update(set, filter, now).await?,
+        (RowChange::Merge { source, request }, _) => done.merged = tx.merge(source, request, (&Numbered, now)).await?,
     }
     Ok(done)
 }
 
-async fn planned(tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<DistributedRows> {
-    Ok(tx.plan_rows(asked.statement(), limits, (&Numbered, now)).await?.unwrap())
+async fn planned(tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<DistributedRowChange> {
+    Ok(tx.plan_row_change(asked.statement(), limits, (&Numbered, now)).await?.unwrap())
 }
 
 async fn carried_out(storage: &Storage, task: &[u8], asked: &Asked) -> Result<Vec<u8>> {
-    let task = RowTask::from_bytes(task)?;
+    let task = RowChangeTask::from_bytes(task)?;
     assert_eq!(task.location(), storage.location());
     task.carry_out(storage.clone(), asked.statement().0, now).await
 }
 
 /// Has others do it; what each of them gave is handed back in another order.
-async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<RowsChanged> {
+async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<RowChangeCounts> {
     let planned = planned(tx, asked, limits).await?;
     let mut results = Vec::new();
     for task in planned.tasks()?.iter().rev() {
@@ -145,15 +144,15 @@ struct Case {
 fn clauses() -> impl Strategy<Value = Vec<Clause>> {
     let condition = prop::sample::select(vec!["target.x > 3", "target.p = 'a'", "target.x IS NULL"]);
     let matched = (prop::option::of(condition.clone()), any::<bool>()).prop_map(|(condition, deletes)| {
-        let then = if deletes { Then::Delete } else { set("x", "source.x + 100") };
-        clause(When::Matched, condition, then)
+        let action = if deletes { ClauseAction::Delete } else { set("x", "source.x + 100") };
+        clause(When::Matched, condition, action)
     });
     let by_source = (prop::option::of(condition), any::<bool>()).prop_map(|(condition, deletes)| {
-        let then = if deletes { Then::Delete } else { set("x", "target.x - 50") };
-        clause(When::NotMatchedBySource, condition, then)
+        let action = if deletes { ClauseAction::Delete } else { set("x", "target.x - 50") };
+        clause(When::NotMatchedBySource, condition, action)
     });
     let inserted = prop::option::of(Just("source.x < 6"))
-        .prop_map(|condition| clause(When::NotMatched, condition, Then::All { except: Vec::new() }));
+        .prop_map(|condition| clause(When::NotMatched, condition, ClauseAction::All { except: Vec::new() }));
     (prop::option::of(matched), prop::option::of(inserted), prop::option::of(by_source))
         .prop_map(|(one, two, three)| [one, two, three].into_iter().flatten().collect::<Vec<_>>())
         .prop_filter("a merge has clauses", |clauses| !clauses.is_empty())
@@ -254,7 +253,7 @@ fn source(rows: &[(&'static str, i64)]) -> Vec<(Option<&'static str>, Option<i64
 fn one_of_each() -> Vec<Asked> {
     let upsert = vec![
         clause(When::Matched, None, set("x", "source.x + 100")),
-        clause(When::NotMatched, None, Then::All { except: Vec::new() }),
+        clause(When::NotMatched, None, ClauseAction::All { except: Vec::new() }),
     ];
     vec![
         Asked::Delete("x < 4".to_owned()),
@@ -499,7 +498,7 @@ fn few_bytes_are_one_task_and_what_the_log_proves_is_none() {
         let done = planned.apply(&mut tx, &[] as &[Vec<u8>], now).await.unwrap();
         assert_eq!(done.deleted, Some(8));
         // The rest is for transactions that have done nothing else.
-        let error = tx.plan_rows(all.statement(), EACH, (&Numbered, now)).await.err().unwrap();
+        let error = tx.plan_row_change(all.statement(), EACH, (&Numbered, now)).await.err().unwrap();
         assert!(error.to_string().contains("has changed something already"), "{error}");
         table.commit(tx).await.unwrap().unwrap();
     });

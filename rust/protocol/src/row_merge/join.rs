@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use arrow_array::{Array, ArrayRef};
 
-use super::sides::{Seen, Sides};
+use super::sides::{Sides, VisibleSides};
 use crate::error::Result;
 use crate::expression::{BoundExpression, Expression, Name, Node, Op, Typed, parse_value};
 use crate::predicate;
@@ -57,13 +57,13 @@ impl JoinCondition {
     /// `Invalid` for SQL that cannot be read, that is no condition or names columns that there are not; `Unsupported` for
     /// what deltic does not evaluate.
     pub fn parse(sql: &str, sides: &Sides) -> Result<Self> {
-        let whole = sides.qualified(parse_value(sql)?, Seen::Both)?;
+        let whole = sides.qualified(parse_value(sql)?, VisibleSides::Both)?;
         let mut terms = Vec::new();
         flatten(whole.clone(), &mut terms);
         let (mut keys, mut target_only, mut target_only_bound, mut rest) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for term in terms {
-            let bound = sides.bind_condition(term.clone(), Seen::Both)?;
+            let bound = sides.bind_condition(term.clone(), VisibleSides::Both)?;
             if let Some(key) = key_of(&term, &bound, sides) {
                 keys.push(key);
             } else if let Some(filter) = filter_of(&term, sides).filter(|_| !casts_columns(&bound.root)) {

@@ -12,4 +12,4 @@ mod sides;
 
 pub use insert::RowInsert;
 pub use join::{Bounds, JoinCondition, JoinKey};
-pub use sides::{Seen, Sides};
+pub use sides::{Sides, VisibleSides};

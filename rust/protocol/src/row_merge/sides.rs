@@ -10,7 +10,7 @@ use crate::schema::{DataType, PrimitiveType, StructField, StructType};
 
 /// Which sides have a row where an expression is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum VisibleSides {
     /// Both.
     Both,
     /// The source: for rows that are inserted.
@@ -88,10 +88,10 @@ impl Sides {
     ///
     /// # Errors
     /// `Invalid`, naming it, for a column that there is not, that both sides have, or that has no row there.
-    pub fn qualified(&self, expression: Expression, seen: Seen) -> Result<Expression> {
+    pub fn qualified(&self, expression: Expression, visible: VisibleSides) -> Result<Expression> {
         let mut names = HashMap::new();
         for name in expression.columns() {
-            names.insert(name.clone(), self.resolve(name, seen)?);
+            names.insert(name.clone(), self.resolve(name, visible)?);
         }
         Ok(expression.rename(&|name| names.get(name).cloned()))
     }
@@ -100,21 +100,21 @@ impl Sides {
     ///
     /// # Errors
     /// As [`Sides::qualified`], and those of binding.
-    pub fn bind(&self, expression: Expression, seen: Seen) -> Result<BoundExpression> {
-        self.qualified(expression, seen)?.bind(&self.both())
+    pub fn bind(&self, expression: Expression, visible: VisibleSides) -> Result<BoundExpression> {
+        self.qualified(expression, visible)?.bind(&self.both())
     }
 
     /// A condition of a clause.
     ///
     /// # Errors
     /// As [`Sides::bind`]; `Invalid` for a value that is no condition.
-    pub fn condition(&self, sql: &str, seen: Seen) -> Result<BoundExpression> {
-        self.bind_condition(parse_value(sql)?, seen)
+    pub fn condition(&self, sql: &str, visible: VisibleSides) -> Result<BoundExpression> {
+        self.bind_condition(parse_value(sql)?, visible)
     }
 
     /// As [`Sides::condition`], of what was read.
-    pub(super) fn bind_condition(&self, condition: Expression, seen: Seen) -> Result<BoundExpression> {
-        let bound = self.bind(condition, seen)?;
+    pub(super) fn bind_condition(&self, condition: Expression, visible: VisibleSides) -> Result<BoundExpression> {
+        let bound = self.bind(condition, visible)?;
         match bound.data_type() {
             DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => Ok(bound),
             other => Err(Error::invalid(format!("`{bound}` is no condition, but a value of type {other}"))),
@@ -130,14 +130,14 @@ impl Sides {
         }
     }
 
-    fn resolve(&self, name: &Name, seen: Seen) -> Result<Name> {
+    fn resolve(&self, name: &Name, visible: VisibleSides) -> Result<Name> {
         let Some((first, rest)) = name.0.split_first() else { return Ok(name.clone()) };
-        let (target, source) = (seen != Seen::Source, seen != Seen::Target);
-        for (alias, columns, is_seen) in
+        let (target, source) = (visible != VisibleSides::Source, visible != VisibleSides::Target);
+        for (alias, columns, is_visible) in
             [(&self.target_alias, &self.target, target), (&self.source_alias, &self.source, source)]
         {
             if !rest.is_empty() && first.eq_ignore_ascii_case(alias) {
-                if !is_seen {
+                if !is_visible {
                     let why = if target { "no row of the source matches there" } else { "there is no such row yet" };
                     return Err(Error::invalid(format!("`{name}` has no value here: {why}")));
                 }
@@ -161,7 +161,7 @@ impl Sides {
             (None, None) => {
                 let sides: Vec<&str> = [(target, &self.target_alias), (source, &self.source_alias)]
                     .into_iter()
-                    .filter_map(|(is_seen, alias)| is_seen.then_some(alias.as_str()))
+                    .filter_map(|(is_visible, alias)| is_visible.then_some(alias.as_str()))
                     .collect();
                 let columns = if target { &self.target } else { &self.source };
                 let near = resolve(columns, &name.0).err().map(|e| e.message().to_owned()).unwrap_or_default();

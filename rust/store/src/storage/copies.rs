@@ -104,11 +104,11 @@ impl Storage {
     pub async fn copy_from(&self, (source, from): (&Self, &str), to: &str, size: u64) -> Result<()> {
         match (source.resolve_file(from)?, self.resolve_file(to)?) {
             ((Backend::Local(there), from_key), (Backend::Local(here), to_key)) => {
-                let file = there.open_to_copy(from_key).await.map_err(|e| source.place(e, from))?;
-                return here.copy(file, to_key, size).await.map_err(|e| self.place(e, to));
+                let file = there.open_to_copy(from_key).await.map_err(|e| source.with_context(e, from))?;
+                return here.copy(file, to_key, size).await.map_err(|e| self.with_context(e, to));
             }
             ((Backend::Remote(there), from_key), (Backend::Remote(here), to_key)) if here.has_files_of(&there) => {
-                if here.copy(&from_key, &to_key, size).await.map_err(|e| self.place(e, to))? {
+                if here.copy(&from_key, &to_key, size).await.map_err(|e| self.with_context(e, to))? {
                     return Ok(());
                 }
             }

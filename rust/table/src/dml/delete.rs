@@ -5,7 +5,7 @@
 //!
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
-use super::choose::choose;
+use super::file_changes::choose;
 use super::find::{DELETE, RowAction, find};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;

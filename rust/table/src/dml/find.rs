@@ -375,7 +375,7 @@ async fn read_candidate(
             physical_rows,
         }));
     }
-    let MatchedRows { deleted, updated } = match_rows(&task, reader, options, &request).await?;
+    let MatchedRows { deleted, updated } = find_in_file(&task, reader, options, &request).await?;
     let matching = deleted.union(&updated);
     let Some(last) = matching.last() else { return Ok(None) };
     let physical_rows = match physical_rows {
@@ -402,8 +402,8 @@ async fn read_candidate(
     Ok(Some(TouchedFile { task, add: None, matching, updated, deleted_before, physical_rows }))
 }
 
-/// The matching rows of a file.
-async fn match_rows(
+/// Reads a file and finds its matching rows.
+async fn find_in_file(
     task: &FileTask,
     reader: Reader,
     options: ReadOptions,

@@ -9,17 +9,17 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
-mod changed;
-mod choose;
 mod constraint;
 mod delete;
 mod distributed;
+mod file_changes;
 mod find;
 mod merge;
 mod preview;
 mod specs;
 mod update;
+mod update_writer;
 
-pub use distributed::{DistributedRows, RowStatement, RowTask, RowsChanged, TaskLimits};
-pub use merge::{Clause, MergeRequest, Then, When};
+pub use distributed::{DistributedRowChange, RowChange, RowChangeCounts, RowChangeTask, TaskLimits};
+pub use merge::{Clause, ClauseAction, MergeRequest, SourceConformer, When};
 pub use preview::Preview;

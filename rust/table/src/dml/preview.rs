@@ -3,14 +3,14 @@
 use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
 use serde::Serialize;
 
-use super::choose::{ChangedFiles, choose};
+use super::file_changes::{ChangedFiles, choose};
 use super::find::{FindResult, RowAction, TouchedFile, find};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
 
-/// What a change of rows would do to a version of a table.
+/// What a DELETE, an UPDATE or a MERGE would do to a version of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Preview {
     /// The version that was looked at.
@@ -77,7 +77,7 @@ impl Transaction {
             files_read: candidates,
             files_removed: chosen.removed_files.removes.num_removed() as u64,
             files_marked: chosen.marked.len() as u64,
-            files_rewritten: chosen.copied.len() as u64,
+            files_rewritten: chosen.rewritten.len() as u64,
             rows: chosen.removed_files.live_rows.map(|rows| rows.saturating_add(chosen.matching_rows)),
             rows_inserted: 0,
             rows_copied: chosen.copied_rows(),
@@ -90,19 +90,19 @@ impl Transaction {
 /// Bytes that would be read for copying and for recording, and bytes that would be written.
 fn costs(chosen: &ChangedFiles, feeds: bool) -> Result<(u64, u64)> {
     let (mut reads, mut writes, mut records) = (0_u64, 0_u64, false);
-    let all = chosen.copied.iter().map(|touched| (touched, true));
-    for (touched, is_copied) in all.chain(chosen.marked.iter().map(|touched| (touched, false))) {
+    let all = chosen.rewritten.iter().map(|touched| (touched, true));
+    for (touched, is_rewritten) in all.chain(chosen.marked.iter().map(|touched| (touched, false))) {
         let updated = share(touched, touched.updated.cardinality());
         let deleted = touched.deleted().cardinality();
-        let written = match is_copied {
+        let written = match is_rewritten {
             true => share(touched, touched.live_rows().saturating_sub(deleted)),
             false => updated,
         };
-        reads = reads.saturating_add(if is_copied { touched.task.size } else { updated });
+        reads = reads.saturating_add(if is_rewritten { touched.task.size } else { updated });
         writes = writes.saturating_add(written);
         if feeds {
-            let deleted = if is_copied { share(touched, deleted) } else { 0 };
-            records |= is_copied || updated > 0;
+            let deleted = if is_rewritten { share(touched, deleted) } else { 0 };
+            records |= is_rewritten || updated > 0;
             reads = reads.saturating_add(updated).saturating_add(deleted);
             writes = writes.saturating_add(updated.saturating_mul(2)).saturating_add(deleted);
         }

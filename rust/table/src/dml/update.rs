@@ -17,10 +17,10 @@ use deltic_protocol::schema::arrow::{cast_strictly, to_rows_schema};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{StructField, StructType};
 
-use super::changed::UpdateWriter;
-use super::choose::choose;
+use super::file_changes::choose;
 use super::find::{RowAction, UPDATE, find};
 use super::preview::Preview;
+use super::update_writer::UpdateWriter;
 use crate::error::{Error, Result};
 use crate::transaction::builder::Transaction;
 use crate::write::conform::Conformer;

@@ -18,7 +18,7 @@ const ARRAY_OVERHEAD: usize = 256;
 
 /// `batch` in pieces small enough to work on, of about a quarter of `bytes`. A batch without rows is one piece: its columns
 /// are checked as well.
-pub(super) fn pieces(batch: &RecordBatch, bytes: u64) -> Vec<RecordBatch> {
+pub(crate) fn pieces(batch: &RecordBatch, bytes: u64) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
     let quarter = usize::try_from(bytes / 4).unwrap_or(usize::MAX);
     let piece_bytes = quarter.clamp(MAX_PIECE_BYTES / 256, MAX_PIECE_BYTES);

@@ -1,6 +1,6 @@
 //! DELETE, UPDATE and MERGE by several processes: one plans, decides and commits, others read and write files.
 //!
-//! Plain bytes travel: a [`RowTask`], which has some of the files whose rows may change, and what it found and wrote. The
+//! Plain bytes travel: a [`RowChangeTask`], which has some of the files whose rows may change, and what it found and wrote. The
 //! planner adds the results to the transaction as if it had done the work itself: the same choice of files, the same read
 //! set, and one commit, which unites deletion vectors with those of other writers. The planner writes the rows that a merge
 //! inserts: when all tasks are done it knows which rows of the source match none. A task that is carried out twice, or whose
@@ -22,9 +22,9 @@ use arrow_schema::SchemaRef;
 use deltic_protocol::row_merge::Sides;
 use serde::Serialize;
 
-use self::result::{Changed, TaskResult};
-pub use self::task::{RowStatement, RowTask};
-use super::choose::{ChangedFiles, WrittenFiles, choose};
+use self::result::{TaskChanges, TaskResult};
+pub use self::task::{RowChange, RowChangeTask};
+use super::file_changes::{ChangedFiles, WrittenFiles, choose};
 use super::find::{Candidate, FindResult, MERGE, RowAction, candidates};
 use super::merge::{self, Join, MergeRequest, Outcome};
 use super::specs::WriteSpecs;
@@ -54,9 +54,9 @@ pub struct TaskLimits {
     pub bytes: u64,
 }
 
-/// What became of rows.
+/// How many rows a row change changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct RowsChanged {
+pub struct RowChangeCounts {
     /// Rows that a DELETE deleted; none if a file that went unread does not say how many it had.
     pub deleted: Option<u64>,
     /// Rows that an UPDATE updated.
@@ -65,8 +65,8 @@ pub struct RowsChanged {
     pub merged: MergeCounts,
 }
 
-/// A change of rows whose files other processes read and write.
-pub struct DistributedRows {
+/// A row change, planned, whose files other processes read and write.
+pub struct DistributedRowChange {
     storage: Storage,
     found: FindResult,
     /// The files of each task.
@@ -76,9 +76,9 @@ pub struct DistributedRows {
     /// How rows are written, if there are tasks.
     specs: Option<WriteSpecs>,
     rules: WriteRules,
-    /// The id of the tasks.
-    round: String,
-    /// By which their files are known.
+    /// The id of this row change, which its tasks have.
+    row_change_id: String,
+    /// The beginning of the ids in the names of the files that its tasks write.
     id_prefix: Option<u64>,
     merging: Option<Merging>,
     /// When it began, and was planned.
@@ -90,56 +90,56 @@ pub struct DistributedRows {
 struct Merging {
     join: Arc<Join>,
     /// The metadata before the columns that the merge adds.
-    settled: Option<SavedMetadata>,
+    metadata_before: Option<SavedMetadata>,
 }
 
 impl Transaction {
-    /// Plans a change of rows whose files other processes read and write: of those that make `filter` TRUE, all without it
+    /// Plans a row change whose files other processes read and write: of the rows that make `filter` TRUE, all without it
     /// (a merge has none); nothing if an application's transaction is in the table already. What comes back is taken in by
-    /// [`DistributedRows::apply`] before any other step, or given up by [`DistributedRows::discard`].
+    /// [`DistributedRowChange::apply`] before any other step, or given up by [`DistributedRowChange::discard`].
     ///
     /// # Errors
     /// As [`Transaction::delete`], [`Transaction::update`] and [`Transaction::merge`], but for those of reading and writing
     /// files; `Invalid` if the transaction has other steps. The transaction is what it was then.
-    pub async fn plan_rows(
+    pub async fn plan_row_change(
         &mut self,
-        (statement, filter): (RowStatement, Option<&str>),
+        (row_change, filter): (RowChange, Option<&str>),
         limits: TaskLimits,
         (ids, clock): (&dyn Ids, Clock),
-    ) -> Result<Option<DistributedRows>> {
+    ) -> Result<Option<DistributedRowChange>> {
         if self.replayed().is_some() {
             return Ok(None);
         }
-        let planned = Box::pin(self.plan_all(statement, filter, limits, (ids, clock))).await;
+        let planned = Box::pin(self.plan_all(row_change, filter, limits, (ids, clock))).await;
         planned.map(Some).map_err(|e| e.in_table(self.storage().location()))
     }
 
     async fn plan_all(
         &mut self,
-        statement: RowStatement,
+        row_change: RowChange,
         filter: Option<&str>,
         limits: TaskLimits,
         (ids, clock): (&dyn Ids, Clock),
-    ) -> Result<DistributedRows> {
+    ) -> Result<DistributedRowChange> {
         if !self.changes_nothing() {
             let message = "other processes change the rows of a version, and this transaction has changed something \
                            already; commit first";
             return Err(Error::invalid(message));
         }
-        let (begun_ms, action) = (clock(), statement.action());
-        match statement {
-            RowStatement::Delete => {
+        let (begun_ms, action) = (clock(), row_change.action());
+        match row_change {
+            RowChange::Delete => {
                 let snapshot = self.removable().await?;
                 self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
             }
-            RowStatement::Update(set) => {
+            RowChange::Update(set) => {
                 let snapshot = self.removable().await?;
                 update_writer(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
                 self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
             }
-            RowStatement::Merge { source, request } => {
+            RowChange::Merge { source, request } => {
                 let snapshot = self.mergeable(&request).await?;
-                let (sides, mut settled) = self.evolve_columns(&snapshot, &source, &request, ids)?;
+                let (sides, mut metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
                 let planned = async {
                     let (join, filter) = self.join((source, sides), request, begun_ms)?;
                     let how = (action, limits);
@@ -147,11 +147,11 @@ impl Transaction {
                 };
                 match planned.await {
                     Ok(mut planned) => {
-                        planned.merging.iter_mut().for_each(|merging| merging.settled = settled.take());
+                        planned.merging.iter_mut().for_each(|merging| merging.metadata_before = metadata_before.take());
                         Ok(planned)
                     }
                     Err(error) => {
-                        if let Some(before) = settled {
+                        if let Some(before) = metadata_before {
                             self.restore_metadata(before);
                         }
                         Err(error)
@@ -178,18 +178,18 @@ impl Transaction {
         (action, limits): (RowAction, TaskLimits),
         join: Option<Arc<Join>>,
         (ids, clock, begun_ms): (&dyn Ids, Clock, i64),
-    ) -> Result<DistributedRows> {
+    ) -> Result<DistributedRowChange> {
         let (found, files) = candidates(self, snapshot, filter, (action, begun_ms)).await?;
         let bytes = files.iter().fold(0_u64, |bytes, file| bytes.saturating_add(file.task.size));
         let worth = usize::try_from(bytes.div_ceil(limits.bytes.max(1))).unwrap_or(usize::MAX);
         let groups = balanced(files, limits.tasks.min(worth), |file| (file.task.size, &file.task.path));
-        let round = ids.unique();
-        let id_prefix = id_prefix(&round);
+        let row_change_id = ids.unique();
+        let id_prefix = id_prefix(&row_change_id);
         let specs = match groups.is_empty() {
             true => None,
             false => Some(WriteSpecs::of(self, snapshot)?.with_ids(id_prefix)),
         };
-        Ok(DistributedRows {
+        Ok(DistributedRowChange {
             storage: self.storage().clone(),
             found,
             groups,
@@ -197,26 +197,26 @@ impl Transaction {
             marks: self.writes_deletion_vectors()?,
             specs,
             rules: self.write_rules_at(begun_ms)?,
-            round,
+            row_change_id,
             id_prefix,
-            merging: join.map(|join| Merging { join, settled: None }),
+            merging: join.map(|join| Merging { join, metadata_before: None }),
             begun_ms,
             planned_ms: clock(),
         })
     }
 }
 
-impl DistributedRows {
-    /// The tasks, in the byte form of [`RowTask`]; none if no file has to be read or written.
+impl DistributedRowChange {
+    /// The tasks, in the byte form of [`RowChangeTask`]; none if no file has to be read or written.
     ///
     /// # Errors
     /// `Internal` if one has no byte form, which the types rule out.
     pub fn tasks(&self) -> Result<Vec<Vec<u8>>> {
         let Some(specs) = &self.specs else { return Ok(Vec::new()) };
         let task = |(number, files): (usize, &Vec<Candidate>)| {
-            let task = RowTask {
+            let task = RowChangeTask {
                 location: self.storage.location().to_owned(),
-                round: self.round.clone(),
+                row_change_id: self.row_change_id.clone(),
                 number,
                 action: self.action,
                 files: files.clone(),
@@ -241,11 +241,11 @@ impl DistributedRows {
         tx: &mut Transaction,
         results: &[impl AsRef<[u8]> + Sync],
         clock: Clock,
-    ) -> Result<RowsChanged> {
+    ) -> Result<RowChangeCounts> {
         let (storage, id_prefix) = (self.storage.clone(), self.id_prefix);
-        let settled = self.merging.as_mut().and_then(|merging| merging.settled.take());
+        let metadata_before = self.merging.as_mut().and_then(|merging| merging.metadata_before.take());
         let applied = Box::pin(self.take_in(tx, results, clock)).await;
-        match (settled, &applied) {
+        match (metadata_before, &applied) {
             (Some(before), Err(_)) => tx.restore_metadata(before),
             // No row needs the columns.
             (Some(before), Ok(done)) if merge::is_nothing(&done.merged) => tx.restore_metadata(before),
@@ -266,7 +266,7 @@ impl DistributedRows {
 
     /// Gives it up before any task was carried out.
     pub fn forget(self, tx: &mut Transaction) {
-        if let Some(before) = self.merging.and_then(|merging| merging.settled) {
+        if let Some(before) = self.merging.and_then(|merging| merging.metadata_before) {
             tx.restore_metadata(before);
         }
     }
@@ -281,8 +281,8 @@ impl DistributedRows {
         tx: &mut Transaction,
         results: &[impl AsRef<[u8]> + Sync],
         clock: Clock,
-    ) -> Result<RowsChanged> {
-        let mut done = TaskResult::of_round(results, &self.round, self.groups.len())?;
+    ) -> Result<RowChangeCounts> {
+        let mut done = TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())?;
         let first = self.check_files(&done)?;
         let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
         for changed in &mut done {
@@ -307,7 +307,7 @@ impl DistributedRows {
         };
         let chosen = choose(tx, &mut found, begun_ms)?;
         check_rows(&chosen, rows, tx.has_change_data_feed()?)?;
-        let mut ended = RowsChanged { deleted: Some(0), ..RowsChanged::default() };
+        let mut ended = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
         let mut new = Vec::new();
         if let Some((join, outcome)) = merged {
             check_counts(&chosen, &outcome.counts)?;
@@ -335,8 +335,8 @@ impl DistributedRows {
         Ok(ended)
     }
 
-    /// Refuses files that no task of this statement wrote, and one twice; gives the first file of each task.
-    fn check_files(&self, done: &[Changed]) -> Result<Vec<DataFile>> {
+    /// Refuses files that no task of this row change wrote, and one twice; gives the first file of each task.
+    fn check_files(&self, done: &[TaskChanges]) -> Result<Vec<DataFile>> {
         let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
         let (mut paths, mut first) = (HashSet::new(), Vec::new());
         for changed in done {
@@ -368,7 +368,7 @@ async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()
 }
 
 /// What the tasks of a merge found out together.
-fn outcome_of(join: &Join, done: &mut [Changed], groups: &[Vec<Candidate>]) -> Result<Outcome> {
+fn outcome_of(join: &Join, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<Outcome> {
     let mut outcome = Outcome { matched: vec![false; join.source_rows()], ..Outcome::default() };
     for (changed, files) in done.iter_mut().zip(groups) {
         let matched = changed.merged.take();

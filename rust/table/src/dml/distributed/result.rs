@@ -1,4 +1,4 @@
-//! What a task hands back, as plain data, and what is asked of it before it is believed.
+//! The result of a task as plain data, and how it is checked before the driver uses it: bytes that come back are untrusted.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,12 +15,14 @@ use crate::transaction::row_counts::MergeCounts;
 use crate::write::plan::DataFile;
 
 /// The kind of what travels.
-const RESULT: &str = "result of a task of a change of rows";
+const RESULT: &str = "result of a task of a row change";
 
 /// What a task hands back.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TaskResult {
-    pub(super) round: String,
+    /// The id of the row change.
+    pub(super) row_change_id: String,
+    /// Which of its tasks.
     pub(super) number: usize,
     pub(super) end: TaskEnd,
 }
@@ -29,85 +31,86 @@ pub(super) struct TaskResult {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum TaskEnd {
-    Changed(Box<Changed>),
-    Refused(Refused),
+    Changed(Box<TaskChanges>),
+    Failed(PermanentError),
 }
 
 /// What a task found and wrote.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Changed {
-    /// The files with rows that are changed.
-    pub(super) touched: Vec<TouchedRows>,
+pub(super) struct TaskChanges {
+    /// The files with matching rows.
+    pub(super) touched: Vec<FileMatches>,
     /// Files with rows of the base, some of them updated.
     pub(super) rewritten: Vec<DataFile>,
     /// Change files.
     pub(super) changes: Vec<DataFile>,
     /// What a merge says of its source.
-    pub(super) merged: Option<Matched>,
+    pub(super) merged: Option<SourceMatches>,
     /// Milliseconds that finding the rows took.
     pub(super) scan_ms: i64,
 }
 
-/// Rows of a vector; none if there are none.
-pub(super) type Rows = Option<DeletionVectorDescriptor>;
+/// Positions of rows, as a deletion vector that has its bytes in itself; none if there are no rows.
+pub(super) type InlineDeletionVector = Option<DeletionVectorDescriptor>;
 
-/// A file with rows that are changed.
+/// The matching rows of a file: a [`TouchedFile`] as plain data.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TouchedRows {
+pub(super) struct FileMatches {
     path: String,
-    deleted: Rows,
-    updated: Rows,
-    deleted_before: Rows,
+    deleted: InlineDeletionVector,
+    updated: InlineDeletionVector,
+    deleted_before: InlineDeletionVector,
     physical_rows: u64,
 }
 
 /// Which rows of the source of a merge match rows in the files of a task.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Matched {
+pub(super) struct SourceMatches {
     /// How many rows the source has.
     pub(super) source_rows: u64,
-    pub(super) rows: Rows,
+    pub(super) rows: InlineDeletionVector,
     /// Files with rows that match and stay as they are.
     pub(super) unchanged: Vec<String>,
     pub(super) counts: MergeCounts,
 }
 
-/// An error that comes wherever the task runs.
+/// An error that comes again wherever the task runs, so that running it again is of no use.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Refused {
-    Invalid(Told),
-    Corrupt(Told),
-    Unsupported(Vec<String>, Told),
+pub(super) enum PermanentError {
+    Invalid(ErrorMessage),
+    Corrupt(ErrorMessage),
+    Unsupported(Vec<String>, ErrorMessage),
 }
 
-/// What is said of an error.
+/// The message of an error, and the file that it is about.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct ErrorMessage {
     message: String,
     path: Option<String>,
 }
 
-impl Refused {
-    /// That of an error; the error itself if another attempt may not have it.
+impl PermanentError {
+    /// # Errors
+    /// The error itself if another attempt may not have it.
     pub(super) fn of(error: Error) -> Result<Self> {
-        let told = Told { message: error.message().to_owned(), path: error.path().map(str::to_owned) };
+        let message = ErrorMessage { message: error.message().to_owned(), path: error.path().map(str::to_owned) };
         match error.kind() {
-            Kind::Invalid => Ok(Self::Invalid(told)),
-            Kind::Corrupt => Ok(Self::Corrupt(told)),
-            Kind::Unsupported { features } => Ok(Self::Unsupported(features.clone(), told)),
+            Kind::Invalid => Ok(Self::Invalid(message)),
+            Kind::Corrupt => Ok(Self::Corrupt(message)),
+            Kind::Unsupported { features } => Ok(Self::Unsupported(features.clone(), message)),
             _ => Err(error),
         }
     }
 
     pub(super) fn into_error(self) -> Error {
-        let (kind, Told { message, path }) = match self {
-            Self::Invalid(told) => (Kind::Invalid, told),
-            Self::Corrupt(told) => (Kind::Corrupt, told),
-            Self::Unsupported(features, told) => (Kind::Unsupported { features }, told),
+        let (kind, ErrorMessage { message, path }) = match self {
+            Self::Invalid(message) => (Kind::Invalid, message),
+            Self::Corrupt(message) => (Kind::Corrupt, message),
+            Self::Unsupported(features, message) => (Kind::Unsupported { features }, message),
         };
         let error = Error::new(kind, message);
         match path {
@@ -122,15 +125,19 @@ impl TaskResult {
         pack(RESULT, self)
     }
 
-    /// What each of the tasks of a round found and wrote, in their order.
+    /// What each task of a row change found and wrote, in their order.
     ///
     /// # Errors
-    /// `Invalid` unless each of these tasks handed back something, once; what a task was refused with.
-    pub(super) fn of_round(results: &[impl AsRef<[u8]>], round: &str, tasks: usize) -> Result<Vec<Changed>> {
+    /// `Invalid` unless each of these tasks handed back something, once; the error that a task failed with.
+    pub(super) fn of_row_change(
+        results: &[impl AsRef<[u8]>],
+        row_change_id: &str,
+        tasks: usize,
+    ) -> Result<Vec<TaskChanges>> {
         let mut ends: Vec<Option<TaskEnd>> = (0..tasks).map(|_| None).collect();
         for bytes in results {
-            let Self { round: of, number, end } = unpack(RESULT, bytes.as_ref())?;
-            if of != round {
+            let Self { row_change_id: of, number, end } = unpack(RESULT, bytes.as_ref())?;
+            if of != row_change_id {
                 return Err(Error::invalid(
                     "a task of another statement handed back something; pass those of this one",
                 ));
@@ -145,21 +152,21 @@ impl TaskResult {
         let ends = ends.ok_or_else(|| Error::invalid("a task handed back nothing; pass what each of them gave"))?;
         let changed = |end| match end {
             TaskEnd::Changed(changed) => Ok(*changed),
-            TaskEnd::Refused(refused) => Err(refused.into_error()),
+            TaskEnd::Failed(error) => Err(error.into_error()),
         };
         ends.into_iter().map(changed).collect()
     }
 }
 
-impl Changed {
-    /// The files with rows that are changed, of those that the task was given.
+impl TaskChanges {
+    /// The files with matching rows, of those that the task was given.
     ///
     /// # Errors
     /// `Invalid` for other files, one twice, and rows that a file does not have.
     pub(super) fn take_touched(&mut self, files: &[Candidate]) -> Result<Vec<TouchedFile>> {
         let mut asked: HashMap<&str, &Candidate> = files.iter().map(|file| (file.task.path.as_str(), file)).collect();
         let touched = std::mem::take(&mut self.touched).into_iter();
-        let known = |rows: TouchedRows| {
+        let known = |rows: FileMatches| {
             let file = asked.remove(rows.path.as_str()).ok_or_else(|| {
                 let message = "a task handed back rows of a file that it was not given, or of one twice";
                 Error::invalid(message).in_file(&rows.path)
@@ -170,7 +177,7 @@ impl Changed {
     }
 }
 
-impl TouchedRows {
+impl FileMatches {
     pub(super) fn of(file: &TouchedFile) -> Result<Self> {
         Ok(Self {
             path: file.task.path.clone(),
@@ -200,7 +207,7 @@ impl TouchedRows {
     }
 }
 
-impl Matched {
+impl SourceMatches {
     /// Adds what matches to what other tasks have found.
     ///
     /// # Errors
@@ -227,8 +234,8 @@ impl Matched {
     }
 }
 
-/// Rows as they travel.
-pub(super) fn to_vector(rows: &DeletionVector) -> Result<Rows> {
+/// Positions of rows as plain data.
+pub(super) fn to_vector(rows: &DeletionVector) -> Result<InlineDeletionVector> {
     if rows.is_empty() { Ok(None) } else { rows.to_inline().map(Some) }
 }
 

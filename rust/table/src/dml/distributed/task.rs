@@ -12,13 +12,13 @@ use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use serde::{Deserialize, Serialize};
 
-use super::result::{Changed, Matched, Refused, TaskEnd, TaskResult, TouchedRows, to_vector};
-use crate::dml::changed::UpdateWriter;
-use crate::dml::choose::{Change, ChangedFiles};
+use super::result::{FileMatches, PermanentError, SourceMatches, TaskChanges, TaskEnd, TaskResult, to_vector};
+use crate::dml::file_changes::{ChangedFiles, FileChange};
 use crate::dml::find::{Candidate, DELETE, FindRequest, RowAction, UPDATE, read_candidates};
 use crate::dml::merge::{self, Join, MergeRequest};
 use crate::dml::specs::WriteSpecs;
 use crate::dml::update::update_writer;
+use crate::dml::update_writer::UpdateWriter;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -29,11 +29,12 @@ use crate::write::writer::Clock;
 use deltic_store::Storage;
 
 /// The kind of what travels.
-const TASK: &str = "task of a change of rows";
+const TASK: &str = "task of a row change";
 
-/// What becomes of rows. It travels beside the tasks: the source of a merge may be large, and is the same for all.
+/// A DELETE, an UPDATE or a MERGE: what becomes of rows. It travels beside the tasks, for the source of a merge may be large, and
+/// is the same for all.
 #[derive(Debug, Clone)]
-pub enum RowStatement {
+pub enum RowChange {
     /// They are deleted.
     Delete,
     /// Columns are set.
@@ -47,7 +48,7 @@ pub enum RowStatement {
     },
 }
 
-impl RowStatement {
+impl RowChange {
     pub(super) fn action(&self) -> RowAction {
         match self {
             Self::Delete => RowAction::Delete,
@@ -57,14 +58,14 @@ impl RowStatement {
     }
 }
 
-/// Files whose rows may change, and all that is needed to change them except the statement and access to the store.
+/// Files whose rows may change, and all that is needed to change them except the [`RowChange`] and access to the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RowTask {
+pub struct RowChangeTask {
     pub(super) location: String,
-    /// The id of the statement's tasks.
-    pub(super) round: String,
-    /// Which one of them.
+    /// The id of the row change.
+    pub(super) row_change_id: String,
+    /// Which of its tasks.
     pub(super) number: usize,
     pub(super) action: RowAction,
     pub(super) files: Vec<Candidate>,
@@ -76,12 +77,12 @@ pub struct RowTask {
     pub(super) rules: WriteRules,
 }
 
-impl RowTask {
+impl RowChangeTask {
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
         pack(TASK, self)
     }
 
-    /// Reads what [`DistributedRows::tasks`](super::DistributedRows::tasks) gave.
+    /// Reads what [`DistributedRowChange::tasks`](super::DistributedRowChange::tasks) gave.
     ///
     /// # Errors
     /// `Invalid` if the bytes are something else, or of another release of deltic.
@@ -95,24 +96,24 @@ impl RowTask {
     }
 
     /// Finds the rows of the files and writes what takes their place; what
-    /// [`DistributedRows::apply`](super::DistributedRows::apply) takes. Files are durable then, and after an error none is
-    /// left. An error that would come again wherever the task runs is what the task gives, for the driver to raise.
+    /// [`DistributedRowChange::apply`](super::DistributedRowChange::apply) takes. Files are durable then, and after an error
+    /// none is left. An error that would come again wherever the task runs is what the task gives, for the driver to raise.
     ///
     /// # Errors
-    /// `Invalid` if the statement is of another kind than the one that was planned; those of reading and writing that
+    /// `Invalid` if the row change is of another kind than the one that was planned; those of reading and writing that
     /// another attempt may not have.
-    pub async fn carry_out(self, storage: Storage, statement: RowStatement, clock: Clock) -> Result<Vec<u8>> {
-        let (location, round, number) = (self.location.clone(), self.round.clone(), self.number);
+    pub async fn carry_out(self, storage: Storage, row_change: RowChange, clock: Clock) -> Result<Vec<u8>> {
+        let (location, row_change_id, number) = (self.location.clone(), self.row_change_id.clone(), self.number);
         let carried_out = async {
             let mut unclaimed = None;
-            let end = match Box::pin(self.change(storage, statement, clock)).await {
+            let end = match Box::pin(self.change(storage, row_change, clock)).await {
                 Ok((changed, files)) => {
                     unclaimed = Some(files);
                     TaskEnd::Changed(Box::new(changed))
                 }
-                Err(error) => TaskEnd::Refused(Refused::of(error)?),
+                Err(error) => TaskEnd::Failed(PermanentError::of(error)?),
             };
-            let bytes = TaskResult { round, number, end }.to_bytes()?;
+            let bytes = TaskResult { row_change_id, number, end }.to_bytes()?;
             if let Some(files) = unclaimed {
                 files.claim();
             }
@@ -121,22 +122,22 @@ impl RowTask {
         carried_out.await.map_err(|e: Error| e.in_table(&location))
     }
 
-    async fn change(self, storage: Storage, statement: RowStatement, clock: Clock) -> Result<(Changed, Unclaimed)> {
+    async fn change(self, storage: Storage, row_change: RowChange, clock: Clock) -> Result<(TaskChanges, Unclaimed)> {
         let Self { action, files, find, marks, specs, rules, .. } = self;
-        if statement.action() != action {
+        if row_change.action() != action {
             return Err(Error::invalid("a task is carried out with a statement that it is not of"));
         }
         let begun_ms = clock();
         let shape = shape_of(&specs.rows)?;
         let (mut update, mut join) = (None, None);
         let of = |operation| FindRequest { operation, action, now_ms: begun_ms, columns: Vec::new(), matcher: None };
-        let request = match statement {
-            RowStatement::Delete => of(DELETE),
-            RowStatement::Update(set) => {
+        let request = match row_change {
+            RowChange::Delete => of(DELETE),
+            RowChange::Update(set) => {
                 update = Some(update_writer(&shape, set, &rules)?);
                 of(UPDATE)
             }
-            RowStatement::Merge { source, request } => {
+            RowChange::Merge { source, request } => {
                 let sides = merge::sides_of(StructType::clone(&find.schema), &source.0, &request)?;
                 let (joined, _) = merge::join((source, sides), (&shape, &rules), request)?;
                 merge::find_request(join.insert(joined), begun_ms)
@@ -151,28 +152,28 @@ impl RowTask {
         }
         let (mut changed, mut removed) = (ChangedFiles::default(), Vec::new());
         for file in touched {
-            let of_its_kind = match Change::of(&file, marks) {
-                Change::Remove => &mut removed,
-                Change::Mark => &mut changed.marked,
-                Change::Copy => &mut changed.copied,
+            let of_its_kind = match FileChange::of(&file, marks) {
+                FileChange::Remove => &mut removed,
+                FileChange::Mark => &mut changed.marked,
+                FileChange::Rewrite => &mut changed.rewritten,
             };
             of_its_kind.push(file);
         }
-        let all = removed.iter().chain(&changed.marked).chain(&changed.copied);
-        let touched = all.map(TouchedRows::of).collect::<Result<_>>()?;
+        let all = removed.iter().chain(&changed.marked).chain(&changed.rewritten);
+        let touched = all.map(FileMatches::of).collect::<Result<_>>()?;
         let progress = Progress::default();
         let written = changed.replace((&storage, Some(&specs)), (update.as_ref(), clock), &progress).await?;
         let (rewritten, changes, unclaimed) = written.durable().await?;
-        Ok((Changed { touched, rewritten, changes, merged, scan_ms }, unclaimed))
+        Ok((TaskChanges { touched, rewritten, changes, merged, scan_ms }, unclaimed))
     }
 }
 
 /// What writes the rows that a merge updates, and what else the join says.
-fn outcome(join: &Join) -> Result<(UpdateWriter, Matched)> {
+fn outcome(join: &Join) -> Result<(UpdateWriter, SourceMatches)> {
     let outcome = join.take_outcome();
     let rows = outcome.matched.iter().enumerate().filter(|(_, matched)| **matched).map(|(row, _)| row as u64);
     let rows: DeletionVector = rows.collect();
-    let matched = Matched {
+    let matched = SourceMatches {
         source_rows: join.source_rows() as u64,
         rows: to_vector(&rows)?,
         unchanged: outcome.unchanged.into_iter().collect(),

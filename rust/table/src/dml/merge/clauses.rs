@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::expression::BoundExpression;
-use deltic_protocol::row_merge::{RowInsert, Seen, Sides};
+use deltic_protocol::row_merge::{RowInsert, Sides, VisibleSides};
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target};
 use deltic_protocol::schema::evolve;
 use deltic_protocol::schema::identity::is_identity;
@@ -32,18 +32,18 @@ impl When {
         }
     }
 
-    fn seen(self) -> Seen {
+    fn visible_sides(self) -> VisibleSides {
         match self {
-            Self::Matched => Seen::Both,
-            Self::NotMatched => Seen::Source,
-            Self::NotMatchedBySource => Seen::Target,
+            Self::Matched => VisibleSides::Both,
+            Self::NotMatched => VisibleSides::Source,
+            Self::NotMatchedBySource => VisibleSides::Target,
         }
     }
 }
 
-/// What becomes of these rows.
+/// What a clause does with its rows.
 #[derive(Debug, Clone)]
-pub enum Then {
+pub enum ClauseAction {
     /// Columns get values: rows are updated, or inserted.
     Set(Vec<(String, NewValue)>),
     /// The same with every column of the source, but for some.
@@ -62,31 +62,31 @@ pub struct Clause {
     pub when: When,
     /// What else must be TRUE of them.
     pub condition: Option<String>,
-    /// What becomes of them.
-    pub then: Then,
+    /// What is done with them.
+    pub action: ClauseAction,
 }
 
-/// What a clause does to rows of the target.
+/// What a clause for rows of the target does with them, whether or not the source matches them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
-    /// The update at this position.
+pub(super) enum MatchedAction {
+    /// The update at this position of [`Clauses::updates`].
     Update(usize),
     Delete,
 }
 
-/// A clause with a condition.
+/// A clause whose condition, if it has one, and action are checked against the columns of both sides.
 #[derive(Debug)]
-pub(super) struct Conditional<T> {
+pub(super) struct BoundClause<T> {
     pub(super) condition: Option<BoundExpression>,
-    pub(super) then: T,
+    pub(super) action: T,
 }
 
 /// All clauses, each kind in its order.
 #[derive(Debug, Default)]
 pub(super) struct Clauses {
-    pub(super) matched: Vec<Conditional<Act>>,
-    pub(super) unmatched: Vec<Conditional<RowInsert>>,
-    pub(super) unmatched_by_source: Vec<Conditional<Act>>,
+    pub(super) matched: Vec<BoundClause<MatchedAction>>,
+    pub(super) unmatched: Vec<BoundClause<RowInsert>>,
+    pub(super) unmatched_by_source: Vec<BoundClause<MatchedAction>>,
     pub(super) updates: Vec<RowUpdate>,
 }
 
@@ -106,30 +106,30 @@ impl Clauses {
     }
 
     fn push(&mut self, clause: Clause, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<()> {
-        let seen = clause.when.seen();
-        let condition = clause.condition.map(|sql| sides.condition(&sql, seen)).transpose()?;
-        let bind = |parsed| sides.bind(parsed, seen);
-        let set = match clause.then {
-            Then::Set(set) => Some(named(set, sides)?),
-            Then::All { except } => Some(all_columns(&except, sides, (clause.when, evolves))?),
-            Then::Delete => None,
+        let visible = clause.when.visible_sides();
+        let condition = clause.condition.map(|sql| sides.condition(&sql, visible)).transpose()?;
+        let bind = |parsed| sides.bind(parsed, visible);
+        let set = match clause.action {
+            ClauseAction::Set(set) => Some(named(set, sides)?),
+            ClauseAction::All { except } => Some(all_columns(&except, sides, (clause.when, evolves))?),
+            ClauseAction::Delete => None,
         };
         match (clause.when, set) {
             (When::NotMatched, Some(set)) => {
                 let insert = RowInsert::new(set, target, &bind)?;
-                self.unmatched.push(Conditional { condition, then: insert });
+                self.unmatched.push(BoundClause { condition, action: insert });
             }
             (When::NotMatched, None) => return Err(Error::invalid("rows that are not there cannot be deleted")),
             (when, set) => {
-                let then = match set {
+                let action = match set {
                     Some(set) => {
                         self.updates.push(RowUpdate::new(set, target, &bind)?);
-                        Act::Update(self.updates.len() - 1)
+                        MatchedAction::Update(self.updates.len() - 1)
                     }
-                    None => Act::Delete,
+                    None => MatchedAction::Delete,
                 };
                 let clauses = if when == When::Matched { &mut self.matched } else { &mut self.unmatched_by_source };
-                clauses.push(Conditional { condition, then });
+                clauses.push(BoundClause { condition, action });
             }
         }
         Ok(())
@@ -137,7 +137,7 @@ impl Clauses {
 
     /// Whether rows may match several times: they are deleted, once.
     pub(super) fn only_deletes(&self) -> bool {
-        matches!(self.matched.as_slice(), [Conditional { condition: None, then: Act::Delete }])
+        matches!(self.matched.as_slice(), [BoundClause { condition: None, action: MatchedAction::Delete }])
     }
 }
 
@@ -164,7 +164,7 @@ fn check(clauses: &[Clause]) -> Result<()> {
     Ok(())
 }
 
-/// Assignments without the target's alias, their values as the columns have them.
+/// Assignments by names without the alias of the target; values in the types of their columns.
 fn named(set: Vec<(String, NewValue)>, sides: &Sides) -> Result<Vec<(String, NewValue)>> {
     let one = |(key, value): (String, NewValue)| {
         let key = sides.assigned(&key).to_owned();
@@ -187,11 +187,11 @@ fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) 
             return Err(Error::invalid(format!("there is no column `{name}` in the target to leave out")));
         }
     }
-    let is_left = |name: &str| except.iter().any(|left| sides.assigned(left).eq_ignore_ascii_case(name));
+    let is_excluded = |name: &str| except.iter().any(|other| sides.assigned(other).eq_ignore_ascii_case(name));
     let mut set = Vec::new();
     for field in &sides.target.fields {
         let is_void = field.data_type == DataType::Primitive(PrimitiveType::Void);
-        if is_left(&field.name) || is_void {
+        if is_excluded(&field.name) || is_void {
             continue;
         }
         match sides.source.field(&field.name) {
@@ -200,7 +200,7 @@ fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) 
             Some(given) => {
                 set.push((field.name.clone(), NewValue::Parsed(sides.column(true, &given.name))));
             }
-            None if evolves || fills(field) => {}
+            None if evolves || has_computed_value(field) => {}
             None => {
                 return Err(Error::invalid(format!(
                     "the source has no column `{}`; give it, name it in except_columns, or merge with_schema_evolution",
@@ -212,8 +212,8 @@ fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) 
     Ok(set)
 }
 
-/// Whether the table has values for a column that rows lack.
-fn fills(field: &StructField) -> bool {
+/// Whether the table computes the values of a column that rows lack: a default, a generated or an identity column.
+fn has_computed_value(field: &StructField) -> bool {
     ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"]
         .iter()
         .any(|key| field.metadata.contains_key(*key))
@@ -231,13 +231,13 @@ pub(super) fn evolved(clauses: &[Clause], sides: &Sides) -> Option<StructType> {
         }
     };
     for clause in clauses {
-        match &clause.then {
-            Then::All { except } => {
+        match &clause.action {
+            ClauseAction::All { except } => {
                 let fields = sides.source.fields.iter().map(|field| field.name.as_str());
-                let is_left = |name: &&str| !except.iter().any(|left| left.eq_ignore_ascii_case(name));
-                fields.filter(is_left).for_each(&mut add);
+                let is_excluded = |name: &str| except.iter().any(|other| other.eq_ignore_ascii_case(name));
+                fields.filter(|name| !is_excluded(name)).for_each(&mut add);
             }
-            Then::Set(set) => {
+            ClauseAction::Set(set) => {
                 for (key, value) in set {
                     let key = sides.assigned(key);
                     if let NewValue::Expression(sql) = value
@@ -247,7 +247,7 @@ pub(super) fn evolved(clauses: &[Clause], sides: &Sides) -> Option<StructType> {
                     }
                 }
             }
-            Then::Delete => {}
+            ClauseAction::Delete => {}
         }
     }
     let evolved = evolve::merge(&sides.target, &StructType::new(given.into_values().collect()), false);

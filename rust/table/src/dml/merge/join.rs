@@ -17,17 +17,17 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 
 use super::super::find::MatchedRows;
-use super::clauses::{Act, Clauses, Conditional};
+use super::clauses::{BoundClause, Clauses, MatchedAction};
 use super::keys::Keys;
-use super::source::{Source, sides as beside};
+use super::source::{Source, batch_of_sides};
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
 use crate::transaction::row_counts::MergeCounts;
 
-/// Pairs that are looked at together.
+/// Pairs of a row of the target and one of the source that are looked at together.
 const PAIRS: usize = 64 * 1024;
 
-/// No row of the source.
+/// Stands for no row of the source.
 pub(super) const NO_SOURCE_ROW: u32 = u32::MAX;
 
 /// The join of the source with the target.
@@ -37,8 +37,9 @@ pub(crate) struct Join {
     pub(super) source: Arc<Source>,
     pub(super) clauses: Clauses,
     keys: Vec<JoinKey>,
+    /// The rows of the source by their keys; none if no equality joins the sides.
     index: Option<Keys>,
-    /// What else must be TRUE of a pair.
+    /// What else must be TRUE of a pair of rows with equal keys.
     rest: Vec<BoundExpression>,
     now: Option<i64>,
     /// Columns of the source that conditions on pairs read.
@@ -66,7 +67,7 @@ struct JoinedBatch<'a> {
     /// The rows as a struct.
     rows: ArrayRef,
     matches: Vec<bool>,
-    chosen: HashMap<u32, (Act, u32)>,
+    chosen: HashMap<u32, (MatchedAction, u32)>,
     task: &'a FileTask,
     positions: &'a [i64],
 }
@@ -91,13 +92,13 @@ impl Join {
         if !join.keys.is_empty() {
             let types: Vec<_> = join.keys.iter().map(|key| to_arrow_type(key.source.data_type())).collect();
             let null_safe = join.keys.iter().map(|key| key.null_safe).collect();
-            join.index = Some(Keys::new(&types, null_safe, join.source_keys()?)?);
+            join.index = Some(Keys::new(&types, null_safe, join.source_keys())?);
         }
         Ok(join)
     }
 
-    /// The keys of the source's rows, in parts.
-    pub(super) fn source_keys(&self) -> Result<Vec<Vec<ArrayRef>>> {
+    /// The keys of the source's rows, so many rows at a time.
+    pub(super) fn source_keys(&self) -> impl Iterator<Item = Result<Vec<ArrayRef>>> {
         let mut names: Vec<&str> = Vec::new();
         for key in &self.keys {
             names.extend(self.sides.columns_of(true, &key.source));
@@ -105,21 +106,18 @@ impl Join {
         let mut columns: Vec<usize> = names.iter().filter_map(|name| self.source.schema.index_of(name)).collect();
         columns.sort_unstable();
         columns.dedup();
-        let mut parts = Vec::new();
-        for rows in self.all_source_rows() {
-            let on = beside(vec![(&self.sides.source_alias, self.source.gather(&rows, &columns)?)])?;
+        self.all_source_rows().map(move |rows| {
+            let on = batch_of_sides(vec![(&self.sides.source_alias, self.source.gather(&rows, &columns)?)])?;
             let first = rows.first().map_or(0, |row| u64::from(*row));
             let context = Context { now: self.now, first_row: first };
-            let of = |key: &JoinKey| evaluate_at(&key.source, &on, context).map_err(|e| of_source(&e));
-            parts.push(self.keys.iter().map(of).collect::<Result<Vec<_>>>()?);
-        }
-        Ok(parts)
+            self.keys.iter().map(|key| evaluate_at(&key.source, &on, context).map_err(|e| of_source(&e))).collect()
+        })
     }
 
     fn all_source_rows(&self) -> impl Iterator<Item = Vec<u32>> + use<> {
         let count = u32::try_from(self.source.len()).unwrap_or(NO_SOURCE_ROW);
-        let step = PAIRS as u32;
-        (0..count).step_by(PAIRS).map(move |first| (first..first.saturating_add(step).min(count)).collect())
+        let (at_once, step) = (self.source.rows_at_once(), self.source.rows_at_once() as u32);
+        (0..count).step_by(at_once).map(move |first| (first..first.saturating_add(step).min(count)).collect())
     }
 
     /// The keys of the join.
@@ -159,7 +157,7 @@ impl Join {
     }
 
     /// Joins rows of a file, whose first column are their positions.
-    pub(super) fn match_rows(&self, task: &FileTask, batch: &RecordBatch, positions: &[i64]) -> Result<MatchedRows> {
+    pub(super) fn join_batch(&self, task: &FileTask, batch: &RecordBatch, positions: &[i64]) -> Result<MatchedRows> {
         let fields = batch.schema_ref().fields().iter().skip(1).cloned().collect::<Vec<_>>();
         let columns = batch.columns().iter().skip(1).cloned().collect();
         let rows: ArrayRef =
@@ -173,7 +171,7 @@ impl Join {
         self.finish_batch(joined)
     }
 
-    /// Calls with pairs whose keys are equal, so many at a time.
+    /// Calls `visit_pairs` with pairs of rows of both sides whose keys are equal, up to [`PAIRS`] at a time.
     fn each_chunk(&self, rows: &ArrayRef, visit_pairs: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>) -> Result<()> {
         let (mut targets, mut sources) = (Vec::new(), Vec::new());
         let mut visit = |target: u32, source: u32| {
@@ -186,7 +184,7 @@ impl Join {
         };
         match &self.index {
             Some(index) => {
-                let on = beside(vec![(&self.sides.target_alias, Arc::clone(rows))])?;
+                let on = batch_of_sides(vec![(&self.sides.target_alias, Arc::clone(rows))])?;
                 let context = Context { now: self.now, first_row: 0 };
                 let of = |key: &JoinKey| evaluate_at(&key.target, &on, context).map_err(|e| of_target(&e));
                 index.probe(&self.keys.iter().map(of).collect::<Result<Vec<_>>>()?, visit)?;
@@ -208,11 +206,11 @@ impl Join {
     fn match_pairs(&self, joined: &mut JoinedBatch<'_>, mut targets: Vec<u32>, mut sources: Vec<u32>) -> Result<()> {
         for condition in &self.rest {
             let holds = self.holds(condition, joined, &targets, &sources)?;
-            (targets, sources) = kept(&holds, &targets, &sources);
+            (targets, sources) = filter_pairs(&holds, &targets, &sources);
         }
-        mark(&mut joined.matches, &targets);
-        mark(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner).matched, &sources);
-        for Conditional { condition, then } in &self.clauses.matched {
+        set_true(&mut joined.matches, &targets);
+        set_true(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner).matched, &sources);
+        for BoundClause { condition, action } in &self.clauses.matched {
             if targets.is_empty() {
                 break;
             }
@@ -221,14 +219,14 @@ impl Join {
                 None => vec![true; targets.len()],
             };
             for ((target, source), _) in targets.iter().zip(&sources).zip(&holds).filter(|(_, holds)| **holds) {
-                if let Some((_, other)) = joined.chosen.insert(*target, (*then, *source))
+                if let Some((_, other)) = joined.chosen.insert(*target, (*action, *source))
                     && !self.clauses.only_deletes()
                 {
                     return Err(self.ambiguous(joined, *target, (other, *source)));
                 }
             }
-            let left: Vec<bool> = holds.iter().map(|holds| !holds).collect();
-            (targets, sources) = kept(&left, &targets, &sources);
+            let remaining: Vec<bool> = holds.iter().map(|holds| !holds).collect();
+            (targets, sources) = filter_pairs(&remaining, &targets, &sources);
         }
         Ok(())
     }
@@ -241,33 +239,38 @@ impl Join {
         targets: &[u32],
         sources: &[u32],
     ) -> Result<Vec<bool>> {
-        let rows = take(&joined.rows, &UInt32Array::from(targets.to_vec()), None)?;
-        let source = self.source.gather(sources, &self.source_columns)?;
-        let on = beside(vec![(&self.sides.target_alias, rows), (&self.sides.source_alias, source)])?;
-        true_rows(condition, &on, self.now).map_err(|e| of_target(&e))
+        let at_once = self.source.rows_at_once();
+        let mut holds = Vec::with_capacity(targets.len());
+        for (targets, sources) in targets.chunks(at_once).zip(sources.chunks(at_once)) {
+            let rows = take(&joined.rows, &UInt32Array::from(targets.to_vec()), None)?;
+            let source = self.source.gather(sources, &self.source_columns)?;
+            let on = batch_of_sides(vec![(&self.sides.target_alias, rows), (&self.sides.source_alias, source)])?;
+            holds.extend(true_rows(condition, &on, self.now).map_err(|e| of_target(&e))?);
+        }
+        Ok(holds)
     }
 
     /// Chooses the clause for each row of the target that no row of the source matches.
     fn match_unmatched_by_source(&self, joined: &mut JoinedBatch<'_>) -> Result<()> {
         let unmatched = joined.matches.iter().enumerate().filter(|(_, matches)| !**matches);
-        let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
-        for Conditional { condition, then } in &self.clauses.unmatched_by_source {
+        let mut remaining: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
+        for BoundClause { condition, action } in &self.clauses.unmatched_by_source {
             let holds = match condition {
                 Some(condition) => {
-                    let rows = take(&joined.rows, &UInt32Array::from(left.clone()), None)?;
-                    let on = beside(vec![(&self.sides.target_alias, rows)])?;
+                    let rows = take(&joined.rows, &UInt32Array::from(remaining.clone()), None)?;
+                    let on = batch_of_sides(vec![(&self.sides.target_alias, rows)])?;
                     true_rows(condition, &on, self.now).map_err(|e| of_target(&e))?
                 }
-                None => vec![true; left.len()],
+                None => vec![true; remaining.len()],
             };
             let mut rest = Vec::new();
-            for (row, holds) in left.into_iter().zip(holds) {
+            for (row, holds) in remaining.into_iter().zip(holds) {
                 match holds {
-                    true => drop(joined.chosen.insert(row, (*then, NO_SOURCE_ROW))),
+                    true => drop(joined.chosen.insert(row, (*action, NO_SOURCE_ROW))),
                     false => rest.push(row),
                 }
             }
-            left = rest;
+            remaining = rest;
         }
         Ok(())
     }
@@ -281,7 +284,7 @@ impl Join {
         if joined.matches.iter().enumerate().any(|(row, matches)| *matches && stays(row)) {
             outcome.unchanged.insert(joined.task.path.clone());
         }
-        let mut chosen: Vec<(u32, (Act, u32))> = joined.chosen.into_iter().collect();
+        let mut chosen: Vec<(u32, (MatchedAction, u32))> = joined.chosen.into_iter().collect();
         chosen.sort_unstable_by_key(|(row, _)| *row);
         for (row, (act, source)) in chosen {
             let position =
@@ -289,14 +292,14 @@ impl Join {
             let position = position.cast_unsigned();
             let counts = &mut outcome.counts;
             match (act, source) {
-                (Act::Delete, NO_SOURCE_ROW) => counts.unmatched_deleted += 1,
-                (Act::Delete, _) => counts.matched_deleted += 1,
-                (Act::Update(_), NO_SOURCE_ROW) => counts.unmatched_updated += 1,
-                (Act::Update(_), _) => counts.matched_updated += 1,
+                (MatchedAction::Delete, NO_SOURCE_ROW) => counts.unmatched_deleted += 1,
+                (MatchedAction::Delete, _) => counts.matched_deleted += 1,
+                (MatchedAction::Update(_), NO_SOURCE_ROW) => counts.unmatched_updated += 1,
+                (MatchedAction::Update(_), _) => counts.matched_updated += 1,
             }
             match act {
-                Act::Delete => rows.deleted.extend([position]),
-                Act::Update(update) => {
+                MatchedAction::Delete => rows.deleted.extend([position]),
+                MatchedAction::Update(update) => {
                     rows.updated.extend([position]);
                     let updates = outcome.updates.entry(joined.task.path.clone()).or_default();
                     updates.insert(position, (update, source));
@@ -318,7 +321,7 @@ impl Join {
 
     fn shown_keys(&self, joined: &JoinedBatch<'_>, target: u32) -> Result<String> {
         let rows = take(&joined.rows, &UInt32Array::from(vec![target]), None)?;
-        let on = beside(vec![(&self.sides.target_alias, rows)])?;
+        let on = batch_of_sides(vec![(&self.sides.target_alias, rows)])?;
         let mut shown = Vec::new();
         for key in &self.keys {
             let value =
@@ -329,17 +332,17 @@ impl Join {
     }
 }
 
-/// Marks some rows.
-fn mark(all: &mut [bool], rows: &[u32]) {
+/// Notes for some rows that they match.
+fn set_true(all: &mut [bool], rows: &[u32]) {
     for row in rows {
-        if let Some(is_marked) = all.get_mut(*row as usize) {
-            *is_marked = true;
+        if let Some(matches) = all.get_mut(*row as usize) {
+            *matches = true;
         }
     }
 }
 
-/// The pairs that are kept.
-fn kept(keep: &[bool], targets: &[u32], sources: &[u32]) -> (Vec<u32>, Vec<u32>) {
+/// The pairs of rows for which `keep` is true.
+fn filter_pairs(keep: &[bool], targets: &[u32], sources: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let pairs = targets.iter().zip(sources).zip(keep).filter(|(_, keep)| **keep);
     pairs.map(|((target, source), _)| (*target, *source)).unzip()
 }

@@ -33,12 +33,16 @@ pub(super) struct Keys {
 
 impl Keys {
     /// `batches`: the values of the keys, in the order of the rows.
-    pub(super) fn new(types: &[ArrowType], null_safe: Vec<bool>, batches: Vec<Vec<ArrayRef>>) -> Result<Self> {
+    pub(super) fn new(
+        types: &[ArrowType],
+        null_safe: Vec<bool>,
+        batches: impl Iterator<Item = Result<Vec<ArrayRef>>>,
+    ) -> Result<Self> {
         let converter = RowConverter::new(types.iter().cloned().map(SortField::new).collect())?;
         let mut rows = converter.empty_rows(0, 0);
         let mut present = Vec::new();
         for values in batches {
-            let values: Vec<ArrayRef> = values.iter().map(equalized).collect();
+            let values: Vec<ArrayRef> = values?.iter().map(equalized).collect();
             present.extend(present_rows(&values, &null_safe).iter());
             converter.append(&mut rows, &values)?;
         }

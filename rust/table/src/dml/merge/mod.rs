@@ -1,11 +1,12 @@
 //! MERGE: rows of a source are joined with those of the table, and rows are updated, deleted and inserted for it.
 //!
-//! The source is in memory, and is the build side of a hash join; without any equality of the two sides every pair is
-//! looked at. The least and the greatest of its keys, or all of them where they are few, say with the table's partition
-//! values and statistics which files can match; others are read only for rows that no row of the source matches. Rows are
-//! then marked or written again as an UPDATE does it.
+//! The source is the build side of a hash join: its keys are in memory, and its rows there or in a file that is mapped into it.
+//! Without any equality of the two sides every pair is looked at. The least and the greatest of its keys, or all of them where
+//! they are few, say with the table's partition values and statistics which files can match; others are read only for rows that
+//! no row of the source matches. Rows are then marked or written again as an UPDATE does it. Rows of the source are gathered
+//! some MiB at a time.
 //!
-//! Proved by `tests/python/test_merge.py`, and beside delta-spark by `tests/interop/test_merge.py`.
+//! Proved by `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark by `tests/interop/test_merge.py`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
@@ -26,15 +27,16 @@ use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
 use futures::{TryStreamExt, stream};
 
-pub use self::clauses::{Clause, Then, When};
+pub use self::clauses::{Clause, ClauseAction, When};
 use self::clauses::{Clauses, evolved};
 pub(super) use self::join::{Join, Outcome, Updates};
 use self::rows::{ClauseInserts, MergeUpdater, inserted};
 use self::source::Source;
-use super::changed::UpdateWriter;
-use super::choose::choose;
+pub use self::source::SourceConformer;
+use super::file_changes::choose;
 use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
 use super::preview::Preview;
+use super::update_writer::UpdateWriter;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::rewrite::Written;
@@ -90,9 +92,9 @@ impl Transaction {
         }
         let merged = async {
             let snapshot = self.mergeable(&request).await?;
-            let (sides, settled) = self.evolve_columns(&snapshot, &source, &request, ids)?;
+            let (sides, metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
             let merged = Box::pin(self.merge_rows(&snapshot, (source, sides), request, clock)).await;
-            match (settled, &merged) {
+            match (metadata_before, &merged) {
                 (Some(before), Err(_)) => self.restore_metadata(before),
                 // No row needs the columns.
                 (Some(before), Ok(counts)) if is_nothing(counts) => self.restore_metadata(before),
@@ -116,10 +118,10 @@ impl Transaction {
     ) -> Result<Preview> {
         let preview = async {
             let snapshot = self.mergeable(&request).await?;
-            let (sides, settled) = self.evolve_columns(&snapshot, &source, &request, ids)?;
+            let (sides, metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
             let now_ms = clock();
             let planned = Box::pin(self.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
-            if let Some(before) = settled {
+            if let Some(before) = metadata_before {
                 self.restore_metadata(before);
             }
             let MergePlan { found, inserts, .. } = planned?;
@@ -138,7 +140,8 @@ impl Transaction {
         }
     }
 
-    /// The two sides, and the columns that the table gets; what it had until then.
+    /// The two sides of a merge. Where it adds columns the table gets them, as a step of the transaction; then also the metadata
+    /// before that step, for [`Transaction::restore_metadata`] where no row turns out to need them.
     pub(super) fn evolve_columns(
         &mut self,
         snapshot: &Snapshot,
@@ -148,8 +151,8 @@ impl Transaction {
     ) -> Result<(Sides, Option<SavedMetadata>)> {
         let sides = sides_of(StructType::clone(&snapshot.shape().schema), schema, request)?;
         let evolved = if request.evolves { evolved(&request.clauses, &sides) } else { None };
-        let settled = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
-        Ok((sides, settled))
+        let metadata_before = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
+        Ok((sides, metadata_before))
     }
 
     async fn plan_merge(
@@ -284,7 +287,7 @@ pub(super) fn join(
 /// Finds the rows that a join chooses.
 pub(super) fn find_request(join: &Arc<Join>, now_ms: i64) -> FindRequest {
     let matching = Arc::clone(join);
-    let matcher = move |task: &_, batch: &_, positions: &_| matching.match_rows(task, batch, positions);
+    let matcher = move |task: &_, batch: &_, positions: &_| matching.join_batch(task, batch, positions);
     FindRequest {
         operation: MERGE,
         action: RowAction::Merge,
@@ -340,8 +343,8 @@ pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
 /// The rows of the target that can match, as SQL; none if all can.
 fn filter(join: &Join, mut filters: Vec<String>, target: &StructType) -> Result<Option<String>> {
     let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
-    for part in join.source_keys()? {
-        for (bounds, values) in bounds.iter_mut().zip(&part) {
+    for values in join.source_keys() {
+        for (bounds, values) in bounds.iter_mut().zip(&values?) {
             bounds.extend(values)?;
         }
     }

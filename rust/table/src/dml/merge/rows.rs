@@ -10,14 +10,11 @@ use arrow_select::take::take;
 use deltic_protocol::row_merge::{RowInsert, Sides};
 use deltic_protocol::row_update::RowUpdate;
 
-use super::super::changed::RowUpdater;
-use super::clauses::{Clauses, Conditional};
+use super::super::update_writer::RowUpdater;
+use super::clauses::{BoundClause, Clauses};
 use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
-use super::source::{Source, sides as beside};
+use super::source::{Source, batch_of_sides};
 use crate::error::{Error, Result};
-
-/// Rows that are looked at together.
-const ROWS: usize = 64 * 1024;
 
 /// Computes the updated rows of the target.
 #[derive(Debug)]
@@ -35,6 +32,10 @@ impl RowUpdater for MergeUpdater {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    fn rows_at_once(&self) -> usize {
+        self.source.rows_at_once()
     }
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
@@ -96,7 +97,7 @@ impl MergeUpdater {
             let place = rows.get(row).and_then(|row| places.get(*row as usize));
             place.map_or(0, |(_, position)| *position)
         };
-        update.apply((&old, &beside(parts)?), &number)
+        update.apply((&old, &batch_of_sides(parts)?), &number)
     }
 }
 
@@ -115,27 +116,27 @@ pub(super) fn inserted(
     now: Option<i64>,
 ) -> Result<Vec<ClauseInserts>> {
     let unmatched = matched.iter().enumerate().filter(|(_, matched)| !**matched);
-    let mut left: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
+    let mut remaining: Vec<u32> = unmatched.filter_map(|(row, _)| u32::try_from(row).ok()).collect();
     let all: Vec<usize> = (0..source.schema.fields.len()).collect();
     let mut found = Vec::with_capacity(clauses.unmatched.len());
-    for Conditional { condition, then } in &clauses.unmatched {
+    for BoundClause { condition, action } in &clauses.unmatched {
         let rows = match condition {
-            None => std::mem::take(&mut left),
+            None => std::mem::take(&mut remaining),
             Some(condition) => {
                 let (mut rows, mut rest) = (Vec::new(), Vec::new());
-                for some in left.chunks(ROWS) {
-                    let on = beside(vec![(&sides.source_alias, source.gather(some, &all)?)])?;
+                for some in remaining.chunks(source.rows_at_once()) {
+                    let on = batch_of_sides(vec![(&sides.source_alias, source.gather(some, &all)?)])?;
                     let holds = true_rows(condition, &on, now).map_err(|e| of_source(&e))?;
                     for (row, holds) in some.iter().zip(holds) {
                         if holds { &mut rows } else { &mut rest }.push(*row);
                     }
                 }
-                left = rest;
+                remaining = rest;
                 rows
             }
         };
         if !rows.is_empty() {
-            found.push(ClauseInserts { insert: then.clone(), rows });
+            found.push(ClauseInserts { insert: action.clone(), rows });
         }
     }
     Ok(found)
@@ -155,9 +156,9 @@ impl ClauseInserts {
     /// The rows, batch by batch.
     pub(super) fn batches(self, sides: Sides, source: Arc<Source>) -> impl Iterator<Item = Result<RecordBatch>> {
         let all: Vec<usize> = (0..source.schema.fields.len()).collect();
-        let chunks: Vec<Vec<u32>> = self.rows.chunks(ROWS).map(<[u32]>::to_vec).collect();
+        let chunks: Vec<Vec<u32>> = self.rows.chunks(source.rows_at_once()).map(<[u32]>::to_vec).collect();
         chunks.into_iter().map(move |rows| {
-            let on = beside(vec![(&sides.source_alias, source.gather(&rows, &all)?)])?;
+            let on = batch_of_sides(vec![(&sides.source_alias, source.gather(&rows, &all)?)])?;
             let number = |row: usize| rows.get(row).map_or(0, |row| u64::from(*row));
             self.insert.rows(&on, &number)
         })

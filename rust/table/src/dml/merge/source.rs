@@ -1,18 +1,109 @@
-//! The source of a merge, in memory.
+//! The source of a merge.
 //!
-//! Its rows are in the types of a table's, and are called by one number each, in their order.
+//! Its rows are in the types of a table's, and are called by one number each, in their order. They are Arrow arrays: in
+//! memory, or in a file that is mapped into it, of which gathering rows reads only what it needs.
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, StructArray};
+use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_schema::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::interleave::interleave;
-use deltic_protocol::schema::arrow::{cast_strictly, check_extensions, from_rows_schema, to_arrow_type};
+use deltic_protocol::schema::arrow::{
+    cast_strictly, check_extensions, from_rows_schema, to_arrow_type, to_rows_schema,
+};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use crate::error::{Error, Result};
 use crate::write::conform::Conformer;
+use crate::write::pieces::{memory, pieces};
+use crate::write::writer::{DEFAULT_MEMORY, check_memory_limit};
+
+/// Bytes of the source's rows that are gathered at a time, about.
+const GATHERED_BYTES: usize = 16 * 1024 * 1024;
+
+/// Rows that are gathered at a time, at most.
+const GATHERED_ROWS: usize = 64 * 1024;
+
+/// Brings the rows of a source into a table's types, batch by batch, so that they can be set aside before they are merged.
+#[derive(Debug)]
+pub struct SourceConformer {
+    columns: StructType,
+    schema: SchemaRef,
+    conformer: Option<Conformer>,
+    /// Positions of the columns that are not of NULL alone, which are of no type that a table has.
+    typed: Vec<usize>,
+    memory_limit: u64,
+    /// How many rows were conformed.
+    rows: u64,
+}
+
+impl SourceConformer {
+    /// For rows of this schema. `memory_limit`: bytes of them that may be held in memory; [`DEFAULT_MEMORY`] unless given.
+    ///
+    /// # Errors
+    /// `Invalid` for columns that no table has, and a limit below [`LEAST_MEMORY`](crate::write::writer::LEAST_MEMORY).
+    pub fn new(rows: &SchemaRef, memory_limit: Option<u64>) -> Result<Self> {
+        check_memory_limit(memory_limit)?;
+        check_extensions(rows)?;
+        let typed: Vec<usize> = (0..rows.fields().len()).filter(|at| !rows.field(*at).data_type().is_null()).collect();
+        let stored = from_rows_schema(&rows.project(&typed)?)?;
+        let conformer = match stored.fields.is_empty() {
+            true => None,
+            false => Some(Conformer::new(&stored, ColumnMapping::None)?),
+        };
+        let mut stored = stored.fields.into_iter();
+        let void = |field: &FieldRef| StructField::new(field.name(), DataType::Primitive(PrimitiveType::Void), true);
+        let of = |field: &FieldRef| if field.data_type().is_null() { Some(void(field)) } else { stored.next() };
+        let columns = StructType::new(rows.fields().iter().filter_map(of).collect());
+        let schema = Arc::new(to_rows_schema(&columns));
+        let memory_limit = memory_limit.unwrap_or(DEFAULT_MEMORY as u64);
+        Ok(Self { columns, schema, conformer, typed, memory_limit, rows: 0 })
+    }
+
+    /// The Arrow schema of conformed rows. Conforming those again changes and copies nothing.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Bytes of rows that may be held in memory.
+    pub fn memory_limit(&self) -> u64 {
+        self.memory_limit
+    }
+
+    /// The rows of the next batch, in batches of a few MiB at most.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column and the row, for a value that no table has.
+    pub fn conform(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>> {
+        let mut conformed = Vec::new();
+        for piece in pieces(batch, self.memory_limit) {
+            let options = RecordBatchOptions::new().with_row_count(Some(piece.num_rows()));
+            let columns = self.columns_of(&piece)?;
+            conformed.push(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?);
+            self.rows = self.rows.saturating_add(piece.num_rows() as u64);
+        }
+        Ok(conformed)
+    }
+
+    fn columns_of(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let given = batch.project(&self.typed)?;
+        let conformed = self.conformer.as_ref().map(|conformer| conformer.conform_from(&given, self.rows)).transpose();
+        let conformed = conformed.map_err(|e| Error::new(e.kind().clone(), format!("the source: {}", e.message())))?;
+        let mut stored = conformed.iter().flat_map(RecordBatch::columns);
+        let mut columns = Vec::with_capacity(self.columns.fields.len());
+        for field in &self.columns.fields {
+            columns.push(match is_void(&field.data_type) {
+                true => Arc::new(NullArray::new(batch.num_rows())) as ArrayRef,
+                false => {
+                    let column = stored.next().ok_or_else(|| Error::internal("the source lost a column"))?;
+                    cast_strictly(column, &to_arrow_type(&field.data_type))?
+                }
+            });
+        }
+        Ok(columns)
+    }
+}
 
 /// Rows that are merged into a table.
 #[derive(Debug)]
@@ -24,36 +115,36 @@ pub(super) struct Source {
     batches: Vec<Vec<ArrayRef>>,
     /// The number of the first row of each batch, and of all rows.
     starts: Vec<u32>,
+    /// Bytes of a row in the batch with the largest ones.
+    row_bytes: usize,
 }
 
 impl Source {
     /// # Errors
     /// `Invalid` for columns and values that no table has, and for more rows than are merged at once.
     pub(super) fn new(rows: &SchemaRef, batches: &[RecordBatch]) -> Result<Self> {
-        check_extensions(rows)?;
-        // Columns of NULL alone are of no type that a table has.
-        let typed: Vec<usize> = (0..rows.fields().len()).filter(|at| !rows.field(*at).data_type().is_null()).collect();
-        let stored = from_rows_schema(&rows.project(&typed)?)?;
-        let conformer = match stored.fields.is_empty() {
-            true => None,
-            false => Some(Conformer::new(&stored, ColumnMapping::None)?),
-        };
-        let mut stored = stored.fields.into_iter();
-        let void = |field: &FieldRef| StructField::new(field.name(), DataType::Primitive(PrimitiveType::Void), true);
-        let of = |field: &FieldRef| if field.data_type().is_null() { Some(void(field)) } else { stored.next() };
-        let schema = StructType::new(rows.fields().iter().filter_map(of).collect());
-        let (mut columns, mut starts, mut count) = (Vec::with_capacity(batches.len()), vec![0], 0_u64);
+        let mut conformer = SourceConformer::new(rows, None)?;
+        let (mut columns, mut starts, mut row_bytes) = (Vec::with_capacity(batches.len()), vec![0], 0);
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
-            columns.push(columns_of(&schema, conformer.as_ref(), (batch, &typed), count)?);
-            count = count.saturating_add(batch.num_rows() as u64);
-            let next = u32::try_from(count).ok().filter(|next| *next < u32::MAX);
-            starts.push(next.ok_or_else(|| {
-                Error::invalid(format!("the source has more than {} rows; merge it in parts", u32::MAX - 1))
-            })?);
+            for piece in conformer.conform(batch)? {
+                row_bytes = memory(&piece).div_ceil(piece.num_rows().max(1)).max(row_bytes);
+                let next = starts.last().map_or(0, |start: &u32| u64::from(*start)) + piece.num_rows() as u64;
+                let next = u32::try_from(next).ok().filter(|next| *next < u32::MAX);
+                starts.push(next.ok_or_else(|| {
+                    Error::invalid(format!("the source has more than {} rows; merge it in parts", u32::MAX - 1))
+                })?);
+                columns.push(piece.columns().to_vec());
+            }
         }
+        let schema = conformer.columns;
         let arrow = |field: &StructField| Field::new(&field.name, to_arrow_type(&field.data_type), true);
         let fields: Fields = schema.fields.iter().map(arrow).collect();
-        Ok(Self { schema, fields, batches: columns, starts })
+        Ok(Self { schema, fields, batches: columns, starts, row_bytes })
+    }
+
+    /// How many rows are gathered at a time, so that they take some MiB at most.
+    pub(super) fn rows_at_once(&self) -> usize {
+        (GATHERED_BYTES / self.row_bytes.max(1)).clamp(1, GATHERED_ROWS)
     }
 
     /// How many rows there are.
@@ -84,8 +175,8 @@ impl Source {
     }
 }
 
-/// Rows of one side or of both, under the names of the sides.
-pub(super) fn sides(parts: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
+/// Rows of one side or of both as a batch: a struct column for each side, under its alias.
+pub(super) fn batch_of_sides(parts: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
     let field = |(name, array): &(&str, ArrayRef)| Field::new(*name, array.data_type().clone(), false);
     let schema = Schema::new(parts.iter().map(field).collect::<Vec<_>>());
     Ok(RecordBatch::try_new(Arc::new(schema), parts.into_iter().map(|(_, array)| array).collect())?)
@@ -93,27 +184,4 @@ pub(super) fn sides(parts: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
 
 fn is_void(data_type: &DataType) -> bool {
     *data_type == DataType::Primitive(PrimitiveType::Void)
-}
-
-fn columns_of(
-    schema: &StructType,
-    conformer: Option<&Conformer>,
-    (batch, typed): (&RecordBatch, &[usize]),
-    first: u64,
-) -> Result<Vec<ArrayRef>> {
-    let given = batch.project(typed)?;
-    let conformed = conformer.map(|conformer| conformer.conform_from(&given, first)).transpose();
-    let conformed = conformed.map_err(|e| Error::new(e.kind().clone(), format!("the source: {}", e.message())))?;
-    let mut stored = conformed.iter().flat_map(RecordBatch::columns);
-    let mut columns = Vec::with_capacity(schema.fields.len());
-    for field in &schema.fields {
-        columns.push(match is_void(&field.data_type) {
-            true => Arc::new(NullArray::new(batch.num_rows())) as ArrayRef,
-            false => {
-                let column = stored.next().ok_or_else(|| Error::internal("the source lost a column"))?;
-                cast_strictly(column, &to_arrow_type(&field.data_type))?
-            }
-        });
-    }
-    Ok(columns)
 }

@@ -2,11 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::error::{Error, Result};
+
 /// Most bytes of rows and encoded pages that a writer holds by default.
 pub const DEFAULT_MEMORY: usize = 512 * 1024 * 1024;
 
 /// The least that a caller may choose.
 pub const LEAST_MEMORY: u64 = 1024 * 1024;
+
+/// # Errors
+/// `Invalid` for a limit below [`LEAST_MEMORY`].
+pub(crate) fn check_memory_limit(bytes: Option<u64>) -> Result<()> {
+    match bytes.is_some_and(|bytes| bytes < LEAST_MEMORY) {
+        true => Err(Error::invalid(format!("memory_limit is at least 1 MB ({LEAST_MEMORY} bytes)"))),
+        false => Ok(()),
+    }
+}
 
 /// Files that are open at a time.
 const OPEN_FILES: usize = 64;

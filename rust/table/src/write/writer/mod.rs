@@ -27,6 +27,7 @@ use futures::{Stream, StreamExt, stream};
 use tokio::task::spawn_blocking;
 
 pub use self::ended_files::EndedFiles;
+pub(crate) use self::limits::check_memory_limit;
 pub use self::limits::{DEFAULT_MEMORY, LEAST_MEMORY, Limits, MemoryUse};
 use self::open_file::{Encoding, OpenFile, Partition, WORTH_A_THREAD, joined, name_file, start_encoding, upload};
 use self::spill::SpillFile;

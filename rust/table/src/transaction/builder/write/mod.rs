@@ -333,9 +333,7 @@ pub(super) fn write_spec(shape: &TableShape, metadata: &Metadata, options: &File
     spec.page_version = properties.page_version()?;
     spec.random_prefix_length = properties.random_prefix_length()?;
     spec.max_rows_per_file = options.max_rows_per_file;
-    if options.memory_limit.is_some_and(|bytes| bytes < writer::LEAST_MEMORY) {
-        return Err(Error::invalid(format!("memory_limit is at least 1 MB ({} bytes)", writer::LEAST_MEMORY)));
-    }
+    writer::check_memory_limit(options.memory_limit)?;
     spec.memory_limit = options.memory_limit;
     if let Some(rows) = options.row_group_rows {
         spec.max_rows_per_group = usize::try_from(rows).unwrap_or(usize::MAX);

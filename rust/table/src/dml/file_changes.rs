@@ -1,5 +1,4 @@
-//! Chooses for each file with matching rows whether it is removed, gets a deletion vector or is rewritten, and writes the
-//! new files.
+//! What becomes of each file with matching rows: it is removed, gets a deletion vector or is rewritten. Writes the new files.
 //!
 //! Files that the transaction itself has written are always rewritten: no commit names them yet. New files are deleted
 //! unless the transaction takes them over ([`ChangedFiles::apply`]).
@@ -10,15 +9,15 @@ use deltic_protocol::action::Action;
 use deltic_protocol::commit::MarkedFile;
 use deltic_protocol::deletion_vector::DeletionVector;
 
-use super::changed::{UpdateTask, UpdateWriter};
 use super::find::{FindResult, RemovedFiles, TouchedFile};
 use super::specs::WriteSpecs;
+use super::update_writer::{UpdateTask, UpdateWriter};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 use crate::rewrite::{Copying, Written};
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::snapshot::Snapshot;
-use crate::transaction::builder::change_files::{Change as RowChange, changes_spec, write_changes};
+use crate::transaction::builder::change_files::{Change as ChangeType, changes_spec, write_changes};
 use crate::transaction::builder::{FileOrigin, Transaction};
 use crate::transaction::row_counts::StepCounts;
 use crate::write::plan::{DataFile, WriteSpec};
@@ -35,32 +34,32 @@ pub(super) struct ChangedFiles {
     own_removed: HashSet<String>,
     /// Files of the base whose rows are marked in a deletion vector.
     pub(super) marked: Vec<TouchedFile>,
-    /// Files with rows of the base that are rewritten.
-    pub(super) copied: Vec<TouchedFile>,
-    /// Files with new rows that are rewritten.
-    copied_new: Vec<TouchedFile>,
+    /// Files of the base, and own ones with rows of the base, that are rewritten.
+    pub(super) rewritten: Vec<TouchedFile>,
+    /// Own files with new rows that are rewritten.
+    rewritten_new: Vec<TouchedFile>,
     /// Rows that are deleted or updated, without those of `removed_files`.
     pub(super) matching_rows: u64,
 }
 
-/// How a file of the base with matching rows is changed.
+/// How a file with matching rows is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum FileChange {
     /// No row is left: it is removed.
     Remove,
     /// Its rows are marked in a deletion vector.
     Mark,
-    /// It is written again.
-    Copy,
+    /// It is written again, without the deleted rows and with the updated ones.
+    Rewrite,
 }
 
-impl Change {
-    /// That of a file, where `marks` says whether there are deletion vectors.
+impl FileChange {
+    /// The change of a file, where `marks` says whether there are deletion vectors.
     pub(super) fn of(touched: &TouchedFile, marks: bool) -> Self {
         match touched.all_rows_match() {
             true if touched.updated.is_empty() => Self::Remove,
             false if marks => Self::Mark,
-            _ => Self::Copy,
+            _ => Self::Rewrite,
         }
     }
 }
@@ -75,28 +74,28 @@ pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> R
         removed_files: std::mem::take(&mut found.removed_files),
         own_removed: std::mem::take(&mut found.own_removed),
         marked: Vec::new(),
-        copied: Vec::new(),
-        copied_new: Vec::new(),
+        rewritten: Vec::new(),
+        rewritten_new: Vec::new(),
         matching_rows: found.own_removed_rows,
     };
     for mut touched in std::mem::take(&mut found.touched_files) {
         let (path, rows) = (touched.task.path.clone(), touched.matching.cardinality());
-        match (own.get(path.as_str()).copied(), Change::of(&touched, marks)) {
-            (Some(_), Change::Remove) => drop(chosen.own_removed.insert(path)),
+        match (own.get(path.as_str()).copied(), FileChange::of(&touched, marks)) {
+            (Some(_), FileChange::Remove) => drop(chosen.own_removed.insert(path)),
             (Some(own), _) => {
                 chosen.own_removed.insert(path);
-                if own == FileOrigin::New { &mut chosen.copied_new } else { &mut chosen.copied }.push(touched);
+                if own == FileOrigin::New { &mut chosen.rewritten_new } else { &mut chosen.rewritten }.push(touched);
             }
-            (None, Change::Remove) => {
+            (None, FileChange::Remove) => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
                 chosen.removed_files.push(add, Some(rows), now_ms)?;
                 continue;
             }
-            (None, Change::Mark) => chosen.marked.push(touched),
-            (None, Change::Copy) => {
+            (None, FileChange::Mark) => chosen.marked.push(touched),
+            (None, FileChange::Rewrite) => {
                 found.read.insert(&path);
-                chosen.copied.push(touched);
+                chosen.rewritten.push(touched);
             }
         }
         chosen.matching_rows += rows;
@@ -132,27 +131,27 @@ impl ChangedFiles {
     /// Rows of the files that are written in place of files of the base.
     pub(super) fn rewritten_rows(&self) -> u64 {
         let kept = |touched: &TouchedFile| touched.live_rows().saturating_sub(touched.deleted().cardinality());
-        let kept = self.copied.iter().map(kept);
+        let kept = self.rewritten.iter().map(kept);
         kept.chain(self.marked.iter().map(|touched| touched.updated.cardinality())).fold(0, u64::saturating_add)
     }
 
     /// Rows of the change files that are written for files of the base.
     pub(super) fn recorded_rows(&self) -> u64 {
-        let all = self.copied.iter().chain(&self.marked);
+        let all = self.rewritten.iter().chain(&self.marked);
         let updated = all.map(|touched| touched.updated.cardinality().saturating_mul(2));
-        updated.chain(self.copied.iter().map(|touched| touched.deleted().cardinality())).fold(0, u64::saturating_add)
+        updated.chain(self.rewritten.iter().map(|touched| touched.deleted().cardinality())).fold(0, u64::saturating_add)
     }
 
     /// Rows of rewritten files that are copied unchanged.
     pub(super) fn copied_rows(&self) -> u64 {
         let copied = |touched: &TouchedFile| touched.live_rows().saturating_sub(touched.matching.cardinality());
-        self.copied.iter().chain(&self.copied_new).map(copied).sum()
+        self.rewritten.iter().chain(&self.rewritten_new).map(copied).sum()
     }
 
     /// The bytes of the files that are removed or rewritten, and how many of them have deletion vectors.
     pub(super) fn removed_totals(&self) -> (u64, u64) {
         let (mut bytes, mut vectors) = (self.removed_files.bytes, self.removed_files.vectors);
-        for add in self.copied.iter().filter_map(|touched| touched.add.as_ref()) {
+        for add in self.rewritten.iter().filter_map(|touched| touched.add.as_ref()) {
             bytes = bytes.saturating_add(u64::try_from(add.size).unwrap_or_default());
             vectors += u64::from(add.deletion_vector.is_some());
         }
@@ -163,7 +162,8 @@ impl ChangedFiles {
     /// rows count as done at once.
     pub(super) fn progress(&self, operation: &str, inserted: u64) -> Progress {
         let updated = |touched: &TouchedFile| touched.updated.cardinality();
-        let updated: u64 = [&self.marked, &self.copied, &self.copied_new].into_iter().flatten().map(updated).sum();
+        let updated: u64 =
+            [&self.marked, &self.rewritten, &self.rewritten_new].into_iter().flatten().map(updated).sum();
         let known = self.matching_rows.saturating_add(self.removed_files.live_rows.unwrap_or_default());
         let deleted = known.saturating_sub(updated);
         let all = known.saturating_add(self.copied_rows()).saturating_add(inserted);
@@ -201,7 +201,7 @@ impl ChangedFiles {
     /// As [`WriteSpecs::of`].
     pub(super) fn specs(&self, tx: &mut Transaction, snapshot: &Snapshot) -> Result<Option<WriteSpecs>> {
         let has_updates = self.marked.iter().any(|touched| !touched.updated.is_empty());
-        let writes = has_updates || !self.copied.is_empty() || !self.copied_new.is_empty();
+        let writes = has_updates || !self.rewritten.is_empty() || !self.rewritten_new.is_empty();
         writes.then(|| WriteSpecs::of(tx, snapshot)).transpose()
     }
 
@@ -212,7 +212,7 @@ impl ChangedFiles {
         (update, clock): (Option<&UpdateWriter>, Clock),
         progress: &Progress,
     ) -> Result<()> {
-        let mut parts = self.copied.iter().map(rewrite_task).collect::<Result<Vec<_>>>()?;
+        let mut parts = self.rewritten.iter().map(rewrite_task).collect::<Result<Vec<_>>>()?;
         for touched in self.marked.iter().filter(|touched| !touched.updated.is_empty()) {
             parts.push(update_task(touched)?);
         }
@@ -222,9 +222,9 @@ impl ChangedFiles {
             written.unclaimed.hold(&written.rewritten.0)?;
             self.check_rewritten(&written.rewritten.0)?;
         }
-        if !self.copied_new.is_empty() {
+        if !self.rewritten_new.is_empty() {
             let copying = specs.copying_new(storage)?.reporting(progress);
-            let parts = self.copied_new.iter().map(rewrite_task).collect::<Result<_>>()?;
+            let parts = self.rewritten_new.iter().map(rewrite_task).collect::<Result<_>>()?;
             written.new = copy(storage, &copying, parts, (update, clock)).await?;
             written.unclaimed.hold(&written.new.0)?;
         }
@@ -245,7 +245,7 @@ impl ChangedFiles {
             "by the statistics in the log {expected} rows are to be written again, and the files have {written}: the log counts \
              other rows than a file has; rewrite the file, or restore it"
         ));
-        Err(match self.copied.as_slice() {
+        Err(match self.rewritten.as_slice() {
             [only] => error.in_file(&only.task.path),
             _ => error,
         })
@@ -260,7 +260,7 @@ impl ChangedFiles {
         written: &mut WrittenFiles,
         update: Option<&UpdateWriter>,
     ) -> Result<()> {
-        let all = self.copied.iter().chain(&self.marked);
+        let all = self.rewritten.iter().chain(&self.marked);
         let parts = all.filter(|touched| !touched.updated.is_empty()).map(update_task).collect::<Result<Vec<_>>>()?;
         if let Some(update) = update.filter(|_| !parts.is_empty()) {
             // Also refuses a column of the name of the feed's.
@@ -270,11 +270,11 @@ impl ChangedFiles {
             written.changes.push(changed);
         }
         let mut tasks = Vec::new();
-        for touched in &self.copied {
+        for touched in &self.rewritten {
             let deleted = touched.deleted();
             if !deleted.is_empty() {
                 let only_rows = Some(deleted.to_inline()?);
-                tasks.push(RowChange::Delete.of(FileTask { only_rows, ..touched.task.clone() }));
+                tasks.push(ChangeType::Delete.of(FileTask { only_rows, ..touched.task.clone() }));
             }
         }
         if !tasks.is_empty() {
@@ -308,7 +308,7 @@ impl ChangedFiles {
     fn apply(self, tx: &mut Transaction, written: WrittenFiles, now_ms: i64) -> Result<()> {
         let mut removes = self.removed_files.removes;
         let mut recorded_rows = Vec::new();
-        for TouchedFile { add, physical_rows, .. } in self.copied {
+        for TouchedFile { add, physical_rows, .. } in self.rewritten {
             let Some(add) = add else { continue };
             // The change files of this step do not have the rows that an earlier step marked.
             let earlier = tx.marked_rows(&add.path);

@@ -1,7 +1,7 @@
 //! Rewrites files with some rows updated.
 //!
 //! The file number and the position of each row say whether it is to be updated. Other rows are copied unchanged, in their
-//! order. Memory holds one batch, before and after the update.
+//! order. Memory holds one batch, or as much of it as is updated at a time, before and after the update.
 //!
 //! Proved by `dml::updates_keep_order_and_ids`.
 
@@ -21,14 +21,14 @@ use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::row_update::RowUpdate;
 use deltic_protocol::schema::mapping::PHYSICAL_NAME;
 use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use crate::error::{Error, Result};
 use crate::rewrite::{Copying, Written, refuse_column};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_INDEX};
 use crate::scan::task::{FileTask, ReadSpec};
-use crate::transaction::builder::change_files::{Change, change_files_spec};
+use crate::transaction::builder::change_files::{Change as ChangeType, change_files_spec};
 use crate::write::plan::WriteSpec;
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::Storage;
@@ -40,6 +40,11 @@ const FILE_NUMBER: &str = "_metadata.file_number";
 pub(super) trait RowUpdater: Debug + Send + Sync {
     /// Indexes of the columns that may change.
     fn updated_columns(&self) -> Vec<usize>;
+
+    /// How many rows are updated at a time: they may be much larger than before.
+    fn rows_at_once(&self) -> usize {
+        usize::MAX
+    }
 
     /// The rows after the update, with the columns of the table. `places`: the file and the position of each row.
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch>;
@@ -107,7 +112,8 @@ impl UpdateWriter {
     ) -> Result<Written> {
         let (pass, reads) = self.pass(&copying.read, tasks);
         let reader = Reader::new(storage.clone(), with_file_number(&copying.read)?)?;
-        let rows = reader.read(reads, ReadOptions::default()).map(move |batch| pass.updated(&batch?));
+        let pieces = pass.pieces(reader.read(reads, ReadOptions::default()));
+        let rows = pieces.map(move |batch| pass.updated(&batch?));
         copying.write(storage, rows, clock).await
     }
 
@@ -128,7 +134,8 @@ impl UpdateWriter {
         fields.push(Arc::new(arrow_schema::Field::new(&kind.name, arrow_schema::DataType::Utf8, false)));
         let schema: SchemaRef = Arc::new(Schema::new(fields));
         let writer = DataWriter::new(storage.clone(), &write, no_clock)?;
-        let both = reader.read(reads, ReadOptions::default()).map(move |batch| pass.change_rows(&batch?, &schema));
+        let pieces = pass.pieces(reader.read(reads, ReadOptions::default()));
+        let both = pieces.map(move |batch| pass.change_rows(&batch?, &schema));
         writer.write_all_unsynced(both.map_ok(|both| stream::iter(both.map(Ok))).try_flatten()).await
     }
 
@@ -156,6 +163,19 @@ fn with_file_number(read: &ReadSpec) -> Result<ReadSpec> {
 }
 
 impl UpdatePass {
+    /// The same rows, as many in a batch as are updated at a time.
+    fn pieces<S: Stream<Item = Result<RecordBatch>> + Send + 'static>(
+        &self,
+        batches: S,
+    ) -> impl Stream<Item = Result<RecordBatch>> + Send + use<S> {
+        let at_once = self.writer.updater.rows_at_once().max(1);
+        let pieces = move |batch: RecordBatch| {
+            let starts = (0..batch.num_rows()).step_by(at_once);
+            stream::iter(starts.map(move |start| Ok(batch.slice(start, at_once.min(batch.num_rows() - start)))))
+        };
+        batches.map_ok(pieces).try_flatten()
+    }
+
     fn split(&self, batch: &RecordBatch) -> Result<SplitBatch> {
         let (positions, numbers) = (numbers(batch, ROW_INDEX)?, numbers(batch, FILE_NUMBER)?);
         let unknown = || Error::internal("rows of a file that was not asked for were read");
@@ -216,13 +236,13 @@ impl UpdatePass {
     /// The updated rows before and after, each with its change type.
     fn change_rows(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<[RecordBatch; 2]> {
         let SplitBatch { old, new, .. } = self.split(batch)?;
-        let with = |rows: RecordBatch, kind: Change| {
+        let with = |rows: RecordBatch, kind: ChangeType| {
             let mut columns = rows.columns().to_vec();
             columns.push(Arc::new(StringArray::from_iter_values(vec![kind.as_str(); rows.num_rows()])));
             let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
             Ok::<_, Error>(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
         };
-        Ok([with(old, Change::Preimage)?, with(new, Change::Postimage)?])
+        Ok([with(old, ChangeType::Preimage)?, with(new, ChangeType::Postimage)?])
     }
 }
 
