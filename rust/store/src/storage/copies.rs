@@ -108,7 +108,8 @@ impl Storage {
                 return here.copy(file, to_key, size).await.map_err(|e| self.with_context(e, to));
             }
             ((Backend::Remote(there), from_key), (Backend::Remote(here), to_key)) if here.has_files_of(&there) => {
-                if here.copy(&from_key, &to_key, size).await.map_err(|e| self.with_context(e, to))? {
+                let is_copied = here.copy(&from_key, &to_key, size).await.map_err(|e| self.with_context(e, to))?;
+                if is_copied {
                     return Ok(());
                 }
             }
