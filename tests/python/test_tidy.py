@@ -49,7 +49,7 @@ TABLE: list[set[str]] = [
     {"table"},
 ]
 STORE: list[set[str]] = [
-    {"counts", "events", "failures", "listing", "parallel", "place", "put", "ranges"},
+    {"counts", "error_context", "events", "failures", "listing", "parallel", "put", "ranges"},
     {"location", "syncing"},
     {"config", "pin"},
     {"cloud/client"},
@@ -61,7 +61,7 @@ STORE: list[set[str]] = [
     {"conformance"},
 ]
 BINDING: list[set[str]] = [
-    {"errors", "ending"},
+    {"errors", "finalizing"},
     {"events", "work"},
     {"progress"},
     {"runtime", "clock"},
