@@ -43,7 +43,7 @@ LONGEST_MESSAGE = 32 * 1024 * 1024
 """Bytes of a source that a client of Spark Connect sends with a job, at most."""
 
 RowChange: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
-"""A DELETE, UPDATE or MERGE: its kind, its parameters as JSON, the values that columns are set to, and the source of a merge."""
+"""A DELETE, UPDATE or MERGE: its kind, its parameters as JSON, the values that columns are set to, and the source."""
 
 
 def _sent(rows: pa.Table) -> pa.Buffer:
