@@ -39,7 +39,7 @@ from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.inspected import Inspected
 from deltic.maintained import Maintained
-from deltic.merge_builder import Merge, MergeStep, metrics_of, operation_parameters
+from deltic.merge_builder import Merge, MergeStep, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.telemetry import operation
@@ -413,7 +413,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
             transaction = self.transaction("MERGE", isolation, user_metadata, app_id, app_version, max_attempts)
             transaction.described_by(**operation_parameters(step[1]))
             with operation("merge", self.uri) as span:
-                return span.record(_changed(transaction, lambda: metrics_of(transaction._core().merge(*step))))
+                return span.record(_changed(transaction, lambda: transaction._merge(step)))
 
         def preview(step: MergeStep) -> Preview:
             return self._previewed(lambda core: core.merge_preview(*step))

@@ -203,7 +203,7 @@ class Transaction(Alterable[None]):
         """
 
         def execute(step: MergeStep) -> dict[str, int]:
-            return metrics_of(self._row_changes(self._core()).merge(*step))
+            return self._merge(step)
 
         def preview(step: MergeStep) -> Preview:
             return Preview.parse(self._core().merge_preview(*step))
@@ -320,6 +320,9 @@ class Transaction(Alterable[None]):
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> None:
         step(self._core())
+
+    def _merge(self, step: MergeStep) -> dict[str, int]:
+        return metrics_of(self._row_changes(self._core()).merge(*step))
 
     def _core(self) -> _deltic.Transaction:
         if self._running is None:
