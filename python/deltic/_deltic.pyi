@@ -17,6 +17,7 @@ __all__ = [
     "DistributedVacuum",
     "Plan",
     "Snapshot",
+    "SourceConformer",
     "Table",
     "Transaction",
     "TransactionScan",
@@ -187,7 +188,7 @@ class TransactionScan:
 
 @final
 class SourceConformer:
-    def __init__(self, schema: Any, memory_limit: int | None = None) -> None: ...
+    def __new__(cls, schema: Any, memory_limit: int | None = None) -> SourceConformer: ...
     @property
     def schema(self) -> ArrowSchema: ...
     @property
