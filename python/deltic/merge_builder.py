@@ -14,6 +14,7 @@ from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.merge_source import source_rows
+from deltic.scan import Rows
 
 __all__ = ["Merge", "MergeStep", "Steps", "metrics_of", "operation_parameters"]
 
@@ -127,7 +128,7 @@ class Merge(Generic[T]):
         (`delta.appendOnly`) unless it only inserts; `CommitConflictError` when another writer has changed the rows in
         question meanwhile; `StorageError` when the store fails, or there is no room for a source beyond
         `memory_limit`; whatever reading the source raises. The table is as it was then, and the merge can be
-        executed again.
+        executed again, unless reading a source failed that can be read once: a reader, a stream, a generator.
         """
         if self._executed:
             raise InvalidInputError("the merge was executed already; make another with Table.merge")
@@ -158,7 +159,10 @@ class Merge(Generic[T]):
 
     def _step(self) -> MergeStep:
         if self._rows is None:
-            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
+            source = self._source
+            if not _is_read_again(source):
+                self._source = _Spent()
+            self._rows = source_rows(stream(source, self._known), self._memory_limit)
             self._source = None
         request = {
             "on": self._on,
@@ -169,6 +173,19 @@ class Merge(Generic[T]):
         }
         values = pa.Table.from_arrays(self._values, names=[str(i) for i in range(len(self._values))])
         return self._rows, json.dumps(request), values
+
+
+class _Spent:
+    """A source that can be read once, and whose reading has begun."""
+
+
+def _is_read_again(source: Any) -> bool:
+    """Whether a source gives all its rows each time it is read."""
+    if isinstance(source, _Spent):
+        raise InvalidInputError(
+            "the source was read in part when the merge failed; make another merge, with a new source"
+        )
+    return isinstance(source, pa.Table | pa.RecordBatch | list | Rows) or hasattr(source, "__dataframe__")
 
 
 def _action(clause: Mapping[str, Any]) -> str:

@@ -102,6 +102,8 @@ class _SpillFile:
             self._writer.close()
             self._file.flush()
             buffer = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+            # Some file systems say only now that there was no room.
+            self._file.close()
         except OSError as error:
             raise self._refused(error) from error
         return pa.ipc.open_file(pa.BufferReader(buffer)).read_all()
@@ -111,7 +113,7 @@ class _SpillFile:
         try:
             self._file.close()
         except OSError:
-            # What could not be written any more is not missed: an error was raised, or all was written.
+            # An error was raised before: what could not be written any more is not missed.
             return
 
     def _refused(self, error: OSError) -> StorageError:

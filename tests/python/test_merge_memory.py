@@ -159,6 +159,9 @@ def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path, interrupt
     )
     with pytest.raises(type(interrupt)):
         merge.when_matched_update_all().execute()
+    # What is left of the source would be merged as if it were all.
+    with pytest.raises(InvalidInputError, match="read in part"):
+        merge.execute()
     assert table.snapshot().version == 0
     assert opened(temporary) == 0
     assert list(temporary.iterdir()) == []
@@ -172,7 +175,60 @@ def test_a_folder_that_is_missing_is_told(uri: str, temporary: Path) -> None:
         merge.execute()
     assert str(temporary) in str(raised.value)
     assert not raised.value.retryable
+    temporary.mkdir()
+    with pytest.raises(InvalidInputError, match="read in part"):
+        merge.execute()
     assert table.snapshot().version == 0
+
+
+ONCE = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))])
+
+
+def some_times(odd: int) -> list[pa.RecordBatch]:
+    """Rows in two batches; the time of the first is no whole number of microseconds if `odd` is not."""
+    return [
+        pa.record_batch(
+            [pa.array([first], pa.int64()), pa.array([first * 1_000 + odd], pa.timestamp("ns"))], schema=ONCE
+        )
+        for first in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("makes", ["reader", "generator", "table", "list"])
+def test_a_source_that_was_refused_is_not_merged_in_part(uri: str, makes: str) -> None:
+    deltic.write(uri, pa.table({"id": [0, 1, 2], "at": pa.array([1, 2, 3], pa.timestamp("us"))}))
+    rows = some_times(1)
+    source = {
+        "reader": lambda: pa.RecordBatchReader.from_batches(ONCE, rows),
+        "generator": lambda: iter(rows),
+        "table": lambda: pa.Table.from_batches(rows),
+        "list": lambda: rows,
+    }[makes]()
+    merge = Table(uri).merge(source, "source.id = target.id").when_not_matched_by_source_delete()
+    with pytest.raises(InvalidInputError, match="`at`"):
+        merge.preview()
+    with pytest.raises(InvalidInputError, match="`at`" if makes in ("table", "list") else "read in part"):
+        merge.execute()
+    assert Table(uri).scan().count() == 3
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        (pa.record_batch({"id": [1], "v": ["x"], "w": [2]}), "3 columns"),
+        (pa.record_batch({"id": [1]}), "1 columns"),
+        (pa.record_batch({"id": [1], "v": [1.5]}), "announced"),
+        (pa.record_batch({"id": [1], "u": ["x"]}), "announced `v`"),
+    ],
+    ids=["more", "fewer", "type", "name"],
+)
+def test_batches_are_those_that_were_announced(uri: str, batch: pa.RecordBatch, says: str) -> None:
+    deltic.write(uri, pa.table({"id": [1], "v": ["old"]}))
+    first = pa.record_batch({"id": [5], "v": ["new"]})
+    source = pa.RecordBatchReader.from_batches(first.schema, iter([first, batch]))
+    with pytest.raises(InvalidInputError, match=says):
+        Table(uri).merge(source, "source.id = target.id").when_not_matched_insert_all().execute()
+    assert Table(uri).scan().count() == 1
 
 
 FULL = """

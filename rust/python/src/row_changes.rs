@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::arrow::{ArrowBatch, ArrowSchema, Batches, reader_from_py, run_fed, schema_from_py};
+use crate::arrow::{ArrowBatch, ArrowSchema, Batches, check_announced, reader_from_py, run_fed, schema_from_py};
 use crate::errors::Result;
 
 /// A column, and SQL; none for a value.
@@ -104,7 +104,10 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
 
 /// Brings the rows of a merge's source into a table's types, batch by batch.
 #[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct SourceConformer(Mutex<CoreConformer>);
+pub(crate) struct SourceConformer {
+    announced: SchemaRef,
+    core: Mutex<CoreConformer>,
+}
 
 #[entry]
 #[pymethods]
@@ -112,7 +115,9 @@ impl SourceConformer {
     #[new]
     #[pyo3(signature = (schema, memory_limit = None))]
     fn new(schema: &Bound<'_, PyAny>, memory_limit: Option<u64>) -> Result<Self> {
-        Ok(Self(Mutex::new(CoreConformer::new(&Arc::new(schema_from_py(schema)?), memory_limit)?)))
+        let announced = Arc::new(schema_from_py(schema)?);
+        let core = Mutex::new(CoreConformer::new(&announced, memory_limit)?);
+        Ok(Self { announced, core })
     }
 
     /// The columns of conformed rows.
@@ -132,6 +137,7 @@ impl SourceConformer {
         let mut rows = reader_from_py(batch)?;
         let mut conformed = Vec::new();
         while let Some(batch) = rows.pull(py)? {
+            check_batch(&batch.schema(), &self.announced)?;
             conformed.extend(py.detach(|| self.core().conform(&batch))?.into_iter().map(ArrowBatch::new));
         }
         Ok(conformed)
@@ -140,7 +146,20 @@ impl SourceConformer {
 
 impl SourceConformer {
     fn core(&self) -> MutexGuard<'_, CoreConformer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Refuses a batch whose columns are not those that the source announced.
+fn check_batch(schema: &SchemaRef, announced: &SchemaRef) -> Result<()> {
+    check_announced(schema, announced)?;
+    match schema.fields().iter().zip(announced.fields()).find(|(found, wanted)| found.name() != wanted.name()) {
+        None => Ok(()),
+        Some((found, wanted)) => {
+            let (found, wanted) = (found.name(), wanted.name());
+            Err(Error::invalid(format!("a batch has the column `{found}` where its reader announced `{wanted}`"))
+                .into())
+        }
     }
 }
 

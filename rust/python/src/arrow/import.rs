@@ -227,7 +227,7 @@ fn raised(py: Python<'_>, error: PyErr) -> Failure {
 }
 
 /// Refuses a batch whose memory is not laid out as that of the announced types.
-fn check_announced(schema: &SchemaRef, announced: &SchemaRef) -> Imported<()> {
+pub(crate) fn check_announced(schema: &SchemaRef, announced: &SchemaRef) -> Imported<()> {
     if schema.fields() == announced.fields() {
         return Ok(());
     }

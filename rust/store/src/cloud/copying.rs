@@ -11,7 +11,7 @@ use object_store::ObjectStoreExt;
 
 use super::finding::{Finding, finding};
 use super::remote::{Remote, key};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
 use crate::location::Scheme;
 
@@ -47,7 +47,11 @@ impl Remote {
             }
             return Ok(false);
         }
-        let found = self.size_of_copy(to.as_ref(), size).await?;
+        let found = match self.size_of_copy(to.as_ref(), size).await {
+            // The store says that it has made a copy, and has none.
+            Err(error) if *error.kind() == Kind::NotFound => return Ok(false),
+            found => found?,
+        };
         if found == size {
             return Ok(true);
         }

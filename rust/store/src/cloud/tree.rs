@@ -26,12 +26,6 @@ struct KeyRange {
 }
 
 impl KeyRange {
-    /// The last key before it, or one that no object has.
-    fn offset(&self) -> Option<String> {
-        // `.` stands directly before `/`, with which `from` ends.
-        self.from.as_ref().map(|from| format!("{}.", from.trim_end_matches('/')))
-    }
-
     fn contains(&self, key: &str) -> bool {
         self.from.as_deref().is_none_or(|from| from <= key) && !self.is_before(key)
     }
@@ -122,21 +116,21 @@ impl Remote {
 
     /// Ranges that have all keys below `dir` together.
     async fn ranges_of(&self, dir: &str) -> Result<Vec<KeyRange>> {
+        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let mut pages = self.list_folder(dir.to_owned()).take(MOST_FOLDER_PAGES);
-        let mut folders: Vec<String> = Vec::new();
+        let mut starts: Vec<String> = Vec::new();
         while let Some((_, found)) = pages.try_next().await? {
             if found.is_empty() {
                 break;
             }
-            folders.extend(found);
+            starts.extend(found.iter().map(|folder| format!("{prefix}{folder}/")));
         }
-        folders.sort_unstable();
-        folders.dedup();
-        let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
-        let step = folders.len().div_ceil(MOST_RANGES).max(1);
+        // The keys of `a.b` stand before those of `a`.
+        starts.sort_unstable();
+        starts.dedup();
+        let step = starts.len().div_ceil(MOST_RANGES).max(1);
         let mut ranges = vec![KeyRange::default()];
-        for folder in folders.iter().step_by(step).skip(1) {
-            let start = format!("{prefix}{folder}/");
+        for start in starts.into_iter().step_by(step).skip(1) {
             if let Some(last) = ranges.last_mut() {
                 last.to = Some(start.clone());
             }
@@ -154,7 +148,7 @@ impl Remote {
         let from = (self, prefix, range, Page::First);
         stream::try_unfold(from, |(remote, prefix, range, page)| async move {
             let (page_token, offset) = match page {
-                Page::First => (None, range.offset()),
+                Page::First => (None, range.from.clone()),
                 Page::After(token) => (Some(token), None),
                 Page::None => return Ok(None),
             };

@@ -41,7 +41,7 @@ struct State {
 }
 
 /// What a bucket does when it is asked to copy a file.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Copying {
     #[default]
     Whole,
@@ -50,6 +50,8 @@ pub(crate) enum Copying {
     /// Makes the copy when it has been asked for so many times, and is empty until then.
     Late(usize),
     Refused(u16),
+    /// Says that the copy is made, and has none.
+    Lost,
 }
 
 #[derive(Clone)]
@@ -378,6 +380,7 @@ fn copied(state: &mut State, key: &str, headers: &HashMap<String, String>) -> Op
             Ok(Vec::new())
         }
         Copying::Refused(status) => Err(Answer::error(status, "Asked")),
+        Copying::Lost => Err(Answer { headers: vec![("ETag", "\"tag\"".to_owned())], ..Answer::new(200, "") }),
     })
 }
 

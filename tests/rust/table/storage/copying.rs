@@ -44,13 +44,14 @@ async fn stores_copy_files_themselves() {
 async fn what_a_store_does_not_copy_is_read_and_written() {
     let bucket = Bucket::start(1000);
     bucket.make("from/a", &content());
-    for status in [400, 403, 405, 409, 412, 500, 501, 503] {
-        bucket.copy_with(Copying::Refused(status));
+    let refused = [400, 403, 405, 409, 412, 500, 501, 503].map(Copying::Refused);
+    for copying in refused.into_iter().chain([Copying::Lost]) {
+        bucket.copy_with(copying);
         for (from, to) in stores(&bucket) {
             to.copy_from((&from, "a"), "b", COPIED).await.unwrap();
-            assert!(bucket.object("to/b") == content(), "{status}: {to:?}");
-            assert_eq!((from.counts().bytes_read, to.counts().bytes_written), (COPIED, COPIED), "{status}: {to:?}");
-            assert_eq!(bucket.requests("COPY", "to/b"), 1, "not asked again: {status}: {to:?}");
+            assert!(bucket.object("to/b") == content(), "{copying:?}: {to:?}");
+            assert_eq!((from.counts().bytes_read, to.counts().bytes_written), (COPIED, COPIED), "{copying:?}: {to:?}");
+            assert_eq!(bucket.requests("COPY", "to/b"), 1, "not asked again: {copying:?}: {to:?}");
             bucket.delete("to/b");
             bucket.forget_requests();
         }
