@@ -345,6 +345,24 @@ fn rows_carry_what_describes_them_and_not_their_table() {
     assert_eq!(kept(&arrow::from_arrow_schema(&arrow::to_arrow_schema(&defined)).unwrap()), [2, 2, 2, 2, 12]);
 }
 
+/// What users put into column metadata stays, at two depths, when rows are handed on before they are written.
+#[test]
+fn a_source_keeps_what_users_put_into_metadata() {
+    let given = |name: &str, field: &str| {
+        json::parse(&one_column(field)).map(|mut schema| {
+            schema.fields[0].name = name.to_owned();
+            schema.fields[0].metadata = serde_json::from_str(r#"{"comment":"5","mine":1,"list":[null,"x"]}"#).unwrap();
+            schema
+        })
+    };
+    let inner = given("in", "\"long\"").unwrap();
+    let mut schema = given("out", "\"string\"").unwrap();
+    schema.fields[0].data_type = DataType::Struct(inner.into());
+    let again = arrow::from_rows_schema(&arrow::to_source_schema(&schema)).unwrap();
+    assert_eq!(again, schema);
+    assert_eq!(arrow::from_rows_schema(&arrow::to_source_schema(&again)).unwrap(), schema);
+}
+
 /// A type `=` the metadata of GeoArrow's extension, `-` without the extension.
 const GEOARROW: &str = r#"
 geometry(OGC:CRS84)              = {"crs":"OGC:CRS84","crs_type":"authority_code"}

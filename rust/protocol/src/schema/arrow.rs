@@ -70,33 +70,55 @@ pub fn to_rows_schema(schema: &StructType) -> Schema {
     to_arrow_schema(&described(schema))
 }
 
+/// The Arrow schema of rows of which [`from_rows_schema`] makes `schema` again, with what users have put into its metadata.
+pub fn to_source_schema(schema: &StructType) -> Schema {
+    let pack = |metadata: &Map<String, Value>| {
+        let (mut packed, user): (Map<_, _>, Map<_, _>) =
+            metadata.clone().into_iter().partition(|(key, _)| DESCRIBES.contains(&key.as_str()));
+        if !user.is_empty() {
+            packed.insert(USER_METADATA.to_owned(), Value::String(Value::Object(user).to_string()));
+        }
+        packed
+    };
+    to_arrow_schema(&with_metadata(schema, &pack))
+}
+
 /// `schema` without column metadata, at any depth, but for what describes values.
 fn described(schema: &StructType) -> StructType {
-    fn of_type(data_type: &DataType) -> DataType {
-        match data_type {
-            DataType::Struct(inner) => DataType::Struct(Arc::new(described(inner))),
-            DataType::Array(array) => DataType::Array(Arc::new(ArrayType {
-                element: of_type(&array.element),
-                contains_null: array.contains_null,
-            })),
-            DataType::Map(map) => DataType::Map(Arc::new(MapType {
-                key: of_type(&map.key),
-                value: of_type(&map.value),
-                value_contains_null: map.value_contains_null,
-            })),
-            DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => data_type.clone(),
-        }
-    }
+    let describing = |metadata: &Map<String, Value>| {
+        let describes = DESCRIBES.iter().filter_map(|key| Some(((*key).to_owned(), metadata.get(*key)?.clone())));
+        user_metadata(metadata).into_iter().chain(describes).collect()
+    };
+    with_metadata(schema, &describing)
+}
+
+/// `schema` with other column metadata, at any depth.
+fn with_metadata(schema: &StructType, change: &dyn Fn(&Map<String, Value>) -> Map<String, Value>) -> StructType {
+    let of_type = |data_type: &DataType| type_with_metadata(data_type, change);
     let field = |field: &StructField| StructField {
         name: field.name.clone(),
         data_type: of_type(&field.data_type),
         nullable: field.nullable,
-        metadata: user_metadata(&field.metadata)
-            .into_iter()
-            .chain(DESCRIBES.iter().filter_map(|key| Some(((*key).to_owned(), field.metadata.get(*key)?.clone()))))
-            .collect(),
+        metadata: change(&field.metadata),
     };
     StructType::new(schema.fields.iter().map(field).collect())
+}
+
+fn type_with_metadata(data_type: &DataType, change: &dyn Fn(&Map<String, Value>) -> Map<String, Value>) -> DataType {
+    let of_type = |data_type: &DataType| type_with_metadata(data_type, change);
+    match data_type {
+        DataType::Struct(inner) => DataType::Struct(Arc::new(with_metadata(inner, change))),
+        DataType::Array(array) => DataType::Array(Arc::new(ArrayType {
+            element: of_type(&array.element),
+            contains_null: array.contains_null,
+        })),
+        DataType::Map(map) => DataType::Map(Arc::new(MapType {
+            key: of_type(&map.key),
+            value: of_type(&map.value),
+            value_contains_null: map.value_contains_null,
+        })),
+        DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => data_type.clone(),
+    }
 }
 
 /// What a user has put into a column's metadata, by [`USER_METADATA`].

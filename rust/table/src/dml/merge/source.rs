@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, NullArray, RecordBatch, RecordBatchOptions, S
 use arrow_schema::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::interleave::interleave;
 use deltic_protocol::schema::arrow::{
-    cast_strictly, check_extensions, from_rows_schema, to_arrow_type, to_rows_schema,
+    cast_strictly, check_extensions, from_rows_schema, to_arrow_type, to_source_schema,
 };
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
@@ -56,7 +56,7 @@ impl SourceConformer {
         let void = |field: &FieldRef| StructField::new(field.name(), DataType::Primitive(PrimitiveType::Void), true);
         let of = |field: &FieldRef| if field.data_type().is_null() { Some(void(field)) } else { stored.next() };
         let columns = StructType::new(rows.fields().iter().filter_map(of).collect());
-        let schema = Arc::new(to_rows_schema(&columns));
+        let schema = Arc::new(to_source_schema(&columns));
         let memory_limit = memory_limit.unwrap_or(DEFAULT_MEMORY as u64);
         Ok(Self { columns, schema, conformer, typed, memory_limit, rows: 0 })
     }
