@@ -92,8 +92,11 @@ fn described(schema: &StructType) -> StructType {
     with_metadata(schema, &describing)
 }
 
+/// Makes other column metadata of a column's.
+type MetadataChange<'c> = &'c dyn Fn(&Map<String, Value>) -> Map<String, Value>;
+
 /// `schema` with other column metadata, at any depth.
-fn with_metadata(schema: &StructType, change: &dyn Fn(&Map<String, Value>) -> Map<String, Value>) -> StructType {
+fn with_metadata(schema: &StructType, change: MetadataChange<'_>) -> StructType {
     let of_type = |data_type: &DataType| type_with_metadata(data_type, change);
     let field = |field: &StructField| StructField {
         name: field.name.clone(),
@@ -104,7 +107,7 @@ fn with_metadata(schema: &StructType, change: &dyn Fn(&Map<String, Value>) -> Ma
     StructType::new(schema.fields.iter().map(field).collect())
 }
 
-fn type_with_metadata(data_type: &DataType, change: &dyn Fn(&Map<String, Value>) -> Map<String, Value>) -> DataType {
+fn type_with_metadata(data_type: &DataType, change: MetadataChange<'_>) -> DataType {
     let of_type = |data_type: &DataType| type_with_metadata(data_type, change);
     match data_type {
         DataType::Struct(inner) => DataType::Struct(Arc::new(with_metadata(inner, change))),
