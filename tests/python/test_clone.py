@@ -577,6 +577,7 @@ def _ids(table: deltic.Table) -> list[dict[str, Any]]:
     return [{"n": row["n"], "row_id": row["_metadata.row_id"]} for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [200, 403, 501])
 def test_a_store_copies_files_by_itself(answer: int, caplog: pytest.LogCaptureFixture) -> None:
     with object_store() as store:

@@ -89,6 +89,7 @@ def merged(
     return rows, {name: n for name, n in metrics.items() if name.startswith(("numTargetRows", "numSourceRows"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("properties", [None, {"delta.enableDeletionVectors": "true"}], ids=["copies", "vectors"])
 def test_the_result_is_the_same(uri: str, temporary: Path, properties: dict[str, str] | None) -> None:
     expected = merged(f"{uri}-0", reader().read_all(), properties)
@@ -247,6 +248,7 @@ except deltic.StorageError as error:
 """
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
     done = run(FULL, uri, str(Path(__file__).parent), str(Path(__file__).parents[1]))

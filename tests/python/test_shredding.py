@@ -264,6 +264,7 @@ def sorted_(value: Any) -> Any:
     return [sorted_(inner) for inner in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 def test_hostile_values_are_written_and_read(tmp_path: Path) -> None:
     uri = create(tmp_path)
     deep: Any = 1
