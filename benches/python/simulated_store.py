@@ -6,18 +6,15 @@ It runs in a process of its own. Each folder of the table has the files of the l
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import work_tables
 from job import Answer, Job
-from work_job import UNCOUNTED
-from work_store import BUCKET, PAGE, Store
+from work_store import BUCKET, PAGE, URI, Store, process
 
 # Old files for each removed file of the log.
 EACH = 500
-FOLDERS = 100
 OLD = re.compile(rb"<Key>table/p=\d+/q-\d+\.parquet</Key>")
 
 
@@ -36,24 +33,17 @@ class SimulatedStore(Store):
 @contextmanager
 def served(job: Job) -> Iterator[SimulatedStore]:
     """A store with the table and its old files."""
-    spawn = get_context("spawn")
-    here, there = spawn.Pipe()
-    server = spawn.Process(target=_serve, args=(job.uri, there), daemon=True)
-    server.start()
-    UNCOUNTED.append(server.pid or 0)
-    try:
-        yield SimulatedStore(f"s3://{BUCKET}/table", here.recv(), here)
-    finally:
-        here.send("stop")
-        server.join()
+    with process(job, _serve) as (options, asked):
+        yield SimulatedStore(URI, options, asked)
 
 
 def _serve(source: str, asked: Connection) -> None:
     from object_store import Handler, object_store
 
     facts = work_tables.facts_of(source)
-    live, old = facts["files"] // FOLDERS, facts["removed"] * EACH // FOLDERS
-    folders = sorted(f"table/p={folder}/" for folder in range(FOLDERS))
+    count = facts["folders"]
+    live, old = facts["files"] // count, facts["removed"] * EACH // count
+    folders = sorted(f"table/p={folder}/" for folder in range(count))
     described = "<LastModified>2025-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>0</Size>"
     # Data files deleted: old ones, and others.
     deleted = [0, 0]
@@ -63,7 +53,7 @@ def _serve(source: str, asked: Connection) -> None:
         number = int(folder.removeprefix("table/p=").removesuffix("/"))
         places = range(first, min(first + PAGE, live + old))
         return [
-            f"table/{work_tables.removed_path(number + FOLDERS * place)}"
+            f"table/{work_tables.removed_path(number + count * place)}"
             if place < live
             else f"{folder}q-{place - live:08}.parquet"
             for place in places

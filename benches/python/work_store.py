@@ -6,7 +6,7 @@ The tests' listing looks at all names for each page, so this one has its own.
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,6 +22,7 @@ from work_job import UNCOUNTED
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 BUCKET = "bench"
+URI = f"s3://{BUCKET}/table"
 LATENCY = 0.020
 PAGE = 1_000
 
@@ -44,18 +45,25 @@ class Store:
 
 
 @contextmanager
-def served(job: Job) -> Iterator[Store]:
-    """A store with the table of removed files."""
+def process(job: Job, serve: Callable[[str, Connection], None]) -> Iterator[tuple[dict[str, str], Connection]]:
+    """A process that runs `serve`, whose memory does not count: the options of its store, and a connection to it."""
     spawn = get_context("spawn")
     here, there = spawn.Pipe()
-    server = spawn.Process(target=_serve, args=(job.uri, there), daemon=True)
+    server = spawn.Process(target=serve, args=(job.uri, there), daemon=True)
     server.start()
     UNCOUNTED.append(server.pid or 0)
     try:
-        yield Store(f"s3://{BUCKET}/table", here.recv(), here)
+        yield here.recv(), here
     finally:
         here.send("stop")
         server.join()
+
+
+@contextmanager
+def served(job: Job) -> Iterator[Store]:
+    """A store with the table of removed files."""
+    with process(job, _serve) as (options, asked):
+        yield Store(URI, options, asked)
 
 
 def _serve(source: str, asked: Connection) -> None:

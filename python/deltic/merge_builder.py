@@ -65,6 +65,7 @@ class Merge(Generic[T]):
         self._execute, self._preview = steps
         self._rows: pa.Table | None = None
         self._memory_limit = None if memory_limit is None else byte_size(memory_limit, "memory_limit")
+        self._is_source_spent = False
         self._on = string(on, "on")
         self._aliases = (string(aliases[0], "source_alias"), string(aliases[1], "target_alias"))
         self._clauses: list[dict[str, Any]] = []
@@ -159,10 +160,10 @@ class Merge(Generic[T]):
 
     def _step(self) -> MergeStep:
         if self._rows is None:
-            source = self._source
-            if not _is_read_again(source):
-                self._source = _Spent()
-            self._rows = source_rows(stream(source, self._known), self._memory_limit)
+            if self._is_source_spent:
+                raise InvalidInputError("the source was read in part when the merge failed; make another merge")
+            self._is_source_spent = not _can_be_read_again(self._source)
+            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
             self._source = None
         request = {
             "on": self._on,
@@ -175,16 +176,8 @@ class Merge(Generic[T]):
         return self._rows, json.dumps(request), values
 
 
-class _Spent:
-    """A source that can be read once, and whose reading has begun."""
-
-
-def _is_read_again(source: Any) -> bool:
-    """Whether a source gives all its rows each time it is read."""
-    if isinstance(source, _Spent):
-        raise InvalidInputError(
-            "the source was read in part when the merge failed; make another merge, with a new source"
-        )
+def _can_be_read_again(source: Any) -> bool:
+    """Whether a source certainly gives all its rows each time it is read."""
     return isinstance(source, pa.Table | pa.RecordBatch | list | Rows) or hasattr(source, "__dataframe__")
 
 

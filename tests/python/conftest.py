@@ -24,3 +24,12 @@ def root() -> Path:
 def python() -> str:
     """The interpreter, for tests that need a process of their own."""
     return sys.executable
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's temporary files go."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder

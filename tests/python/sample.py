@@ -1,9 +1,11 @@
-"""Tables that several suites write and read: every type, nested types, and values at the edges."""
+"""What several suites use: tables of every type, nested types, values at the edges; and which files are open."""
 
 import json
+import os
 from collections import Counter
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -134,3 +136,14 @@ def adds(uri: str, version: int) -> list[dict[str, Any]]:
     """The files added by one commit, `stats` parsed."""
     found = [action["add"] for action in log_actions(uri, version) if "add" in action]
     return [{**add, "stats": json.loads(add["stats"]) if add.get("stats") else None} for add in found]
+
+
+def open_files(folder: Path) -> int:
+    """Files that this process has open in a folder, those without a name and those that it maps into memory too."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/")
+        except OSError:
+            continue
+    return found

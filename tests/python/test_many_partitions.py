@@ -1,6 +1,5 @@
 """A write into many partitions: one file for each in little memory, and no temporary file left."""
 
-import os
 import random
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from sample import adds
+from sample import adds, open_files
 
 import deltic
 from deltic import _deltic
@@ -35,25 +34,6 @@ def files(uri: str) -> list[Path]:
     return [path for path in Path(uri).rglob("*") if path.is_file() and "_delta_log" not in path.parts]
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
-
-
-def opened(folder: Path) -> int:
-    """Files that this process has open in a folder, those without a name too."""
-    found = 0
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/")
-        except OSError:
-            continue
-    return found
-
-
 @pytest.mark.slow
 def test_each_partition_has_one_file(uri: str, temporary: Path) -> None:
     of_rows = partitions(40_000)
@@ -61,14 +41,14 @@ def test_each_partition_has_one_file(uri: str, temporary: Path) -> None:
 
     def watched() -> Iterator[pa.RecordBatch]:
         for batch in batches(of_rows):
-            seen.append(opened(temporary))
+            seen.append(open_files(temporary))
             yield batch
 
     reader = pa.RecordBatchReader.from_batches(SCHEMA, watched())
     commit = deltic.write(uri, reader, partition_by="p", memory_limit="1 MB")
     assert commit.num_added_files == len(set(of_rows)) == PARTITIONS
     assert max(seen) == 1
-    assert opened(temporary) == 0
+    assert open_files(temporary) == 0
     assert list(temporary.iterdir()) == []
     assert len({add["partitionValues"]["p"] for add in adds(uri, 0)}) == PARTITIONS
     read = deltic.Table(uri).scan().to_arrow()
@@ -85,14 +65,14 @@ def test_each_partition_has_one_file(uri: str, temporary: Path) -> None:
 def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path) -> None:
     def fails() -> Iterator[pa.RecordBatch]:
         yield from batches(partitions(20_000))
-        assert opened(temporary) == 1
+        assert open_files(temporary) == 1
         raise RuntimeError("the source is gone")
 
     with pytest.raises(deltic.InvalidInputError, match="the source is gone"):
         deltic.write(uri, pa.RecordBatchReader.from_batches(SCHEMA, fails()), partition_by="p", memory_limit=1 << 20)
     assert not deltic.Table(uri).exists()
     assert files(uri) == []
-    assert opened(temporary) == 0
+    assert open_files(temporary) == 0
     assert list(temporary.iterdir()) == []
 
 
@@ -136,5 +116,5 @@ def test_a_task_has_one_file_for_each_partition(uri: str, temporary: Path) -> No
     assert len(written) == len(set(of_rows)) == PARTITIONS
     transaction.append_files(written)
     commit(transaction, None)
-    assert opened(temporary) == 0
+    assert open_files(temporary) == 0
     assert sorted(deltic.Table(uri).scan().to_arrow()["n"].to_pylist()) == list(range(30_000))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from sample import open_files
 
 import deltic
 from deltic import InvalidInputError, StorageError, Table
@@ -81,7 +81,7 @@ def merged(
         .with_schema_evolution()
     )
     preview = merge.preview()
-    assert spilled is None or opened(spilled) == 1
+    assert spilled is None or open_files(spilled) == 1
     metrics = merge.execute().metrics
     assert preview.rows_inserted == metrics["numTargetRowsInserted"] > 0
     assert table.check(files=True).ok
@@ -93,7 +93,7 @@ def merged(
 @pytest.mark.parametrize("properties", [None, {"delta.enableDeletionVectors": "true"}], ids=["copies", "vectors"])
 def test_the_result_is_the_same(uri: str, temporary: Path, properties: dict[str, str] | None) -> None:
     expected = merged(f"{uri}-0", reader().read_all(), properties)
-    assert opened(temporary) == 0
+    assert open_files(temporary) == 0
     held = merged(f"{uri}-1", reader(), properties)
     assert held == expected
     spilled = merged(f"{uri}-2", reader(), properties, temporary)
@@ -102,7 +102,7 @@ def test_the_result_is_the_same(uri: str, temporary: Path, properties: dict[str,
     assert all(n > 0 for name, n in spilled[1].items() if not name.endswith("Copied"))
     # One whose columns get other types is conformed as rows that come are.
     assert merged(f"{uri}-3", reader().read_all(), properties, temporary) == expected
-    assert opened(temporary) == 0
+    assert open_files(temporary) == 0
     assert list(temporary.iterdir()) == []
 
 
@@ -151,7 +151,7 @@ def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path, interrupt
     def fails() -> Iterator[pa.RecordBatch]:
         yield from batches()
         # It has no name, so that nothing is left of a process that is killed.
-        assert (opened(temporary), list(temporary.iterdir())) == (1, [])
+        assert (open_files(temporary), list(temporary.iterdir())) == (1, [])
         raise interrupt
 
     table = target(uri, None)
@@ -164,7 +164,7 @@ def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path, interrupt
     with pytest.raises(InvalidInputError, match="read in part"):
         merge.execute()
     assert table.snapshot().version == 0
-    assert opened(temporary) == 0
+    assert open_files(temporary) == 0
     assert list(temporary.iterdir()) == []
 
 
@@ -326,22 +326,3 @@ def run(program: str, *arguments: str) -> str:
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
-
-
-def opened(folder: Path) -> int:
-    """Files that this process has open in a folder or mapped, those without a name too."""
-    found = 0
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/")
-        except OSError:
-            continue
-    return found

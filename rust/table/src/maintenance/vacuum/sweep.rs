@@ -76,6 +76,9 @@ impl Sweep {
             while let Some(page) = pages.next().await {
                 progress.advance(page.len() as u64);
                 let files = self.choose(rule, page.into_iter().collect::<Result<Vec<_>>>()?).await?;
+                if files.is_empty() {
+                    continue;
+                }
                 if deletions.len() == CONCURRENT_DELETES {
                     self.end_a_deletion(&mut deletions).await?;
                 }
@@ -116,9 +119,7 @@ impl Sweep {
                 && self.folders.may_hold_data(&file.path)
                 && !rule.retained.contains(&file.path);
             if is_deletable && self.dry_run {
-                let mut one = Deleted::default();
-                one.count(&file);
-                self.add(one);
+                self.count(1, file.size);
                 self.done.vacuumed.found.push(file);
             } else if is_deletable {
                 chosen.push(file);
@@ -134,10 +135,14 @@ impl Sweep {
     }
 
     fn add(&mut self, deleted: Deleted) {
-        let SweepResult { vacuumed, failed, .. } = &mut self.done;
-        vacuumed.files_deleted += deleted.files;
-        vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(deleted.bytes);
-        failed.add(deleted.failed);
+        self.count(deleted.files, deleted.bytes);
+        self.done.failed.add(deleted.failed);
+    }
+
+    fn count(&mut self, files: u64, bytes: u64) {
+        let vacuumed = &mut self.done.vacuumed;
+        vacuumed.files_deleted += files;
+        vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(bytes);
     }
 }
 
@@ -155,16 +160,14 @@ impl Deleted {
         let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
         for (file, outcome) in files.iter().zip(storage.delete_many(&paths).await) {
             match outcome {
-                Ok(()) => deleted.count(file),
+                Ok(()) => {
+                    deleted.files += 1;
+                    deleted.bytes = deleted.bytes.saturating_add(file.size);
+                }
                 Err(error) => deleted.failed.push(error),
             }
         }
         deleted
-    }
-
-    fn count(&mut self, file: &FileMeta) {
-        self.files += 1;
-        self.bytes = self.bytes.saturating_add(file.size);
     }
 }
 
