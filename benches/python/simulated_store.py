@@ -67,7 +67,7 @@ def _serve(source: str, asked: Connection) -> None:
         if "delimiter" in query and prefix == "table/":
             names = [f"<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>" for name in folders]
             return f"<ListBucketResult>{''.join(names)}</ListBucketResult>".encode()
-        within = [folder for folder in folders if folder.startswith(prefix) and folder > query.get("start-after", "")]
+        within = [folder for folder in folders if folder.startswith(prefix) and folder >= query.get("start-after", "")]
         if not within:
             return b"<ListBucketResult></ListBucketResult>"
         folder, _, place = (token or f"{within[0]} 0").partition(" ")
