@@ -46,7 +46,7 @@ help: ## Say what there is
 demo: ready-demo ## Build the extension and run the demo on real flights
 	@$(JAVA_HOME_OR_STOP); exec $(PY) examples/flights.py
 
-check: ready-dev ## What a change must pass at once: fifty seconds on two cores, once built
+check: ready-dev ## The quick test while changing code: fifty seconds on two cores, once built
 	@tests/quick $(PY)
 	@echo "== Checked; \`make test\` runs everything"
 
