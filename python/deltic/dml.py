@@ -67,7 +67,7 @@ def _array(value: object, what: str) -> pa.Array:
 
 
 class RowChanges(Protocol):
-    """Changes rows within a transaction. The core's transaction does, and Spark's executors do for one."""
+    """Changes rows within a transaction: by the core, or by Spark's executors."""
 
     def delete(self, filter: str | None = None) -> int | None:
         """Delete rows; return how many, None if unread files do not say."""

@@ -59,7 +59,7 @@ def source_rows(rows: Source, memory_limit: int | None) -> pa.Table:
 
 def _batches(rows: Source) -> Iterator[object]:
     if isinstance(rows, _deltic.ArrowStream):
-        # Its own errors keep their class so.
+        # Read directly, so that deltic's errors keep their class.
         while (batch := rows.read_next()) is not None:
             yield batch
     else:
@@ -113,7 +113,7 @@ class _SpillFile:
         try:
             self._file.close()
         except OSError:
-            # An error was raised before: what could not be written any more is not missed.
+            # An error was raised before; that the rest cannot be flushed does not matter.
             return
 
     def _refused(self, error: OSError) -> StorageError:

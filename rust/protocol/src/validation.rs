@@ -41,7 +41,8 @@ pub fn check_new(
     check_whole(None, schema, partition_by, configuration)
 }
 
-/// The same of a table whose rows and columns are replaced: names that it has already it may keep.
+/// As [`check_new`] for an overwrite that replaces the columns: a column that the table has already keeps its name, even an
+/// invalid one.
 ///
 /// # Errors
 /// `Invalid`, naming the column.

@@ -49,7 +49,7 @@ impl PythonCall {
     }
 
     /// Prevents other threads from beginning calls, and waits for the calls under way.
-    pub(crate) fn end_all(py: Python<'_>) {
+    pub(crate) fn refuse_new_and_wait(py: Python<'_>) {
         IS_FINALIZER.set(true);
         FINALIZING.store(true, Ordering::SeqCst);
         if PROCESS.load(Ordering::SeqCst) == process::id() {

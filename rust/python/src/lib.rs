@@ -35,7 +35,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::quiet_panics();
     events::listen();
     duckdb::register();
-    arrow::release_arrays_at_exit(module)?;
+    arrow::wait_for_arrays_at_exit(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<arrow::ArrowSchema>()?;
     module.add_class::<arrow::ArrowBatch>()?;

@@ -132,7 +132,7 @@ impl SourceConformer {
         self.core().memory_limit()
     }
 
-    /// The rows of the next batch, in batches of a few MiB at most.
+    /// The rows of the next batch, conformed and cut into pieces of about a quarter of the memory limit, 16 MiB at most.
     fn conform(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> Result<Vec<ArrowBatch>> {
         let mut rows = reader_from_py(batch)?;
         let mut conformed = Vec::new();

@@ -31,6 +31,7 @@ mod validation;
 
 /// So many random cases; `DELTIC_PROPERTY_PART=n` takes one in `n` of them, as `make check` does.
 fn cases(count: u32) -> Config {
-    let part = std::env::var("DELTIC_PROPERTY_PART").map_or(1, |part| part.parse().expect("a number of cases"));
+    let part =
+        std::env::var("DELTIC_PROPERTY_PART").map_or(1, |part| part.parse().expect("DELTIC_PROPERTY_PART is a number"));
     Config { cases: count.div_ceil(part), ..Config::default() }
 }

@@ -68,8 +68,8 @@ pub enum Scalar {
     TimestampNtz(i64),
 }
 
-/// The text without spaces around it, where they are not part of the value.
-fn spaceless<'a>(text: &'a str, data_type: &PrimitiveType) -> &'a str {
+/// The text without leading and trailing spaces, for types to whose values they do not belong.
+fn trimmed<'a>(text: &'a str, data_type: &PrimitiveType) -> &'a str {
     use PrimitiveType as P;
     match data_type {
         P::Byte | P::Short | P::Integer | P::Long | P::Float | P::Double | P::Decimal { .. } | P::Boolean => {
@@ -86,7 +86,7 @@ impl Scalar {
     pub fn parse_partition(text: Option<&str>, data_type: &PrimitiveType) -> Result<Self> {
         match text {
             None | Some("") => Ok(Self::Null),
-            Some(text) => Self::parse(spaceless(text, data_type), data_type).ok_or_else(|| {
+            Some(text) => Self::parse(trimmed(text, data_type), data_type).ok_or_else(|| {
                 Error::corrupt(format!("`{text}` is not {}, in a partition value", with_article(data_type)))
             }),
         }

@@ -92,7 +92,7 @@ fn described(schema: &StructType) -> StructType {
     with_metadata(schema, &describing)
 }
 
-/// Makes other column metadata of a column's.
+/// Maps the metadata of a column to that of the result.
 type MetadataChange<'c> = &'c dyn Fn(&Map<String, Value>) -> Map<String, Value>;
 
 /// `schema` with other column metadata, at any depth.

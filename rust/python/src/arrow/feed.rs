@@ -6,7 +6,7 @@
 //! pulls them.
 //!
 //! Invariants: a stream that was not read to its end ends with an error, never as if it were complete. A call that fails
-//! returns only after its threads have released the caller's memory.
+//! waits, ten seconds at most, until its threads have released the caller's memory.
 //! Proved by the tests of exits and sources in `tests/python/test_process.py`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

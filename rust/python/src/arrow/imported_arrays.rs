@@ -119,7 +119,7 @@ unsafe extern "C" fn release_counted(array: *mut FFI_ArrowArray) {
 }
 
 /// Makes the interpreter wait at exit for threads that still hold imported arrays.
-pub(crate) fn release_arrays_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn wait_for_arrays_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let wait = wrap_pyfunction!(wait_for_arrays, module)?;
     module.py().import("atexit")?.call_method1("register", (wait,))?;
     Ok(())
@@ -128,7 +128,7 @@ pub(crate) fn release_arrays_at_exit(module: &Bound<'_, PyModule>) -> PyResult<(
 #[entry]
 #[pyfunction]
 fn wait_for_arrays(py: Python<'_>) {
-    PythonCall::end_all(py);
+    PythonCall::refuse_new_and_wait(py);
     if PROCESS.load(Ordering::Relaxed) == process::id() {
         py.detach(|| wait_for_none(&UNRELEASED, LIMIT));
     }

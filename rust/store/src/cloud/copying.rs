@@ -15,15 +15,15 @@ use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
 use crate::location::Scheme;
 
-/// What S3 copies at once; its parts of larger files cannot be copied through the library.
+/// The largest object that S3 copies by one request; the library cannot copy larger ones in parts.
 const LARGEST_OF_S3: u64 = 5 * 1024 * 1024 * 1024;
-/// How long a copy of Azure is waited for, which may be made after the answer; and how often it is asked for.
+/// Azure may finish a copy after its answer: how long deltic waits for it, and the longest pause between two looks.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Remote {
-    /// Whether this client, with the other's credentials, names the other's files by the same keys.
-    pub(crate) fn has_files_of(&self, other: &Self) -> bool {
+    /// Whether the store can copy the other's files by itself: same bucket or container, same credentials and settings.
+    pub(crate) fn can_copy_from(&self, other: &Self) -> bool {
         let (ours, theirs) = (self.location(), other.location());
         let can_copy = matches!(ours.scheme, Scheme::S3 | Scheme::Azure | Scheme::Gcs | Scheme::Memory);
         can_copy && ours.base == theirs.base && self.options().opens_as(other.options())
@@ -32,14 +32,15 @@ impl Remote {
     /// Lets the store copy a file of `size` bytes; false if it did not.
     ///
     /// # Errors
-    /// `Corrupt` if the copy has another size: it is deleted.
+    /// `Corrupt` if the copy has another size: it is deleted. `Storage` if Azure has not finished it after five minutes. Those
+    /// of asking for the size.
     pub(crate) async fn copy(&self, from: &str, to: &str, size: u64) -> Result<bool> {
         let (clients, from, to) = (self.clients()?, key(from)?, key(to)?);
         if self.scheme() == Scheme::S3 && size > LARGEST_OF_S3 {
             return Ok(false);
         }
         self.tally().put(0);
-        // Sent once: what fails for a while is read and written, with repetitions.
+        // Without retries: if it fails, the file is read and written instead, and that is retried.
         if let Err(error) = clients.once.copy(&from, &to).await {
             if finding(&error) != Finding::Missing {
                 let failed = self.fail("copy", error);
@@ -55,7 +56,7 @@ impl Remote {
         if found == size {
             return Ok(true);
         }
-        // Who copies again would take it for another file.
+        // If it stayed, the next run would refuse it as another file.
         let _ = self.delete(to.as_ref()).await;
         Err(Error::corrupt(format!(
             "the copy that the store made of `{from}` has {found} bytes, and the file should have {size}; it was deleted"

@@ -92,8 +92,8 @@ impl Remote {
         .boxed()
     }
 
-    /// As [`Remote::list_recursive`], in ranges of names between the folders of `dir`, several at once. Without such folders, or
-    /// where a listing cannot begin at a name, one page after the other.
+    /// As [`Remote::list_recursive`], in ranges of names between the folders of `dir`, several at once. Without such folders,
+    /// or where a listing cannot begin at a name, one page after the other.
     pub(crate) fn list_in_ranges(&self, dir: String) -> BoxStream<'static, Result<Vec<Entry>>> {
         let remote = self.clone();
         let listing = async move {
@@ -114,7 +114,7 @@ impl Remote {
         stream::once(listing).try_flatten().boxed()
     }
 
-    /// Ranges that have all keys below `dir` together.
+    /// Ranges that cover all keys below `dir`.
     async fn ranges_of(&self, dir: &str) -> Result<Vec<KeyRange>> {
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let mut pages = self.list_folder(dir.to_owned()).take(MOST_FOLDER_PAGES);
@@ -125,7 +125,7 @@ impl Remote {
             }
             starts.extend(found.iter().map(|folder| format!("{prefix}{folder}/")));
         }
-        // The keys of `a.b` stand before those of `a`.
+        // The folder `a` is listed before `a.b`, but `a.b/` sorts before `a/`.
         starts.sort_unstable();
         starts.dedup();
         let step = starts.len().div_ceil(MOST_RANGES).max(1);

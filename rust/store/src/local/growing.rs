@@ -72,7 +72,7 @@ impl LocalWriter {
         self.sync_ahead().await
     }
 
-    /// Appends the bytes that come next in another file, up to so many; says how many, and gives it back.
+    /// Appends up to `most` bytes from the position of `source`; returns `source` and how many were copied.
     pub(super) async fn copy(&mut self, mut source: File, most: u64) -> Result<(File, u64)> {
         let file = std::mem::replace(&mut self.file, Growing::Broken);
         let pending = std::mem::take(&mut self.pending);

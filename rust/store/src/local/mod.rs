@@ -44,7 +44,7 @@ const GAP: u64 = 64 * 1024;
 /// Files that are opened together, and as how many bytes they are read into one piece of memory.
 const OPEN_AT_ONCE: usize = 16;
 const LITTLE_TOGETHER: u64 = 4 * 1024 * 1024;
-/// Bytes that are copied from file to file between two looks whether anybody still waits for it.
+/// Bytes that are copied before it is checked whether the copy is still wanted.
 const COPIED_AT_ONCE: u64 = 64 * 1024 * 1024;
 /// Files that one thread deletes in a row, and how many threads do so.
 const DELETED_TOGETHER: usize = 256;
@@ -242,7 +242,7 @@ impl LocalDisk {
         blocking(move || Ok(open(Path::new(&path))?.0)).await
     }
 
-    /// Copies the first `size` bytes of a file, which the file system may let both share.
+    /// Copies the first `size` bytes of a file. The file system may share the blocks of both.
     pub(crate) async fn copy(&self, mut source: File, path: String, size: u64) -> Result<()> {
         let (mut writer, mut at) = (self.create_file(path), 0_u64);
         while at < size {

@@ -100,14 +100,15 @@ impl Storage {
     /// it is whole, but for Azure, whose copies may be empty for a while.
     ///
     /// # Errors
-    /// `NotFound` if it is not there, `Corrupt` if it is shorter, or if the store's own copy is of another size.
+    /// `NotFound` if it is not there, `Corrupt` if it is shorter, or if the store's own copy is of another size; `Storage` if
+    /// the store has not finished its copy in time.
     pub async fn copy_from(&self, (source, from): (&Self, &str), to: &str, size: u64) -> Result<()> {
         match (source.resolve_file(from)?, self.resolve_file(to)?) {
             ((Backend::Local(there), from_key), (Backend::Local(here), to_key)) => {
                 let file = there.open_to_copy(from_key).await.map_err(|e| source.with_context(e, from))?;
                 return here.copy(file, to_key, size).await.map_err(|e| self.with_context(e, to));
             }
-            ((Backend::Remote(there), from_key), (Backend::Remote(here), to_key)) if here.has_files_of(&there) => {
+            ((Backend::Remote(there), from_key), (Backend::Remote(here), to_key)) if here.can_copy_from(&there) => {
                 let is_copied = here.copy(&from_key, &to_key, size).await.map_err(|e| self.with_context(e, to))?;
                 if is_copied {
                     return Ok(());

@@ -27,7 +27,7 @@ pub(super) fn check(older: &TableShape, version: u64, newer: &TableShape, last: 
 }
 
 /// Fails if the commit of `version`, which gives the table other columns, also removes rows whose values have no place in
-/// `newer`, the schema of `last`. `older` is the schema before it. What it has in columns that are gone is not asked for.
+/// `newer`, the schema of `last`. `older` is the schema before it. Columns that `newer` no longer has are ignored.
 pub(super) fn check_removed(older: &TableShape, version: u64, newer: &TableShape, last: u64) -> Result<()> {
     let mappings = Mappings { older: older.mapping, newer: newer.mapping, types_alone: true };
     let why = mappings.structs(&older.schema, &newer.schema, "").map_err(|e| e.at_version(version))?;
@@ -64,7 +64,7 @@ fn differs(older: &TableShape, newer: &TableShape) -> Result<Option<String>> {
 struct Mappings {
     older: ColumnMapping,
     newer: ColumnMapping,
-    /// Whether columns that are gone, renamed or added do not matter, nor what may be null.
+    /// Only types are compared: dropped, renamed and added columns and nullability are ignored.
     types_alone: bool,
 }
 

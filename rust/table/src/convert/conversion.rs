@@ -110,7 +110,8 @@ impl Conversion {
                 let files = of_folder(storage, &options.partition_schema)?;
                 return Ok((files, settings, found));
             };
-            // Physical names that no file has: if a file lacks a field id, Spark looks for the name, and might find a dropped column.
+            // Physical names that no file has: if a file lacks a field id, Spark looks for the name, and might find a dropped
+            // column.
             let mut unique = || ids.unique();
             let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Unique(&mut unique))?;
             foreign.schema = TableSchema::from(schema.clone());

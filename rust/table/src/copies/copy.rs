@@ -42,7 +42,7 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
     };
     match target.head(&file.to).await {
         Ok(there) if there.size == size && has_uuid(&file.to) => return Ok(None),
-        // Azure shows a copy so that it has not made yet.
+        // On Azure a copy that is still pending is an empty file.
         Ok(there) if there.size == 0 && has_uuid(&file.to) => {}
         Ok(_) => {
             let message = "there is a file of this name already, which may be another; clone to another place";

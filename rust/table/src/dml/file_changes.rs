@@ -44,7 +44,7 @@ pub(super) struct ChangedFiles {
 
 /// How a file with matching rows is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileChange {
+pub(super) enum TouchedFileAction {
     /// No row is left: it is removed.
     Remove,
     /// Its rows are marked in a deletion vector.
@@ -53,7 +53,7 @@ pub(super) enum FileChange {
     Rewrite,
 }
 
-impl FileChange {
+impl TouchedFileAction {
     /// The change of a file, where `marks` says whether there are deletion vectors.
     pub(super) fn of(touched: &TouchedFile, marks: bool) -> Self {
         match touched.all_rows_match() {
@@ -80,20 +80,20 @@ pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> R
     };
     for mut touched in std::mem::take(&mut found.touched_files) {
         let (path, rows) = (touched.task.path.clone(), touched.matching.cardinality());
-        match (own.get(path.as_str()).copied(), FileChange::of(&touched, marks)) {
-            (Some(_), FileChange::Remove) => drop(chosen.own_removed.insert(path)),
+        match (own.get(path.as_str()).copied(), TouchedFileAction::of(&touched, marks)) {
+            (Some(_), TouchedFileAction::Remove) => drop(chosen.own_removed.insert(path)),
             (Some(own), _) => {
                 chosen.own_removed.insert(path);
                 if own == FileOrigin::New { &mut chosen.rewritten_new } else { &mut chosen.rewritten }.push(touched);
             }
-            (None, FileChange::Remove) => {
+            (None, TouchedFileAction::Remove) => {
                 found.read.insert(&path);
                 let add = touched.add.take().ok_or_else(unknown)?;
                 chosen.removed_files.push(add, Some(rows), now_ms)?;
                 continue;
             }
-            (None, FileChange::Mark) => chosen.marked.push(touched),
-            (None, FileChange::Rewrite) => {
+            (None, TouchedFileAction::Mark) => chosen.marked.push(touched),
+            (None, TouchedFileAction::Rewrite) => {
                 found.read.insert(&path);
                 chosen.rewritten.push(touched);
             }
@@ -234,7 +234,7 @@ impl ChangedFiles {
         }
     }
 
-    /// Refuses files that do not have the rows that they must by the log, as a change by tasks does.
+    /// Fails if the new files do not have as many rows as the log says.
     fn check_rewritten(&self, files: &[DataFile]) -> Result<()> {
         let (expected, written) =
             (self.rewritten_rows(), files.iter().map(|file| file.rows).fold(0, u64::saturating_add));

@@ -71,7 +71,7 @@ pub struct Optimized {
     pub files_considered: u64,
     /// Number of these files that are not rewritten.
     pub files_skipped: u64,
-    /// Number of files that were not replaced, because another writer changed one of their bin meanwhile.
+    /// Number of files that were not replaced, because another writer changed a file of the same bin meanwhile.
     pub files_lost: u64,
     /// Files that are written again.
     pub files_to_rewrite: u64,

@@ -67,7 +67,7 @@ pub struct Purged {
     pub bytes_to_rewrite: u64,
     /// Estimated number of new files.
     pub expected_files: u64,
-    /// Number of files that were not replaced, because another writer changed one of their group meanwhile.
+    /// Number of files that were not replaced, because another writer changed a file of the same group meanwhile.
     pub files_lost: u64,
     /// The partitions whose files are rewritten.
     pub partitions: Vec<PartitionToOptimize>,
@@ -110,7 +110,8 @@ pub async fn plan_purge(
 ///
 /// # Errors
 /// As [`Transaction::delete`] and [`optimize`](crate::maintenance::optimize), and those of reading the files of older
-/// versions, before anything is changed. Earlier commits of this purge remain after an error; running it again continues from there.
+/// versions, before anything is changed. Earlier commits of this purge remain after an error; running it again continues
+/// from there.
 pub async fn purge(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &PurgeOptions,

@@ -32,9 +32,8 @@ pub use steps::{RepairStep, Repaired};
 /// Repairs the newest version of the table, or reports what that would do.
 ///
 /// # Errors
-/// `NotFound` if there is no table, `Corrupt` if its newest version cannot be read from any checkpoint or the commits, those of the store and of
-/// committing. Earlier repairs remain after an error; running it again continues from
-/// there.
+/// `NotFound` if there is no table; `Corrupt` if its newest version cannot be read from any checkpoint or the commits; those
+/// of the store and of committing. Earlier repairs remain after an error; running it again continues from there.
 pub async fn repair(
     storage: &Storage,
     dry_run: bool,

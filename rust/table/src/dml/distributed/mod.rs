@@ -94,9 +94,9 @@ struct Merging {
 }
 
 impl Transaction {
-    /// Plans a row change whose files other processes read and write: of the rows that make `filter` TRUE, all without it
-    /// (a merge has none); nothing if an application's transaction is in the table already. What comes back is taken in by
-    /// [`DistributedRowChange::apply`] before any other step, or given up by [`DistributedRowChange::discard`].
+    /// Plans a row change whose files other processes read and write. Without `filter` it is of all rows; a merge has no
+    /// filter. `None` if the application's transaction is in the table already. The results go to
+    /// [`DistributedRowChange::apply`] before any other step; otherwise call [`DistributedRowChange::discard`].
     ///
     /// # Errors
     /// As [`Transaction::delete`], [`Transaction::update`] and [`Transaction::merge`], but for those of reading and writing

@@ -13,7 +13,7 @@ use deltic_protocol::schema::mapping::ColumnMapping;
 use serde::{Deserialize, Serialize};
 
 use super::result::{FileMatches, PermanentError, SourceMatches, TaskChanges, TaskEnd, TaskResult, to_vector};
-use crate::dml::file_changes::{ChangedFiles, FileChange};
+use crate::dml::file_changes::{ChangedFiles, TouchedFileAction};
 use crate::dml::find::{Candidate, DELETE, FindRequest, RowAction, UPDATE, read_candidates};
 use crate::dml::merge::{self, Join, MergeRequest};
 use crate::dml::specs::WriteSpecs;
@@ -31,8 +31,7 @@ use deltic_store::Storage;
 /// The kind of what travels.
 const TASK: &str = "task of a row change";
 
-/// A DELETE, an UPDATE or a MERGE: what becomes of rows. It travels beside the tasks, for the source of a merge may be large, and
-/// is the same for all.
+/// A DELETE, an UPDATE or a MERGE. It is sent beside the tasks: it is the same for all, and the source of a merge may be large.
 #[derive(Debug, Clone)]
 pub enum RowChange {
     /// They are deleted.
@@ -152,10 +151,10 @@ impl RowChangeTask {
         }
         let (mut changed, mut removed) = (ChangedFiles::default(), Vec::new());
         for file in touched {
-            let of_its_kind = match FileChange::of(&file, marks) {
-                FileChange::Remove => &mut removed,
-                FileChange::Mark => &mut changed.marked,
-                FileChange::Rewrite => &mut changed.rewritten,
+            let of_its_kind = match TouchedFileAction::of(&file, marks) {
+                TouchedFileAction::Remove => &mut removed,
+                TouchedFileAction::Mark => &mut changed.marked,
+                TouchedFileAction::Rewrite => &mut changed.rewritten,
             };
             of_its_kind.push(file);
         }

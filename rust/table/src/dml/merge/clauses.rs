@@ -68,7 +68,7 @@ pub struct Clause {
 
 /// What a clause for rows of the target does with them, whether or not the source matches them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MatchedAction {
+pub(super) enum TargetAction {
     /// The update at this position of [`Clauses::updates`].
     Update(usize),
     Delete,
@@ -84,9 +84,9 @@ pub(super) struct BoundClause<T> {
 /// All clauses, each kind in its order.
 #[derive(Debug, Default)]
 pub(super) struct Clauses {
-    pub(super) matched: Vec<BoundClause<MatchedAction>>,
+    pub(super) matched: Vec<BoundClause<TargetAction>>,
     pub(super) unmatched: Vec<BoundClause<RowInsert>>,
-    pub(super) unmatched_by_source: Vec<BoundClause<MatchedAction>>,
+    pub(super) unmatched_by_source: Vec<BoundClause<TargetAction>>,
     pub(super) updates: Vec<RowUpdate>,
 }
 
@@ -124,9 +124,9 @@ impl Clauses {
                 let action = match set {
                     Some(set) => {
                         self.updates.push(RowUpdate::new(set, target, &bind)?);
-                        MatchedAction::Update(self.updates.len() - 1)
+                        TargetAction::Update(self.updates.len() - 1)
                     }
-                    None => MatchedAction::Delete,
+                    None => TargetAction::Delete,
                 };
                 let clauses = if when == When::Matched { &mut self.matched } else { &mut self.unmatched_by_source };
                 clauses.push(BoundClause { condition, action });
@@ -137,7 +137,7 @@ impl Clauses {
 
     /// Whether rows may match several times: they are deleted, once.
     pub(super) fn only_deletes(&self) -> bool {
-        matches!(self.matched.as_slice(), [BoundClause { condition: None, action: MatchedAction::Delete }])
+        matches!(self.matched.as_slice(), [BoundClause { condition: None, action: TargetAction::Delete }])
     }
 }
 

@@ -17,7 +17,7 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 
 use super::super::find::MatchedRows;
-use super::clauses::{BoundClause, Clauses, MatchedAction};
+use super::clauses::{BoundClause, Clauses, TargetAction};
 use super::keys::Keys;
 use super::source::{Source, batch_of_sides};
 use crate::error::{Error, Result};
@@ -67,7 +67,7 @@ struct JoinedBatch<'a> {
     /// The rows as a struct.
     rows: ArrayRef,
     matches: Vec<bool>,
-    chosen: HashMap<u32, (MatchedAction, u32)>,
+    chosen: HashMap<u32, (TargetAction, u32)>,
     task: &'a FileTask,
     positions: &'a [i64],
 }
@@ -284,7 +284,7 @@ impl Join {
         if joined.matches.iter().enumerate().any(|(row, matches)| *matches && stays(row)) {
             outcome.unchanged.insert(joined.task.path.clone());
         }
-        let mut chosen: Vec<(u32, (MatchedAction, u32))> = joined.chosen.into_iter().collect();
+        let mut chosen: Vec<(u32, (TargetAction, u32))> = joined.chosen.into_iter().collect();
         chosen.sort_unstable_by_key(|(row, _)| *row);
         for (row, (act, source)) in chosen {
             let position =
@@ -292,14 +292,14 @@ impl Join {
             let position = position.cast_unsigned();
             let counts = &mut outcome.counts;
             match (act, source) {
-                (MatchedAction::Delete, NO_SOURCE_ROW) => counts.unmatched_deleted += 1,
-                (MatchedAction::Delete, _) => counts.matched_deleted += 1,
-                (MatchedAction::Update(_), NO_SOURCE_ROW) => counts.unmatched_updated += 1,
-                (MatchedAction::Update(_), _) => counts.matched_updated += 1,
+                (TargetAction::Delete, NO_SOURCE_ROW) => counts.unmatched_deleted += 1,
+                (TargetAction::Delete, _) => counts.matched_deleted += 1,
+                (TargetAction::Update(_), NO_SOURCE_ROW) => counts.unmatched_updated += 1,
+                (TargetAction::Update(_), _) => counts.matched_updated += 1,
             }
             match act {
-                MatchedAction::Delete => rows.deleted.extend([position]),
-                MatchedAction::Update(update) => {
+                TargetAction::Delete => rows.deleted.extend([position]),
+                TargetAction::Update(update) => {
                     rows.updated.extend([position]);
                     let updates = outcome.updates.entry(joined.task.path.clone()).or_default();
                     updates.insert(position, (update, source));

@@ -1,10 +1,9 @@
 //! MERGE: rows of a source are joined with those of the table, and rows are updated, deleted and inserted for it.
 //!
-//! The source is the build side of a hash join: its keys are in memory, and its rows there or in a file that is mapped into it.
-//! Without any equality of the two sides every pair is looked at. The least and the greatest of its keys, or all of them where
-//! they are few, say with the table's partition values and statistics which files can match; others are read only for rows that
-//! no row of the source matches. Rows are then marked or written again as an UPDATE does it. Rows of the source are gathered
-//! some MiB at a time.
+//! The source is the build side of a hash join: its keys are in memory; its rows are in memory or in a mapped file. Without an
+//! equality between the sides every pair is compared. Bounds of the source's keys, or all keys if they are few, show with
+//! partition values and statistics which files can match; others are read only for rows that no row of the source matches. Rows
+//! are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered some MiB at a time.
 //!
 //! Proved by `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark by `tests/interop/test_merge.py`.
 //!
@@ -140,8 +139,8 @@ impl Transaction {
         }
     }
 
-    /// The two sides of a merge. Where it adds columns the table gets them, as a step of the transaction; then also the metadata
-    /// before that step, for [`Transaction::restore_metadata`] where no row turns out to need them.
+    /// The two sides of a merge. If it adds columns, a step of the transaction adds them to the table; the metadata before
+    /// that step is returned for [`Transaction::restore_metadata`], in case no row needs them.
     pub(super) fn evolve_columns(
         &mut self,
         snapshot: &Snapshot,

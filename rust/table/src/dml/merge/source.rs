@@ -1,7 +1,7 @@
 //! The source of a merge.
 //!
-//! Its rows are in the types of a table's, and are called by one number each, in their order. They are Arrow arrays: in
-//! memory, or in a file that is mapped into it, of which gathering rows reads only what it needs.
+//! Its rows have a table's types and are numbered in order. They are Arrow arrays, in memory or in a file that is mapped into
+//! memory; gathering rows reads only what it needs.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct SourceConformer {
     columns: StructType,
     schema: SchemaRef,
     conformer: Option<Conformer>,
-    /// Positions of the columns that are not of NULL alone, which are of no type that a table has.
+    /// Positions of the columns whose type is not NULL: a table has no such type.
     typed: Vec<usize>,
     memory_limit: u64,
     /// How many rows were conformed.
@@ -71,7 +71,7 @@ impl SourceConformer {
         self.memory_limit
     }
 
-    /// The rows of the next batch, in batches of a few MiB at most.
+    /// The rows of the next batch, conformed and cut into pieces of about a quarter of the memory limit, 16 MiB at most.
     ///
     /// # Errors
     /// `Invalid`, naming the column and the row, for a value that no table has.
@@ -115,7 +115,7 @@ pub(super) struct Source {
     batches: Vec<Vec<ArrayRef>>,
     /// The number of the first row of each batch, and of all rows.
     starts: Vec<u32>,
-    /// Bytes of a row in the batch with the largest ones.
+    /// Average bytes of a row, in the batch where that is largest.
     row_bytes: usize,
 }
 

@@ -1,9 +1,10 @@
 //! VACUUM by several processes: the driver reads the log; tasks list directories of the table and delete files.
 //!
 //! A [`SweepTask`] is sent as bytes. It has the cutoff and the hashes of the files to retain in its directories, and decides
-//! by the same [`Rule`] as a local vacuum. Files younger than the cutoff are retained, however late the task runs. The driver
-//! chooses among the files directly in the root, those of an inventory and those that the log names; tasks delete them, on a
-//! disk only if they are still older than the cutoff. A task deletes nothing unless it finds the VACUUM START commit: its process may access another store.
+//! by the same [`Rule`] as a local vacuum. The cutoff is fixed by the driver, however late the task runs. The driver chooses
+//! among the files directly in the root, those of an inventory and those that the log names; tasks delete them, on a disk only
+//! if they are still older than the cutoff. A task deletes nothing unless it finds the VACUUM START commit: its process may
+//! access another store.
 //!
 //! Proved by `tests/spark/test_swept.py`.
 
@@ -82,7 +83,7 @@ impl StartCommit {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Work {
-    /// Files to delete, if they were modified before this time.
+    /// Files to delete, and the cutoff. On a disk their times are looked at again; in a bucket they are not.
     Delete(Vec<File>, i64),
     /// Top-level directories to list.
     Sweep(Vec<String>, Rule),

@@ -1,12 +1,12 @@
 //! VACUUM: files that no version within the retention needs are deleted.
 //!
 //! A vacuum first collects the files to retain ([`retained_files`]). Then it lists the table's directory, or reads from the
-//! log which files commits removed ([`candidates`]). It deletes files that are older than the retention and not retained, a
-//! thousand at a time. It commits VACUUM START before it deletes and VACUUM END afterwards.
+//! log which files commits removed ([`candidates`]). It deletes files that are older than the retention and not retained,
+//! up to four batches of a thousand at once. It commits VACUUM START before it deletes and VACUUM END afterwards.
 //!
 //! Invariant: every version that was current within the retention can be read after it, and so can what writers that
 //! began within the retention commit later (`tests/python/test_vacuum.py`). Memory holds 8 bytes for each retained
-//! file (16 on a disk) and a page of the listing.
+//! file (16 on a disk) and a few pages of the listing.
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".
 

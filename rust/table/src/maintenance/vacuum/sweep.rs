@@ -13,8 +13,9 @@ use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use deltic_store::{FileMeta, Storage};
 
-/// Files deleted at a time, and how many times as many while others are listed.
+/// Files of one deletion.
 const TOGETHER: usize = 1000;
+/// Deletions that run at once, while the next files are listed.
 const CONCURRENT_DELETES: usize = 4;
 
 /// Decides which files are deleted: those modified before the cutoff, in milliseconds since 1970, that are not retained.

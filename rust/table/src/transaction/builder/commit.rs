@@ -2,7 +2,8 @@
 //!
 //! Two retries are nested. The inner one is the commit loop, which puts one prepared commit after each winner that it does
 //! not conflict with. The outer one, [`Transaction::retry_on_newest_version`], prepares the commit anew: if rows were
-//! only added to the state that a handle remembered, and schema, properties or protocol have changed since.
+//! only added to the state that a handle remembered, and schema, properties or protocol have changed since, or the table was
+//! made anew.
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Commit Provenance Information".
 
@@ -97,7 +98,7 @@ impl Transaction {
         }
     }
 
-    /// Prepares the commit, takes it into the log, and does what follows a commit. Retried by the commit loop alone.
+    /// Prepares the commit, puts it into the log, and does what follows a commit. Retried by the commit loop alone.
     async fn commit_once(
         mut self,
         (committer, vectors): (&dyn Committer, &TableVectors),
@@ -142,7 +143,7 @@ impl Transaction {
     /// The prepared commit; `None` if no step changed anything and no empty commit was asked for.
     ///
     /// # Errors
-    /// Those of reading the log, where all files of the table go.
+    /// Those of reading the log, if all files of the table are removed.
     pub async fn prepare(mut self, now_ms: i64) -> Result<Option<PreparedCommit>> {
         if self.changes_nothing() && self.options.app_id.is_none() && !self.options.commit_empty {
             return Ok(None);

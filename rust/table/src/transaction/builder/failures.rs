@@ -17,7 +17,8 @@ pub(super) fn is_conflict(failed: &Failed) -> bool {
     matches!(failed, Failed::Certainly(error) if matches!(error.kind(), Kind::Conflict(_)))
 }
 
-/// Whether a commit failed because the table's schema, properties or protocol have changed. Then the outer retry may help:
+/// Whether a commit failed because the table's schema, properties or protocol have changed, or because the table was made
+/// anew. Then the outer retry may help:
 /// `Transaction::retry_on_newest_version`.
 pub(super) fn is_table_changed(failed: &Failed) -> bool {
     match failed {

@@ -10,6 +10,8 @@ pub const DEFAULT_MEMORY: usize = 512 * 1024 * 1024;
 /// The least that a caller may choose.
 pub const LEAST_MEMORY: u64 = 1024 * 1024;
 
+/// Checks the `memory_limit` of a write or a merge.
+///
 /// # Errors
 /// `Invalid` for a limit below [`LEAST_MEMORY`].
 pub(crate) fn check_memory_limit(bytes: Option<u64>) -> Result<()> {

@@ -17,7 +17,7 @@ use super::open_file::{Partition, joined};
 use super::spill::SpillFile;
 use crate::write::partition::PartitionKey;
 
-/// Idle partitions are ended only if they hold at least one in this many bytes of the memory in use. Otherwise the other
+/// Idle partitions are ended only if they hold at least one `IDLE_DIVISOR`th of the memory in use. Otherwise the other
 /// partitions would soon use up the memory that this frees.
 const IDLE_DIVISOR: usize = 4;
 
@@ -27,7 +27,8 @@ impl DataWriter {
         self.partitions.values().map(Partition::memory).sum()
     }
 
-    /// Frees memory if `coming` more bytes would exceed the limit: half of the limit is free afterwards.
+    /// Frees memory if `coming` more bytes would exceed the limit. Ending idle partitions comes first; if that is not enough,
+    /// the largest partitions leave memory until half of the limit is free.
     pub(super) async fn free_memory(&mut self, coming: usize) -> Result<()> {
         let used = self.memory_in_use();
         self.memory_use.note(used);
