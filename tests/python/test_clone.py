@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -31,8 +32,13 @@ def adds(table: deltic.Table, version: int) -> list[dict[str, Any]]:
 
 def files(uri: str) -> dict[str, int]:
     """Everything below the table but its log, with the time of its last change."""
-    found = {path: path.stat() for path in Path(uri).rglob("*") if path.is_file() and "_delta_log" not in path.parts}
-    return {path.relative_to(uri).as_posix(): stat.st_mtime_ns for path, stat in found.items()}
+    found = {}
+    for path in Path(uri).rglob("*"):
+        # A copy in the background may be renamed between the listing and this look.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and "_delta_log" not in path.parts:
+                found[path.relative_to(uri).as_posix()] = path.stat().st_mtime_ns
+    return found
 
 
 @pytest.fixture
