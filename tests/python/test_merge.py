@@ -376,6 +376,41 @@ def test_the_table_gets_the_columns_of_the_source(uri: str, properties: dict[str
     assert table.check(files=True).ok
 
 
+@pytest.mark.parametrize("properties", [{}, VECTORS, {**VECTORS, **FEED, **IDS}], ids=label)
+@pytest.mark.parametrize("partition_by", [None, ["v"]], ids=["whole", "parts"])
+def test_types_are_widened_where_the_table_lets_it(
+    uri: str, properties: dict[str, str], partition_by: list[str] | None
+) -> None:
+    rows = pa.table({"k": pa.array([1, 2], pa.int16()), "v": pa.array([3, 4], pa.int8()), "f": pa.array([0.5, 1.5], "f4")})
+    source = pa.table({"k": pa.array([2, 70_000], pa.int32()), "v": pa.array([300, 5], pa.int16()), "f": [0.1, 2.5]})
+    deltic.write(uri, rows, partition_by=partition_by, properties=properties)
+    table = Table(uri)
+    merge = table.merge(source, "source.k = target.k").with_schema_evolution()
+    before = files_of(uri)
+    with pytest.raises(InvalidInputError, match="300|70000"):
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert files_of(uri) == before
+    table.set_properties({"delta.enableTypeWidening": "true"})
+    # A value that is computed widens nothing.
+    table.merge(source, "source.k = target.k").with_schema_evolution().when_matched_update({"v": "source.v - 299"}).execute()
+    assert [str(field.type) for field in table.snapshot().schema] == ["int16", "int8", "float"]
+    merge = table.merge(source, "source.k = target.k").with_schema_evolution()
+    assert merge.when_matched_update_all().when_not_matched_insert_all().preview().rows == 1
+    assert [str(field.type) for field in table.snapshot().schema] == ["int16", "int8", "float"]
+    commit = merge.execute()
+    assert [str(field.type) for field in table.snapshot().schema] == ["int32", "int16", "double"]
+    assert stock(table) == [(1, 3, 0.5), (2, 300, 0.1), (70_000, 5, 2.5)]
+    assert table.scan(filter="k > 40000 OR v > 200").to_arrow()["k"].sort().to_pylist() == [2, 70_000]
+    if FEED.items() <= properties.items():
+        changes = table.changes(commit.version, commit.version).to_arrow().to_pylist()
+        assert sorted((row["_change_type"], row["k"], row["v"]) for row in changes) == [
+            ("insert", 70_000, 5),
+            ("update_postimage", 2, 300),
+            ("update_preimage", 2, 1),
+        ]
+    assert table.check(files=True).ok
+
+
 def test_only_files_that_can_match_are_read(uri: str) -> None:
     for part in range(5):
         deltic.write(uri, pa.table({"k": range(part * 10, part * 10 + 10), "v": [0] * 10}))

@@ -219,8 +219,8 @@ fn has_computed_value(field: &StructField) -> bool {
         .any(|key| field.metadata.contains_key(*key))
 }
 
-/// The columns that the table has after the merge, if it gets any.
-pub(super) fn evolved(clauses: &[Clause], sides: &Sides) -> Option<StructType> {
+/// The columns that the table has after the merge, if it gets any, or wider types where `widens`.
+pub(super) fn evolved(clauses: &[Clause], sides: &Sides, widens: bool) -> Option<StructType> {
     let mut given: BTreeMap<usize, StructField> = BTreeMap::new();
     let mut add = |name: &str| {
         let at = sides.source.index_of(name);
@@ -250,7 +250,7 @@ pub(super) fn evolved(clauses: &[Clause], sides: &Sides) -> Option<StructType> {
             ClauseAction::Delete => {}
         }
     }
-    let evolved = evolve::merge(&sides.target, &StructType::new(given.into_values().collect()), false);
+    let evolved = evolve::merge(&sides.target, &StructType::new(given.into_values().collect()), widens);
     (evolved != sides.target).then_some(evolved)
 }
 

@@ -61,7 +61,7 @@ pub struct MergeRequest {
     pub target_alias: String,
     /// What becomes of rows. The first clause of a kind whose condition is TRUE counts.
     pub clauses: Vec<Clause>,
-    /// Whether columns that only the source has are added to the table.
+    /// Whether columns that only the source has are added to the table, and types are widened where the table lets it.
     pub evolves: bool,
 }
 
@@ -139,8 +139,8 @@ impl Transaction {
         }
     }
 
-    /// The two sides of a merge. If it adds columns, a step of the transaction adds them to the table; the metadata before
-    /// that step is returned for [`Transaction::restore_metadata`], in case no row needs them.
+    /// The two sides of a merge. If it adds or widens columns, a step of the transaction does so; the metadata before that step
+    /// is returned for [`Transaction::restore_metadata`], in case no row needs it.
     pub(super) fn evolve_columns(
         &mut self,
         snapshot: &Snapshot,
@@ -149,7 +149,10 @@ impl Transaction {
         ids: &dyn Ids,
     ) -> Result<(Sides, Option<SavedMetadata>)> {
         let sides = sides_of(StructType::clone(&snapshot.shape().schema), schema, request)?;
-        let evolved = if request.evolves { evolved(&request.clauses, &sides) } else { None };
+        let evolved = match request.evolves {
+            true => evolved(&request.clauses, &sides, self.widens_types()?),
+            false => None,
+        };
         let metadata_before = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
         Ok((sides, metadata_before))
     }
@@ -224,11 +227,12 @@ impl Transaction {
         let mut unclaimed = Unclaimed::new(self.storage().clone());
         let mut all: Vec<Written> = Vec::with_capacity(groups.len());
         for (schema, group) in groups {
-            let plan = self.plan_write(&schema)?;
-            if !plan.spec.identities.is_empty() && !all.is_empty() {
-                let message = "the table numbers its rows, and clauses insert rows with different columns; merge with one \
-                               of them at a time";
-                return Err(Error::unsupported("identityColumns", message));
+            let mut plan = self.plan_write(&schema)?;
+            let earlier = || all.iter().flat_map(|written| &written.0);
+            for numbering in &mut plan.spec.identities {
+                if let Some(last) = earlier().filter_map(|file| file.identities.get(&numbering.column)).last() {
+                    numbering.go_on_after(*last)?;
+                }
             }
             let writer = DataWriter::new(self.storage().clone(), &plan.spec, clock)?;
             let (sides, source) = (&join.sides, &join.source);
