@@ -47,6 +47,11 @@ impl Conversion {
         self.cast.keeps_order() && (self.calendar.is_none() || self.cast != LeafCast::Timestamp)
     }
 
+    /// Whether the file's values are in another calendar.
+    pub(crate) fn is_rebased(&self) -> bool {
+        self.calendar.is_some()
+    }
+
     /// The values of `array` in the type `target`, the Arrow form of the table type given to [`Conversion::choose`].
     pub(crate) fn apply(&self, array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
         let Some(calendar) = &self.calendar else { return self.cast.apply(array, target) };

@@ -8,6 +8,7 @@
 
 mod adapt;
 mod batch_rows;
+mod bloom_filters;
 mod cast;
 mod decode;
 mod dropped;

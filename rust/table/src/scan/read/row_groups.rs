@@ -56,8 +56,11 @@ impl<'a> RowGroupBounds<'a> {
         }
     }
 
-    /// Where the column stands in the file. One that cannot be read is reported by who reads it.
-    fn leaf(&self, column: &Column) -> Option<Leaf> {
+    /// Where the column stands in the file; `None` for a partition column. One that cannot be read is reported by who reads it.
+    pub(super) fn leaf(&self, column: &Column) -> Option<Leaf> {
+        if self.constant(column).is_some() {
+            return None;
+        }
         find_leaf(self.table, &column.path, self.mapping, self.file).ok().flatten()
     }
 
