@@ -278,6 +278,18 @@ def test_lite_needs_the_whole_log(table: deltic.Table) -> None:
     assert table.vacuum(0, mode="lite", force=True).files_deleted == 0
 
 
+def test_a_log_without_a_commit_of_the_retention_is_not_relied_on(table: deltic.Table) -> None:
+    deltic.write(table.uri, pa.table({"id": [3]}), mode="overwrite")
+    table.checkpoint()
+    age(table, f"_delta_log/{0:020}.json")
+    orphan(table, "gone.parquet")
+    (Path(table.uri) / "_delta_log" / f"{2:020}.json").unlink()
+    before = files(table)
+    with pytest.raises(deltic.StorageError, match="lacks this commit"):
+        table.vacuum()
+    assert files(table) == before
+
+
 def test_an_inventory_stands_for_the_listing(table: deltic.Table) -> None:
     old = [orphan(table, path) for path in ("a.parquet", "b.parquet", "c.parquet")]
     known = files(table) - set(old)
