@@ -307,11 +307,14 @@ def _vacuum(arguments: argparse.Namespace) -> int:
             "files_seen": result.files_seen,
             "files_deleted": result.files_deleted,
             "bytes_deleted": result.bytes_deleted,
+            "nested_tables": list(result.nested_tables),
         }
         _json({**fields, "files": paths} if result.dry_run else fields)
         return 0
     for path in paths:
         _line(path)
+    for path in result.nested_tables:
+        _line(f"{path} is a Delta table of its own: its files stay")
     _line(str(result))
     return 0
 

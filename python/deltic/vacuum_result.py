@@ -28,6 +28,7 @@ class VacuumResult:
     deleted. `files_seen`: files that were looked at. `files_deleted` and `bytes_deleted`: those that are gone, or would
     be; a lite vacuum knows no sizes of deletion vectors, and deletes again what is gone already. `files`: of a dry run
     the files, with `path`, `size` in bytes and `modification_time` in milliseconds since 1970; else None.
+    `nested_tables`: folders below the table that are Delta tables of their own, with files that were kept for that reason.
     """
 
     retention: timedelta
@@ -36,6 +37,7 @@ class VacuumResult:
     files_deleted: int
     bytes_deleted: int
     files: pa.Table | None = field(compare=False)
+    nested_tables: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str, files: Any) -> VacuumResult:
@@ -48,6 +50,7 @@ class VacuumResult:
             parsed["files_deleted"],
             parsed["bytes_deleted"],
             None if files is None else pa.table(files),
+            tuple(parsed["nested_tables"]),
         )
 
     def __str__(self) -> str:
@@ -57,7 +60,10 @@ class VacuumResult:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of what there is to be shown."""
         hours = self.retention.total_seconds() / 3600
-        return [("files", str(self)), ("retention", "1 hour" if hours == 1 else f"{hours:,.10g} hours")]
+        lines = [("files", str(self)), ("retention", "1 hour" if hours == 1 else f"{hours:,.10g} hours")]
+        if self.nested_tables:
+            lines.append(("nested tables", f"{', '.join(self.nested_tables)} (files of these Delta tables stay)"))
+        return lines
 
     def __repr__(self) -> str:
         kind = "(dry run)" if self.dry_run else "()"

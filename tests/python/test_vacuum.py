@@ -95,6 +95,29 @@ def test_young_files_and_hidden_ones_stay(table: deltic.Table) -> None:
     assert kept <= files(table)
 
 
+def test_other_tables_in_folders_of_the_table_stay(
+    table: deltic.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner = deltic.write(f"{table.uri}/archive/old", pa.table({"id": [7]}))
+    deltic.write(f"{table.uri}/archive/old", pa.table({"id": [8]}), mode="overwrite")
+    age(table, *(path for path in files(table) if path.startswith("archive/old/") and path.endswith(".parquet")))
+    gone = orphan(table, "archive/gone.parquet")
+    orphan(table, "archive/old/left.parquet")
+    told = table.vacuum(dry_run=True)
+    assert (told.files_deleted, told.nested_tables) == (1, ("archive/old",))
+    assert main(["vacuum", table.uri]) == 0
+    assert "archive/old is a Delta table of its own" in capsys.readouterr().out
+    assert gone not in files(table)
+    again = table.vacuum()
+    assert (again.files_deleted, again.nested_tables) == (0, ("archive/old",))
+    assert "archive/old" in repr(again)
+    nested = deltic.Table(f"{table.uri}/archive/old")
+    assert [rows(nested, version) for version in (0, 1)] == [[{"id": 7}], [{"id": 8}]]
+    assert inner.version == 0
+    nested.vacuum()
+    assert "archive/old/left.parquet" not in files(table)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["full", "lite"])
 def test_a_folder_is_entered_once(uri: str, mode: str) -> None:

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, Result};
 
 /// Another one for every change of what any kind means.
-const FORM: u32 = 8;
+const FORM: u32 = 9;
 
 #[derive(Serialize)]
 struct Packed<'a, T> {

@@ -958,7 +958,7 @@ fn task_groups_travel() {
     let bytes = group.to_bytes().unwrap();
     assert_eq!(TaskGroup::from_bytes(&bytes).unwrap(), group);
     let mut other = bytes.clone();
-    let form = other.windows(2).position(|two| two == b":8").unwrap();
+    let form = other.windows(2).position(|two| two == b":9").unwrap();
     other[form + 1] = b'5';
     for wrong in [&[][..], &other, &bytes[..bytes.len() - 1], b"\x01{}", b"{}"] {
         assert_eq!(TaskGroup::from_bytes(wrong).unwrap_err().kind(), &Kind::Invalid);

@@ -20,8 +20,8 @@ use crate::errors::Result;
 use crate::table::Table;
 use crate::transaction::run_to_end;
 
-/// `{"retention_ms", "files_seen", "files_deleted", "bytes_deleted"}`, and of a dry run the files: `path`, `size` and
-/// `modification_time`. `retention`: milliseconds, and whether it may be shorter than the table's. An `inventory` has the
+/// `{"retention_ms", "files_seen", "files_deleted", "bytes_deleted", "nested_tables"}`, and of a dry run the files: `path`,
+/// `size` and `modification_time`. `retention`: milliseconds, and whether it may be shorter than the table's. An `inventory` has the
 /// columns `path`, `length` and `modificationTime`.
 #[entry]
 #[pyfunction]
@@ -61,7 +61,7 @@ pub(crate) fn options_of(
 /// What was done, as `vacuum` says it.
 pub(crate) fn result(py: Python<'_>, done: &Vacuumed, dry_run: bool) -> Result<(String, Option<ArrowStream>)> {
     let counts = json!({"retention_ms": done.retention_ms, "files_seen": done.files_seen,
-        "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted});
+        "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted, "nested_tables": done.nested_tables});
     let found = if dry_run { Some(stream_of(py, done)?) } else { None };
     Ok((counts.to_string(), found))
 }

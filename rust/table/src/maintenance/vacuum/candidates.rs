@@ -128,19 +128,24 @@ impl Folders {
     /// PROTOCOL.md: "Delta Table Specification".
     pub(super) fn may_hold_data(&self, path: &str) -> bool {
         let is_hidden = |name: &str| name.starts_with(['_', '.']);
-        let is_partition = |name: &str| {
-            let Some((column, _)) = name.split_once('=') else { return false };
-            // Spark's native writer escapes a second time what deltic has escaped.
-            let column = decode_path(column).unwrap_or_default();
-            self.partitions.contains(&column)
-                || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
-        };
         let mut parts = path.split('/');
         let file = parts.next_back().unwrap_or_default();
         let mut folders = parts.enumerate();
         !is_hidden(file)
             && folders
-                .all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || is_partition(name))
+                .all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || self.is_partition(name))
+    }
+
+    /// Whether the directory is one that the table itself makes: of a partition, or of change files.
+    pub(super) fn is_of_the_table(&self, folder: &str) -> bool {
+        folder == CHANGES_DIR || self.is_partition(folder.rsplit('/').next().unwrap_or(folder))
+    }
+
+    fn is_partition(&self, name: &str) -> bool {
+        let Some((column, _)) = name.split_once('=') else { return false };
+        // Spark's native writer escapes a second time what deltic has escaped.
+        let column = decode_path(column).unwrap_or_default();
+        self.partitions.contains(&column) || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
     }
 
     /// The directory of a file, if it may hold data and is visited for the first time.
