@@ -172,7 +172,14 @@ def test_schemas_evolve_alike(spark: SparkSession, uri: str) -> None:
 
 
 def test_types_are_widened_as_by_delta_spark(spark: SparkSession, uri: str) -> None:
-    narrow = {"b": pa.int8(), "s": pa.int16(), "i": pa.int32(), "f": pa.float32(), "d": pa.decimal128(5, 2), "t": pa.date32()}
+    narrow = {
+        "b": pa.int8(),
+        "s": pa.int16(),
+        "i": pa.int32(),
+        "f": pa.float32(),
+        "d": pa.decimal128(5, 2),
+        "t": pa.date32(),
+    }
     wide = {
         **{"b": pa.int64(), "s": pa.int32(), "i": pa.float64(), "f": pa.float64()},
         **{"d": pa.decimal128(9, 3), "t": pa.timestamp("us")},
@@ -190,11 +197,15 @@ def test_types_are_widened_as_by_delta_spark(spark: SparkSession, uri: str) -> N
         ours, theirs = f"{uri}{number}", f"{uri}{number}-theirs"
         for name in (ours, theirs):
             deltic.write(name, rows(1, narrow), properties={**VECTORS, "delta.enableTypeWidening": "true"})
-        spark.sql(f"MERGE WITH SCHEMA EVOLUTION INTO delta.`{theirs}` t USING wide w ON w.id = t.id WHEN MATCHED THEN {sql}")
+        spark.sql(
+            f"MERGE WITH SCHEMA EVOLUTION INTO delta.`{theirs}` t USING wide w ON w.id = t.id WHEN MATCHED THEN {sql}"
+        )
         merge = deltic.Table(ours).merge(rows(2, wide), "w.id = t.id", source_alias="w", target_alias="t")
         merge = merge.with_schema_evolution()
         (
-            merge.when_matched_update({"b": "w.b", "s": "w.s + 0", "f": "w.f"}) if number else merge.when_matched_update_all()
+            merge.when_matched_update({"b": "w.b", "s": "w.s + 0", "f": "w.f"})
+            if number
+            else merge.when_matched_update_all()
         ).execute()
         wanted = read_by_spark(spark, theirs)
         assert read_by_spark(spark, ours).schema.types == wanted.schema.types

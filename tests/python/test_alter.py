@@ -357,6 +357,13 @@ def test_properties_name_and_description(table: Table) -> None:
     assert table.snapshot().version == 6
 
 
+def test_a_column_behind_an_escaped_quote_is_mentioned(uri: str) -> None:
+    h = deltic.field("h", "int", generated=r"hash('it\'s', amount)")
+    deltic.create(uri, pa.schema([pa.field("amount", pa.int32()), h]), properties={"delta.enableTypeWidening": "true"})
+    with refused("`h`"):
+        Table(uri).alter_column("amount", type="long")
+
+
 def test_features_are_added(table: Table) -> None:
     table.add_feature("vacuumProtocolCheck")
     assert info(table)["operation"] == "UPGRADE PROTOCOL"

@@ -381,7 +381,9 @@ def test_the_table_gets_the_columns_of_the_source(uri: str, properties: dict[str
 def test_types_are_widened_where_the_table_lets_it(
     uri: str, properties: dict[str, str], partition_by: list[str] | None
 ) -> None:
-    rows = pa.table({"k": pa.array([1, 2], pa.int16()), "v": pa.array([3, 4], pa.int8()), "f": pa.array([0.5, 1.5], "f4")})
+    rows = pa.table(
+        {"k": pa.array([1, 2], pa.int16()), "v": pa.array([3, 4], pa.int8()), "f": pa.array([0.5, 1.5], "f4")}
+    )
     source = pa.table({"k": pa.array([2, 70_000], pa.int32()), "v": pa.array([300, 5], pa.int16()), "f": [0.1, 2.5]})
     deltic.write(uri, rows, partition_by=partition_by, properties=properties)
     table = Table(uri)
@@ -392,7 +394,9 @@ def test_types_are_widened_where_the_table_lets_it(
     assert files_of(uri) == before
     table.set_properties({"delta.enableTypeWidening": "true"})
     # A value that is computed widens nothing.
-    table.merge(source, "source.k = target.k").with_schema_evolution().when_matched_update({"v": "source.v - 299"}).execute()
+    table.merge(source, "source.k = target.k").with_schema_evolution().when_matched_update(
+        {"v": "source.v - 299"}
+    ).execute()
     assert [str(field.type) for field in table.snapshot().schema] == ["int16", "int8", "float"]
     merge = table.merge(source, "source.k = target.k").with_schema_evolution()
     assert merge.when_matched_update_all().when_not_matched_insert_all().preview().rows == 1

@@ -95,9 +95,7 @@ def test_young_files_and_hidden_ones_stay(table: deltic.Table) -> None:
     assert kept <= files(table)
 
 
-def test_other_tables_in_folders_of_the_table_stay(
-    table: deltic.Table, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_tables_in_folders_of_the_table_stay(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
     inner = deltic.write(f"{table.uri}/archive/old", pa.table({"id": [7]}))
     deltic.write(f"{table.uri}/archive/old", pa.table({"id": [8]}), mode="overwrite")
     age(table, *(path for path in files(table) if path.startswith("archive/old/") and path.endswith(".parquet")))

@@ -197,11 +197,7 @@ impl RowUpdate {
             let values = assigned.value.values(on, self.now, number)?;
             let Some((first, inside)) = assigned.at.split_first() else { continue };
             let values = if self.partitions.contains(first) { normalise(&values)? } else { values };
-            if let Some(row) = first_null(&values).filter(|_| !assigned.nullable) {
-                let message =
-                    format!("row {}: the column {} is not nullable, and would be NULL", number(row), assigned.name);
-                return Err(Error::invalid(message));
-            }
+            refuse_null(&values, (&assigned.name, assigned.nullable), number)?;
             let column = columns.get_mut(*first).ok_or_else(missing)?;
             *column = put(column, inside, values, (&assigned.name, number))?;
         }
@@ -220,7 +216,11 @@ impl RowUpdate {
             let mut columns = rows.columns().to_vec();
             let context = Context { now: self.now, first_row: 0 };
             for at in &self.generated {
-                *columns.get_mut(*at).ok_or_else(missing)? = self.rules.generated_values(*at, &rows, context)?;
+                let values = self.rules.generated_values(*at, &rows, context)?;
+                let values = if self.partitions.contains(at) { normalise(&values)? } else { values };
+                let field = rows.schema_ref().fields().get(*at).ok_or_else(missing)?;
+                refuse_null(&values, (field.name(), field.is_nullable()), number)?;
+                *columns.get_mut(*at).ok_or_else(missing)? = values;
             }
             rows = batch(columns)?;
         }
@@ -256,6 +256,17 @@ fn default_of(rules: &Rules, at: &[usize], field: &StructField) -> Result<ArrayR
 
 pub(crate) fn missing() -> Error {
     Error::internal("rows to be updated lack a column")
+}
+
+/// Refuses NULL in a column that is not nullable.
+fn refuse_null(values: &ArrayRef, (name, nullable): (&str, bool), number: &dyn Fn(usize) -> u64) -> Result<()> {
+    match first_null(values).filter(|_| !nullable) {
+        None => Ok(()),
+        Some(row) => {
+            let row = number(row);
+            Err(Error::invalid(format!("row {row}: the column {name} is not nullable, and would be NULL")))
+        }
+    }
 }
 
 pub(crate) fn first_null(values: &ArrayRef) -> Option<usize> {

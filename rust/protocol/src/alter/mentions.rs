@@ -58,22 +58,19 @@ fn name(text: &str) -> Option<(String, &str)> {
     Some((name.to_owned(), rest))
 }
 
-/// What stands between quotes, of which two inside are one, and what comes after it.
+/// What stands between quotes, of which two inside are one, and what comes after it. In strings a backslash escapes.
 fn quoted(text: &str, quote: char) -> (String, &str) {
     let mut content = String::new();
-    let mut rest = text.strip_prefix(quote).unwrap_or(text);
-    loop {
-        let Some((part, after)) = rest.split_once(quote) else {
-            content.push_str(rest);
-            return (content, "");
-        };
-        content.push_str(part);
-        match after.strip_prefix(quote) {
-            Some(after) => {
-                content.push(quote);
-                rest = after;
-            }
-            None => return (content, after),
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if quote != '`' => content.extend(chars.next().map(|(_, escaped)| escaped)),
+            c if c == quote => match chars.next_if(|(_, next)| *next == quote) {
+                Some(_) => content.push(quote),
+                None => return (content, text.get(at.saturating_add(quote.len_utf8())..).unwrap_or_default()),
+            },
+            c => content.push(c),
         }
     }
+    (content, "")
 }

@@ -7,6 +7,7 @@
 use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::ReadSet;
 use deltic_protocol::constraint::Constraint;
+use deltic_protocol::expression::parse_expression;
 use deltic_protocol::property::IsolationLevel;
 
 use crate::error::{Error, Result};
@@ -27,14 +28,21 @@ impl Transaction {
         }
         let snapshot = self.snapshot().await?;
         let checked = async {
+            // Rows are read by the columns of the base.
+            if self.shape_after()?.schema.fields != snapshot.shape().schema.fields {
+                return Err(Error::invalid(
+                    "the transaction has changed the columns already; add the constraint before that, or in another one",
+                ));
+            }
             Constraint::parse(name, expression, &snapshot.shape().schema)?;
-            let violating = format!("({expression}\n) IS NOT TRUE");
+            // Strings have escapes in a constraint, and none in a filter.
+            let violating = format!("({:#}) IS NOT TRUE", parse_expression(expression)?);
             let plan = ScanPlan::new(&snapshot, Some(&[]), Some(&violating)).await?;
             match plan.count_rows(ReadOptions::default()).await? {
                 0 => Ok(()),
                 rows => Err(Error::invalid(format!(
                     "the constraint `{name}` ({expression}) is violated by {rows} {} of the table; correct or delete {} \
-                     first, which scan(filter=\"({expression}) IS NOT TRUE\") gives",
+                     first, which scan(filter=\"{violating}\") gives",
                     if rows == 1 { "row" } else { "rows" },
                     if rows == 1 { "it" } else { "them" },
                 ))),
