@@ -389,7 +389,7 @@ def test_types_are_widened_where_the_table_lets_it(
     table = Table(uri)
     merge = table.merge(source, "source.k = target.k").with_schema_evolution()
     before = files_of(uri)
-    with pytest.raises(InvalidInputError, match="300|70000"):
+    with pytest.raises(InvalidInputError, match=r"300|70000"):
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
     assert files_of(uri) == before
     table.set_properties({"delta.enableTypeWidening": "true"})

@@ -247,7 +247,7 @@ def test_a_constraint_is_held_against_the_rows_as_it_is_stored(uri: str) -> None
     table.add_constraint("escaped", r"path = 'a\\b'")
     table.update({"path": "path"})
     for wrong in ("it's", "n/a", "a\\\\b"):
-        with pytest.raises(deltic.InvalidInputError, match="quoted|named|escaped"):
+        with pytest.raises(deltic.InvalidInputError, match=r"quoted|named|escaped"):
             deltic.write(table, pa.table({"path": [wrong]}))
 
 
