@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,23 @@ def inventory(*paths: str, **columns: Any) -> pa.Table:
     count = len(paths)
     known = {"path": list(paths), "length": [4] * count, "isDir": [False] * count, "modificationTime": [0] * count}
     return pa.table({**known, **columns})
+
+
+def test_of_a_file_that_an_inventory_has_twice_the_latest_time_counts(table: deltic.Table) -> None:
+    path = orphan(table, "a.parquet")
+    now = int(time.time() * 1000)
+    for times in ([0, now], [now, 0]):
+        twice = inventory(path, path, modificationTime=times)
+        assert table.vacuum(inventory=twice).files_deleted == 0
+
+
+def test_a_folder_is_entered_whatever_its_first_file_is(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": [1], "x": [1]}), partition_by="p")
+    table = deltic.Table(uri)
+    left = [orphan(table, f"p={n}/.tmp-{uuid.uuid4()}") for n in (1, 2)]
+    orphan(table, "p=2/_SUCCESS")
+    table.vacuum()
+    assert not files(table) & set(left)
 
 
 def test_a_file_that_an_inventory_has_twice_counts_once(table: deltic.Table) -> None:

@@ -242,15 +242,9 @@ fn check_char_lengths(before: &StructType, after: &StructType, match_by: MatchBy
 }
 
 /// Whether strings of the old lengths have room in the new ones. `types`: the new one and the old one.
-fn has_room(
-    new: &Lengths,
-    old: Option<&Lengths>,
-    types: (&DataType, &DataType),
-    match_by: MatchBy,
-) -> bool {
-    let part = |new: Option<&Lengths>, old: Option<&Lengths>, types| {
-        new.is_none_or(|new| has_room(new, old, types, match_by))
-    };
+fn has_room(new: &Lengths, old: Option<&Lengths>, types: (&DataType, &DataType), match_by: MatchBy) -> bool {
+    let part =
+        |new: Option<&Lengths>, old: Option<&Lengths>, types| new.is_none_or(|new| has_room(new, old, types, match_by));
     match (new, types) {
         (Lengths::String(new), _) => matches!(old, Some(Lengths::String(old)) if new.most() >= old.most()),
         (Lengths::Array(new), (DataType::Array(after), DataType::Array(before))) => {
@@ -258,8 +252,11 @@ fn has_room(
             part(Some(new), old, (&after.element, &before.element))
         }
         (Lengths::Map(key, value), (DataType::Map(after), DataType::Map(before))) => {
-            let (old_key, old_value) =
-                if let Some(Lengths::Map(key, value)) = old { (key.as_deref(), value.as_deref()) } else { (None, None) };
+            let (old_key, old_value) = if let Some(Lengths::Map(key, value)) = old {
+                (key.as_deref(), value.as_deref())
+            } else {
+                (None, None)
+            };
             part(key.as_deref(), old_key, (&after.key, &before.key))
                 && part(value.as_deref(), old_value, (&after.value, &before.value))
         }

@@ -31,8 +31,10 @@ pub enum ReadSet {
     Files(PathSet),
     /// The rows that make one of some predicates TRUE.
     Predicates(PredicatesRead),
-    /// All of it.
+    /// All of its rows, in whichever files.
     WholeTable,
+    /// All of its files: what only rearranges rows matters too.
+    EveryFile,
 }
 
 /// Rows that were looked for, and where they were found.
@@ -50,6 +52,7 @@ impl ReadSet {
     /// Adds another read of the same version.
     pub fn extend(&mut self, other: Self) {
         *self = match (std::mem::take(self), other) {
+            (Self::EveryFile, _) | (_, Self::EveryFile) => Self::EveryFile,
             (Self::WholeTable, _) | (_, Self::WholeTable) => Self::WholeTable,
             (Self::Nothing, read) | (read, Self::Nothing) => read,
             (Self::Files(mut files), Self::Files(more)) => {

@@ -402,7 +402,7 @@ impl Case<'_> {
         }
         let candidates = match &self.pending.read {
             ReadSet::Nothing | ReadSet::Files(_) => return Ok(()),
-            ReadSet::WholeTable => self.winner.adds.filter(changing)?,
+            ReadSet::WholeTable | ReadSet::EveryFile => self.winner.adds.filter(changing)?,
             ReadSet::Predicates(read) => matching(&self.winner.adds.filter(changing)?, read)?,
         };
         match candidates.path().iter().flatten().next() {
@@ -418,6 +418,11 @@ impl Case<'_> {
         let clash = match &self.pending.read {
             ReadSet::Nothing => None,
             ReadSet::WholeTable => removed.next(),
+            ReadSet::EveryFile => {
+                // Files that this commit adds again without row ids would keep those that the winner gives them.
+                let again = self.winner.adds.path().iter().flatten().filter(|_| self.pending.actions.is_re_add());
+                (0..removes.len()).map(|row| removes.path(row)).chain(again).next()
+            }
             ReadSet::Files(files) | ReadSet::Predicates(PredicatesRead { files, .. }) => {
                 removed.find(|path| files.contains(path))
             }
@@ -437,7 +442,7 @@ impl Case<'_> {
         let moved = adds.filter(!&data_changing(adds.rows(), adds.len()))?;
         let removes = &self.winner.removes;
         match &mut self.pending.read {
-            ReadSet::Nothing | ReadSet::WholeTable => {}
+            ReadSet::Nothing | ReadSet::WholeTable | ReadSet::EveryFile => {}
             ReadSet::Files(files) => {
                 if (0..removes.len()).any(|row| files.contains(removes.path(row))) {
                     files.extend(moved.path().iter().flatten().collect());

@@ -67,7 +67,7 @@ impl Pending {
 /// Whether rows were looked for, so that more of them would matter.
 fn reads_rows(read: &ReadSet) -> bool {
     match read {
-        ReadSet::Predicates(_) | ReadSet::WholeTable => true,
+        ReadSet::Predicates(_) | ReadSet::WholeTable | ReadSet::EveryFile => true,
         ReadSet::Nothing | ReadSet::Files(_) => false,
     }
 }

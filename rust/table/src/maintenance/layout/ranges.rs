@@ -17,6 +17,12 @@ use crate::error::{Error, Result};
 /// Rows in a sample, at most; about half of it at least, if there are as many.
 const SAMPLE: usize = 128 * 1024;
 
+/// Bytes of the values in a sample, at most, if it has more rows than [`LEAST_SAMPLE`].
+const SAMPLE_BYTES: usize = 16 << 20;
+
+/// Rows that are enough for a sample of long values.
+const LEAST_SAMPLE: usize = 1024;
+
 /// Takes a sample of rows.
 pub(crate) struct Sampler {
     layout: CurveLayout,
@@ -76,12 +82,16 @@ impl Sampler {
             values.iter_mut().zip(rows.iter()).for_each(|(values, row)| values.push(row.owned()));
         }
         self.sample.extend(hashes.into_iter().zip(values));
-        while self.sample.len() > SAMPLE {
+        while self.sample.len() > SAMPLE || (self.sample.len() > LEAST_SAMPLE && self.sample_bytes() > SAMPLE_BYTES) {
             self.threshold /= 2;
             let threshold = self.threshold;
             self.sample.retain(|(hash, _)| *hash <= threshold);
         }
         Ok(())
+    }
+
+    fn sample_bytes(&self) -> usize {
+        self.sample.iter().flat_map(|(_, values)| values).map(|value| value.row().as_ref().len()).sum()
     }
 
     /// The ranges between the values of the sample; none if there was no row.

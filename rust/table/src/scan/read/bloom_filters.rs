@@ -55,7 +55,9 @@ pub(super) fn lookups(
         for at in row_groups {
             let Some(group) = metadata.metadata().row_groups().get(*at) else { continue };
             let range = group.columns().get(leaf.index).and_then(filter_range);
-            filters.extend(range.filter(|range| range.end - range.start < bytes_of(group, needed)).map(|range| (*at, range)));
+            filters.extend(
+                range.filter(|range| range.end - range.start < bytes_of(group, needed)).map(|range| (*at, range)),
+            );
         }
         if filters.is_empty() {
             continue;

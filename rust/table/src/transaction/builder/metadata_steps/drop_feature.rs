@@ -95,7 +95,7 @@ impl Transaction {
 
     /// Whatever another writer does meanwhile is in the way.
     fn read_everything(&mut self) {
-        self.read_whole_table(ReadSet::WholeTable, IsolationLevel::Serializable);
+        self.read_whole_table(ReadSet::EveryFile, IsolationLevel::Serializable);
     }
 }
 
