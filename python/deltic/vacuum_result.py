@@ -28,7 +28,7 @@ class VacuumResult:
     deleted. `files_seen`: files that were looked at. `files_deleted` and `bytes_deleted`: those that are gone, or would
     be; a lite vacuum knows no sizes of deletion vectors, and deletes again what is gone already. `files`: of a dry run
     the files, with `path`, `size` in bytes and `modification_time` in milliseconds since 1970; else None.
-    `nested_tables`: folders below the table that are Delta tables of their own, with files that were kept for that reason.
+    `nested_tables`: folders below the table that are Delta tables of their own; their files were kept.
     """
 
     retention: timedelta

@@ -113,7 +113,7 @@ fn check_inside(
     lengths: &Lengths,
     (offsets, name): (&OffsetBuffer<i32>, &str),
 ) -> Result<(), Failure> {
-    let place = |offset: Option<&i32>| offset.and_then(|offset| usize::try_from(*offset).ok()).unwrap_or_default();
+    let place = |offset: i32| usize::try_from(offset).unwrap_or_default();
     let (first, end) = (place(offsets.first()), place(offsets.last()));
     let list = |at: usize| offsets.partition_point(|end| usize::try_from(*end).is_ok_and(|end| end <= at));
     check(&values.slice(first, end.saturating_sub(first)), lengths).map_err(|failure| match failure {
