@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_rows import COPIES_AND_VECTORS
-from log_files import Log, field, struct
+from log_files import Log, field, metadata, protocol, struct
 
 import deltic
 from deltic import InvalidInputError, Table
@@ -255,3 +255,34 @@ def test_lengths_become_longer_and_not_shorter(uri: str, shape: str) -> None:
     deltic.create(free, schema(None))
     with pytest.raises(InvalidInputError, match="`v` may have longer strings already"):
         Table(free).replace_columns(schema("varchar(9)"))
+
+
+@pytest.mark.slow
+@COPIES_AND_VECTORS
+def test_long_constants_are_put_into_a_few_rows_at_a_time(uri: str, properties: dict[str, str]) -> None:
+    rows = 70_000
+    deltic.write(uri, pa.table({"id": range(rows), "doc": [""] * rows}), properties=properties)
+    table = Table(uri)
+    assert table.update({"doc": "'" + "x" * 10_000 + "'"}).metrics["numUpdatedRows"] == rows
+    assert table.update({"doc": deltic.lit("y" * 40_000)}).metrics["numUpdatedRows"] == rows
+    merge = table.merge(pa.table({"id": range(rows, 2 * rows)}), ON)
+    merge.when_not_matched_insert({"id": "id", "doc": deltic.lit("z" * 40_000)}).execute()
+    found = table.scan(columns=["doc"], filter="id % 10000 = 7").to_arrow()["doc"].to_pylist()
+    assert sorted({(text[0], len(text)) for text in found}) == [("y", 40_000), ("z", 40_000)]
+
+
+def test_a_number_of_rows_that_no_file_has_takes_no_memory(uri: str) -> None:
+    log = Log.empty(uri, protocol(), metadata(struct(field("x", "long"))))
+    stats = {"numRecords": 9_000_000_000_000_000_000}
+    log.append([log.file("part-0.parquet", pa.table({"x": [1, 2]}), stats=stats)])
+    with pytest.raises(deltic.CorruptTableError, match="statistics in the log say"):
+        log.table.update({"x": "1"})
+
+
+def test_a_struct_inside_a_struct_is_set_where_columns_are_mapped(uri: str) -> None:
+    inner = pa.struct([("x", pa.int64())])
+    schema = pa.schema([("s", pa.struct([("inner", inner)])), ("t", inner)])
+    deltic.create(uri, schema, properties={"delta.columnMapping.mode": "name"})
+    deltic.write(uri, pa.table({"s": [{"inner": {"x": 1}}], "t": [{"x": 2}]}, schema=schema))
+    Table(uri).update({"s.inner": "t"})
+    assert Table(uri).scan().to_arrow()["s"].to_pylist() == [{"inner": {"x": 2}}]

@@ -433,6 +433,31 @@ def test_only_files_that_can_match_are_read(uri: str) -> None:
     assert table.snapshot().version == 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "wide"),
+    [
+        (pa.decimal128(10, 0), pa.decimal128(38, 0)),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4)),
+        (pa.decimal128(12, 4), pa.decimal128(10, 2)),
+        (pa.int64(), pa.decimal128(38, 0)),
+        (pa.decimal128(10, 0), pa.int64()),
+    ],
+)
+def test_numbers_of_two_types_are_joined_by_their_keys(uri: str, kind: pa.DataType, wide: pa.DataType) -> None:
+    for part in range(5):
+        keys = pa.array(range(part * 100, part * 100 + 100)).cast(kind)
+        deltic.write(uri, pa.table({"k": keys, "v": [0] * 100}))
+    table, source = Table(uri), pa.table({"k": pa.array([120, 150, 9999]).cast(wide), "v": [1, 2, 3]})
+    merge = table.merge(source, "target.k = source.k").when_matched_update({"v": "source.v"})
+    preview = merge.preview()
+    assert preview.rows == 2
+    if pa.types.is_decimal(kind):
+        assert (preview.files_read, preview.skipped_by_statistics) == (1, 4)
+    merge.execute()
+    changed = table.scan(filter="v > 0").to_arrow().sort_by("v").to_pylist()
+    assert [(int(row["k"]), row["v"]) for row in changed] == [(120, 1), (150, 2)]
+
+
 def test_a_transaction_merges_into_what_it_sees(uri: str) -> None:
     table = made(uri)
     with table.transaction() as tx:

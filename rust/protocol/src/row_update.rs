@@ -103,6 +103,14 @@ impl Computed {
         Ok(Self::Assignment(Box::new(Assignment::new(bind(parsed)?, name, to)?)))
     }
 
+    /// Bytes that every row gets, whatever is in it.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        match self {
+            Self::Assignment(assignment) => assignment.expression().literal_bytes(),
+            Self::Value(value) => value.to_data().get_slice_memory_size().unwrap_or_default(),
+        }
+    }
+
     /// The values for rows. `number`: how messages call a row.
     pub(crate) fn values(
         &self,
@@ -179,6 +187,11 @@ impl RowUpdate {
         let generated = generated.filter(is_left).collect();
         let partitions = table.partition_columns.iter().filter_map(|name| schema.index_of(name)).collect();
         Ok(Self { assigned, generated, partitions, rules: Arc::new(rules), now: table.now })
+    }
+
+    /// Bytes that every updated row gets, whatever is in it.
+    pub fn constant_bytes(&self) -> usize {
+        self.assigned.iter().map(|assigned| assigned.value.constant_bytes()).fold(0, usize::saturating_add)
     }
 
     /// Positions of the columns that may change.
@@ -288,8 +301,10 @@ fn put(
     if let Some(nulls) = nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
         children = children.iter().map(|child| null_where(child, nulls)).collect::<Result<_>>()?;
     }
-    let child = children.get_mut(*first).ok_or_else(missing)?;
-    *child = put(child, inside, values, (name, number))?;
+    let (child, field) = children.get_mut(*first).zip(fields.get(*first)).ok_or_else(missing)?;
+    let made = put(child, inside, values, (name, number))?;
+    // The same type, but what is said of fields inside it.
+    *child = if made.data_type() == field.data_type() { made } else { cast_strictly(&made, field.data_type())? };
     check_nulls(&fields, &children, (name, number))?;
     Ok(Arc::new(StructArray::try_new_with_length(fields, children, None, parent.len())?))
 }

@@ -23,6 +23,11 @@ pub struct RowInsert {
 }
 
 impl RowInsert {
+    /// Bytes that every inserted row gets, whatever is in the source.
+    pub fn constant_bytes(&self) -> usize {
+        self.columns.iter().map(|(_, value)| value.constant_bytes()).fold(0, usize::saturating_add)
+    }
+
     /// Of rows of a table. `bind`: what expressions may name. A column that is to have its default is left out.
     ///
     /// # Errors

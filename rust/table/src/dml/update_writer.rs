@@ -37,15 +37,21 @@ use deltic_store::Storage;
 /// Name of the column with the number of the file.
 const FILE_NUMBER: &str = "_metadata.file_number";
 
+/// Bytes of constants that are put into rows at a time.
+const CONSTANT_BYTES: usize = 16 << 20;
+
+/// How many rows get so many bytes of constants each, at a time.
+pub(super) fn rows_of_constants(bytes: usize) -> usize {
+    (CONSTANT_BYTES / bytes.max(1)).max(1)
+}
+
 /// Computes updated rows.
 pub(super) trait RowUpdater: Debug + Send + Sync {
     /// Indexes of the columns that may change.
     fn updated_columns(&self) -> Vec<usize>;
 
     /// How many rows are updated at a time: they may be much larger than before.
-    fn rows_at_once(&self) -> usize {
-        usize::MAX
-    }
+    fn rows_at_once(&self) -> usize;
 
     /// The rows after the update, with the columns of the table. `places`: the file and the position of each row.
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch>;
@@ -54,6 +60,10 @@ pub(super) trait RowUpdater: Debug + Send + Sync {
 impl RowUpdater for RowUpdate {
     fn updated_columns(&self) -> Vec<usize> {
         Self::changes(self).collect()
+    }
+
+    fn rows_at_once(&self) -> usize {
+        rows_of_constants(self.constant_bytes())
     }
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {

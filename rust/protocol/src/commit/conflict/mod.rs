@@ -274,6 +274,14 @@ impl Case<'_> {
                 let detail = format!("both set the metadata domain `{}`", domain.domain);
                 return Err(refuse(Conflict::ConcurrentTransaction, &detail));
             }
+            if let Action::Protocol(protocol) = action
+                && !feature::supported(protocol).contains("domainMetadata")
+                && let Some(domain) = self.winner.domains.iter().find(|domain| !domain.removed)
+            {
+                let detail =
+                    format!("it has set the metadata domain `{}`, whose feature this commit drops", domain.domain);
+                return Err(refuse(Conflict::ConcurrentTransaction, &detail));
+            }
         }
         self.clustering()
     }

@@ -278,7 +278,9 @@ impl Transaction {
         let new = HandleState::of(&snapshot).await?;
         let is_untouched = self.added.is_empty() && self.metadata.is_none() && self.protocol.is_none();
         let (before, after) = (&old.state, &new.state);
-        if !is_untouched && (&before.metadata, &before.protocol) != (&after.metadata, &after.protocol) {
+        let is_same = (&before.metadata, &before.protocol) == (&after.metadata, &after.protocol);
+        let has_statistics = after.clustering.iter().all(|column| before.clustering.contains(column));
+        if !is_untouched && !(is_same && has_statistics) {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
             let message =
                 "another writer changed the table's schema or properties since this handle looked; begin again";

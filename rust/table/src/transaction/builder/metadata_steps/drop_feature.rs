@@ -79,10 +79,19 @@ impl Transaction {
         let Altered { metadata, protocol, operation, parameters, .. } = altered;
         match name {
             "rowTracking" => {
+                if !self.removed.is_empty() {
+                    let message = "the transaction has removed files already, and dropping `rowTracking` adds all files of the \
+                                   table again; commit first";
+                    return Err(self.with_context(Error::invalid(message)));
+                }
                 self.re_add(without_ids(&snapshot).await.map_err(|e| self.with_context(e))?);
                 let domain = ROW_TRACKING_DOMAIN.to_owned();
                 let removed = DomainMetadata { domain: domain.clone(), configuration: String::new(), removed: true };
                 self.set_own_domain(removed);
+            }
+            "domainMetadata" if self.domains.values().any(|domain| !domain.removed) => {
+                let message = "the transaction has set a metadata domain already; drop `domainMetadata` in another one";
+                return Err(self.with_context(Error::invalid(message)));
             }
             "clustering" => self.set_clustering(None),
             _ => {}
