@@ -287,9 +287,9 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     let (mut files, mut bytes) = (0_i64, 0_i64);
     while let Some(adds) = live.try_next().await? {
-        let with_context = |e: Error| e.in_table(snapshot.storage().location());
+        let in_table = |e: Error| e.in_table(snapshot.storage().location());
         let sizes = adds.size().filter(|sizes| arrow_array::Array::null_count(*sizes) == 0);
-        let sizes = sizes.ok_or_else(|| with_context(Error::corrupt("a file of the log has no size")))?;
+        let sizes = sizes.ok_or_else(|| in_table(Error::corrupt("a file of the log has no size")))?;
         files = files.saturating_add(i64::try_from(adds.len()).unwrap_or(i64::MAX));
         bytes = sizes.iter().flatten().fold(bytes, i64::saturating_add);
     }

@@ -43,12 +43,12 @@ impl Detail {
             AddColumns { members: vec!["path", "size", "deletionVector"], num_records: true, ..AddColumns::default() };
         let (mut num_files, mut size_in_bytes, mut num_rows) = (0_u64, 0_u64, Some(0_u64));
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
-        let with_context = |e: Error| e.in_table(snapshot.storage().location());
+        let in_table = |e: Error| e.in_table(snapshot.storage().location());
         while let Some(adds) = live.try_next().await? {
             num_files = num_files.saturating_add(adds.len() as u64);
             let sizes = adds.size().into_iter().flatten().flatten();
             size_in_bytes = sizes.fold(size_in_bytes, |all, size| all.saturating_add(size.try_into().unwrap_or(0)));
-            let counted = known_rows(&adds, &BooleanBuffer::new_set(adds.len())).map_err(with_context)?;
+            let counted = known_rows(&adds, &BooleanBuffer::new_set(adds.len())).map_err(in_table)?;
             let rows = counted.into_iter().try_fold(0_u64, |all, rows| Some(all.saturating_add(rows?)));
             num_rows = num_rows.zip(rows).map(|(all, more)| all.saturating_add(more));
         }

@@ -86,8 +86,8 @@ impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Committer for Overtaken<F> {
         })
     }
 
-    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
-        self.log.settle(version)
+    fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.make_durable(version)
     }
 
     fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
@@ -199,8 +199,8 @@ impl Committer for Failing {
         }
     }
 
-    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
-        self.log.settle(version)
+    fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.make_durable(version)
     }
 
     fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {

@@ -66,8 +66,8 @@ pub enum Step {
         /// How many to read at once.
         count: usize,
     },
-    /// Make `version` durable, which was found after an unknown outcome. Answer with [`CommitLoop::settled`].
-    Settle {
+    /// Make `version` durable, which was found after an unknown outcome. Answer with [`CommitLoop::made_durable`].
+    MakeDurable {
         /// The commit's version.
         version: u64,
     },
@@ -140,7 +140,7 @@ impl CommitLoop {
                     // As many at once as there were already: few are missed as a rule, and many are not read one by one.
                     return Step::ReadFrom { version, count: self.judged.clamp(1, CONCURRENT_READS) };
                 }
-                (NextStep::Settle(version), _) => return Step::Settle { version },
+                (NextStep::MakeDurable(version), _) => return Step::MakeDurable { version },
                 (NextStep::Done { .. }, _) => return self.done(),
                 (NextStep::Failed, _) => return self.failed(),
             }
@@ -212,8 +212,8 @@ impl CommitLoop {
     }
 
     /// Whether the version that was found is durable.
-    pub fn settled(&mut self, settled: Result<()>) {
-        self.state.settled(settled);
+    pub fn made_durable(&mut self, made_durable: Result<()>) {
+        self.state.made_durable(made_durable);
     }
 
     /// Whether the log was cleaned past the version that was put.

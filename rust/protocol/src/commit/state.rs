@@ -19,8 +19,8 @@ pub enum NextStep {
     Wait,
     /// Read and judge the commits from this version on: [`LoopState::read`] for each.
     ReadFrom(u64),
-    /// Make sure that this version, found to be the loop's own, stays: [`LoopState::settled`].
-    Settle(u64),
+    /// Make this version durable, which was found to be the loop's own: [`LoopState::made_durable`].
+    MakeDurable(u64),
     /// See again whether the log was cleaned past the base, now that this version is put: [`LoopState::base_verified`].
     VerifyBase(u64),
     /// The commit is this version.
@@ -105,7 +105,7 @@ enum Phase<E> {
         tried: u64,
         is_last: bool,
     },
-    Settle,
+    MakeDurable,
     VerifyBase {
         is_found: bool,
     },
@@ -140,7 +140,7 @@ impl<E> LoopState<E> {
             Phase::Put => NextStep::Put(version),
             Phase::Wait => NextStep::Wait,
             Phase::Read { .. } => NextStep::ReadFrom(version),
-            Phase::Settle => NextStep::Settle(version),
+            Phase::MakeDurable => NextStep::MakeDurable(version),
             Phase::VerifyBase { .. } => NextStep::VerifyBase(version),
             Phase::Done { is_found } => NextStep::Done { version, is_found: *is_found },
             Phase::Failed(_) => NextStep::Failed,
@@ -206,7 +206,7 @@ impl<E> LoopState<E> {
                 }
                 if is_last { self.fail(Failure::RaceLost) } else { self.put_unless_cancelled() }
             }
-            ReadAnswer::Own => self.phase = Phase::Settle,
+            ReadAnswer::Own => self.phase = Phase::MakeDurable,
             ReadAnswer::Other => self.version = self.version.saturating_add(1),
             // Another has the version.
             ReadAnswer::Conflict(error) => self.phase = Phase::Failed(Failure::Refused(error)),
@@ -215,9 +215,9 @@ impl<E> LoopState<E> {
         }
     }
 
-    /// Whether the version that was found stays.
-    pub fn settled(&mut self, settled: Result<(), E>) {
-        match settled {
+    /// Whether the version that was found is durable.
+    pub fn made_durable(&mut self, made_durable: Result<(), E>) {
+        match made_durable {
             Ok(()) => self.phase = Phase::VerifyBase { is_found: true },
             Err(error) => self.lost_sight(error),
         }

@@ -132,16 +132,16 @@ impl TableAtCommit {
     }
 
     fn check(&self, version: u64) -> Result<()> {
-        let with_context = |e: Error| e.at_version(version);
+        let at_version = |e: Error| e.at_version(version);
         let properties = Properties::of(&self.metadata);
-        if !properties.change_data_feed().map_err(with_context)? {
-            return Err(with_context(Error::invalid(format!(
+        if !properties.change_data_feed().map_err(at_version)? {
+            return Err(at_version(Error::invalid(format!(
                 "the change data feed was off at version {version}: `delta.enableChangeDataFeed` was not true, and \
                  changes were not recorded; read a range without that version"
             ))));
         }
-        let schema = self.metadata.schema().map_err(with_context)?;
-        let mapping = properties.column_mapping(&self.protocol, &schema).map_err(with_context)?;
+        let schema = self.metadata.schema().map_err(at_version)?;
+        let mapping = properties.column_mapping(&self.protocol, &schema).map_err(at_version)?;
         let older = TableShape { schema, partition_columns: self.metadata.partition_columns.clone(), mapping };
         shape::check(&older, version, &self.feed_schema.shape, self.feed_schema.version)
     }

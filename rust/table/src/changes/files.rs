@@ -60,15 +60,15 @@ pub(super) fn of(
     is_partitioned: bool,
 ) -> Result<impl Iterator<Item = Result<FileChange>> + Send> {
     let version = commit_columns.version;
-    let with_context = |e: Error| e.at_version(version);
+    let at_version = |e: Error| e.at_version(version);
     let files = Files {
-        removes: AddBatch::new(actions.adds.origin, actions.remove_rows).map_err(with_context)?,
+        removes: AddBatch::new(actions.adds.origin, actions.remove_rows).map_err(at_version)?,
         adds: actions.adds,
         cdc: actions.cdc,
         commit_columns,
         is_partitioned,
     };
-    let steps = files.steps().map_err(with_context)?;
+    let steps = files.steps().map_err(at_version)?;
     Ok(steps.into_iter().map(move |step| files.change(step).map_err(|e| e.at_version(version))))
 }
 
@@ -162,9 +162,9 @@ impl Files {
     /// All rows of a file that its deletion vector leaves.
     fn whole(&self, files: &AddBatch, row: usize, change_type: &str) -> Result<FileChange> {
         let path = files.path().value(row);
-        let with_context = |e: Error| e.in_file(path);
+        let in_file = |e: Error| e.in_file(path);
         if self.is_partitioned && files.partition_values().is_none_or(|values| values.is_null(row)) {
-            return Err(with_context(Error::corrupt(
+            return Err(in_file(Error::corrupt(
                 "the action has no partition values, so the rows of its file are not known; read a range without that \
                  version",
             )));
@@ -174,8 +174,8 @@ impl Files {
         let bytes = files.size().filter(|sizes| sizes.is_valid(row)).map(|sizes| sizes.value(row));
         let task = FileTask {
             path: path.to_owned(),
-            partition_values: files.partition_values_at(row).map_err(with_context)?,
-            deletion_vector: files.deletion_vector(row).map_err(with_context)?,
+            partition_values: files.partition_values_at(row).map_err(in_file)?,
+            deletion_vector: files.deletion_vector(row).map_err(in_file)?,
             constants,
             ..FileTask::default()
         };

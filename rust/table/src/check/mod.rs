@@ -89,9 +89,9 @@ pub struct Check {
 /// # Errors
 /// Those of [`Snapshot::open`], and `Storage` if the store fails. Differences are none.
 pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Result<Check> {
-    let with_context = |e: Error| e.in_table(storage.location());
-    let listing = LogSource::of(storage).list(0).await.map_err(with_context)?;
-    let mut segment = Segment::choose(&listing, version, true).map_err(with_context)?;
+    let in_table = |e: Error| e.in_table(storage.location());
+    let listing = LogSource::of(storage).list(0).await.map_err(in_table)?;
+    let mut segment = Segment::choose(&listing, version, true).map_err(in_table)?;
     let version = segment.version;
     // The log has to speak for itself.
     segment.checksum = None;
@@ -103,7 +103,7 @@ pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Resu
         checker.incomplete();
         checker.checkpoint().await
     };
-    checked.await.map_err(|e| with_context(vanished(e)).at_version(version))?;
+    checked.await.map_err(|e| in_table(vanished(e)).at_version(version))?;
     Ok(Check { version, findings: checker.findings.finish() })
 }
 

@@ -21,7 +21,7 @@ pub trait Committer: Send + Sync {
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>>;
 
     /// Makes `version` durable, which was found after an unknown outcome: a local disk syncs the folder.
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>>;
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>>;
 
     /// Whether the log continues past `version` without it: there is a later commit or a checkpoint, and the commit of
     /// `version` is missing or newer than that. Then log cleanup deleted `version` before, and readers begin after it.

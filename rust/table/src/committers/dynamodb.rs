@@ -133,7 +133,7 @@ impl Committer for DynamoDbCommitter {
     }
 
     /// What a bucket shows is there to stay.
-    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+    fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -53,7 +53,7 @@ impl Committer for LogCommitter {
         Box::pin(self.log.read_commit(version))
     }
 
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { self.storage.make_durable(&log_file_path(&commit_name(version))).await })
     }
 

@@ -191,13 +191,13 @@ pub(super) fn null_rows(
 fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> Result<Option<Column>> {
     let (mut inside, mut logical, mut leaf) = (schema, Vec::with_capacity(path.len()), None);
     for (depth, name) in path.iter().enumerate() {
-        let mut found = None;
+        let mut named = None;
         for (index, field) in inside.fields.iter().enumerate() {
             if mapping.physical_name(field)? == *name {
-                found = Some((index, field));
+                named = Some((index, field));
             }
         }
-        let Some((index, field)) = found else { return Ok(None) };
+        let Some((index, field)) = named else { return Ok(None) };
         logical.push(field.name.clone());
         let first = leaf.map_or(index, |(first, _)| first);
         leaf = Some((first, &field.data_type));

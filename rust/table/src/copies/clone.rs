@@ -367,7 +367,7 @@ impl<'a> Plan<'a> {
         add.default_row_commit_version = None;
         let vector = add.deletion_vector.take();
         if !self.deep {
-            add.path = match self.place_of(&literal).await? {
+            add.path = match self.name_in_clone(&literal).await? {
                 Named::Here(key) => relative_uri(&key),
                 Named::Elsewhere(uri) => uri,
             };
@@ -396,7 +396,7 @@ impl<'a> Plan<'a> {
     }
 
     /// How a shallow clone names a file of the source, which its readers must be able to follow.
-    async fn place_of(&mut self, literal: &str) -> Result<Named> {
+    async fn name_in_clone(&mut self, literal: &str) -> Result<Named> {
         let uri = self.source.absolute_uri(literal)?;
         let decoded = decode_path(&uri)?;
         match self.below_target(&decoded).await? {
@@ -432,7 +432,7 @@ impl<'a> Plan<'a> {
             Source::Inline(_) => return Ok(vector),
             Source::File { path, .. } => literal(path)?,
         };
-        let (storage_type, path_or_inline_dv) = match self.place_of(&literal).await? {
+        let (storage_type, path_or_inline_dv) = match self.name_in_clone(&literal).await? {
             Named::Elsewhere(uri) => ("p", uri),
             Named::Here(key) => {
                 let (prefix, name) = key.rsplit_once('/').unwrap_or(("", &key));

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::parallel::{all_of, in_parallel, worker_count};
 use crate::progress::{Progress, Unit};
 use crate::rewrite::refuse_column;
-use crate::scan::count::{count_rows, covered};
+use crate::scan::count::{count_rows, fully_matching};
 use crate::scan::plan::{ScanPlan, task};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::ROW_INDEX;
@@ -222,11 +222,11 @@ pub(super) async fn candidates(
         plan: plan.clone(),
     };
     let mut candidates = Vec::new();
-    for (adds, covered) in plan.judged_adds().await? {
-        for row in covered.set_indices() {
+    for (adds, fully_matching) in plan.adds_with_full_matches().await? {
+        for row in fully_matching.set_indices() {
             found.read.insert(adds.path().value(row));
         }
-        classify(tx, (&adds, &covered), (action, now_ms), (&mut found, &mut candidates))?;
+        classify(tx, (&adds, &fully_matching), (action, now_ms), (&mut found, &mut candidates))?;
     }
     classify_own(tx, &plan, action, (&mut found, &mut candidates))?;
     found.candidates = candidates.iter().filter(|candidate| candidate.rows_if_all_match().is_none()).count() as u64;
@@ -262,7 +262,7 @@ impl FindResult {
 /// Divides files of the base into those whose rows all match, as the log proves, and those that have to be read.
 fn classify(
     tx: &Transaction,
-    (adds, covered): (&AddBatch, &BooleanBuffer),
+    (adds, fully_matching): (&AddBatch, &BooleanBuffer),
     (action, now_ms): (RowAction, i64),
     (found, candidates): (&mut FindResult, &mut Vec<Candidate>),
 ) -> Result<()> {
@@ -270,7 +270,7 @@ fn classify(
     for row in 0..adds.len() {
         let physical_rows = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
         let Some(task) = tx.with_own_deletes(task(adds, row)?)? else { continue };
-        let all_rows_match = covered.value(row);
+        let all_rows_match = fully_matching.value(row);
         if all_rows_match && action == RowAction::Delete {
             let deleted = task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
             let live_rows = physical_rows
@@ -297,11 +297,11 @@ fn classify_own(
 ) -> Result<()> {
     let Some(adds) = tx.own_adds()? else { return Ok(()) };
     let filter = plan.filter();
-    let covered = covered(&adds, plan.snapshot().shape(), filter.as_ref())?;
+    let fully_matching = fully_matching(&adds, plan.snapshot().shape(), filter.as_ref())?;
     let counts = statistics(&adds, &[])?.num_records;
     for row in 0..adds.len() {
         let physical_rows = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
-        let all_rows_match = covered.value(row);
+        let all_rows_match = fully_matching.value(row);
         match physical_rows.filter(|_| all_rows_match && action == RowAction::Delete) {
             Some(rows) => {
                 found.own_removed.insert(adds.path().value(row).to_owned());

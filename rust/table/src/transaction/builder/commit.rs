@@ -152,12 +152,12 @@ impl Transaction {
         let isolation = match (self.isolation, &self.base) {
             (Some(isolation), _) => isolation,
             (None, Some(base)) => {
-                Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.with_context(e))?
+                Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.in_table(e))?
             }
             (None, None) => IsolationLevel::default(),
         };
         let metrics = self.metrics(now_ms);
-        let numbered = self.numbered().map_err(|e| self.with_context(e))?;
+        let numbered = self.numbered().map_err(|e| self.in_table(e))?;
         let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));
