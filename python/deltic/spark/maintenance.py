@@ -1,6 +1,6 @@
 """Maintenance with the cores of a Spark cluster: the driver plans and commits, the executors read and write files.
 
-A task hands back what it wrote as bytes, and only those of successful attempts arrive: what a failed, retried or
+A task returns what it wrote as bytes, and only those of successful attempts arrive: what a failed, retried or
 speculative task wrote is named by no commit. When a job fails, the driver finds the files of all its tasks by their
 names and deletes them.
 """
@@ -32,7 +32,7 @@ FILES_PER_TASK = 1000
 """Footers that one task reads, at most."""
 
 TASKS_PER_CORE = 4
-"""Tasks for each core in a job that reads footers or lists folders. The driver holds the results of one job at a time."""
+"""Tasks for each core in a job that reads footers or lists folders: the driver holds the results of one job."""
 
 
 def _rewriter(storage_options: dict[str, str] | None) -> Batches:

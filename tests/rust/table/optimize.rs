@@ -399,7 +399,7 @@ fn bins_are_written_by_others() {
         let written = carried_out(&table, &tasks[0]);
         assert!(data_files(&table).len() > before.len());
         for (wrong, told) in [
-            (vec![written.clone()], "handed back no files"),
+            (vec![written.clone()], "result of a task is missing"),
             (vec![written.clone(), written.clone()], "twice"),
             (vec![tasks[0].clone()], "no rewritten group of files"),
         ] {

@@ -19,7 +19,7 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
 use deltic_store::Storage;
 
-/// The kinds of what travels.
+/// The kinds of these bytes, in their envelopes.
 const TASK: &str = "footers task";
 const READ: &str = "footers that were read";
 
@@ -128,7 +128,7 @@ impl DistributedConvert {
         match &self.step {
             Step::Between => {}
             Step::AllRead => return Ok(Vec::new()),
-            Step::Reading(_) => return Err(self.refused("take in what the tasks before read first")),
+            Step::Reading(_) => return Err(self.refused("pass the results of the previous tasks first")),
             Step::Failed => return Err(self.refused("it failed before; begin another conversion")),
         }
         self.step = Step::Failed;
@@ -172,7 +172,7 @@ impl DistributedConvert {
         };
         let mut footers: Vec<Option<FootersRead>> = std::iter::repeat_with(|| None).take(files.len()).collect();
         let task_set_id = self.task_set_id();
-        let wrong = || Error::invalid("these are not the footers that were asked for; pass what each task gave, once");
+        let wrong = || Error::invalid("these are not the results of the tasks; pass the result of each task once");
         for bytes in read {
             let of_task: FootersRead = unpack(READ, bytes.as_ref())?;
             let slot =
@@ -214,7 +214,7 @@ impl DistributedConvert {
     }
 
     fn refused(&self, instead: &str) -> Error {
-        let message = format!("the conversion is not at this step: {instead}");
+        let message = format!("the conversion cannot do this now: {instead}");
         Error::invalid(message).in_table(self.conversion.storage.location())
     }
 

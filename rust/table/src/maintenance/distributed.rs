@@ -34,7 +34,7 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// The kinds of what travels.
+/// The kinds of these bytes, in their envelopes.
 const TASK: &str = "rewrite task";
 const REWRITTEN: &str = "rewritten group of files";
 
@@ -218,17 +218,20 @@ impl DistributedOptimize {
             let of_task: RewrittenBin = unpack(REWRITTEN, bytes.as_ref())?;
             if of_task.task_set_id != self.task_set_id {
                 return Err(Error::invalid(
-                    "files were handed back of a task of another commit; pass those of this one",
+                    "a result belongs to a task of another commit; pass the results of this commit's tasks",
                 ));
             }
             match files.get_mut(of_task.number) {
                 Some(slot @ None) => *slot = Some(of_task.files),
-                Some(Some(_)) => return Err(Error::invalid("a task handed back its files twice; pass them once")),
-                None => return Err(Error::invalid("files were handed back of a task that there is not")),
+                Some(Some(_)) => {
+                    return Err(Error::invalid("the result of a task was passed twice; pass each result once"));
+                }
+                None => return Err(Error::invalid("a result belongs to a task that this commit does not have")),
             }
         }
         let all = files.into_iter().collect::<Option<Vec<_>>>();
-        let all = all.ok_or_else(|| Error::invalid("a task handed back no files; pass what each of them gave"))?;
+        let all =
+            all.ok_or_else(|| Error::invalid("the result of a task is missing; pass the results of all tasks"))?;
         let mut paths = HashSet::new();
         for (bin, files) in self.current.iter().zip(&all) {
             self.check_files(bin, files, &mut paths)?;
@@ -241,14 +244,14 @@ impl DistributedOptimize {
         let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
         for path in files.iter().map(|file| file.add.path.as_str()) {
             if !is_ours(path) || !paths.insert(path) {
-                let message = "a task handed back a file that no task of this commit wrote, or one twice";
+                let message = "a task returned a file that no task of this commit wrote, or a file was returned twice";
                 return Err(Error::invalid(message).in_file(path));
             }
         }
         let written = files.iter().map(|file| file.rows).try_fold(0_u64, u64::checked_add);
         match bin.rows() {
             Some(rows) if written != Some(rows) => Err(Error::invalid(format!(
-                "the files that a task handed back do not have the {rows} rows of the files that they are to replace; run it again"
+                "the files that a task returned do not have the {rows} rows of the files that they replace; run it again"
             ))),
             _ => Ok(()),
         }

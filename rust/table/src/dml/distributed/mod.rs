@@ -335,7 +335,7 @@ impl DistributedRowChange {
         Ok(ended)
     }
 
-    /// Refuses files that no task of this row change wrote, and one twice; gives the first file of each task.
+    /// Refuses a file that no task of this row change wrote, or that is returned twice. Returns the first file of each task.
     fn check_files(&self, done: &[TaskChanges]) -> Result<Vec<DataFile>> {
         let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
         let (mut paths, mut first) = (HashSet::new(), Vec::new());
@@ -343,7 +343,8 @@ impl DistributedRowChange {
             let files = || changed.rewritten.iter().chain(&changed.changes);
             for path in files().map(|file| file.add.path.as_str()) {
                 if !is_ours(path) || !paths.insert(path) {
-                    let message = "a task handed back a file that no task of this statement wrote, or one twice";
+                    let message =
+                        "a task returned a file that no task of this operation wrote, or a file was returned twice";
                     return Err(Error::invalid(message).in_file(path));
                 }
             }
@@ -360,8 +361,8 @@ async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()
         Ok(found) if u64::try_from(add.size) == Ok(found.size) => Ok(()),
         Err(error) if !error.is_not_found() => Err(error),
         Ok(_) | Err(_) => {
-            let message = "a task wrote a file that is not in the table's store: the settings of its process lead elsewhere; \
-                           give storage_options, which travel to executors";
+            let message = "a task wrote a file that is not in the table's store: the settings of its process lead to another \
+                           store; pass storage_options, which are sent to executors";
             Err(Error::invalid(message).in_file(add.path))
         }
     }
@@ -372,7 +373,7 @@ fn outcome_of(join: &Join, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) 
     let mut outcome = Outcome { matched: vec![false; join.source_rows()], ..Outcome::default() };
     for (changed, files) in done.iter_mut().zip(groups) {
         let matched = changed.merged.take();
-        let matched = matched.ok_or_else(|| Error::invalid("a task of a merge does not say what it merged"))?;
+        let matched = matched.ok_or_else(|| Error::invalid("a task of a MERGE returned no matches of the source"))?;
         outcome.counts = outcome.counts.and(matched.counts);
         matched.add_to((&mut outcome.matched, &mut outcome.unchanged), files)?;
     }
@@ -386,8 +387,8 @@ fn check_rows(chosen: &ChangedFiles, written: [u64; 2], feeds: bool) -> Result<(
     for (expected, written) in [chosen.rewritten_rows(), recorded].into_iter().zip(written) {
         if expected != written {
             return Err(Error::invalid(format!(
-                "the files that tasks handed back have {written} rows, and the changes take {expected}: a task failed, or \
-                 statistics in the log count other rows than a file has"
+                "the files that the tasks returned have {written} rows instead of {expected}: a task failed, or the \
+                 statistics in the log give a wrong number of rows for a file"
             )));
         }
     }

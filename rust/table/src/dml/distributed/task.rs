@@ -28,7 +28,7 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// The kind of what travels.
+/// The kind of these bytes, in their envelope.
 const TASK: &str = "task of a row change";
 
 /// A DELETE, an UPDATE or a MERGE. It is sent beside the tasks: it is the same for all, and the source of a merge may be large.
@@ -124,7 +124,7 @@ impl RowChangeTask {
     async fn change(self, storage: Storage, row_change: RowChange, clock: Clock) -> Result<(TaskChanges, Unclaimed)> {
         let Self { action, files, find, marks, specs, rules, .. } = self;
         if row_change.action() != action {
-            return Err(Error::invalid("a task is carried out with a statement that it is not of"));
+            return Err(Error::invalid("a task was run with another operation than it was planned for"));
         }
         let begun_ms = clock();
         let shape = shape_of(&specs.rows)?;

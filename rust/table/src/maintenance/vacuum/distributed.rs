@@ -281,7 +281,7 @@ impl DistributedVacuum {
         match self.step {
             Step::BetweenTaskSets => {}
             Step::AllDone => return Ok(Vec::new()),
-            Step::Running(_) => return Err(self.refused("take in what the tasks before did first")),
+            Step::Running(_) => return Err(self.refused("pass the results of the previous tasks first")),
             Step::Failed => return Err(self.refused("it failed before; begin another vacuum")),
         }
         self.step = Step::Failed;
@@ -392,7 +392,7 @@ impl DistributedVacuum {
         };
         self.step = Step::Failed;
         let mut all: Vec<Option<TaskResult>> = std::iter::repeat_with(|| None).take(tasks).collect();
-        let wrong = || Error::invalid("these are not the results of the tasks; pass what each task gave, once");
+        let wrong = || Error::invalid("these are not the results of the tasks; pass the result of each task once");
         for bytes in results {
             let result: TaskResult = unpack(RESULT, bytes.as_ref())?;
             let task_set_id = self.task_set_id();
@@ -450,7 +450,7 @@ impl DistributedVacuum {
     }
 
     fn refused(&self, instead: &str) -> Error {
-        let message = format!("the vacuum is not at this step: {instead}");
+        let message = format!("the vacuum cannot do this now: {instead}");
         Error::invalid(message).in_table(self.started.snapshot.storage().location())
     }
 }
