@@ -242,8 +242,8 @@ impl ChangedFiles {
             return Ok(());
         }
         let error = Error::corrupt(format!(
-            "by the statistics in the log {expected} rows are to be written again, and the files have {written}: the log counts \
-             other rows than a file has; rewrite the file, or restore it"
+            "by the statistics in the log {expected} rows have to be rewritten, but {written} rows were: the log gives a wrong \
+             number of rows for a file; rewrite that file, or restore it"
         ));
         Err(match self.rewritten.as_slice() {
             [only] => error.in_file(&only.task.path),

@@ -384,7 +384,7 @@ async fn read_candidate(
         logged => count_physical_rows(&storage, &spec, &task).await.and_then(|in_file| match logged {
             Some(logged) if logged != in_file => {
                 let message = format!(
-                    "the statistics in the log say that the file has {logged} rows, and it has {in_file}; rewrite the file, or \
+                    "the statistics in the log say that the file has {logged} rows, but it has {in_file}; rewrite the file, or \
                      restore it"
                 );
                 Err(place(Error::corrupt(message), &task))
@@ -394,8 +394,8 @@ async fn read_candidate(
     };
     if last >= physical_rows {
         let message = format!(
-            "the statistics in the log say that the file has {physical_rows} rows, and it has more; rewrite the file, or restore \
-             it"
+            "the statistics in the log say that the file has {physical_rows} rows, but it has more; rewrite the file, or \
+             restore it"
         );
         return Err(place(Error::corrupt(message), &task));
     }

@@ -301,8 +301,8 @@ pub(super) fn target_file_size(options: &OptimizeOptions, snapshot: &Snapshot) -
 
 pub(super) fn check(options: &OptimizeOptions) -> Result<()> {
     match (options.target_file_size, options.max_tasks) {
-        (Some(0), _) => Err(Error::invalid("target_file_size is a number of bytes, at least 1")),
-        (_, Some(0)) => Err(Error::invalid("max_tasks is a number of bins, at least 1")),
+        (Some(0), _) => Err(Error::invalid("target_file_size must be at least 1 byte")),
+        (_, Some(0)) => Err(Error::invalid("max_tasks must be at least 1")),
         (Some(_) | None, _) => Ok(()),
     }
 }

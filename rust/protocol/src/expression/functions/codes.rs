@@ -125,8 +125,8 @@ fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
             let (one, other) = (a.chars().count(), b.chars().count());
             if one.saturating_mul(other) > MOST_PAIRS || one.max(other) > MOST_CHARACTERS {
                 return Err(format!(
-                    "levenshtein of two strings of {one} and {other} characters takes too long; compare shorter ones, of \
-                     {MOST_PAIRS} pairs of characters and {MOST_CHARACTERS} characters each at most"
+                    "levenshtein of two strings of {one} and {other} characters takes too long; a string may have \
+                     {MOST_CHARACTERS} characters, and the product of both lengths may be {MOST_PAIRS}"
                 ));
             }
         }
