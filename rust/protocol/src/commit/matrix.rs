@@ -25,18 +25,23 @@ pub fn docs_checks() -> String {
         let row = [check.name, check.refuses, check.conflict, check.rebases].join(" | ");
         text.push_str(&format!("| {} | {row} |\n", at + 1));
     }
-    text.push_str("\nFiner than delta-spark:\n\n");
+    text.push_str("\nWhere a check refuses less than delta-spark's, this is why that is safe:\n\n");
     for check in CHECKS.iter().filter(|check| !check.argument.is_empty()) {
         text.push_str(&format!("- *{}.* {}\n", check.name, check.argument));
     }
-    text.push_str("\nProperties that a winner may set:\n\n| Property | To | Where the table has |\n|-|-|-|\n");
+    text.push_str(
+        "\nProperties that a winner may set without a conflict:\n\n| Property | To | Where the table has |\n|-|-|-|\n",
+    );
     for (key, value, feature) in COMPATIBLE {
         let value = if value.is_empty() { "any value" } else { value };
         let feature = if feature.is_empty() { String::new() } else { format!("`{feature}`") };
         text.push_str(&format!("| `{key}` | {value} | {feature} |\n"));
     }
     let maintenance: Vec<String> = MAINTENANCE.iter().map(|key| format!("`{key}`")).collect();
-    text.push_str(&format!("\nProperties that a winner may set and unset at will: {}.\n", maintenance.join(", ")));
+    text.push_str(&format!(
+        "\nProperties that a winner may set and unset without a conflict: {}.\n",
+        maintenance.join(", ")
+    ));
     text
 }
 

@@ -56,27 +56,28 @@ pub struct Check {
 pub const CHECKS: &[Check] = &[
     Check {
         name: "protocol",
-        refuses: "the winner created the table, dropped a feature, or both change the protocol; or the new protocol asks \
-                  for what deltic does not do",
-        conflict: "ProtocolChanged, or the missing feature by name",
-        rebases: "the winner's protocol holds",
+        refuses: "the winner created the table or dropped a feature, or both change the protocol, or the new \
+                  protocol needs a feature that deltic does not write",
+        conflict: "ProtocolChanged, or an error that names the missing feature",
+        rebases: "the winner's protocol applies",
         argument: "",
         run: |case| case.protocol(),
     },
     Check {
         name: "metadata",
-        refuses: "both change the metadata, or the winner changes anything but the high watermark of identity columns and \
-                  what the lists below allow",
+        refuses: "both change the metadata, or the winner changes more than the high watermark of identity columns \
+                  and what the lists below allow",
         conflict: "MetadataChanged",
-        rebases: "the winner's metadata holds",
-        argument: "Properties that only cleaning, checkpoints and file sizes depend on, the name and the description bind no \
-                   row and no file that a commit adds or removes.",
+        rebases: "the winner's metadata applies",
+        argument: "Rows and files that a commit adds or removes do not depend on the name, on the description, or on \
+                   properties that concern only cleaning, checkpoints and file sizes.",
         run: |case| case.metadata(),
     },
     Check {
         name: "domain metadata",
-        refuses: "both set or remove one domain, `delta.rowTracking` apart; or the winner clusters the table by other columns \
-                  and this commit has new files, which may lack their statistics, or drops one of the columns",
+        refuses: "both set or remove the same domain, except `delta.rowTracking`; or the winner clusters the table \
+                  by other columns, and this commit adds files, which may lack statistics of these columns, or drops \
+                  one of them",
         conflict: "ConcurrentTransaction, MetadataChanged",
         rebases: "",
         argument: "",
@@ -84,7 +85,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "application transactions",
-        refuses: "the winner advances an application that this commit advances or has looked up",
+        refuses: "the winner advances an application whose version this commit advances or has read",
         conflict: "ConcurrentTransaction",
         rebases: "",
         argument: "",
@@ -94,8 +95,8 @@ pub const CHECKS: &[Check] = &[
         name: "row-tracking backfill",
         refuses: "",
         conflict: "",
-        rebases: "the ids that a backfill gave to files which this commit removes or adds again are taken over; a backfill \
-                  leaves out the files that the winner mentions",
+        rebases: "files that this commit removes or adds again keep the ids that a backfill gave them; a backfill \
+                  leaves out files that the winner mentions",
         argument: "",
         run: |case| case.backfill(),
     },
@@ -125,26 +126,27 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "rows of one file",
-        refuses: "both delete rows of one file by its deletion vector, and a row twice; the winner brought rows of it back, \
-                  or took the whole file out",
+        refuses: "both delete rows of one file by its deletion vector, and at least one row is the same; or the \
+                  winner restored rows of the file, or removed the whole file",
         conflict: "ConcurrentDeleteDelete, ConcurrentAppend",
         rebases: "this commit's rows are united with the winner's deletion vector",
-        argument: "Rows keep their places in a file, and a larger vector only takes some out: what this commit found in the \
-                   file is what it would have found after the winner, since no row of it is gone and none came. So such \
-                   a file does not count as added, either. delta-spark compares files, not rows.",
+        argument: "Rows keep their positions in a file, and a larger vector only deletes more of them: after the \
+                   winner this commit would have found the same rows, since none of them is gone and none was \
+                   restored. For the same reason such a file does not count as added. delta-spark compares files, \
+                   not rows.",
         run: |case| case.rows_of_files(),
     },
     Check {
         name: "added files",
-        refuses: "the winner added a file that may hold rows which this commit was to read; under WriteSerializable a \
-                  winner that was a blind append is passed over, unless this commit changes metadata; under \
-                  SnapshotIsolation all are",
+        refuses: "the winner added a file that may hold rows which this commit had to read; under WriteSerializable \
+                  a winner may be a blind append, unless this commit changes metadata; under SnapshotIsolation any \
+                  added file is allowed",
         conflict: "ConcurrentAppend",
         rebases: "",
-        argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a file out \
-                   only if no row of it can make it TRUE, so reading after the winner would have given the \
-                   same rows. A file with `dataChange` = false holds rows that were there before: had one matched, its \
-                   old file would have been read, and the next check decides.",
+        argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a \
+                   file out only if no row of it can make the condition TRUE, so reading after the winner would have \
+                   given the same rows. A file with `dataChange` = false holds rows that were there before: if one \
+                   of them matches, this commit has read its old file, and the next check decides.",
         run: |case| case.added_files(),
     },
     Check {
@@ -152,14 +154,14 @@ pub const CHECKS: &[Check] = &[
         refuses: "the winner removed a file that this commit has read",
         conflict: "ConcurrentDeleteRead",
         rebases: "",
-        argument: "A remove with `dataChange` = false only moved the rows: reading after the winner would have given the same \
-                   rows. The files they went to count as read from then on, for the next winners. Who removes the file \
-                   too is stopped by the next check.",
+        argument: "A remove with `dataChange` = false only moved the rows: reading after the winner would have given \
+                   the same rows. From then on the files with the moved rows count as read, for the next winners. If \
+                   this commit removes the file too, the next check refuses it.",
         run: |case| case.removed_files_read(),
     },
     Check {
         name: "removed files, removed",
-        refuses: "both remove a file of one path",
+        refuses: "both remove a file with the same path",
         conflict: "ConcurrentDeleteDelete",
         rebases: "",
         argument: "",
@@ -169,14 +171,15 @@ pub const CHECKS: &[Check] = &[
         name: "in-commit timestamp",
         refuses: "",
         conflict: "",
-        rebases: "the time of the attempt is later than the winner's; properties that say since when follow it",
+        rebases: "the time of the attempt is later than the winner's; a commit that enables in-commit timestamps \
+                  records its own version and time",
         argument: "",
         run: |case| case.timestamp(),
     },
     Check {
         name: "duplicate actions",
-        refuses: "after all this the commit would add or remove a logical file twice",
-        conflict: "a defect",
+        refuses: "after these checks the commit would add or remove a logical file twice",
+        conflict: "an internal error",
         rebases: "",
         argument: "",
         run: |case| case.duplicates(),
