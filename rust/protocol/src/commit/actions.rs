@@ -21,7 +21,7 @@ pub struct Actions {
     sizes: FileSizes,
     changes_data: bool,
     has_cdc: bool,
-    /// Whether the files that join are in the table already.
+    /// Whether the added files are in the table already.
     is_re_add: bool,
     /// The first file that is added, or removed, twice.
     twice: Option<String>,
@@ -69,7 +69,7 @@ impl Actions {
         Self { is_re_add: true, ..Self::default() }
     }
 
-    /// Whether the files that join are in the table already.
+    /// Whether the added files are in the table already.
     pub fn is_re_add(&self) -> bool {
         self.is_re_add
     }

@@ -1,4 +1,4 @@
-//! The conflict rules as tables for people, the second made by asking the rules.
+//! The conflict rules as two tables for the documentation. The second one is made by running the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,11 +53,11 @@ struct Operation {
     files: &'static [&'static str],
     removes: &'static [&'static str],
     adds: &'static [&'static str],
-    /// Rows of the file in `a` that go while it stays.
+    /// Rows of the file in `a` that it marks as deleted.
     marks: &'static [u64],
     data_change: bool,
     property: Option<&'static str>,
-    /// Whether it says again what the metadata is.
+    /// Whether it has a metadata action that changes nothing.
     restates: bool,
     feature: bool,
 }
@@ -136,7 +136,7 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "add a feature", feature: true, ..NOTHING },
 ];
 
-/// For each operation (rows) that lost to each other (columns), what becomes of it.
+/// For each operation (rows) that lost to each other operation (columns), whether it may follow.
 pub fn docs_matrix() -> Result<String> {
     let names: Vec<&str> = OPERATIONS.iter().map(|o| o.name).collect();
     let mut text = format!("| this commit \\ the winner | {} |\n|-{}|\n", names.join(" | "), "|-".repeat(names.len()));

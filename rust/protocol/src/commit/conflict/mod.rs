@@ -1,11 +1,11 @@
 //! Conflict checks between a commit and a winner, and what the commit becomes after it.
 //!
-//! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
-//! order, on what was read and what is written, and moves the state that the commit builds on past the winner.
-//! [`Attempt`](super::attempt::Attempt) then completes the commit for that state. No I/O, no clock.
+//! A commit was prepared on a version, and another commit (the winner) is the next version. [`Pending::follow`] runs
+//! [`CHECKS`] in order, against what the commit reads and writes, and moves the state that the commit builds on past the
+//! winner. [`Attempt`](super::attempt::Attempt) then completes the commit for that state. No I/O, no clock.
 //!
-//! The checks are delta-spark's, in its order and with its exception names; where one is finer, its `argument` says why
-//! that is safe. Invariant: what is let through gives the table that running one after the other gives
+//! The checks are delta-spark's, in its order and with its exception names; if one refuses less, its `argument` says why
+//! that is safe. Invariant: commits that pass give the same table as if they had run one after the other
 //! (`conflict::oracle::what_is_let_through_is_serialisable`); cases in `tests/data/text/conflict.txt`.
 //!
 //! PROTOCOL.md: "Commit Protocol".
@@ -39,11 +39,11 @@ use super::pending::{
 /// One check of [`CHECKS`].
 #[derive(Debug)]
 pub struct Check {
-    /// What is looked at.
+    /// What it checks.
     pub name: &'static str,
     /// When it refuses.
     pub refuses: &'static str,
-    /// With what.
+    /// The conflict.
     pub conflict: &'static str,
     /// What it changes in the commit or the state it builds on, when it does not refuse.
     pub rebases: &'static str,
@@ -187,8 +187,8 @@ pub const CHECKS: &[Check] = &[
 ];
 
 impl Pending {
-    /// Whether it may stand after `winner`, which is version `version`; if so, builds on it from now on. `vectors`: those
-    /// of [`Pending::vectors_to_judge`].
+    /// Checks whether the commit may follow `winner`, which is version `version`; if so, the commit builds on it from then on.
+    /// `vectors`: those of [`Pending::vectors_to_judge`].
     ///
     /// # Errors
     /// `Conflict` with the reason; `Unsupported` if the winner made the table one that deltic does not write; `Corrupt`
@@ -210,7 +210,7 @@ struct Case<'a> {
     winner: &'a CommitActions,
     vectors: &'a Vectors,
     isolation: IsolationLevel,
-    /// Files that the winner removed and added again, of which rows are gone and none came.
+    /// Files that the winner removed and added again with fewer rows.
     only_lost_rows: PathSet,
 }
 
@@ -244,7 +244,7 @@ impl Case<'_> {
             return Err(refuse(Conflict::MetadataChanged, "both change it"));
         }
         if let Some(state) = &mut self.pending.state {
-            // A table is as writable after such a change as it was before.
+            // Such a change does not affect whether deltic can write the table.
             if metadata::only_counts_identities(&state.metadata, metadata)? {
                 state.metadata = metadata.clone();
                 return Ok(());
@@ -257,7 +257,7 @@ impl Case<'_> {
         self.check_writable()
     }
 
-    /// What the winner made of the table must still be one that deltic writes, with this commit's own metadata if any.
+    /// Checks that deltic can still write the table after the winner, with this commit's own metadata if it has any.
     fn check_writable(&self) -> Result<()> {
         match (self.pending.protocol(), self.pending.metadata()) {
             (Some(protocol), Some(metadata)) => {
@@ -315,7 +315,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether the winner only gave ids to rows that were there, or took them away.
+    /// Whether the winner only gave ids to existing rows, or removed their ids.
     fn is_backfill(&self) -> bool {
         let operation =
             self.winner.commit_info.as_ref().and_then(|info| info.0.get("operation")).and_then(|o| o.as_str());
@@ -361,7 +361,7 @@ impl Case<'_> {
         })
     }
 
-    /// A file that the winner removed must not come back, and its own `add` of one is newer.
+    /// Leaves out files that the winner mentions: a removed file must not come back, and the winner's `add` of a file is newer.
     fn drop_superseded(&mut self) -> Result<()> {
         let (actions, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
         let added = adds.path().iter().flatten();
@@ -379,8 +379,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Checks nothing and changes nothing: such an entry stands in [`CHECKS`] for the table in `docs/commit-protocol.md`
-    /// only. When the commit is printed, `Attempt::tracked` sets row commit versions, and `Attempt::dated` the versions of
+    /// Checks nothing and changes nothing: the entry is in [`CHECKS`] only for the table in `docs/commit-protocol.md`.
+    /// When the commit is printed, `Attempt::tracked` sets row commit versions, and `Attempt::dated` the versions of
     /// type changes.
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
     fn no_check(&mut self) -> Result<()> {
@@ -431,7 +431,7 @@ impl Case<'_> {
         self.follow_moved_rows()
     }
 
-    /// Rows that were read may stand in other files now, which later winners may remove.
+    /// Counts the files to which the winner moved rows that were read as read, since later winners may remove them.
     fn follow_moved_rows(&mut self) -> Result<()> {
         let adds = &self.winner.adds;
         if adds.is_empty() {
@@ -474,7 +474,7 @@ impl Case<'_> {
     }
 
     fn duplicates(&mut self) -> Result<()> {
-        // Only a backfill changes actions; it takes out files, and adds none.
+        // Only a backfill changes actions; it leaves out files, and adds none.
         let broken =
             |e: Error| Error::internal("rebasing made a commit that adds or removes a file twice").caused_by(e);
         if self.is_backfill() { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }
@@ -491,7 +491,7 @@ fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
     adds.filter(kept)
 }
 
-/// The file actions that change rows rather than rearrange them; unknown counts as yes.
+/// The file actions with `dataChange` true, or without it.
 fn data_changing(rows: &arrow_array::RecordBatch, len: usize) -> BooleanBuffer {
     let column: Option<&BooleanArray> = rows.column_by_name("dataChange").and_then(|c| c.as_boolean_opt());
     BooleanBuffer::collect_bool(len, |row| column.is_none_or(|c| c.is_null(row) || c.value(row)))
