@@ -317,14 +317,14 @@ pub(crate) async fn check_same_table(
     let Some(file) = file else { return Ok(()) };
     // Where the log was cleaned up to the next version, that one is there and is judged; it may be this very commit.
     let versions = [base.version, base.version.saturating_add(1)];
-    if committer.is_same_table((base, file), &versions).await.map_err(Failed::Certainly)? {
+    if committer.is_same_table((base, file), &versions).await.map_err(Failed::NotWritten)? {
         return Ok(());
     }
     let message = format!(
         "the table was deleted or made anew since its version {} was made or read, so nothing was committed; begin again",
         base.version
     );
-    Err(Failed::Certainly(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
+    Err(Failed::NotWritten(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
 }
 
 /// The same, once a commit is put: the table may have become another just before. The commit stays, for others may have
@@ -347,9 +347,9 @@ pub(crate) async fn verify_same_table(
         Ok(true) => Ok(()),
         Ok(false) => {
             let why = format!("the table was deleted or made anew since its version {} was made or read", base.version);
-            Err(Failed::Perhaps(in_the_log_but(version, txn_id, &why)))
+            Err(Failed::Unknown(in_the_log_but(version, txn_id, &why)))
         }
         // It is in the log, and it is unknown whether it counts.
-        Err(error) => Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error))),
+        Err(error) => Err(Failed::Unknown(unknown_outcome(txn_id, committed.attempts, error))),
     }
 }

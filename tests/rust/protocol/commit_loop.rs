@@ -92,8 +92,8 @@ fn told(step: &Step) -> String {
         Step::MakeDurable { version } => format!("make {version} durable"),
         Step::VerifyBase { base, version } => format!("verify {base} {version}"),
         Step::Done(committed) => format!("done {} in {}", committed.version, committed.attempts),
-        Step::Failed(Failed::Certainly(error)) => format!("failed: {}", error.message()),
-        Step::Failed(Failed::Perhaps(error)) => format!("unknown: {}", error.message()),
+        Step::Failed(Failed::NotWritten(error)) => format!("failed: {}", error.message()),
+        Step::Failed(Failed::Unknown(error)) => format!("unknown: {}", error.message()),
     }
 }
 
@@ -205,7 +205,7 @@ fn an_old_base_is_looked_for_before_the_put_and_after_it() {
     let mut commit_loop = append(4);
     assert_eq!(told(&commit_loop.next(later)), "check 4 5");
     commit_loop.base_checked(Ok(true));
-    let Step::Failed(Failed::Certainly(error)) = commit_loop.next(later) else { panic!("not failed") };
+    let Step::Failed(Failed::NotWritten(error)) = commit_loop.next(later) else { panic!("not failed") };
     assert_eq!((error.kind(), error.version()), (&Kind::Storage { retryable: false }, Some(5)));
 
     for (verified, expected) in [

@@ -354,7 +354,7 @@ async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
     let failed = try_commit(transaction, (&committer, &NoVectors), &Attempts(9)).await.unwrap_err();
-    let Failed::Perhaps(error) = failed else { panic!("{failed:?}") };
+    let Failed::Unknown(error) = failed else { panic!("{failed:?}") };
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
     assert!(error.message().contains("it is in the log at version 5, but the log was cleaned"), "{error}");
@@ -459,7 +459,7 @@ async fn what_a_failure_proves_is_in_its_type() {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(failing_read);
         let failed = try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)).await.unwrap_err();
-        assert_eq!(matches!(failed, Failed::Certainly(_)), certain, "{answers:?}: {failed:?}");
+        assert_eq!(matches!(failed, Failed::NotWritten(_)), certain, "{answers:?}: {failed:?}");
     };
     check(&[Answer::Fails], 0, 9, true).await;
     check(&[Answer::After(APPEND)], 0, 1, true).await;
@@ -677,8 +677,8 @@ proptest! {
                 prop_assert_eq!(mine, 1);
                 prop_assert!(state.versions.get(&committed.version).as_ref().is_some_and(is_mine));
             }
-            Err(Failed::Perhaps(e)) => prop_assert!(mine <= 1 && e.message().contains("unknown"), "{}", e),
-            Err(Failed::Certainly(e)) => prop_assert_eq!(mine, 0, "{}", e),
+            Err(Failed::Unknown(e)) => prop_assert!(mine <= 1 && e.message().contains("unknown"), "{}", e),
+            Err(Failed::NotWritten(e)) => prop_assert_eq!(mine, 0, "{}", e),
         }
         // No gap: versions follow each other.
         let versions: Vec<u64> = state.versions.keys().copied().collect();

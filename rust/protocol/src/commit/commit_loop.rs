@@ -272,7 +272,7 @@ impl CommitLoop {
         };
         match committed {
             Ok(committed) => Step::Done(Box::new(committed)),
-            Err(error) => Step::Failed(Failed::Perhaps(error)),
+            Err(error) => Step::Failed(Failed::Unknown(error)),
         }
     }
 
@@ -282,14 +282,14 @@ impl CommitLoop {
         let (attempts, txn_id) = (self.attempts, &self.prepared.txn_id);
         let state = std::mem::replace(&mut self.state, LoopState::new(version));
         let failed = match state.into_failure() {
-            None => Failed::Perhaps(Error::internal("a commit that has not failed was asked why")),
-            Some(Failure::Interrupted) => Failed::Certainly(interrupted(attempts)),
-            Some(Failure::RaceLost) => Failed::Certainly(race_lost(attempts)),
-            Some(Failure::BaseGone) => Failed::Certainly(base_gone(base).at_version(version)),
-            Some(Failure::Refused(error)) => Failed::Certainly(error),
+            None => Failed::Unknown(Error::internal("a commit that has not failed was asked why")),
+            Some(Failure::Interrupted) => Failed::NotWritten(interrupted(attempts)),
+            Some(Failure::RaceLost) => Failed::NotWritten(race_lost(attempts)),
+            Some(Failure::BaseGone) => Failed::NotWritten(base_gone(base).at_version(version)),
+            Some(Failure::Refused(error)) => Failed::NotWritten(error),
             // That a commit cannot be understood says more than a lost answer.
             Some(Failure::Unknown { error: Some(error), .. }) if !matches!(error.kind(), Kind::Storage { .. }) => {
-                Failed::Perhaps(error)
+                Failed::Unknown(error)
             }
             // Never retryable: running the write again may do it twice.
             Some(Failure::Unknown { reason, .. }) => {
@@ -297,13 +297,13 @@ impl CommitLoop {
                     UnknownReason::Unread => unread(version),
                     UnknownReason::Lost(error) => error,
                 };
-                Failed::Perhaps(unknown_outcome(txn_id, attempts, lost))
+                Failed::Unknown(unknown_outcome(txn_id, attempts, lost))
             }
             Some(Failure::Late) => {
                 let why = format!("the log was cleaned of version {base}, which it was prepared on, and goes on later");
-                Failed::Perhaps(in_the_log_but(version, txn_id, &why))
+                Failed::Unknown(in_the_log_but(version, txn_id, &why))
             }
-            Some(Failure::Unverified(error)) => Failed::Perhaps(unknown_outcome(txn_id, attempts, error)),
+            Some(Failure::Unverified(error)) => Failed::Unknown(unknown_outcome(txn_id, attempts, error)),
         };
         Step::Failed(failed)
     }

@@ -92,19 +92,19 @@ pub struct Committed {
     pub follows_base: bool,
 }
 
-/// Why a commit failed, and whether it may be in the log nonetheless. (Also used for other files that are written as a whole.)
+/// Why a commit, or a checkpoint file, failed, and whether it may be in the log nonetheless.
 #[derive(Debug)]
 pub enum Failed {
-    /// It is not there, and will not be.
-    Certainly(Error),
+    /// It is not there, and will not be made.
+    NotWritten(Error),
     /// It may be there, or may still be made.
-    Perhaps(Error),
+    Unknown(Error),
 }
 
 impl From<Failed> for Error {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Certainly(error) | Failed::Perhaps(error) => error,
+            Failed::NotWritten(error) | Failed::Unknown(error) => error,
         }
     }
 }

@@ -124,7 +124,7 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpo
     let written = write_top(&work, &name, follows_v2, sidecars.as_ref()).await;
     match (written, sidecars) {
         (Ok(written), sidecars) => Ok((written, hint(&written, name, now_ms, sidecars))),
-        (Err(Failed::Certainly(error)), Some(sidecars)) => {
+        (Err(Failed::NotWritten(error)), Some(sidecars)) => {
             sidecars.discard(snapshot.storage()).await;
             Err(error)
         }
@@ -142,7 +142,7 @@ fn wants_sidecars(snapshot: &Snapshot) -> Result<bool> {
 
 /// Writes the file that the checkpoint is named after; whether it can be there after an error is known.
 async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&Sidecars>) -> Result<Written, Failed> {
-    let certain = |e: Error| Failed::Certainly(e);
+    let certain = |e: Error| Failed::NotWritten(e);
     let snapshot = &work.snapshot;
     let properties = Properties::of(snapshot.metadata());
     let path = log_file_path(name);
@@ -150,7 +150,7 @@ async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&
     let mut output = Output::create(snapshot.storage(), &path, &encoding).await.map_err(certain)?;
     match write_actions(work, follows_v2, sidecars, &mut output).await {
         Ok(mut written) => {
-            let bytes = output.finish().await.map_err(Failed::Perhaps)?;
+            let bytes = output.finish().await.map_err(Failed::Unknown)?;
             written.bytes = written.bytes.saturating_add(bytes);
             Ok(written)
         }

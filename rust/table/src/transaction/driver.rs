@@ -70,7 +70,7 @@ pub async fn try_commit(
     (committer, vectors): (&dyn Committer, &dyn VectorFiles),
     retry: &dyn RetryPolicy,
 ) -> Result<Committed, Failed> {
-    let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::Certainly)?;
+    let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::NotWritten)?;
     retry.start();
     let (mut tried, mut attempts) = (None, 0_u32);
     loop {
