@@ -219,7 +219,7 @@ fn coalesce(parts: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
 }
 
 fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
-    // The arguments after a null are not computed, unless the function is computed for nulls.
+    // The arguments after a null are not computed. A function with any number of arguments may need them all.
     let mut arrays = Vec::with_capacity(arguments.len());
     let mut needed = BooleanBuffer::new_set(rows.len());
     let compute = |argument: &Typed| {

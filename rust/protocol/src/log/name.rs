@@ -1,7 +1,7 @@
 //! File names of `_delta_log`, parsed and printed.
 //!
-//! A name either has exactly the form the protocol gives it or it means nothing to deltic: stray files are common in
-//! real logs and must not stop a reader. Only the file's own name is looked at, never a folder.
+//! A name either has exactly the form that the protocol gives it, or deltic ignores the file: stray files are common in
+//! real logs and must not stop a reader. Only the file's own name counts, never a folder.
 //!
 //! Invariant: what parses prints back to the same text (`log::names`, `log::properties::any_name_parses_or_not`).
 //!

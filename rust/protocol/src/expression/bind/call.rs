@@ -212,7 +212,7 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
         ("from_unixtime", 1) => named("from_unixtime", vec![take(0), seconds_pattern()], whole)?,
         ("unix_timestamp" | "to_unix_timestamp", 1 | 2) if !is_text => {
             let value = take(0);
-            // For times before 1970 Spark truncates the seconds towards zero here, and rounds them down in `unix_seconds`.
+            // Before 1970 Spark truncates the seconds towards zero here, and rounds them down in `unix_seconds`.
             if value.data_type != DataType::Primitive(P::Date) {
                 let message = "it takes a string or a date here; for timestamps write unix_seconds";
                 return Err(Error::unsupported(format!("function {}", name), message));

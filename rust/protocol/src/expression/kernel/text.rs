@@ -30,7 +30,7 @@ fn parse_float(text: &str) -> Option<&str> {
     let stripped =
         text.strip_suffix(['d', 'D', 'f', 'F']).filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit() || c == '.'));
     let number = stripped.unwrap_or(text);
-    // Infinity and NaN have a sign only where Java accepts one.
+    // A signed NaN must be spelled as in Java.
     let signed = number.strip_prefix(['+', '-']).filter(|rest| rest.eq_ignore_ascii_case("nan"));
     (signed.is_none_or(|rest| rest == "NaN")).then_some(number)
 }
