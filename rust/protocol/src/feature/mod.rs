@@ -273,8 +273,8 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     for (i, feature) in FEATURES.iter().enumerate() {
         let Writing::UnlessUsed(rule) = feature.writing else { continue };
         if !listed.contains(feature.name) {
-            // A preview has the same rule as what became of it. The use is reported under the name the table has for
-            // it, or else under the first.
+            // A preview has the same rule as the final feature. The use is reported by the name that the table lists,
+            // or else by the first name.
             let same = |f: &Feature| f.writing == feature.writing;
             let named = FEATURES.iter().any(|f| same(f) && listed.contains(f.name));
             if named || FEATURES.iter().take(i).any(same) {
@@ -319,7 +319,7 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
 /// Refuses rows for a column of a type that needs a feature which the protocol does not list.
 fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType) -> Result<()> {
     for (feature, column) in usage::type_features(schema) {
-        // A preview has the types of what became of it.
+        // A preview has the types of the final feature.
         if !listed.iter().any(|name| name.split('-').next() == Some(feature)) {
             return Err(Error::corrupt(format!(
                 "column `{column}` has a type that needs the feature `{feature}`, which the protocol does not list; \

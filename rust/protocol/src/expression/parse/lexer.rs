@@ -133,8 +133,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// One escape as Spark reads it: `
-` and similar ones, octal and Unicode numbers; `\%` and `\_` stay as they are, for patterns.
+    /// One escape as Spark reads it: `\n` and similar ones, octal and Unicode numbers; `\%` and `\_` stay as they are.
     fn escape(&mut self, content: &mut String) {
         self.take(1);
         let rest = self.rest();
