@@ -227,7 +227,7 @@ fn compare_literal(column: Column, op: Op, value: &Scalar) -> Result<BoundPredic
         return Ok(BoundPredicate::Constant(None));
     }
     let fit = fit_to(&column, value)?;
-    Ok(match place(fit, op).and_then(|(op, value)| settle_nan(op, value)) {
+    Ok(match place(fit, op).and_then(|(op, value)| nan_as_equality(op, value)) {
         Ok((op, value)) => BoundPredicate::Compare { column, op, value },
         Err(value) => BoundPredicate::Fixed { column, value },
     })
@@ -247,7 +247,7 @@ fn place(fit: Fit, op: Op) -> std::result::Result<(Op, Scalar), bool> {
 }
 
 /// A comparison with NaN as an equality, since nothing is greater than NaN.
-fn settle_nan(op: Op, value: Scalar) -> std::result::Result<(Op, Scalar), bool> {
+fn nan_as_equality(op: Op, value: Scalar) -> std::result::Result<(Op, Scalar), bool> {
     match (value.is_nan(), op) {
         (false, op) | (true, op @ (Op::Eq | Op::Ne)) => Ok((op, value)),
         (true, Op::Lt) => Ok((Op::Ne, value)),
@@ -281,7 +281,7 @@ fn compare_constants(left: &Scalar, op: Op, right: &Scalar) -> Result<BoundPredi
     })))
 }
 
-/// `a <=> b` as conditions that are never NULL together: an AND of FALSE and NULL is FALSE.
+/// `a <=> b` as ANDs and ORs that are never NULL: if a comparison is NULL, a test beside it is FALSE.
 fn null_safe(left: Side, right: Side) -> Result<BoundPredicate> {
     match (left, right) {
         (Side::Literal(left), Side::Literal(right)) if left == Scalar::Null || right == Scalar::Null => {
