@@ -1,9 +1,9 @@
-//! What one commit changed, as files to read.
+//! The changes of one commit, as files to read.
 //!
-//! Pure: actions in, files out. Change data files, where the commit has any, say it all. Otherwise the rows of an added
-//! file are inserts and those of a removed one deletes. A file that is removed and added at once has only exchanged its
-//! deletion vector: the rows in the new vector alone were deleted, those in the old one alone came back. Actions that
-//! only rearrange rows (`dataChange` false) changed nothing.
+//! A pure function from actions to files. If the commit has change files, they have all changes. Otherwise the rows of an added
+//! file are inserts and those of a removed one deletes. A file that is removed and added in the same commit has only another
+//! deletion vector: rows that only the new vector deletes were deleted, rows that only the old one deletes were restored.
+//! Actions that only rearrange rows (`dataChange` false) are no changes.
 //!
 //! PROTOCOL.md: "Reader Requirements for AddCDCFile".
 
@@ -27,7 +27,7 @@ const DELETE: &str = "delete";
 /// A file with changes.
 #[derive(Debug)]
 pub(super) struct FileChange {
-    /// How to read it; its size is not set.
+    /// The task that reads it, still without its size.
     pub(super) task: FileTask,
     /// Bytes, when the log says.
     pub(super) size: Option<u64>,
@@ -80,7 +80,7 @@ struct Files {
     is_partitioned: bool,
 }
 
-/// A file to read, by its place in [`Files`].
+/// A file to read, by its index in [`Files`].
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Recorded(usize),
@@ -159,7 +159,7 @@ impl Files {
         }
     }
 
-    /// All rows of a file that its deletion vector leaves.
+    /// All rows of a file that its deletion vector does not delete.
     fn whole(&self, files: &AddBatch, row: usize, change_type: &str) -> Result<FileChange> {
         let path = files.path().value(row);
         let in_file = |e: Error| e.in_file(path);
@@ -183,7 +183,7 @@ impl Files {
     }
 }
 
-/// Whether a file has a deletion vector that is not the one of its other action, so that rows may be in it alone.
+/// Whether a file has another deletion vector than in its other action, so that only this one may delete some rows.
 fn has_own_vector((files, row): (&AddBatch, usize), (others, other): (&AddBatch, usize)) -> Result<bool> {
     let Some(vector) = files.deletion_vector(row)? else { return Ok(false) };
     Ok(others.deletion_vector(other)?.is_none_or(|other| other.unique_id() != vector.unique_id()))
