@@ -193,7 +193,7 @@ async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
         let mentioned = &mentioned;
         async move {
             let Some(sidecar) = previous.sidecar(file).cloned() else { return Ok(None) };
-            // A sidecar with an absolute path is not reused, since log cleanup does not manage it.
+            // A sidecar that is not directly in `_sidecars` is not reused, since log cleanup does not manage it.
             let part = previous.file(file).await?;
             let files = files_in(&part).filter(|files| *files > 0);
             let (Some(files), true) = (files, !sidecar.path.contains('/') && is_like_new(&part, &work.layout)?) else {
@@ -409,7 +409,7 @@ impl Growing {
         let bytes = output.finish().await?;
         let size_in_bytes = i64::try_from(bytes).map_err(|e| Error::internal("a sidecar is too large").caused_by(e))?;
         let part = ActionFile::open(work.snapshot.storage(), path_of(&name), bytes).await?;
-        // Without tags for files, readers know that they need not open a sidecar of tombstones.
+        // Tags that say 0 files let readers skip a sidecar of tombstones.
         let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
         let paths = match paths {
             Paths::Between(min, max) if files > 0 => Some((min, max)),

@@ -1,7 +1,7 @@
 //! CONVERT by several processes: the driver lists files and commits; tasks read the footers.
 //!
-//! Plain bytes travel: a [`FootersTask`], which has all that reading footers needs except access to the store, and what they
-//! say.
+//! Driver and tasks exchange plain bytes: a [`FootersTask`], which has all that reading footers needs except access to the
+//! store, and the contents of the footers.
 //!
 //! Proved by `tests/spark/test_maintenance.py`.
 
@@ -23,16 +23,16 @@ use deltic_store::Storage;
 const TASK: &str = "footers task";
 const READ: &str = "footers that were read";
 
-/// Most files whose footers are read by one task set: their contents are in memory.
+/// The most files whose footers one task set reads: their contents are in memory.
 const FILES_OF_A_TASK_SET: usize = 50_000;
 
 /// A task: files whose footers are to be read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FootersTask {
     location: String,
-    /// The id of the tasks that are given out together.
+    /// The id of its task set.
     task_set_id: String,
-    /// Its index among them.
+    /// Its index in the task set.
     number: usize,
     settings: Settings,
     files: Vec<Existing>,
@@ -43,7 +43,7 @@ pub struct FootersTask {
 struct FootersRead {
     task_set_id: String,
     number: usize,
-    /// The columns that its files have, each once.
+    /// The different schemas of its files.
     schemas: Vec<TableSchema>,
     /// For each file: its row count, the index of its schema if schemas are wanted, and its statistics.
     footers: Vec<(u64, Option<usize>, String)>,
@@ -91,22 +91,22 @@ impl FootersTask {
 /// A CONVERT whose footers are read by tasks in other processes.
 pub struct DistributedConvert {
     conversion: Conversion,
-    /// What the ids of its task sets begin with.
+    /// The beginning of the ids of its task sets.
     id: String,
-    /// How many task sets there were so far.
+    /// How many task sets have been returned so far.
     task_sets: u64,
     step: Step,
 }
 
-/// How far it is.
+/// What was done last.
 enum Step {
     /// There may be more files.
     Between,
     /// The files of the task set under way, by task.
     Reading(Vec<Vec<Existing>>),
-    /// All files were taken in.
+    /// All files were added.
     AllRead,
-    /// Something went wrong, so that files are missing.
+    /// A step failed, so that files are missing.
     Failed,
 }
 
@@ -120,7 +120,8 @@ impl DistributedConvert {
         Ok(Self { conversion, id: ids.unique(), task_sets: 0, step: Step::Between })
     }
 
-    /// At most so many tasks of so many files each, in the byte form of [`FootersTask`]; none when there are no more files.
+    /// The next task set: at most so many tasks with at most so many files each, in the byte form of [`FootersTask`]; none
+    /// when there are no more files.
     ///
     /// # Errors
     /// `Invalid` while a task set is running, or after one failed; errors of listing files.
@@ -142,7 +143,7 @@ impl DistributedConvert {
             return Ok(Vec::new());
         }
         self.task_sets += 1;
-        // As many tasks for few files as for many.
+        // The files are divided evenly, so that few files also make as many tasks as possible.
         let groups: Vec<_> = files.chunks(files.len().div_ceil(tasks)).map(<[Existing]>::to_vec).collect();
         let task = |(number, files): (usize, &Vec<Existing>)| {
             let settings = self.conversion.footers.settings().clone();
@@ -157,7 +158,7 @@ impl DistributedConvert {
         Ok(packed)
     }
 
-    /// Takes in what each task of the set read.
+    /// Adds what each task of the set read.
     ///
     /// # Errors
     /// `Invalid` if no task set is under way, if `read` is not what each of its tasks read, once, and for a file that does not
@@ -197,7 +198,7 @@ impl DistributedConvert {
     /// Refuses to go on while files are missing.
     ///
     /// # Errors
-    /// `Invalid` until [`DistributedConvert::next_tasks`] gave none.
+    /// `Invalid` until [`DistributedConvert::next_tasks`] has returned none.
     pub fn check_all_read(&self) -> Result<()> {
         match &self.step {
             Step::AllRead => Ok(()),
