@@ -1,4 +1,4 @@
-//! The result of a task as plain data, and how it is checked before the driver uses it: bytes that come back are untrusted.
+//! The result of a task as plain data, and the checks before the driver uses it: the driver does not trust these bytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ const RESULT: &str = "result of a task of a row change";
 pub(super) struct TaskResult {
     /// The id of the row change.
     pub(super) row_change_id: String,
-    /// Which of its tasks.
+    /// The index of the task.
     pub(super) number: usize,
     pub(super) end: TaskEnd,
 }
@@ -41,17 +41,17 @@ pub(super) enum TaskEnd {
 pub(super) struct TaskChanges {
     /// The files with matching rows.
     pub(super) touched: Vec<FileMatches>,
-    /// Files with rows of the base, some of them updated.
+    /// Files written in place of files of the base.
     pub(super) rewritten: Vec<DataFile>,
     /// Change files.
     pub(super) changes: Vec<DataFile>,
-    /// What a merge says of its source.
+    /// Which rows of a merge's source match.
     pub(super) merged: Option<SourceMatches>,
     /// Milliseconds that finding the rows took.
     pub(super) scan_ms: i64,
 }
 
-/// Positions of rows, as a deletion vector that has its bytes in itself; none if there are no rows.
+/// Positions of rows, as a deletion vector with inline bytes; none if there are no rows.
 pub(super) type InlineDeletionVector = Option<DeletionVectorDescriptor>;
 
 /// The matching rows of a file: a [`TouchedFile`] as plain data.
@@ -72,12 +72,12 @@ pub(super) struct SourceMatches {
     /// How many rows the source has.
     pub(super) source_rows: u64,
     pub(super) rows: InlineDeletionVector,
-    /// Files with rows that match and stay as they are.
+    /// Files with rows that match and are not changed.
     pub(super) unchanged: Vec<String>,
     pub(super) counts: MergeCounts,
 }
 
-/// An error that comes again wherever the task runs, so that running it again is of no use.
+/// An error that would occur again wherever the task runs, so that it is not worth running again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum PermanentError {
@@ -95,7 +95,7 @@ pub(super) struct ErrorMessage {
 
 impl PermanentError {
     /// # Errors
-    /// The error itself if another attempt may not have it.
+    /// The error itself if another attempt may succeed.
     pub(super) fn of(error: Error) -> Result<Self> {
         let message = ErrorMessage { message: error.message().to_owned(), path: error.path().map(str::to_owned) };
         match error.kind() {
@@ -125,7 +125,7 @@ impl TaskResult {
         pack(RESULT, self)
     }
 
-    /// What each task of a row change found and wrote, in the order of the tasks.
+    /// The results of all tasks of a row change, in the order of the tasks.
     ///
     /// # Errors
     /// `Invalid` unless there is one result of each task; the error that a task failed with.
@@ -165,7 +165,7 @@ impl TaskChanges {
     /// The files with matching rows, of those that the task was given.
     ///
     /// # Errors
-    /// `Invalid` for other files, one twice, and rows that a file does not have.
+    /// `Invalid` for files that the task was not given, for a file that comes twice, and for rows that a file does not have.
     pub(super) fn take_touched(&mut self, files: &[Candidate]) -> Result<Vec<TouchedFile>> {
         let mut asked: HashMap<&str, &Candidate> = files.iter().map(|file| (file.task.path.as_str(), file)).collect();
         let touched = std::mem::take(&mut self.touched).into_iter();
@@ -211,10 +211,10 @@ impl FileMatches {
 }
 
 impl SourceMatches {
-    /// Adds what matches to what other tasks have found.
+    /// Adds the matches to those of other tasks.
     ///
     /// # Errors
-    /// `Invalid` if the task had another source, or says something of other files than its own.
+    /// `Invalid` if the task had another source, or its result has other files than the task.
     pub(super) fn add_to(
         self,
         (matched, unchanged): (&mut [bool], &mut HashSet<String>),
