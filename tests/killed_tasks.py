@@ -1,4 +1,4 @@
-"""Tasks of Spark whose process is killed after they wrote, so many times."""
+"""Spark tasks that write their files and then kill their own process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Tasks = Iterator[pa.RecordBatch]
 
 
 def dying(plain: Callable[..., Callable[[Tasks], Tasks]], marker: Path, deaths: int) -> Callable[..., Any]:
-    """`plain` makes what carries out tasks; `deaths` processes that run it are killed. `marker`: a folder."""
+    """Wrap `plain`, which returns what carries out tasks: `deaths` times that kills its process when it is done.
+
+    `marker`: a folder in which each killed process leaves a file, so that later attempts know how often it happened.
+    """
 
     def changed(*arguments: Any) -> Callable[[Tasks], Tasks]:
         carry_out = plain(*arguments)

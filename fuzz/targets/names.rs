@@ -17,21 +17,21 @@ pub(crate) fn run(data: &[u8]) {
     let Ok(storage) = open(lines.next().unwrap_or_default()) else { return };
     let again = open(storage.location()).expect("a normal form is a location");
     assert_eq!(again.location(), storage.location());
-    let root = storage.place_of("").unwrap();
-    assert_eq!(again.place_of("").unwrap(), root);
+    let root = storage.resolve_path("").unwrap();
+    assert_eq!(again.resolve_path("").unwrap(), root);
     let below = if root.is_empty() || root == "/" { root.clone() } else { format!("{root}/") };
     for path in lines.take(PATHS) {
         let encoded: String = path.bytes().map(|byte| format!("%{byte:02X}")).collect();
         if let Ok(decoded) = decode_path(&encoded) {
             assert!(decoded == path || decoded == format!("./{path}"), "{path:?} became {decoded:?}");
             // However it looks, it is no absolute one.
-            if let Ok(place) = storage.place_of(&decoded) {
+            if let Ok(place) = storage.resolve_path(&decoded) {
                 assert!(place == root || place.starts_with(&below), "{place:?} is not below {root:?}");
             }
         }
         let Ok(literal) = decode_path(path) else { continue };
-        let Ok(place) = storage.place_of(&literal) else { continue };
-        assert_eq!(again.place_of(&literal).unwrap(), place);
+        let Ok(place) = storage.resolve_path(&literal) else { continue };
+        assert_eq!(again.resolve_path(&literal).unwrap(), place);
         let is_absolute = literal.starts_with('/') || literal.contains(":/");
         assert!(is_absolute || place == root || place.starts_with(&below), "{place:?} is not below {root:?}");
     }

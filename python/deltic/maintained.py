@@ -186,7 +186,7 @@ class Maintained:
         Each step has a message about what is wrong and what is done:
 
         - A checkpoint that cannot be read, or that the commits before it and a checksum prove wrong: a new one is
-          written of what else the log has, and the damaged one is deleted. Where nothing else leads to the newest
+          written from the rest of the log, and the damaged one is deleted. Where nothing else leads to the newest
           version, `CorruptTableError` says so. Where a checkpoint and the commits disagree and checksums do not prove
           the checkpoint wrong, nothing is changed.
         - `_last_checkpoint` that is missing, cannot be read, or is not about the newest checkpoint: a checkpoint is

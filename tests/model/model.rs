@@ -203,7 +203,7 @@ impl Loop {
                 NextStep::Put(_) | NextStep::ReadFrom(_) => return,
                 NextStep::CheckBase => commit_loop.base_checked(Ok(false)),
                 NextStep::Wait => commit_loop.waited(true),
-                NextStep::Settle(_) => commit_loop.settled(Ok(())),
+                NextStep::MakeDurable(_) => commit_loop.made_durable(Ok(())),
                 NextStep::VerifyBase(_) => commit_loop.base_verified(Ok(false)),
                 NextStep::Done { version, .. } => Self::end(state, writer, Told::Committed(version as u8)),
                 NextStep::Failed => {

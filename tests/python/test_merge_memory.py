@@ -262,7 +262,7 @@ def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
 @pytest.mark.parametrize("limit", ["1 MB", None])
 def test_limits_are_checked(uri: str, limit: str | None) -> None:
     table = target(uri, None)
-    with pytest.raises(InvalidInputError, match="memory_limit is at least 1 MB"):
+    with pytest.raises(InvalidInputError, match="memory_limit must be at least 1 MB"):
         table.merge(reader(), "source.id = target.id", memory_limit=1000).when_matched_delete().execute()
     with pytest.raises(InvalidInputError, match="memory_limit must be"):
         table.merge(reader(), "source.id = target.id", memory_limit="much")

@@ -222,7 +222,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "sort_by names `q`": {"sort_by": ["q"]},
     "max_rows_per_file must be a whole number from 1, not 0": {"max_rows_per_file": 0},
     "row_group_rows must be a whole number from 1, not 0": {"row_group_rows": 0},
-    "memory_limit is at least 1 MB (1048576 bytes)": {"memory_limit": "1023 KB"},
+    "memory_limit must be at least 1 MB (1048576 bytes)": {"memory_limit": "1023 KB"},
     "memory_limit must be a number of bytes or": {"memory_limit": "all"},
     "compression_level must be a whole number, not 'high'": {"compression_level": "high"},
     "compression_level of zstd is a number up to 22, not 23": {"compression_level": 23},

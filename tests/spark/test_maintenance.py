@@ -276,7 +276,7 @@ def test_steps_out_of_turn_convert_nothing(tmp_path: Path) -> None:
     with pytest.raises(deltic.InvalidInputError, match="no tasks are under way"):
         work.take([])
     tasks = work.next_tasks(2, 1)
-    with pytest.raises(deltic.InvalidInputError, match="take in what the tasks before read"):
+    with pytest.raises(deltic.InvalidInputError, match="pass the results of the previous tasks"):
         work.next_tasks(2, 1)
     for _ in range(2):
         with pytest.raises(deltic.InvalidInputError, match="there may be more files"):

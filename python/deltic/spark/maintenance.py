@@ -1,6 +1,6 @@
 """Maintenance with the cores of a Spark cluster: the driver plans and commits, the executors read and write files.
 
-A task hands back what it wrote as bytes, and only those of successful attempts arrive: what a failed, retried or
+A task returns what it wrote as bytes, and only those of successful attempts arrive: what a failed, retried or
 speculative task wrote is named by no commit. When a job fails, the driver finds the files of all its tasks by their
 names and deletes them.
 """
@@ -31,8 +31,8 @@ __all__ = ["convert", "optimize", "vacuum"]
 FILES_PER_TASK = 1000
 """Footers that one task reads, at most."""
 
-ROUNDS = 4
-"""Tasks of a job that reads footers or sweeps folders, for each core: so much is held on the driver at a time."""
+TASKS_PER_CORE = 4
+"""Tasks for each core in a job that reads footers or lists folders: the driver holds the results of one job."""
 
 
 def _rewriter(storage_options: dict[str, str] | None) -> Batches:
@@ -130,7 +130,7 @@ def convert(
     conversion = Conversion.of(shared(uri, storage_options), partition_schema, collect_statistics, given)
     table = conversion.table
     work = _deltic.convert_distributed(table._core, conversion.partitions, conversion.options, only_plans)
-    while tasks := work.next_tasks(most or ROUNDS * cores(spark), FILES_PER_TASK):
+    while tasks := work.next_tasks(most or TASKS_PER_CORE * cores(spark), FILES_PER_TASK):
         work.take(run_tasks(spark, tasks, _footer_reader(table.storage_options)))
     return ConvertResult.of(work.commit())
 
@@ -180,7 +180,7 @@ def vacuum(
     with operation("vacuum", table.uri) as span:
         work = _deltic.vacuum_distributed(table._core, *arguments)
         try:
-            while tasks := work.next_tasks(ROUNDS * cores(spark)):
+            while tasks := work.next_tasks(TASKS_PER_CORE * cores(spark)):
                 work.take(run_tasks(spark, tasks, _sweeper(table.storage_options)))
         except BaseException:
             # Which tells the history that it failed.

@@ -1,6 +1,6 @@
 """Writing a Spark DataFrame: each task writes Parquet files in Rust, the driver commits once.
 
-A task hands back one row for each file it wrote, and only rows of successful attempts arrive: what a failed, retried or
+A task returns one row for each file it wrote, and only rows of successful attempts arrive: what a failed, retried or
 speculative task wrote is named by no commit. When the job fails, the driver finds the files of all tasks by their names
 and deletes them. A dead driver leaves the table as it was. Spark's own Parquet writer may write instead (`native`).
 """

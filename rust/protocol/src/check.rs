@@ -1,6 +1,6 @@
 //! Compares two sources of one version's state: the replayed log, a checksum, a checkpoint.
 //!
-//! Pure comparison. A difference is a message, never an error: which source is right is not known here.
+//! It only compares. A difference is a message, not an error: which source is right is not known here.
 //! Both sides are named by the caller, since the same comparison serves checksum against log and checkpoint against
 //! commits.
 //!
@@ -33,7 +33,7 @@ pub struct State {
     pub domains: Vec<DomainMetadata>,
 }
 
-/// An account of a version, and what to call it in a sentence: "the log".
+/// What one source says of a version, and the name of the source in a sentence: "the log".
 #[derive(Debug, Clone, Copy)]
 pub struct Account<'a, T> {
     /// Its name.
@@ -131,7 +131,7 @@ impl Files {
     }
 }
 
-/// What a checksum says differently from the log: one sentence for each member.
+/// Where a checksum differs from the log: one sentence for each member.
 ///
 /// `commit` is the commit info of the version itself, if it is still there.
 pub fn checksum_differences(
@@ -176,7 +176,7 @@ pub fn checksum_differences(
     differences.sentences
 }
 
-/// What two accounts say differently of everything but files.
+/// Where two accounts differ in anything but files.
 pub fn state_differences(here: Account<'_, State>, there: Account<'_, State>) -> Vec<String> {
     let mut differences = Differences::between(here.name, there.name);
     let (here, there) = (here.says, there.says);
@@ -281,7 +281,7 @@ impl Differences {
         }
     }
 
-    /// With `may_expire`, the one that is written later may have dropped an old one.
+    /// With `may_expire`, the later account may have dropped an old transaction.
     fn txns(&mut self, here: &[Txn], there: &[Txn], may_expire: bool) {
         let (here, there) = (by_key(here, |t| &t.app_id), by_key(there, |t| &t.app_id));
         for (app, txn) in &here {

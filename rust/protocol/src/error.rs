@@ -1,9 +1,10 @@
 //! The one error type, shaped by what the caller can do next.
 //!
-//! An [`Error`] is a [`Kind`] plus a message for a person and the place it happened (table, log version, file).
-//! Decisions are made on the kind, never on the text. Adding a kind is justified only when a caller would act
-//! differently on it. Credentials must never be put into a message: whatever the log or a caller calls a file, URLs are
-//! rendered without user info and query. Nor do control characters of names in a log get into one: see [`printable`].
+//! An [`Error`] is a [`Kind`], a message for people, and the place where it happened (table, log version, file).
+//! Code decides by the kind, never by the message. A new kind is justified only if a caller would act
+//! differently on it. A message must never have credentials: in the names of files, whether from a log or from a caller,
+//! URLs are shown without user info and query. Nor may a message have control characters of names in a log: see
+//! [`printable`].
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -27,7 +28,7 @@ pub enum Kind {
     TableExists,
     /// The table needs these features (or this operation needs something) that deltic does not have.
     Unsupported {
-        /// Names as they stand in the table's protocol, or a short name of the missing ability.
+        /// Names of features as in the table's protocol, or a short name of the operation that is missing.
         features: Vec<String>,
     },
     /// Bytes in storage violate the protocol: repair or restore the table.
@@ -125,17 +126,17 @@ impl Error {
         Self(Box::new(Inner { kind, message, table: None, version: None, path: None, source: None }))
     }
 
-    /// Nothing there.
+    /// The table or file does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, message)
     }
 
-    /// No such version of a table that exists; with the oldest and the newest one that can be read, if they are known.
+    /// The table exists, and the version does not; with the oldest and the newest version that can be read, if known.
     pub fn version_not_found(message: impl Into<String>, earliest: Option<u64>, latest: Option<u64>) -> Self {
         Self::new(Kind::VersionNotFound { earliest, latest }, message)
     }
 
-    /// A table where one was to be created.
+    /// There is a table where one was to be created.
     pub fn table_exists() -> Self {
         Self::new(Kind::TableExists, "there is a table already; append to it, or choose another place")
     }
@@ -265,9 +266,9 @@ impl StdError for Error {
 }
 
 impl From<arrow_schema::ArrowError> for Error {
-    /// Arrow kernels fail only on what deltic handed them, so an unexplained failure is a defect.
-    /// Call sites that decode untrusted bytes map the error to [`Kind::Corrupt`] themselves.
-    /// An error of deltic's that crossed an Arrow interface comes out as it was.
+    /// Arrow kernels get their input from deltic, so an unexplained failure is a defect.
+    /// Code that decodes untrusted bytes maps the error to [`Kind::Corrupt`] itself.
+    /// An error of deltic that was passed through an Arrow interface is returned unchanged.
     fn from(source: arrow_schema::ArrowError) -> Self {
         let source: Box<dyn StdError + Send + Sync> = match source {
             arrow_schema::ArrowError::ExternalError(inner) => match inner.downcast::<Self>() {
@@ -316,8 +317,8 @@ pub fn mask_urls(text: String) -> String {
     out
 }
 
-/// The text with what is no printable character written as `\x1b` or `\u202e`: names of others could move a terminal's
-/// cursor or turn the direction of the text. Line ends stay where two blanks follow, as in the excerpt of an expression.
+/// The text with characters that are not printable written as `\x1b` or `\u202e`: foreign names could move a terminal's
+/// cursor or reverse the direction of the text. Line ends stay if two blanks follow, as in the excerpt of an expression.
 pub fn printable(text: String) -> String {
     escaped(text, |rest| rest.starts_with("\n  "))
 }
@@ -339,7 +340,7 @@ fn escaped(text: String, keeps_line_end: fn(&str) -> bool) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            // Behind another character, for alone a combining one is escaped as well.
+            // Tested behind another character, because a combining character alone is always escaped.
             _ if !c.is_control() && String::from_iter(['a', c]).escape_debug().count() == 2 => out.push(c),
             '\u{80}'..='\u{ff}' | '\0'..='\u{7f}' => out.push_str(&format!("\\x{:02x}", u32::from(c))),
             '\u{100}'..='\u{ffff}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),

@@ -1,8 +1,8 @@
 //! The Delta protocol: parses the files of a log, and makes every decision about a table.
 //!
-//! Pure and synchronous: no I/O, no async, no clock, no randomness, no Python. Every decision deltic takes about a
+//! Pure and synchronous: no I/O, no async, no clock, no randomness, no Python. Every decision that deltic makes about a
 //! table (which files define a version, which actions are live, what a predicate can skip, whether a commit may
-//! follow another) is a function in here, over data that the caller has read.
+//! follow another) is a function in this crate, over data that the caller has read.
 //!
 //! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`,
 //! `expression`, `predicate`, `action`, then `property`, `log`, `deletion_vector`, `stats`, `constraint`, then `feature` and

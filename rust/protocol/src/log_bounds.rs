@@ -1,7 +1,7 @@
 //! Bounds of data files as the log states them: partition values (exact) and statistics.
 //!
-//! The bridge from columns of `add` to the skipping algorithm. Knows column mapping, since the log speaks of columns by
-//! their physical names. Invariant: unknown is null, never a guess.
+//! They connect columns of `add` with the skipping algorithm. Column mapping is applied here, since the log names columns by
+//! their physical names. Invariant: an unknown bound is null, never a guess.
 //!
 //! PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization", "Column Mapping".
 
@@ -39,7 +39,7 @@ impl TableShape {
         self.partition_columns.iter().any(|p| p == name)
     }
 
-    /// The leaf that statistics know the column at a logical path by; `None` for what has no statistics.
+    /// The leaf of the statistics for the column at a logical path; `None` if it has no statistics.
     pub fn leaf(&self, path: &[String]) -> Result<Option<Leaf>> {
         let (mut level, mut physical) = (&*self.schema, Vec::with_capacity(path.len()));
         for (depth, name) in path.iter().enumerate() {
@@ -61,7 +61,7 @@ impl TableShape {
         Ok(None)
     }
 
-    /// All columns that statistics can know, partition columns left out, by their logical paths.
+    /// All columns that can have statistics, without partition columns, by their logical paths.
     ///
     /// # Errors
     /// Those of [`ColumnMapping::physical_name`].
@@ -72,7 +72,7 @@ impl TableShape {
         Ok(leaves)
     }
 
-    /// Adds what is below a field of the struct at a logical and a physical path.
+    /// Adds the leaves below a field of the struct at a logical and a physical path.
     fn add_leaves(
         &self,
         field: &StructField,
@@ -126,12 +126,12 @@ impl TableShape {
     }
 }
 
-/// Whether a column of doubles had floats once.
+/// Whether a column of doubles was widened from floats.
 fn is_widened(field: &StructField) -> bool {
     field.data_type == DataType::DOUBLE && was_float(field)
 }
 
-/// Parses each distinct text once. Keys and values are strings of any Arrow layout.
+/// The values of a key. Each distinct string is parsed once. Keys and values are strings of any Arrow layout.
 pub fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
     match (map.keys().data_type(), map.values().data_type()) {
         (ArrowType::Utf8, ArrowType::Utf8) => {
@@ -163,7 +163,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
     for (row, bounds) in offsets.windows(2).enumerate() {
         let [start, end] = bounds else { continue };
         let entries = if map.is_null(row) { 0..0 } else { position(start)..position(end) };
-        // Of a key that is there twice the last entry holds, here as in the struct that the reader is given.
+        // If a key is there twice, the last entry counts, as in the struct that a reader gets.
         let last = |name: &str| entries.clone().rfind(|i| keys.value(*i) == name);
         let entry = last(physical).or_else(|| last(logical));
         let text = entry.filter(|i| values.is_valid(*i)).map(|i| values.value(i)).unwrap_or_default();
@@ -184,7 +184,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
     Ok(take(&Scalar::to_column(&parsed, data_type)?, &UInt32Array::from(indices), None)?)
 }
 
-/// A partition column's values from their strings, of which the empty one is null.
+/// A partition column's values from their strings; the empty string is null.
 pub fn parse_texts<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     logical: &str,
@@ -199,7 +199,7 @@ fn parse_value(text: &str, logical: &str, data_type: &PrimitiveType) -> Result<S
     value.map_err(|e| Error::corrupt(format!("partition column `{logical}`: {}", e.message())))
 }
 
-/// The statistics of `leaves` from whatever form the batch holds: typed, else JSON, else unknown.
+/// The statistics of `leaves`: from typed columns if the batch has them, or else from JSON, or else unknown.
 pub fn statistics(adds: &AddBatch, leaves: &[Leaf]) -> Result<StatsColumns> {
     read_statistics(adds, leaves, true)
 }
@@ -211,7 +211,7 @@ fn read_statistics(adds: &AddBatch, leaves: &[Leaf], counted: bool) -> Result<St
     let mut reader = JsonReader::for_skipping(leaves, counted, adds.len());
     let texts = adds.rows().column_by_name("stats");
     match texts.map(|texts| (texts.data_type(), texts)) {
-        // Those of a commit are read where they stand in it.
+        // Statistics of a commit are read from the commit's text.
         Some((ArrowType::BinaryView, texts)) => {
             let broken = || Error::internal("statistics were kept that are no JSON string");
             texts.as_binary_view().iter().try_for_each(|quoted| reader.read_quoted(quoted).ok_or_else(broken))?;

@@ -1,10 +1,10 @@
-//! Rows with other values in some of their columns: what UPDATE computes.
+//! Computes the rows of an UPDATE: new values in some columns.
 //!
-//! A column is named by its path; a field of a struct can be assigned alone, and a struct that is NULL is there then. What
-//! is assigned is an expression over the row as it was, stored as Spark's ANSI store assignment does it, or a value. Columns
-//! that the table computes are computed again.
+//! A column is named by its path. If a field of a struct that is NULL is assigned, the struct is no longer NULL. A new value
+//! is an expression over the old row, stored by the rules of Spark's ANSI store assignment, or a constant. Columns
+//! that the table generates are computed again.
 //!
-//! Invariant: everything that is not assigned stays as it was, and what comes out has the schema that went in
+//! Invariant: other values do not change, and the new rows have the schema of the old ones
 //! (`row_update::only_what_is_assigned_changes`).
 
 use std::collections::BTreeMap;
@@ -29,12 +29,12 @@ use crate::schema::identity::is_identity;
 use crate::schema::path;
 use crate::schema::{DataType, StructField, StructType};
 
-/// What a column becomes.
+/// The new value of a column.
 #[derive(Debug, Clone)]
 pub enum NewValue {
-    /// An expression over the row as it was, as a caller writes it in a filter.
+    /// An expression over the old row, in the syntax of filters.
     Expression(String),
-    /// An expression that was read already.
+    /// A parsed expression.
     Parsed(Expression),
     /// One value, in the Arrow type of the column.
     Value(ArrayRef),
@@ -47,14 +47,14 @@ impl NewValue {
     }
 }
 
-/// What gives expressions their columns.
+/// A function that binds expressions.
 pub type Bind<'a> = &'a dyn Fn(Expression) -> Result<BoundExpression>;
 
-/// Columns that are assigned, and what they become.
+/// The assigned columns, and their new values.
 #[derive(Debug, Clone)]
 pub struct RowUpdate {
     assigned: Vec<Assigned>,
-    /// Columns that the table computes, and that are not assigned.
+    /// Generated columns that are not assigned.
     generated: Vec<usize>,
     /// Columns that partition the table, whose values are stored as strings.
     partitions: Vec<usize>,
@@ -80,7 +80,7 @@ pub struct Target<'a> {
 struct Assigned {
     /// Positions, top-down.
     at: Vec<usize>,
-    /// As it is written.
+    /// The name as written.
     name: String,
     nullable: bool,
     value: Computed,
@@ -93,7 +93,7 @@ pub(crate) enum Computed {
 }
 
 impl Computed {
-    /// What the column `name` becomes, if it is not its default.
+    /// The new value of the column `name`, if it is not the column's default.
     pub(crate) fn new(value: NewValue, name: &str, to: &DataType, bind: Bind<'_>) -> Result<Self> {
         let parsed = match value {
             NewValue::Value(value) => return Ok(Self::Value(value)),
@@ -111,7 +111,7 @@ impl Computed {
         }
     }
 
-    /// The values for rows. `number`: how messages call a row.
+    /// The values for rows. `number`: the number of a row in messages.
     pub(crate) fn values(
         &self,
         rows: &RecordBatch,
@@ -125,7 +125,7 @@ impl Computed {
     }
 }
 
-/// A column by its path, as a caller writes it: its positions top-down, its names, and the field.
+/// Finds a column by its path, as a caller writes it. Returns its positions top-down, its names, and the field.
 ///
 /// # Errors
 /// `Invalid` if there is none.
@@ -149,11 +149,11 @@ pub fn find<'a>(schema: &'a StructType, text: &str) -> Result<(Vec<usize>, Name,
 }
 
 impl RowUpdate {
-    /// Of rows of a table. `bind`: what expressions may name, which is the table's columns in an UPDATE.
+    /// Prepares an update of a table. `bind`: binds expressions; in an UPDATE they name the table's columns.
     ///
     /// # Errors
-    /// `Invalid`, naming it, for a column that there is not, that is assigned twice or numbered by the table, and for what it
-    /// cannot become; `Unsupported` for what deltic does not evaluate.
+    /// `Invalid`, naming the column, if it does not exist, is assigned twice, is numbered by the table, or cannot have
+    /// the value; `Unsupported` for functions that deltic does not evaluate.
     pub fn new(set: Vec<(String, NewValue)>, table: Target<'_>, bind: Bind<'_>) -> Result<Self> {
         if set.is_empty() {
             return Err(Error::invalid("nothing is to be set; name at least one column"));
@@ -199,11 +199,11 @@ impl RowUpdate {
         self.assigned.iter().filter_map(|assigned| assigned.at.first().copied()).chain(self.generated.iter().copied())
     }
 
-    /// The rows of `old`, which has the columns of the table in their order, as they are then. `on`: the same rows with
-    /// what expressions name. `number`: how messages call a row.
+    /// The new rows for those of `old`, which has the columns of the table in their order. `on`: the same rows with the columns
+    /// that expressions name. `number`: the number of a row in messages.
     ///
     /// # Errors
-    /// `Invalid`, naming the row, where a value cannot be computed, the column cannot have it, or the row breaks a rule.
+    /// `Invalid`, naming the row, if a value cannot be computed, the column cannot have it, or the row breaks a rule.
     pub fn apply(&self, (old, on): (&RecordBatch, &RecordBatch), number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
         let mut columns = old.columns().to_vec();
         for assigned in &self.assigned {
@@ -216,7 +216,7 @@ impl RowUpdate {
         }
         for (column, field) in columns.iter_mut().zip(old.schema_ref().fields()) {
             if column.data_type() != field.data_type() {
-                // The same type, but what is said of fields inside it.
+                // The same type, except for the metadata of fields inside it.
                 *column = cast_strictly(column, field.data_type())?;
             }
         }
@@ -241,11 +241,11 @@ impl RowUpdate {
         Ok(rows)
     }
 
-    /// Checks what the table asks of its rows. The rows that are changed, and no others.
+    /// Checks the changed rows against the rules of the table.
     fn check(&self, rows: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<()> {
         let context = Context { now: self.now, first_row: 0 };
         let Err(error) = self.rules.check(rows, &self.generated, context) else { return Ok(()) };
-        // Again one by one, for a message that calls the row by its number.
+        // Check again one by one, for a message with the number of the row.
         for row in 0..rows.num_rows() {
             let context = Context { first_row: number(row), ..context };
             self.rules.check(&rows.slice(row, 1), &self.generated, context)?;
@@ -287,8 +287,8 @@ pub(crate) fn first_null(values: &ArrayRef) -> Option<usize> {
     nulls.iter().position(|is_valid| !is_valid)
 }
 
-/// A column with values put in at a place inside it. Structs around the place that were NULL are there, with nothing else
-/// in them.
+/// A column with new values of a field inside it. Structs around the field that were NULL are no longer, and their other
+/// fields are NULL.
 fn put(
     column: &ArrayRef,
     at: &[usize],
@@ -314,7 +314,7 @@ fn null_where(child: &ArrayRef, parent: &NullBuffer) -> Result<ArrayRef> {
     Ok(nullif(child, &BooleanArray::new(!parent.inner(), None))?)
 }
 
-/// Refuses a struct that was NULL and now lacks what it must have.
+/// Refuses a struct that was NULL and now has NULL in a NOT NULL field.
 fn check_nulls(fields: &Fields, children: &[ArrayRef], (name, number): (&str, &dyn Fn(usize) -> u64)) -> Result<()> {
     for (field, child) in fields.iter().zip(children).filter(|(field, _)| !field.is_nullable()) {
         if let Some(row) = first_null(child) {

@@ -1,7 +1,7 @@
 //! Checks the metadata of new tables, and changes of metadata.
 //!
-//! Everything here is known before a file is written. Values of properties are checked by `property`, what they ask of
-//! the protocol by `feature`.
+//! All checks are made before a file is written. `property` checks values of properties, `feature` what they need of
+//! the protocol.
 //!
 //! PROTOCOL.md: "Change Metadata", "Schema Serialization Format", "Column Mapping", "Add CDC File".
 
@@ -21,14 +21,14 @@ use crate::schema::{DataType, StructField, StructType, identity, path};
 /// The property that has the largest id of a column.
 pub const MAX_COLUMN_ID: &str = "delta.columnMapping.maxColumnId";
 
-/// Columns that a change feed has beside the table's own.
+/// Columns that the change data feed adds to those of the table.
 const CHANGE_COLUMNS: [&str; 3] = ["_change_type", "_commit_version", "_commit_timestamp"];
 
-/// The commit that enabled times in commits, and its time.
+/// The properties that record the commit that enabled in-commit timestamps, and its time.
 const ENABLEMENT: [&str; 2] =
     ["delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"];
 
-/// Refuses a schema, partitioning and properties that no table may have. Partition columns are given the schema's
+/// Refuses a schema, partitioning and properties that no table may have. Partition columns get the schema's
 /// spelling.
 ///
 /// # Errors
@@ -60,7 +60,7 @@ fn check_whole(
 ) -> Result<()> {
     check_schema(table, schema, Properties::new(configuration))?;
     for field in &schema.fields {
-        // In a table that exists this is damage; in one to be made it is the caller's mistake.
+        // In an existing table this is damage; in a new one it is the caller's mistake.
         identity::Identity::of(field).map_err(|e| Error::invalid(e.message().to_owned()))?;
     }
     check_exclusive(configuration)?;
@@ -106,7 +106,7 @@ fn check_schema(table: Option<TableBefore<'_>>, schema: &StructType, properties:
     check_mapping(schema, mapping, properties)
 }
 
-/// Refuses metadata that no table may have, and steps that would make files that are there unreadable or wrong.
+/// Refuses metadata that no table may have, and changes that would make existing files unreadable or wrong.
 ///
 /// # Errors
 /// `Invalid`, saying what and where.
@@ -161,12 +161,12 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
     check_steps(&schema_before, &schema, match_by, (old, new))?;
-    // What could not be followed before may stay.
+    // A constraint that was invalid before may stay.
     let rules = constraint::check(&schema, new);
     if constraint::check(&schema_before, old).is_ok() { rules } else { Ok(()) }
 }
 
-/// Whether the same columns partition the table, whatever they are called.
+/// Whether the same columns partition the table, even if they are renamed.
 fn has_same_partitioning(
     (schema_before, before): (&StructType, &Metadata),
     (schema, after): (&StructType, &Metadata),
@@ -180,8 +180,8 @@ fn has_same_partitioning(
         })
 }
 
-/// Names and column metadata at any depth. What `before` has at the same place is not judged: files and other clients
-/// know it already. Schemas nest no deeper than they can be written (`schema::json::MAX_DEPTH`).
+/// Checks names and column metadata at any depth. Fields that `before` has at the same place are not checked: files and
+/// other clients use them already. Schemas nest at most `schema::json::MAX_DEPTH` deep.
 fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, mapping: ColumnMapping) -> Result<()> {
     let mut seen = HashMap::new();
     for field in &schema.fields {
@@ -221,7 +221,7 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
     }
 }
 
-/// Whether a field is a column that was there: by its id where both have one, else by its name.
+/// Whether two fields are the same column: by their ids if both have one, or else by name.
 fn is_known(old: &StructField, field: &StructField, match_by: MatchBy) -> bool {
     match (match_by, field_id(old)) {
         (MatchBy::Id, Some(_)) => MatchBy::Id.is_same(old, field),
@@ -229,7 +229,7 @@ fn is_known(old: &StructField, field: &StructField, match_by: MatchBy) -> bool {
     }
 }
 
-/// Refuses new column metadata that means something to Delta and would not be followed. Identities of new
+/// Refuses new column metadata that have a meaning in Delta and are not supported here. Identities of new
 /// tables are checked by [`check_new`], other uses of features by `feature`.
 fn check_keys(old: Option<&StructField>, field: &StructField, path: &str, mapping: ColumnMapping) -> Result<()> {
     const JUDGED_AS_FEATURES: [&str; 3] = ["delta.generationExpression", "delta.identity.", "delta.invariants"];
@@ -257,7 +257,7 @@ fn check_keys(old: Option<&StructField>, field: &StructField, path: &str, mappin
 
 type VisitStruct<'a> = &'a mut dyn FnMut(&StructType, Option<&StructType>) -> Result<()>;
 
-/// Visits the structs right inside a type, each with what `before` has in its place.
+/// Visits the structs directly inside a type, each with the struct that `before` has at the same place.
 fn each_struct(data_type: &DataType, before: Option<&DataType>, visit: VisitStruct<'_>) -> Result<()> {
     match (data_type, before) {
         (DataType::Struct(inner), Some(DataType::Struct(before))) => visit(inner, Some(before)),
@@ -302,7 +302,7 @@ fn check_partitioning(schema: &StructType, partition_by: &mut [String]) -> Resul
     Ok(())
 }
 
-/// Ids are there, positive, given once and no larger than the property says; physical names are there and given once.
+/// Checks that every column has a positive id, unique and no larger than the property says, and a unique physical name.
 fn check_mapping(schema: &StructType, mapping: ColumnMapping, properties: Properties<'_>) -> Result<()> {
     if mapping == ColumnMapping::None {
         return Ok(());
@@ -344,8 +344,8 @@ fn check_ids(
     Ok(())
 }
 
-/// Files that are there know a column by its name, or where columns are mapped by its id, and by its type; what they do not
-/// have is null in them.
+/// Checks each difference: existing files have a column by its name, or where columns are mapped by its id, and with its
+/// type; a column that they lack is null in them.
 fn check_steps(
     before: &StructType,
     after: &StructType,
@@ -376,7 +376,8 @@ fn check_steps(
     if match_by == MatchBy::Id { check_physical_names_stay(before, after) } else { Ok(()) }
 }
 
-/// What a column says of its values must hold for those that are there, so it is said when the table is created.
+/// Refuses new metadata that promise something of a column's values: existing rows may break it, so it can only be set when
+/// the table is created.
 fn check_promises(before: &StructType, after: &StructType, match_by: MatchBy) -> Result<()> {
     const PROMISES: [(&str, &str); 7] = [
         ("delta.generationExpression", "generated"),

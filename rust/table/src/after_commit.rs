@@ -1,8 +1,8 @@
-//! Work after a commit, best effort: the version's checksum, a checkpoint when one is due, the cleanup of expired log files
-//! from time to time, and manifests where the table asks for them.
+//! Work after a commit, best effort: the version's checksum, a checkpoint if one is due, cleanup of expired log files
+//! from time to time, and manifests if the table asks for them.
 //!
-//! Failures are reported, never raised: the commit is made. The one exception: if the version before it is missing from the
-//! log, it is not known whether the commit counts, and that is an error.
+//! Failures are reported, not raised, since the commit is made. There is one exception: if the version before it is missing
+//! from the log, it is not known whether the commit counts, and that is an error.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Checkpoints".
 
@@ -32,41 +32,41 @@ use deltic_store::{Put, Storage};
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;
 
-/// Checkpoints between looks for log files that have expired, which list the whole log.
+/// Checkpoints between two log cleanups, each of which lists the whole log.
 const CHECKPOINTS_PER_CLEANUP: u64 = 10;
 
-/// Files that are counted anew after a checkpoint that did not look at each of them.
+/// Up to this many files are counted again after a checkpoint that did not read all of them.
 const FEW_FILES: u64 = 100_000;
 
-/// What a handle knows of the table after a commit of its own: enough for the next one to begin without asking.
+/// What a handle knows of the table after a commit of its own: enough for the next commit to begin without reading.
 #[derive(Debug, Clone)]
 pub struct HandleState {
-    /// The table.
+    /// The state of the table.
     pub state: TableState,
-    /// Its counts, if they are known.
+    /// The version's checksum, if it is known.
     pub checksum: Option<VersionChecksum>,
-    /// Its files, if there are few enough to be kept in mind.
+    /// The commits since a snapshot, if there are few enough to keep in memory.
     tail: Option<Arc<CachedLogTail>>,
-    /// The file of its commit, by which the table is known again, if the log has it.
+    /// The file of the version's commit, if the log has it. It shows whether the table is still the same.
     commit_file: Option<CommitFile>,
-    /// Whether a commit of the handle's own left all this: the log was not read since.
+    /// Whether this comes from a commit of the handle, and the log was not read since.
     is_remembered: bool,
 }
 
 impl HandleState {
-    /// What a snapshot knows.
+    /// The state of a snapshot.
     pub async fn of(snapshot: &Snapshot) -> Result<Self> {
         let (state, checksum) = (state_of(snapshot).await?, snapshot.checksum().cloned());
         let commit_file = snapshot.segment().latest_commit().map(CommitFile::listed);
         Ok(Self { state, checksum, tail: CachedLogTail::of(snapshot).map(Arc::new), commit_file, is_remembered: false })
     }
 
-    /// What another process read.
+    /// The state that another process read.
     pub(crate) fn read_elsewhere(state: TableState, commit_file: Option<CommitFile>) -> Self {
         Self { state, checksum: None, tail: None, commit_file, is_remembered: false }
     }
 
-    /// Whether this is remembered rather than read: then the table may be another by now, or have changed.
+    /// Whether this is remembered rather than read: then the table may have changed, or may have been created again.
     pub fn is_remembered(&self) -> bool {
         self.is_remembered
     }
@@ -77,28 +77,28 @@ impl HandleState {
     }
 }
 
-/// What was done after a commit.
+/// The result of the work after a commit.
 #[derive(Debug)]
 pub struct AfterCommit {
-    /// What the next commit may build on.
+    /// The state that the next commit may build on.
     pub base: HandleState,
     /// The version that packed small files after it, if one did.
     pub compaction: Option<u64>,
-    /// What went wrong, by what was tried.
+    /// The errors, each with the step that failed.
     pub failed: Vec<(&'static str, Error)>,
 }
 
 impl AfterCommit {
-    /// Writes what is due. `known` is what was known of the version that the commit was prepared on.
+    /// Does the work that is due. `known`: the state of the version that the commit was prepared on.
     pub async fn run(storage: &Storage, committed: &Committed, known: Option<&HandleState>, now_ms: i64) -> Self {
         let checksum = increment(storage, committed, known).await;
         Self::follow(storage, committed, (known, checksum), now_ms).await
     }
 
-    /// As [`AfterCommit::run`], of a commit whose base is looked for while its checksum is written.
+    /// As [`AfterCommit::run`], for a commit whose base is verified while its checksum is written.
     ///
     /// # Errors
-    /// That of `verified`. The checksum is deleted then, for it may say of a version what is not so, and readers can do
+    /// That of `verified`. The checksum is deleted then, since it may be wrong about the version, and readers can do
     /// without it.
     pub(crate) async fn run_if<E>(
         storage: &Storage,
@@ -124,7 +124,7 @@ impl AfterCommit {
     ) -> Self {
         let mut failed = Vec::new();
         let (version, metadata) = (committed.version, &committed.state.metadata);
-        // A property that only checkpoints depend on must not stop anything else.
+        // If a property that only checkpoints depend on is malformed, everything else goes on.
         let interval = Properties::of(metadata).checkpoint_interval().unwrap_or(CHECKPOINT_INTERVAL);
         let mut checksum = checksum.unwrap_or_else(|error| {
             failed.push(("checksumError", error));
@@ -175,7 +175,7 @@ async fn manifests(storage: &Storage, committed: &Committed) -> Result<()> {
     write_manifests(&Snapshot::open(storage, None).await?, false).await.map(drop)
 }
 
-/// Writes a checkpoint of `version`, from what is in mind if that leads there.
+/// Writes a checkpoint of `version`, from the cached commits if these lead to it.
 async fn checkpoint(
     storage: &Storage,
     (version, tail): (u64, Option<CachedLogTail>),
@@ -190,7 +190,7 @@ async fn checkpoint(
     Ok((snapshot, written))
 }
 
-/// Writes the checksum of a commit that there was none before: another writer left it out.
+/// Counts all files and writes the checksum of a commit whose previous version has none, because another writer wrote none.
 async fn counted(
     snapshot: &Snapshot,
     committed: &Committed,
@@ -206,7 +206,7 @@ async fn counted(
     counted.await.map_err(|error| failed.push(("checksumError", error))).ok()
 }
 
-/// The id by which the commit is found in the log.
+/// The transaction id of the commit.
 pub(crate) fn txn_id(committed: &Committed) -> Option<&str> {
     committed.actions.commit_info.as_ref().and_then(CommitInfo::txn_id)
 }
@@ -243,14 +243,14 @@ async fn increment(
     Ok(Some(checksum))
 }
 
-/// The checksum of a version; an unreadable one is none.
+/// The checksum of a version; `None` also if it cannot be read.
 async fn read(storage: &Storage, version: u64) -> Option<VersionChecksum> {
     let bytes = LogSource::of(storage).read(&checksum_name(version)).await.ok()?;
     VersionChecksum::parse(&bytes).ok()
 }
 
-/// Never in the place of one that can be read. Readers can do without it, so it is not synced; what a power
-/// cut left of one is written anew.
+/// Writes a checksum, but does not replace one that can be read. Readers can do without it, so it is not synced; one that a
+/// power cut damaged is written again.
 async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
     let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
     match put_hint_file(storage, &name, text.clone()).await? {
@@ -272,7 +272,7 @@ pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
     Ok(snapshot.version())
 }
 
-/// Counts the live files of a snapshot and writes its checksum, in the place of any that is there.
+/// Counts the live files of a snapshot and writes its checksum, replacing any that is there.
 ///
 /// # Errors
 /// Those of replaying the log and of the store.
@@ -281,15 +281,15 @@ pub(crate) async fn rebuild_checksum(snapshot: &Snapshot) -> Result<()> {
     snapshot.storage().put_hint(&log_file_path(&checksum_name(snapshot.version())), text).await
 }
 
-/// The checksum of a snapshot, of all its files.
+/// Computes the checksum of a snapshot from all its files.
 async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     let columns = AddColumns { members: vec!["path", "size", "deletionVector"], ..AddColumns::default() };
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     let (mut files, mut bytes) = (0_i64, 0_i64);
     while let Some(adds) = live.try_next().await? {
-        let with_context = |e: Error| e.in_table(snapshot.storage().location());
+        let in_table = |e: Error| e.in_table(snapshot.storage().location());
         let sizes = adds.size().filter(|sizes| arrow_array::Array::null_count(*sizes) == 0);
-        let sizes = sizes.ok_or_else(|| with_context(Error::corrupt("a file of the log has no size")))?;
+        let sizes = sizes.ok_or_else(|| in_table(Error::corrupt("a file of the log has no size")))?;
         files = files.saturating_add(i64::try_from(adds.len()).unwrap_or(i64::MAX));
         bytes = sizes.iter().flatten().fold(bytes, i64::saturating_add);
     }
@@ -305,30 +305,30 @@ async fn count(snapshot: &Snapshot) -> Result<VersionChecksum> {
     Ok(checksum)
 }
 
-/// Refuses to commit to a table that was deleted, or made anew, since the version that a commit builds on was read, when
-/// that version's commit was `file`. Where none is given, the log did not have that commit any more.
+/// Refuses to commit to a table that was deleted or created again since the commit's base was read, when
+/// the base's commit was `file`. Without `file`, the log did not have that commit any more.
 ///
 /// # Errors
-/// `Conflict` if the table is another, and those of reading the log. Nothing was put then.
+/// `Conflict` if it is another table, and those of reading the log. Nothing was put then.
 pub(crate) async fn check_same_table(
     committer: &dyn Committer,
     (base, file): (&TableState, Option<CommitFile>),
 ) -> Result<(), Failed> {
     let Some(file) = file else { return Ok(()) };
-    // Where the log was cleaned up to the next version, that one is there and is judged; it may be this very commit.
+    // If the log was cleaned up to the next version, that version is there and is checked; it may be this commit itself.
     let versions = [base.version, base.version.saturating_add(1)];
-    if committer.is_same_table((base, file), &versions).await.map_err(Failed::Certainly)? {
+    if committer.is_same_table((base, file), &versions).await.map_err(Failed::NotWritten)? {
         return Ok(());
     }
     let message = format!(
         "the table was deleted or made anew since its version {} was made or read, so nothing was committed; begin again",
         base.version
     );
-    Err(Failed::Certainly(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
+    Err(Failed::NotWritten(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
 }
 
-/// The same, once a commit is put: the table may have become another just before. The commit stays, for others may have
-/// built on it already; that it counts is not said.
+/// The same after a commit was put: the table may have been replaced just before. The commit stays, since others may have
+/// built on it already, but it is not reported as made.
 ///
 /// # Errors
 /// `Storage`, saying that the outcome is unknown.
@@ -339,17 +339,17 @@ pub(crate) async fn verify_same_table(
 ) -> Result<(), Failed> {
     let Some(file) = file else { return Ok(()) };
     let version = committed.version;
-    // The version before tells, for the checksum of this one says what its writer remembered; but a commit that was found
-    // in the log may be the first that cleaning left, behind a checkpoint of its version.
+    // The version before is read, since the checksum of this one has what its writer remembered. But a commit that was found
+    // in the log may be the first one that log cleanup left, after a checkpoint of its version.
     let versions = [version.saturating_sub(1), version];
     let txn_id = txn_id(committed).unwrap_or_default();
     match committer.is_same_table((base, file), &versions).await {
         Ok(true) => Ok(()),
         Ok(false) => {
             let why = format!("the table was deleted or made anew since its version {} was made or read", base.version);
-            Err(Failed::Perhaps(in_the_log_but(version, txn_id, &why)))
+            Err(Failed::Unknown(in_the_log_but(version, txn_id, &why)))
         }
         // It is in the log, and it is unknown whether it counts.
-        Err(error) => Err(Failed::Perhaps(unknown_outcome(txn_id, committed.attempts, error))),
+        Err(error) => Err(Failed::Unknown(unknown_outcome(txn_id, committed.attempts, error))),
     }
 }

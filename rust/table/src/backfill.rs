@@ -1,9 +1,9 @@
 //! Enables row tracking on a table that has files already: assigns row ids to all of them (backfill).
 //!
 //! Three steps, each with commits of its own: the protocol gets the feature, so that every writer assigns row ids to new
-//! files; files without row ids are re-added with ids, some at a time; and when none is left, the property is set. A
-//! process that dies in between leaves a table that is as good as before, and running it again goes on from there. Other
-//! writers may go on meanwhile: what they removed or replaced is left out ([`Actions::re_add`]).
+//! files; files without row ids are added again with ids, some at a time; and when none is left, the property is set. If the
+//! process dies in between, the table is as usable as before, and running it again continues. Other
+//! writers may commit meanwhile: files that they removed or replaced are left out ([`Actions::re_add`]).
 //!
 //! PROTOCOL.md: "Row Tracking".
 
@@ -29,12 +29,12 @@ use deltic_store::Storage;
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;
 
-/// The operation by which other writers know that a commit says files again.
+/// The operation, by which other writers recognise a commit that only adds files again.
 const OPERATION: &str = "ROW TRACKING BACKFILL";
 
 const ENABLED: &str = "delta.enableRowTracking";
 
-/// Row tracking that was enabled.
+/// The result of enabling row tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enabled {
     /// The version from which on every row has an id, or a later one.
@@ -43,11 +43,11 @@ pub struct Enabled {
     pub files: u64,
 }
 
-/// Enables row tracking; nothing is done where it is.
+/// Enables row tracking. If it is enabled, nothing is done.
 ///
 /// # Errors
-/// `Invalid` if a file's statistics do not say how many rows it has, or row ids are suspended; those of committing. What
-/// was done by then is done: running it again goes on from there.
+/// `Invalid` if a file's statistics do not say how many rows it has, or row ids are suspended; those of committing. Steps that
+/// were done stay: running it again continues from there.
 pub async fn enable_row_tracking(
     storage: &Storage,
     committer: &dyn Committer,
@@ -97,7 +97,7 @@ pub async fn enable(
             batch += 1;
             continue;
         }
-        // On the very version that was looked at: a commit in between gives ids to the files that it adds.
+        // On the version that was read: a later commit gives ids to the files that it adds.
         let properties = BTreeMap::from([(ENABLED.to_owned(), "true".to_owned())]);
         transaction.every_file_has_ids();
         transaction.alter(&Alteration::SetProperties(properties), ids)?;
@@ -107,7 +107,7 @@ pub async fn enable(
     }
 }
 
-/// Some files without ids, to be re-added.
+/// Some files without ids, as actions that add them again.
 async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
     let columns = AddColumns::all();
     let mut actions = Actions::re_add();

@@ -3,7 +3,7 @@
 //! With it a checkpoint does not read the writer's own commits from the store. If it grows beyond a limit it is dropped, and
 //! the log is read again.
 //!
-//! Invariant: the commits follow the snapshot without a gap, so that replaying them gives what the log gives
+//! Invariant: the commits follow the snapshot without a gap, so that replaying them gives the same as reading the log
 //! (`builder::checkpoints_from_memory_equal_those_of_the_log`).
 //!
 //! PROTOCOL.md: "Action Reconciliation".
@@ -18,11 +18,11 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::Committed;
 
-/// Text of the commits that are kept.
+/// Most bytes of the kept commits' text.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// How many they are, those that the snapshot replays included.
+/// Most commits, including those that the snapshot replays.
 const MAX_COMMITS: usize = 100;
-/// Bytes of a checkpoint that is read in no time.
+/// A checkpoint of at most this many bytes is read quickly.
 const SMALL_CHECKPOINT: u64 = 256 * 1024;
 
 /// A snapshot, and the commits that followed it.
@@ -30,12 +30,12 @@ const SMALL_CHECKPOINT: u64 = 256 * 1024;
 pub struct CachedLogTail {
     snapshot: Snapshot,
     commits: Vec<(LogFile, Bytes)>,
-    /// Of all commits, those that the snapshot replays included.
+    /// Bytes of all commits, including those that the snapshot replays.
     bytes: u64,
 }
 
 impl CachedLogTail {
-    /// A tail that begins at `snapshot`, unless too much lies behind it already.
+    /// A tail that begins at `snapshot`, unless the snapshot itself replays too many commits.
     pub fn of(snapshot: &Snapshot) -> Option<Self> {
         let tail = Self {
             snapshot: snapshot.clone(),
@@ -45,7 +45,7 @@ impl CachedLogTail {
         tail.is_within_limits().then_some(tail)
     }
 
-    /// This tail with a commit at its end. None if the commit is another writer's follower, or makes it too long.
+    /// This tail with a further commit. `None` if another writer's commit is in between, or if the tail would be too long.
     pub fn with(&self, committed: &Committed, now_ms: i64) -> Option<Self> {
         let size = committed.lines.len();
         let bytes = self.bytes.saturating_add(size);
@@ -69,9 +69,9 @@ impl CachedLogTail {
         self.bytes <= MAX_BYTES && self.commits.len() + self.snapshot.segment().tail.len() <= MAX_COMMITS
     }
 
-    /// Whether all files of the table are read in no time.
+    /// Whether all files of the table can be read quickly.
     pub fn is_short(&self) -> bool {
-        // What is in sidecars does not show in the size of the checkpoint.
+        // The size of a checkpoint does not include its sidecars.
         if feature::supported(self.snapshot.protocol()).contains("v2Checkpoint") {
             return false;
         }

@@ -1,9 +1,9 @@
 //! Log cleanup: deletes expired files of the log.
 //!
-//! The log from the newest checkpoint that has expired on is kept, with that checkpoint and its commit; what is before it
-//! goes, oldest first, so that what is left is in one piece whenever it stops. The checkpoint is read to its end first:
-//! readers pass over one that is damaged, and then only what is before it tells of its files. Sidecars go when no
-//! checkpoint that is left names them and they are older than a day.
+//! The log is kept from the newest expired checkpoint on, with that checkpoint and its commit; what is before it
+//! is deleted, oldest first, so that the rest has no gaps even if cleanup is interrupted. The checkpoint is read to its end
+//! first: readers skip a damaged checkpoint, and then need the log before it. Sidecars are deleted when no remaining
+//! checkpoint names them and they are older than a day.
 //!
 //! PROTOCOL.md: "Metadata Cleanup", "Checkpoint Protection".
 
@@ -27,15 +27,15 @@ use deltic_store::Storage;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-// What a checkpoint that is being written names again must be far from being deleted.
+// A sidecar that a new checkpoint takes over must be far from the age at which it could be deleted.
 const _: () = assert!(OLDEST_REUSED_MS * 2 <= DAY_MS);
 
-/// Removes log files that are older than `delta.logRetentionDuration`, as far as a checkpoint stands in for them, and says
-/// how many.
+/// Deletes log files that are older than `delta.logRetentionDuration` and that a checkpoint replaces, and returns
+/// their number.
 ///
 /// # Errors
-/// `Unsupported` if the table has a feature that deltic does not follow; those of reading the log and of the store. What
-/// was removed by then is gone; the table is whole.
+/// `Unsupported` if the table has a feature that deltic does not know; those of reading the log and of the store. Files
+/// deleted before the error stay deleted; the table is intact.
 pub async fn clean_log(storage: &Storage, now_ms: i64) -> Result<u64> {
     clean(storage, now_ms).await.map_err(|e| e.in_table(storage.location()))
 }
@@ -44,12 +44,12 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
     let snapshot = Snapshot::open(storage, None).await?;
     let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
     feature::check_checkpointable(protocol, metadata, snapshot.version())?;
-    // Of writers that were killed; those that live wrote since.
+    // Temporary files of writers that were killed; a writer that is running has written its files more recently.
     for dir in ["", LOG_DIR] {
         storage.delete_unfinished(dir, now_ms.saturating_sub(DAY_MS)).await?;
     }
     let properties = Properties::of(metadata);
-    // Whole days, as other writers count.
+    // Rounded down to a whole day, as other writers do.
     let before = start_of_day(now_ms.saturating_sub(properties.log_retention()?));
     let newest_expired = match Timeline::load(storage).await?.until(before).await {
         Ok(version) => version,
@@ -58,7 +58,7 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
     };
     let mut removed = 0;
     if let Some(Expired { kept_from, files }) = dispensable(storage, newest_expired).await? {
-        // Protected checkpoints go all at once or not at all.
+        // Protected checkpoints are deleted all at once or not at all.
         if kept_from < properties.checkpoint_protection()? {
             return Ok(0);
         }
@@ -73,7 +73,7 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
     Ok(removed)
 }
 
-/// What may go of a log of which everything up to version `newest_expired` has expired.
+/// The files that may be deleted from a log in which every version up to `newest_expired` has expired.
 async fn dispensable(storage: &Storage, newest_expired: u64) -> Result<Option<Expired>> {
     let mut listing = LogSource::of(storage).list(0).await?;
     while let Some(found) = expired(&listing, newest_expired) {
@@ -92,7 +92,7 @@ async fn dispensable(storage: &Storage, newest_expired: u64) -> Result<Option<Ex
 /// Reads a checkpoint to its end.
 ///
 /// # Errors
-/// `Corrupt` or `NotFound` if a reader could not do with it alone.
+/// `Corrupt` or `NotFound` if it is damaged or a part of it is missing.
 async fn check_whole(storage: &Storage, checkpoint: &Checkpoint) -> Result<()> {
     let open = OpenCheckpoint::open(storage, checkpoint).await?;
     if open.state().protocol.is_none() || open.state().metadata.is_none() {
@@ -106,10 +106,10 @@ fn start_of_day(time_ms: i64) -> i64 {
     time_ms.saturating_sub(time_ms.rem_euclid(DAY_MS))
 }
 
-/// Removes sidecars that no checkpoint names and that are too old to belong to one that is being written.
+/// Deletes sidecars that no checkpoint names and that are too old to belong to one that is being written.
 ///
-/// The checkpoints are listed after the sidecars, and once more when those of the first listing are read: one that was
-/// written meanwhile by another client may name sidecars that are old. Those of deltic never do.
+/// The checkpoints are listed after the sidecars, and listed again once those of the first listing are read: a checkpoint
+/// that another client wrote meanwhile may name old sidecars. Those of deltic never do.
 async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
     let oldest_kept = start_of_day(now_ms.saturating_sub(DAY_MS));
     let mut sidecars = LogSource::of(storage).list_sidecars().await?;
@@ -130,7 +130,7 @@ async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
     Ok(removed)
 }
 
-/// The names of the sidecars of every checkpoint that is there and was not `seen`.
+/// The names of the sidecars of all checkpoints that are not in `seen`.
 async fn named_sidecars(storage: &Storage, seen: &mut HashSet<(String, u64, i64)>) -> Result<HashSet<String>> {
     let mut named = HashSet::new();
     for file in LogSource::of(storage).list(0).await?.iter().filter(|file| file.size > 0) {
@@ -142,13 +142,13 @@ async fn named_sidecars(storage: &Storage, seen: &mut HashSet<(String, u64, i64)
             LogName::CheckpointUuid { format: CheckpointFormat::Parquet, .. } => {
                 CheckpointKind::Uuid(CheckpointFormat::Parquet)
             }
-            // Those of several parts name no sidecars.
+            // Checkpoints in several parts name no sidecars.
             LogName::Commit { .. }
             | LogName::Compacted { .. }
             | LogName::Checksum { .. }
             | LogName::CheckpointMultiPart { .. } => continue,
         };
-        // Another file may have taken the place of a classic one.
+        // A classic checkpoint may have been overwritten by another one.
         if seen.insert((file.file_name.clone(), file.size, file.modified_ms)) {
             let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![file.clone()] };
             let open = OpenCheckpoint::open(storage, &checkpoint).await?;

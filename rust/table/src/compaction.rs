@@ -1,8 +1,8 @@
-//! Log compaction: one file that stands for a range of commits.
+//! Log compaction: one file that replaces a range of commits for readers of a snapshot.
 //!
-//! What the commits left is written as they say it, reconciled: files that joined and are still there, tombstones of those
-//! that left, the last word on protocol, metadata, applications and domains. The removal of a domain is kept, for older
-//! commits may have set it. The commits stay: histories and times are in them alone.
+//! It has the reconciled actions of the commits: files that were added and are still live, tombstones of those
+//! that were removed, and the last protocol, metadata, `txn` and domain actions. The removal of a domain is kept, since older
+//! commits may have set it. The commits are not deleted: only they have the history and the times.
 //!
 //! A snapshot over the compaction equals one over the commits (`compaction::changes_nothing`).
 //!
@@ -27,7 +27,7 @@ use crate::snapshot::Snapshot;
 use deltic_store::{Put, Storage};
 
 /// Writes the compaction of the commits from `start` (the one after the last checkpoint) to `end` (the newest) and gives
-/// its path. One that is there already is left alone.
+/// its path. If it exists already, nothing is written.
 ///
 /// # Errors
 /// `Invalid` if those are not two commits at least, or not all in the log; `Unsupported` if the table has a feature whose
@@ -76,7 +76,7 @@ async fn commits(storage: &Storage, start: u64, end: u64) -> Result<Vec<LogFile>
     Ok(files)
 }
 
-/// What the commits left, as lines. What is not of files comes first: many readers look for nothing else.
+/// The reconciled actions as lines. Actions other than those of files come first: many readers look for nothing else.
 fn print(tail: &Tail, end: u64) -> Result<Lines> {
     let mut lines = Lines::new();
     let protocol = tail.commits.iter().find_map(|commit| commit.protocol.clone());
@@ -95,14 +95,14 @@ fn print(tail: &Tail, end: u64) -> Result<Lines> {
         tombstones(rows, end)?.into_iter().try_for_each(|remove| lines.push(&Action::Remove(remove)))?;
     }
     if lines.is_empty() {
-        // A file without a byte is taken for one that was torn.
+        // An empty file would be taken for a torn one.
         lines.push_line(br#"{"commitInfo":{}}"#)?;
     }
     Ok(lines)
 }
 
 fn tombstones(rows: &RecordBatch, end: u64) -> Result<Vec<Remove>> {
-    // The members that both have are columns of the same names.
+    // The members that `add` and `remove` have in common are columns of the same names.
     let files = AddBatch::new(Origin::Commit(end), rows.clone())?;
     let number = |name: &str, row: usize| files.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
     let flag = |name: &str, row: usize| {

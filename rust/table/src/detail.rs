@@ -1,4 +1,4 @@
-//! What a table is at one version, in the terms of `DESCRIBE DETAIL`.
+//! The facts about one version of a table that `DESCRIBE DETAIL` shows.
 //!
 //! Files and bytes come from the version's checksum, if it has one; rows are counted from the log, and no data file is
 //! opened.
@@ -16,14 +16,14 @@ use crate::scan::count::known_rows;
 use crate::snapshot::Snapshot;
 use crate::transaction::state_of;
 
-/// What is counted and collected of a version; the rest is in its metadata and protocol.
+/// Counts and times of a version; the rest is in its metadata and protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detail {
     /// Data files.
     pub num_files: u64,
     /// Their bytes.
     pub size_in_bytes: u64,
-    /// Their rows without those that are deleted; none if a file's statistics do not say.
+    /// Their rows without the deleted ones; none if the statistics of a file lack the number of rows.
     pub num_rows: Option<u64>,
     /// When the version was committed, in milliseconds since the epoch.
     pub last_modified: Option<i64>,
@@ -34,7 +34,7 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// Collects it.
+    /// Collects them.
     ///
     /// # Errors
     /// Those of reading the log.
@@ -43,12 +43,12 @@ impl Detail {
             AddColumns { members: vec!["path", "size", "deletionVector"], num_records: true, ..AddColumns::default() };
         let (mut num_files, mut size_in_bytes, mut num_rows) = (0_u64, 0_u64, Some(0_u64));
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
-        let with_context = |e: Error| e.in_table(snapshot.storage().location());
+        let in_table = |e: Error| e.in_table(snapshot.storage().location());
         while let Some(adds) = live.try_next().await? {
             num_files = num_files.saturating_add(adds.len() as u64);
             let sizes = adds.size().into_iter().flatten().flatten();
             size_in_bytes = sizes.fold(size_in_bytes, |all, size| all.saturating_add(size.try_into().unwrap_or(0)));
-            let counted = known_rows(&adds, &BooleanBuffer::new_set(adds.len())).map_err(with_context)?;
+            let counted = known_rows(&adds, &BooleanBuffer::new_set(adds.len())).map_err(in_table)?;
             let rows = counted.into_iter().try_fold(0_u64, |all, rows| Some(all.saturating_add(rows?)));
             num_rows = num_rows.zip(rows).map(|(all, more)| all.saturating_add(more));
         }

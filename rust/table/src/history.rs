@@ -122,9 +122,9 @@ impl Commit {
 impl Timeline {
     /// Lists the log and opens the newest version.
     pub async fn load(storage: &Storage) -> Result<Self> {
-        let with_context = |e: Error| e.in_table(storage.location());
-        let listing = LogSource::of(storage).list(0).await.map_err(with_context)?;
-        let segment = match Segment::choose(&listing, None, true).map_err(with_context) {
+        let in_table = |e: Error| e.in_table(storage.location());
+        let listing = LogSource::of(storage).list(0).await.map_err(in_table)?;
+        let segment = match Segment::choose(&listing, None, true).map_err(in_table) {
             Ok(segment) => segment,
             Err(error) => return Err(LogSource::of(storage).explain(error).await),
         };
@@ -132,7 +132,7 @@ impl Timeline {
         let readable = readable_commits(&listing);
         let mut commits = Commit::all(&listing);
         commits.retain(|commit| readable.binary_search_by_key(&commit.version(), |f| f.name.version()).is_ok());
-        let own_times = Properties::of(latest.metadata()).in_commit_timestamps().map_err(with_context)?;
+        let own_times = Properties::of(latest.metadata()).in_commit_timestamps().map_err(in_table)?;
         let without_own = commits.partition_point(|commit| !has_own_time(own_times, commit.version()));
         let enabled_ms = own_times.and_then(|own| own.since).map(|(_, time)| time);
         Ok(Self { storage: storage.clone(), listing, latest, commits, without_own, enabled_ms })
@@ -143,7 +143,7 @@ impl Timeline {
         if version == self.latest.version() {
             return Ok(self.latest.clone());
         }
-        let segment = Segment::choose(&self.listing, Some(version), true).map_err(|e| self.with_context(e))?;
+        let segment = Segment::choose(&self.listing, Some(version), true).map_err(|e| self.in_table(e))?;
         Snapshot::of_readable(&self.storage, segment).await
     }
 
@@ -230,9 +230,9 @@ impl Timeline {
         if index < self.without_own {
             return Ok(Some((commit.version(), commit.modified_ms)));
         }
-        let info = commit_info(&self.storage, &commit.file).await.map_err(|e| self.with_context(vanished(e)))?;
+        let info = commit_info(&self.storage, &commit.file).await.map_err(|e| self.in_table(vanished(e)))?;
         let time = info.and_then(|info| info.in_commit_timestamp());
-        let time = time.ok_or_else(|| self.with_context(lacks_time(&commit.file)))?;
+        let time = time.ok_or_else(|| self.in_table(lacks_time(&commit.file)))?;
         Ok(Some((commit.version(), time)))
     }
 
@@ -255,10 +255,10 @@ impl Timeline {
     /// No such version, with the versions that can be read.
     fn not_found(&self, message: String) -> Error {
         let earliest = self.commits.first().map(Commit::version);
-        self.with_context(Error::version_not_found(message, earliest, Some(self.latest.version())))
+        self.in_table(Error::version_not_found(message, earliest, Some(self.latest.version())))
     }
 
-    fn with_context(&self, error: Error) -> Error {
+    fn in_table(&self, error: Error) -> Error {
         error.in_table(self.storage.location())
     }
 }

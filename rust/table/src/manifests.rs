@@ -60,14 +60,14 @@ pub struct Manifests {
 /// names than the table, or names that no manifest can have; `Conflict` if the table goes on faster than they are written;
 /// those of reading the log and of the store.
 pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
-    let with_context = |e: Error| e.in_table(snapshot.storage().location());
+    let in_table = |e: Error| e.in_table(snapshot.storage().location());
     let mut newest = snapshot.clone();
     for _ in 0..MOST_ROUNDS {
-        let manifests = write_once(&newest, dry_run).await.map_err(with_context)?;
+        let manifests = write_once(&newest, dry_run).await.map_err(in_table)?;
         if dry_run {
             return Ok(manifests);
         }
-        newest = newest.refresh().await.map_err(with_context)?;
+        newest = newest.refresh().await.map_err(in_table)?;
         if newest.version() == manifests.version {
             return Ok(manifests);
         }
@@ -76,7 +76,7 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
         "the manifests were written {MOST_ROUNDS} times, and each time the table had gone on meanwhile, so that they may be \
          older than the table; write them again when there are fewer commits (`Table.write_manifests()`)"
     );
-    Err(with_context(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
+    Err(in_table(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
 }
 
 async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
@@ -122,7 +122,7 @@ fn line_of(storage: &Storage, root: &str, path: &str) -> Result<String> {
     let line = match storage.below_root(&place) {
         Some(below) => format!("{root}/{below}"),
         // One that leads nowhere is an error, not a place elsewhere.
-        None => storage.place_of(&place).map(|_| place)?,
+        None => storage.resolve_path(&place).map(|_| place)?,
     };
     if line.chars().any(char::is_control) {
         let message = "manifests cannot be written: a data file's path has a control character, which a line of a manifest \

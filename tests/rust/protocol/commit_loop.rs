@@ -89,11 +89,11 @@ fn told(step: &Step) -> String {
         Step::ReadVectors { descriptors } => format!("vectors {}", descriptors.len()),
         Step::Wait { attempts } => format!("wait {attempts}"),
         Step::ReadFrom { version, count } => format!("read {version}+{count}"),
-        Step::Settle { version } => format!("settle {version}"),
+        Step::MakeDurable { version } => format!("make {version} durable"),
         Step::VerifyBase { base, version } => format!("verify {base} {version}"),
         Step::Done(committed) => format!("done {} in {}", committed.version, committed.attempts),
-        Step::Failed(Failed::Certainly(error)) => format!("failed: {}", error.message()),
-        Step::Failed(Failed::Perhaps(error)) => format!("unknown: {}", error.message()),
+        Step::Failed(Failed::NotWritten(error)) => format!("failed: {}", error.message()),
+        Step::Failed(Failed::Unknown(error)) => format!("unknown: {}", error.message()),
     }
 }
 
@@ -138,7 +138,7 @@ fn the_wait_is_before_the_reading_and_each_version_is_read_before_the_next_is_pu
 }
 
 #[test]
-fn a_commit_is_known_by_its_id_and_settled() {
+fn a_commit_is_known_by_its_id_and_made_durable() {
     for answer in [PutAnswer::Exists, PutAnswer::Unknown(lost())] {
         let mut commit_loop = append(4);
         let Step::Put { lines, .. } = wants(&mut commit_loop, "put 5") else { panic!("no put") };
@@ -148,8 +148,8 @@ fn a_commit_is_known_by_its_id_and_settled() {
         commit_loop.waited(false);
         wants(&mut commit_loop, "read 5");
         assert!(!commit_loop.read(Ok(Some(lines.to_bytes().unwrap().into()))));
-        wants(&mut commit_loop, "settle 5");
-        commit_loop.settled(Ok(()));
+        wants(&mut commit_loop, "make 5 durable");
+        commit_loop.made_durable(Ok(()));
         wants(&mut commit_loop, "done 5 in 1");
     }
 }
@@ -205,7 +205,7 @@ fn an_old_base_is_looked_for_before_the_put_and_after_it() {
     let mut commit_loop = append(4);
     assert_eq!(told(&commit_loop.next(later)), "check 4 5");
     commit_loop.base_checked(Ok(true));
-    let Step::Failed(Failed::Certainly(error)) = commit_loop.next(later) else { panic!("not failed") };
+    let Step::Failed(Failed::NotWritten(error)) = commit_loop.next(later) else { panic!("not failed") };
     assert_eq!((error.kind(), error.version()), (&Kind::Storage { retryable: false }, Some(5)));
 
     for (verified, expected) in [

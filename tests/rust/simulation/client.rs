@@ -268,7 +268,7 @@ impl Committer for Client {
     }
 
     /// What the store shows is there to stay.
-    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+    fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -163,8 +163,8 @@ pub(crate) async fn commit(
     let mut unnamed = client.world().begun.remove(&client.process).unwrap_or_default();
     match &outcome {
         Ok(_) => drop(unnamed.pop()),
-        Err(Failed::Certainly(_)) => unnamed.extend(own_files),
-        Err(Failed::Perhaps(_)) => unnamed.clear(),
+        Err(Failed::NotWritten(_)) => unnamed.extend(own_files),
+        Err(Failed::Unknown(_)) => unnamed.clear(),
     }
     let outcome = outcome.map_err(Error::from);
     let (told, what) = match &outcome {

@@ -363,7 +363,7 @@ impl Committer for Lossy {
         Box::pin(async { Ok(None) })
     }
 
-    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+    fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -98,7 +98,7 @@ async fn carried_out(storage: &Storage, task: &[u8], asked: &Asked) -> Result<Ve
     task.carry_out(storage.clone(), asked.statement().0, now).await
 }
 
-/// Has others do it; what each of them gave is handed back in another order.
+/// Runs it by tasks, whose results are passed in another order.
 async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<RowChangeCounts> {
     let planned = planned(tx, asked, limits).await?;
     let mut results = Vec::new();
@@ -288,7 +288,7 @@ fn what_is_handed_back_is_checked() {
             assert_eq!(table.on_disk(), before);
             let kind = std::mem::discriminant(&asked);
             let other = one_of_each().into_iter().find(|other| std::mem::discriminant(other) != kind).unwrap();
-            // One result too few, one twice, those of another statement, a task, other rows, another file, another kind.
+            // One result too few, one twice, those of another operation, a task, other rows, another file, another kind.
             for number in 0..7 {
                 let (run, tasks, mut results) = results(&mut tx).await;
                 let edited = |result: &[u8], from: &str, to: &str| {
@@ -299,7 +299,7 @@ fn what_is_handed_back_is_checked() {
                 let told = match number {
                     0 => {
                         results.pop();
-                        "handed back nothing"
+                        "result of a task is missing"
                     }
                     1 => {
                         results[0] = results[1].clone();
@@ -307,7 +307,7 @@ fn what_is_handed_back_is_checked() {
                     }
                     2 => {
                         results.clone_from(&of_others);
-                        "another statement"
+                        "another operation"
                     }
                     3 => {
                         results[0] = tasks[0].clone();
@@ -324,7 +324,7 @@ fn what_is_handed_back_is_checked() {
                     }
                     _ => {
                         results[0] = carried_out(storage, &tasks[0], &other).await.unwrap();
-                        "a statement that it is not of"
+                        "another operation than it was planned for"
                     }
                 };
                 let error = run.apply(&mut tx, &results, now).await.unwrap_err();
@@ -348,7 +348,7 @@ fn what_is_handed_back_is_checked() {
     }
 }
 
-/// Changes what a task handed back; the second is what another one did.
+/// Changes the result of a task; the second argument is another task's result.
 type Edit = fn(&mut Value, &Value);
 
 #[test]
@@ -360,17 +360,17 @@ fn what_does_not_add_up_is_refused() {
         block_on(async {
             let mut tx = table.begin().await;
             let edits: [(&str, Edit); 9] = [
-                ("no task of this statement wrote", |one, _| {
+                ("no task of this operation wrote", |one, _| {
                     one["rewritten"][0]["add"]["path"] = json!("part-0.parquet")
                 }),
-                ("or one twice", |one, other| one["rewritten"][0] = other["rewritten"][0].clone()),
-                ("or one twice", |one, _| one["changes"][0] = one["rewritten"][0].clone()),
+                ("was returned twice", |one, other| one["rewritten"][0] = other["rewritten"][0].clone()),
+                ("was returned twice", |one, _| one["changes"][0] = one["rewritten"][0].clone()),
                 ("have", |one, _| one["rewritten"] = json!([])),
                 ("have", |one, _| one["changes"][0]["rows"] = json!(1)),
                 ("counted other rows", |one, _| one["merged"]["counts"]["matched_updated"] = json!(2)),
                 ("another source", |one, _| one["merged"]["sourceRows"] = json!(6)),
                 ("was not given", |one, other| one["merged"]["unchanged"] = json!([other["touched"][0]["path"]])),
-                ("does not say what it merged", |one, _| one["merged"] = Value::Null),
+                ("returned no matches of the source", |one, _| one["merged"] = Value::Null),
             ];
             for (told, edit) in edits {
                 let planned = planned(&mut tx, &asked, EACH).await.unwrap();

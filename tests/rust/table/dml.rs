@@ -419,7 +419,7 @@ fn a_file_that_lies_about_its_rows_is_corrupt() {
     assert!(error.path().is_some() && error.table().is_some(), "{error}");
     // All five rows that there should be match, and others are there.
     let error = table.try_delete("x >= 0 AND x < 5 AND p IS NOT NULL").unwrap_err();
-    assert!(error.is_corrupt() && error.to_string().contains("has 5 rows, and it has 10"), "{error}");
+    assert!(error.is_corrupt() && error.to_string().contains("has 5 rows, but it has 10"), "{error}");
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn a_file_that_lies_about_its_rows_is_not_written_again() {
         std::fs::remove_file(table.sample.log("00000000000000000001.crc")).unwrap();
         let files = table.on_disk();
         let error = table.try_delete("x IN (1, 3)").unwrap_err();
-        let says = format!("{} rows are to be written again, and the files have {}", lie - 2, rows - 2);
+        let says = format!("{} rows have to be rewritten, but {} rows were", lie - 2, rows - 2);
         assert!(error.is_corrupt() && error.to_string().contains(&says), "{error}");
         assert!(error.path().is_some() && error.table().is_some(), "{error}");
         assert_eq!(table.on_disk(), files, "what was written is deleted");
@@ -537,8 +537,8 @@ impl Committer for Refusing {
         Box::pin(async move { if self.is_known { Err(lost()) } else { Ok(Put::Unknown(lost())) } })
     }
 
-    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
-        self.log.settle(version)
+    fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.make_durable(version)
     }
 
     fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {

@@ -86,8 +86,8 @@ impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Committer for Overtaken<F> {
         })
     }
 
-    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
-        self.log.settle(version)
+    fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.make_durable(version)
     }
 
     fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
@@ -199,8 +199,8 @@ impl Committer for Failing {
         }
     }
 
-    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
-        self.log.settle(version)
+    fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.make_durable(version)
     }
 
     fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {
@@ -417,7 +417,7 @@ fn bins_are_written_by_others() {
         let written = carried_out(&table, &tasks[0]);
         assert!(data_files(&table).len() > before.len());
         for (wrong, told) in [
-            (vec![written.clone()], "handed back no files"),
+            (vec![written.clone()], "result of a task is missing"),
             (vec![written.clone(), written.clone()], "twice"),
             (vec![tasks[0].clone()], "no rewritten group of files"),
         ] {

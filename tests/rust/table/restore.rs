@@ -55,8 +55,8 @@ impl Committer for Overtaken {
         })
     }
 
-    fn settle<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
-        self.log.settle(version)
+    fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
+        self.log.make_durable(version)
     }
 
     fn log_continues_past<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<bool>> {

@@ -53,8 +53,8 @@ struct State {
     reads: usize,
     late: Option<(u64, Bytes)>,
     calls: Vec<String>,
-    /// Whether what is found cannot be made sure to stay.
-    unsettled: bool,
+    /// Whether making a version durable fails.
+    fails_durability: bool,
     seen: BTreeSet<u64>,
 }
 
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    fn settle(&mut self) {
+    fn land_late_put(&mut self) {
         if let Some((version, lines)) = self.late.take() {
             self.put(version, lines);
         }
@@ -109,7 +109,7 @@ impl Committer for Faulty {
                 "{version} before {} was read",
                 version - 1
             );
-            state.settle();
+            state.land_late_put();
             Ok(match state.answers.pop_front().unwrap_or(Answer::Honest) {
                 Answer::Honest => state.put(version, lines),
                 Answer::After(winner) => {
@@ -150,11 +150,11 @@ impl Committer for Faulty {
         })
     }
 
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let mut state = self.state.lock().unwrap();
-            state.calls.push(format!("settle{version}"));
-            if state.unsettled { Err(Error::storage(true, "the disk failed")) } else { Ok(()) }
+            state.calls.push(format!("durable{version}"));
+            if state.fails_durability { Err(Error::storage(true, "the disk failed")) } else { Ok(()) }
         })
     }
 
@@ -271,20 +271,20 @@ async fn who_loses_reads_the_winners_and_tries_the_version_after_them() {
 
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_recognised() {
-    check(&run(&[Answer::LandsUnheard], 1).await, 5, 1, "put5 read5 settle5");
-    check(&run(&[Answer::After(APPEND), Answer::LandsUnheard], 9).await, 6, 2, "put5 read5 read6 put6 read6 settle6");
-    check(&run(&[Answer::Repeated], 1).await, 5, 1, "put5 read5 settle5");
+    check(&run(&[Answer::LandsUnheard], 1).await, 5, 1, "put5 read5 durable5");
+    check(&run(&[Answer::After(APPEND), Answer::LandsUnheard], 9).await, 6, 2, "put5 read5 read6 put6 read6 durable6");
+    check(&run(&[Answer::Repeated], 1).await, 5, 1, "put5 read5 durable5");
     // It was not there yet when it was looked for.
-    check(&run(&[Answer::LandsLater], 9).await, 5, 2, "put5 read5 put5 read5 settle5");
+    check(&run(&[Answer::LandsLater], 9).await, 5, 2, "put5 read5 put5 read5 durable5");
 }
 
 #[tokio::test]
 async fn what_may_not_stay_is_not_acknowledged() {
     let store = Faulty::new(&[Answer::LandsUnheard]);
-    store.state.lock().unwrap().unsettled = true;
+    store.state.lock().unwrap().fails_durability = true;
     let error = commit(append("mine"), &store, &Attempts(9)).await.unwrap_err();
     assert!(error.message().contains("outcome of the commit is unknown"), "{error}");
-    assert_eq!(store.calls(), "put5 read5 settle5");
+    assert_eq!(store.calls(), "put5 read5 durable5");
 }
 
 #[tokio::test]
@@ -337,8 +337,8 @@ impl Committer for CleanedBeforePut {
         self.0.read(version)
     }
 
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
-        self.0.settle(version)
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+        self.0.make_durable(version)
     }
 
     fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
@@ -354,7 +354,7 @@ async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
     let failed = try_commit(transaction, (&committer, &NoVectors), &Attempts(9)).await.unwrap_err();
-    let Failed::Perhaps(error) = failed else { panic!("{failed:?}") };
+    let Failed::Unknown(error) = failed else { panic!("{failed:?}") };
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
     assert!(error.message().contains("it is in the log at version 5, but the log was cleaned"), "{error}");
@@ -416,7 +416,7 @@ async fn who_gives_up_says_whether_the_outcome_is_known() {
     assert!(error.message().contains("was not made (attempts: 2)"), "{error}");
 
     unknown(&run(&[Answer::Lost], 1).await.0.unwrap_err());
-    // An error of a later put does not settle what became of the first.
+    // An error of a later put does not tell what became of the first.
     unknown(&run(&[Answer::Lost, Answer::Fails], 9).await.0.unwrap_err());
     // Another's commit at that version does.
     let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND)], 2).await;
@@ -437,7 +437,7 @@ async fn a_read_that_fails_leaves_a_lost_put_unknown() {
     unknown(&failing(&[Answer::LandsUnheard], 1).await);
     unknown(&failing(&[Answer::Lost, Answer::LandsUnheard], 2).await);
     unknown(&failing(&[Answer::Lost, Answer::After(APPEND)], 2).await);
-    // The rival was read, so the lost put is settled.
+    // The rival was read, so the lost put cannot land any more.
     assert_eq!(failing(&[Answer::Lost, Answer::After(APPEND)], 3).await.message(), "no connection");
     // That the version exists does not say whose it is: a proxy may have sent the put twice.
     unknown(&failing(&[Answer::After(APPEND)], 1).await);
@@ -459,7 +459,7 @@ async fn what_a_failure_proves_is_in_its_type() {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(failing_read);
         let failed = try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)).await.unwrap_err();
-        assert_eq!(matches!(failed, Failed::Certainly(_)), certain, "{answers:?}: {failed:?}");
+        assert_eq!(matches!(failed, Failed::NotWritten(_)), certain, "{answers:?}: {failed:?}");
     };
     check(&[Answer::Fails], 0, 9, true).await;
     check(&[Answer::After(APPEND)], 0, 1, true).await;
@@ -669,7 +669,7 @@ proptest! {
         let outcome = runtime.block_on(try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)));
         let mut state = store.state.into_inner().unwrap();
         // What is still on its way lands after the writer was told.
-        state.settle();
+        state.land_late_put();
         let is_mine = |lines: &&Bytes| parsed(lines).commit_info.is_some_and(|i| i.txn_id() == Some("mine"));
         let mine = state.versions.values().filter(is_mine).count();
         match &outcome {
@@ -677,8 +677,8 @@ proptest! {
                 prop_assert_eq!(mine, 1);
                 prop_assert!(state.versions.get(&committed.version).as_ref().is_some_and(is_mine));
             }
-            Err(Failed::Perhaps(e)) => prop_assert!(mine <= 1 && e.message().contains("unknown"), "{}", e),
-            Err(Failed::Certainly(e)) => prop_assert_eq!(mine, 0, "{}", e),
+            Err(Failed::Unknown(e)) => prop_assert!(mine <= 1 && e.message().contains("unknown"), "{}", e),
+            Err(Failed::NotWritten(e)) => prop_assert_eq!(mine, 0, "{}", e),
         }
         // No gap: versions follow each other.
         let versions: Vec<u64> = state.versions.keys().copied().collect();

@@ -1,8 +1,8 @@
 //! File actions in columns: what replay, pruning and planning work on.
 //!
-//! An [`AddBatch`] is a record batch whose columns carry the names of the members of `add`, any subset of them:
-//! what was not asked for was not decoded. Accessors return `None` for a column that is not there. Nulls mean what a
-//! missing member means. A [`KeyBatch`] holds what identifies a logical file and no more.
+//! An [`AddBatch`] is a record batch whose columns have the names of members of `add`, any subset of them:
+//! members that were not asked for are not decoded. Accessors return `None` for a column that is not there. A null means
+//! the same as a missing member. A [`KeyBatch`] has only what identifies logical files.
 //!
 //! Invariant: `path` is there and never null (`tests/rust/protocol/action.rs`).
 //!
@@ -55,7 +55,7 @@ pub static TEXT_MAP: LazyLock<DataType> = LazyLock::new(|| {
     DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(entries), false)), false)
 });
 
-/// All columns that an [`AddBatch`] read from JSON may have; those without a value are left out, and `stats` are
+/// All columns that an [`AddBatch`] read from JSON may have. Columns without a value are left out, and `stats` are
 /// [quoted](AddBatch::stats).
 pub static ADD_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     Arc::new(Schema::new(vec![
@@ -78,7 +78,7 @@ pub(super) static NO_ADDS: LazyLock<RecordBatch> = LazyLock::new(|| RecordBatch:
 /// Data files in columns.
 #[derive(Debug, Clone)]
 pub struct AddBatch {
-    /// Where the actions stand in the log.
+    /// Where in the log the actions are.
     pub origin: Origin,
     rows: RecordBatch,
 }
@@ -152,14 +152,14 @@ impl AddBatch {
         &self.rows
     }
 
-    /// The files whose bit is set. A few of many do not keep the text of the whole commit in memory.
+    /// The files whose bit is set. If these are few of many, they do not keep the text of the whole commit in memory.
     pub fn filter(&self, keep: BooleanBuffer) -> Result<Self> {
         let rows = filter_record_batch(&self.rows, &BooleanArray::new(keep, None))?;
         let are_few = rows.num_rows() < self.rows.num_rows() / 2;
         Ok(Self { origin: self.origin, rows: if are_few { without_other_text(rows)? } else { rows } })
     }
 
-    /// Several batches with the same columns as one, which stands where the first does; none of none.
+    /// Several batches with the same columns as one, which has the origin of the first. `None` if there is no batch.
     pub fn concat(batches: &[Self]) -> Result<Option<Self>> {
         let Some(first) = batches.first() else { return Ok(None) };
         if batches.len() == 1 {
@@ -174,7 +174,7 @@ impl AddBatch {
         KeyBatch::new(&self.rows)
     }
 
-    /// Paths as they stand in the log.
+    /// Paths as the log has them.
     pub fn path(&self) -> &StringArray {
         match self.rows.column_by_name("path") {
             Some(column) => column.as_string::<i32>(),
@@ -194,8 +194,8 @@ impl AddBatch {
 
     /// Statistics as JSON text.
     ///
-    /// Those of a commit are kept as they stand in it, as JSON strings in a column of bytes: they are long, and few who
-    /// read a commit ask for them. Each call copies them.
+    /// Statistics of a commit are kept as JSON strings, as the commit has them, in a column of bytes: they are long, and few
+    /// readers of a commit need them. Each call copies them.
     ///
     /// # Errors
     /// `Unsupported` if there is more text than a column can hold.
@@ -229,10 +229,10 @@ impl AddBatch {
         self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| text_map_at(map, row))
     }
 
-    /// As [`AddBatch::add`], of a file that goes into the log again.
+    /// As [`AddBatch::add`], for a file that is added to the log again.
     ///
     /// # Errors
-    /// `Corrupt` if the log does not say its size: any number in its place would be taken for the size.
+    /// `Corrupt` if the log does not say its size: readers would believe any number that was written instead.
     pub fn sized_add(&self, row: usize) -> Result<Add> {
         match self.size().is_some_and(|sizes| sizes.is_valid(row)) {
             true => self.add(row),
@@ -243,7 +243,7 @@ impl AddBatch {
         }
     }
 
-    /// The file at `row` as a struct, for when files are few.
+    /// The file at `row` as a struct, for when there are few files.
     pub fn add(&self, row: usize) -> Result<Add> {
         let number = |name: &str| self.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
         let text = |name: &str| {
@@ -279,7 +279,7 @@ fn said(stats: &ArrayRef) -> Result<Option<StringArray>> {
 }
 
 /// What JSON strings say.
-/// The rows with copies of their statistics, if the text that those stand in is mostly of others.
+/// The rows with copies of their statistics, if most of the text that the statistics refer to is not theirs.
 fn without_other_text(rows: RecordBatch) -> Result<RecordBatch> {
     let copied = |column: &ArrayRef| {
         let stats = column.as_binary_view_opt()?;
@@ -314,13 +314,13 @@ fn unquoted(literals: &BinaryViewArray) -> Result<StringArray> {
     Ok(said.finish())
 }
 
-/// [`AddBatch::new`] proved that the column is there; this keeps the accessor total.
+/// [`AddBatch::new`] has checked that the column is there; with this the accessor needs no error.
 fn unreachable_column() -> &'static StringArray {
     static EMPTY: LazyLock<StringArray> = LazyLock::new(|| StringArray::from(Vec::<&str>::new()));
     &EMPTY
 }
 
-/// Equal but for nullability, the names inside maps and members that deltic does not know, which writers vary.
+/// Equal except for nullability, the names inside maps and members that deltic does not know: writers differ in these.
 fn same_layout(found: &DataType, expected: &DataType) -> bool {
     match (found, expected) {
         (DataType::Map(found, _), DataType::Map(expected, _)) => match (found.data_type(), expected.data_type()) {
@@ -351,7 +351,7 @@ pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
     Ok(entries.filter_map(|(key, value)| Some((key?.to_owned(), value.map(str::to_owned)))).collect())
 }
 
-/// Texts in the layout that they have in actions read from JSON. Some writers do not say of texts that they are any.
+/// Strings in the layout that they have in actions read from JSON. Some writers do not mark strings as such in Parquet.
 pub(super) fn plain_texts(column: &ArrayRef) -> Result<StringArray> {
     use DataType as D;
     let no_texts =
@@ -404,7 +404,7 @@ impl KeyBatch {
         Ok(Self { path: Paths::Plain(path), deletion_vector: vectors_of(vectors)? })
     }
 
-    /// Of paths that are not copied, in columns of the same length; where a path is null, the key means nothing.
+    /// Keys of paths that are not copied. The columns have the same length. Where a path is null, the key has no meaning.
     ///
     /// # Errors
     /// `Corrupt` if the deletion vectors lack a member.
@@ -425,7 +425,7 @@ impl KeyBatch {
         self.len() == 0
     }
 
-    /// Path as it stands in the log.
+    /// Path as the log has it.
     pub fn path(&self, row: usize) -> &str {
         match &self.path {
             Paths::Plain(path) => path.value(row),

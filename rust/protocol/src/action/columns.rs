@@ -1,6 +1,6 @@
 //! File actions from JSON lines into columns.
 //!
-//! Members that few writers have cost nothing until one does: a column without a value is left out.
+//! Members that few writers use cost nothing if no action has them: a column without a value is left out.
 
 use std::sync::{Arc, LazyLock};
 
@@ -33,17 +33,17 @@ static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
 });
 pub(super) static NO_REMOVES: LazyLock<RecordBatch> =
     LazyLock::new(|| RecordBatch::new_empty(Arc::new(REMOVE_SCHEMA.clone())));
-/// The field of statistics that stand as they do in the line.
+/// The field of statistics that are kept as the JSON strings of their lines.
 static QUOTED_STATS: LazyLock<FieldRef> = LazyLock::new(|| Arc::new(Field::new("stats", DataType::BinaryView, true)));
 
-/// What may begin with nulls.
+/// A builder of a column that may begin with nulls.
 trait Nulls {
-    /// Without a value, and with room for so many.
+    /// Without a value, and with room for `room` values.
     fn empty(room: usize) -> Self;
     fn nulls(&mut self, count: usize);
 }
 
-/// What becomes a column by itself.
+/// A builder that makes a whole column.
 trait Column: Nulls {
     fn finish(&mut self) -> Result<ArrayRef>;
 }
@@ -74,12 +74,12 @@ columns!(
     BooleanBuilder: |room| Self::with_capacity(room)
 );
 
-/// Bytes of a string that there is room for. Most strings are paths.
+/// Bytes that are reserved for each string. Most strings are paths.
 const TEXT_BYTES: usize = 96;
-/// There is room for so many rows at most: what is too little grows.
+/// Most rows that room is reserved for; builders grow if there are more.
 const MAX_ROOM: usize = 8192;
 
-/// A column that is not begun before it has a value.
+/// A column whose builder is made with its first value.
 struct Sparse<C> {
     nulls: usize,
     room: usize,
@@ -124,7 +124,7 @@ impl<C: Column> Sparse<C> {
 #[derive(Default)]
 pub(super) struct AddBuilder {
     rows: usize,
-    /// What the lines stand in.
+    /// The texts that the lines are in.
     commits: Vec<Bytes>,
     path: Sparse<StringBuilder>,
     partition_values: Sparse<TextMaps>,
@@ -153,7 +153,7 @@ impl AddBuilder {
         }
     }
 
-    /// The lines that come next are of this commit.
+    /// Begins a commit: the lines that come next are in it.
     pub(super) fn begin(&mut self, commit: &Bytes) {
         self.commits.push(commit.clone());
     }
@@ -258,7 +258,7 @@ impl RemoveBuilder {
     }
 }
 
-/// The columns that are there, under the names that `schema` has for them.
+/// The columns that have values, with their names in `schema`.
 fn batch<const N: usize>(schema: &Schema, columns: [Option<ArrayRef>; N]) -> Result<RecordBatch> {
     let there = schema.fields().iter().zip(columns).filter_map(|(field, column)| {
         let column = column?;
@@ -269,17 +269,17 @@ fn batch<const N: usize>(schema: &Schema, columns: [Option<ArrayRef>; N]) -> Res
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-/// Strings as the JSON strings that they stand in, most of them where the commits have them.
+/// Strings as JSON strings. Most of them are views into the text of the commits.
 #[derive(Default)]
 struct QuotedTexts {
     views: Vec<u128>,
     valid: Option<NullBufferBuilder>,
-    /// Those that were not taken from a commit's bytes; the first of the buffers that views are into.
+    /// Strings that are not views into a commit's text. It is the first of the buffers that the views refer to.
     printed: Vec<u8>,
 }
 
 impl QuotedTexts {
-    /// A string that stands in the last of the commits.
+    /// Appends a JSON string that is in the text of the last commit.
     fn append(&mut self, quoted: &str, commits: &[Bytes]) {
         let place = commits.last().and_then(|commit| place_in(commit, quoted.as_bytes()));
         match (place.and_then(|place| u32::try_from(place.start).ok()), u32::try_from(commits.len())) {

@@ -1,6 +1,6 @@
 //! `add`, `remove` and `cdc`: the data files of the table.
 //!
-//! These structs exist for writing and for when files are few; replay works on columns (`batch`).
+//! These structs are for writing and for few files; replay works on columns (`batch`).
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Add CDC File".
 
@@ -44,13 +44,13 @@ pub struct Add {
     /// Version that added the rows (feature `rowTracking`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_row_commit_version: Option<i64>,
-    /// Who clustered the file (feature `clustering`).
+    /// The implementation that clustered the file (feature `clustering`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clustering_provider: Option<String>,
 }
 
 impl Add {
-    /// What takes the file out of the table.
+    /// The action that removes the file from the table.
     pub fn removed(self, now_ms: i64) -> Remove {
         Remove {
             path: self.path,
@@ -76,7 +76,7 @@ pub struct Remove {
     /// Milliseconds since the epoch when the file was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<i64>,
-    /// Whether rows went away; `false` for a rearrangement.
+    /// Whether rows are removed with it; `false` for a rearrangement.
     #[serde(default, deserialize_with = "super::loose::is_true")]
     pub data_change: bool,
     /// Whether the members below are there.
@@ -145,7 +145,7 @@ pub struct DeletionVectorDescriptor {
 }
 
 impl DeletionVectorDescriptor {
-    /// The id that, with the path, makes a logical file.
+    /// The id that, with the path, identifies a logical file.
     pub fn unique_id(&self) -> String {
         match self.offset {
             Some(offset) => format!("{}{}@{offset}", self.storage_type, self.path_or_inline_dv),

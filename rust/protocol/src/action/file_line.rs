@@ -1,4 +1,4 @@
-//! A file action as its line of JSON has it, borrowing its strings where they hold no escapes.
+//! A file action as parsed from its line of JSON. Strings without escapes are borrowed from the line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +29,7 @@ pub(super) struct FileLine<'a> {
     pub(super) extended_file_metadata: Option<bool>,
     #[serde(borrow, default, deserialize_with = "loose::borrowed_or_null")]
     pub(super) stats: Option<Cow<'a, str>>,
-    /// The statistics as they stand in the line, if they were not read further.
+    /// The statistics as the JSON string of the line, if they were not parsed.
     #[serde(skip)]
     pub(super) quoted_stats: Option<&'a str>,
     #[serde(borrow, default)]
@@ -59,7 +59,7 @@ pub(super) struct DeletionVectorLine<'a> {
     pub(super) cardinality: i64,
 }
 
-/// A map of texts in the order of the file, without a tree.
+/// A map of strings as a list, in the order of the line.
 pub(super) struct Texts<'a>(pub(super) Vec<(Cow<'a, str>, Option<Cow<'a, str>>)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
@@ -84,7 +84,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
     }
 }
 
-/// Where a part of `whole` stands in it; `None` if it is elsewhere.
+/// The range of `part` in `whole`; `None` if `part` is not a slice of it.
 pub(super) fn place_in(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
     let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
     let end = start.checked_add(part.len()).filter(|end| *end <= whole.len())?;

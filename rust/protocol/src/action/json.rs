@@ -1,7 +1,7 @@
 //! Actions as lines of JSON: reading a commit, writing one.
 //!
-//! A commit is read in one pass; lines that the caller does not want cost a look at their first key. Unknown actions
-//! and members are ignored, and null is as good as absent. A line that is no JSON object, or whose members have
+//! A commit is read in one pass; of lines that the caller does not want only the first key is read. Unknown actions
+//! and members are ignored, and null means absent. A line that is no JSON object, or whose members have
 //! impossible types, is [`Kind::Corrupt`](crate::error::Kind::Corrupt) with its number.
 //!
 //! Writing and reading back gives the same actions (`tests/rust/protocol/action.rs`).
@@ -32,13 +32,13 @@ pub enum Wanted {
 /// What one commit (or compacted range, or JSON checkpoint) says.
 #[derive(Debug)]
 pub struct CommitActions {
-    /// Whether these are the reconciled actions of several commits; set by who knows the file's name.
+    /// Whether these are the reconciled actions of several commits. The caller sets it, who knows the file's name.
     pub is_compacted: bool,
     /// Files that join.
     pub adds: AddBatch,
     /// Files that leave.
     pub removes: KeyBatch,
-    /// The removes as rows, for checkpoints and vacuum: with the times of deletion, and without what JSON has beside.
+    /// The removes as rows, for checkpoints and vacuum: with the members that checkpoints keep of tombstones.
     pub remove_rows: RecordBatch,
     /// Change data files.
     pub cdc: Vec<Cdc>,
@@ -58,19 +58,19 @@ pub struct CommitActions {
     pub checkpoint_metadata: Option<CheckpointMetadata>,
 }
 
-/// Commits whose file actions share columns: most commits are small, and columns of their own would cost more than what
-/// is in them.
+/// Commits whose file actions share columns: most commits are small, and columns of their own would cost more than their
+/// contents.
 #[derive(Debug)]
 pub struct CommitBatch {
     /// In the order in which they were read, each without its file actions.
     pub commits: Vec<CommitActions>,
-    /// Files that join, those of one commit after those of another.
+    /// Added files, commit after commit.
     pub adds: AddBatch,
-    /// Files that leave, likewise.
+    /// Removed files, commit after commit.
     pub removes: KeyBatch,
-    /// What is kept of the removes beside their keys.
+    /// The other members of the removes that are kept, beside their keys.
     pub remove_rows: RecordBatch,
-    /// How many rows of the adds and of the removes there are up to the end of each commit.
+    /// For each commit, how many rows of the adds and of the removes there are up to its end.
     pub ends: Vec<(usize, usize)>,
 }
 
@@ -85,7 +85,7 @@ pub struct CommitBatchReader {
 }
 
 impl CommitBatchReader {
-    /// With room for so many commits like the first.
+    /// With room for `commits` commits as large as the first.
     pub fn new(commits: usize, first: &[u8]) -> Self {
         let lines = memchr::memchr_iter(b'\n', first).count();
         Self { adds: AddBuilder::new(lines.saturating_mul(commits)), ..Self::default() }
@@ -105,7 +105,7 @@ impl CommitBatchReader {
         Ok(())
     }
 
-    /// What was read; none of nothing.
+    /// The commits that were read; `None` if there was none.
     pub fn finish(self) -> Result<Option<CommitBatch>> {
         let Self { adds, removes, commits, ends, .. } = self;
         let Some(first) = commits.first() else { return Ok(None) };
@@ -125,7 +125,7 @@ pub fn parse_commit(bytes: &Bytes, origin: Origin, wanted: Wanted) -> Result<Com
     rest.with(AddBatch::new(origin, adds.finish()?)?, removes.finish()?)
 }
 
-/// Whether columns can hold what is in so many bytes.
+/// Refuses more bytes than columns can hold.
 fn check_size(bytes: usize) -> Result<()> {
     let too_large = || Error::unsupported("JSON beyond 2 GiB", "a JSON file of the log is larger than 2 GiB");
     i32::try_from(bytes).map(|_| ()).map_err(|_| too_large())
@@ -160,7 +160,7 @@ fn read_lines(bytes: &Bytes, wanted: Wanted, adds: &mut AddBuilder, removes: &mu
             scratch.take_back(action);
             continue;
         }
-        // An array would be taken for the members in their order.
+        // Serde would take an array for the members in their order.
         if !line.starts_with(b"{") {
             return Err(corrupt());
         }

@@ -1,10 +1,10 @@
-//! Lines of JSON, kept small however many they are.
+//! Lines of JSON, compressed when there are many.
 //!
-//! A commit of a million files is hundreds of megabytes of text, several times that as structs, and a few dozen in here:
-//! an action is printed once, when it is said, and full pieces of text are compressed. What is shorter than a piece is
-//! plain bytes and costs nothing more.
+//! A commit of a million files is hundreds of megabytes of text, several times that as structs, and a few dozen megabytes here:
+//! an action is printed once, when it is pushed, and full pieces of text are compressed. Text shorter than a piece stays
+//! plain bytes.
 //!
-//! Invariants: a piece ends where a line does; what comes out is what went in, byte by byte
+//! Invariants: a piece ends with a line; the lines come out byte by byte as they went in
 //! (`lines::come_out_as_they_went_in`).
 //!
 //! PROTOCOL.md: "Delta Log Entries".
@@ -17,9 +17,10 @@ use super::json::{is_file_action, lines, print_action};
 use super::{Action, Add, Cdc, Remove};
 use crate::error::{Error, Result};
 
-/// Text that is compressed at once. More would hardly be smaller, and is held in plain while it is read or written.
+/// Bytes of text that are compressed together. Larger pieces would hardly compress better, and a piece is uncompressed in
+/// memory while it is read or written.
 const PIECE: usize = 1024 * 1024;
-/// Of the compression: on such lines the fastest level is no worse than the ones after it.
+/// Level of the compression: on such lines the fastest level compresses as well as the next ones.
 const LEVEL: i32 = 1;
 
 /// Printed actions.
@@ -63,7 +64,7 @@ impl Lines {
         self.length
     }
 
-    /// Bytes that are held for it.
+    /// Bytes of memory that it takes.
     pub fn held(&self) -> usize {
         self.open.capacity() + self.pieces.iter().map(|piece| piece.packed.len()).sum::<usize>()
     }
@@ -124,7 +125,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The text, a piece at a time. Each ends with a line.
+    /// The text, piece by piece. Each piece ends with a line.
     pub fn pieces(&self) -> impl Iterator<Item = Result<Vec<u8>>> + Send + use<> {
         let open = Some(self.open.clone()).filter(|open| !open.is_empty()).map(Ok);
         self.pieces.clone().into_iter().map(|piece| piece.text()).chain(open)
@@ -154,7 +155,7 @@ impl Lines {
         visit_all(&self.open)
     }
 
-    /// The lines that are not of files.
+    /// The lines that are no file actions.
     ///
     /// # Errors
     /// As [`Lines::each`].
@@ -178,7 +179,7 @@ impl Piece {
     }
 }
 
-/// The file action that a line of [`Lines`] says, if it says one.
+/// The file action in a line of [`Lines`], if it is one.
 ///
 /// # Errors
 /// `Internal` if it is none that was printed by [`print_action`].

@@ -167,8 +167,8 @@ impl Visitor<'_> for Flag {
     }
 }
 
-/// The text of a scalar, of a number the digits that stand there: another number has other digits, and so has the same one
-/// with fewer.
+/// The text of a scalar; of a number the digits as written. Another number has other digits, and so has the same number when
+/// it is written with fewer digits.
 pub(super) struct Literal<'a>(pub(super) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Literal<'a> {
@@ -217,7 +217,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// What null stands for where a member has a default.
+/// The default of a member whose value is null.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

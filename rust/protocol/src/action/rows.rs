@@ -1,6 +1,6 @@
 //! The few actions of a checkpoint that are not files, from columns to structs.
 //!
-//! A missing column reads as null, and so does a single value of an unexpected type. A null where the action needs a value
+//! A missing column counts as null, and so does a single value of an unexpected type. A null where the action needs a value
 //! is [`Kind::Corrupt`](crate::error::Kind::Corrupt), and so is a list or map that does not hold strings, in any layout:
 //! ignoring it would lose a part of the action.
 //!

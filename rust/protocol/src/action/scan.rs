@@ -1,7 +1,7 @@
 //! File actions from lines of JSON, read in place.
 //!
-//! Most of a log is `add` and `remove` lines of one shape. They are walked once, members are taken as they stand and only
-//! what has escapes is copied; statistics, the longest member by far, not even then. Whatever is out of the ordinary
+//! Most of a log is `add` and `remove` lines of one form. They are scanned once, and members are borrowed from the line; only
+//! strings with escapes are copied, and statistics, the longest member by far, not even then. Anything unusual
 //! (another first key, a member twice, a number that is no plain integer, a broken escape) is left to the full parser,
 //! which accepts or explains it.
 //!
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Remove,
 }
 
-/// Memory that is used for one line after another.
+/// Memory that is used again for each line.
 #[derive(Default)]
 pub(super) struct Scratch<'a> {
     /// Entries of a map.
@@ -28,7 +28,7 @@ pub(super) struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    /// Takes back the memory of a line that is done with.
+    /// Takes back the memory of a line that is no longer needed.
     pub(super) fn take_back(&mut self, line: FileLine<'a>) {
         if let Some(Texts(entries)) = line.partition_values {
             self.entries = entries;
@@ -36,7 +36,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// The file action of a line, if it is one of the ordinary shape.
+/// The file action of a line, if it has the usual form.
 pub(super) fn file_action<'a>(line: &'a str, scratch: &mut Scratch<'a>) -> Option<(Kind, FileLine<'a>)> {
     let (kind, inside) = match line.strip_prefix("{\"add\":") {
         Some(inside) => (Kind::Add, inside),
@@ -105,7 +105,7 @@ fn number_of(member: &str) -> Option<u8> {
     })
 }
 
-/// A string as it stands, if its escapes are sound: quotes that are escaped always are.
+/// A string as written, if its escapes are valid; a string whose only escapes are quotes always is.
 fn sound<'a>(string: Quoted<'a>, scratch: &mut String) -> Option<&'a str> {
     if string.escapes == Escapes::Others {
         unescape(string.literal, scratch)?;

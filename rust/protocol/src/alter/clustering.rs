@@ -1,7 +1,7 @@
 //! By which columns a table is clustered.
 //!
-//! Files have statistics of these, by which they are found, so that each must be of a type that can have some and among
-//! the columns that do.
+//! Files have statistics of these columns, by which queries skip files. So each must have a type that can have bounds and
+//! be among the columns with statistics.
 //!
 //! PROTOCOL.md: "Clustered Table", "Writer Requirements for Clustered Table".
 
@@ -19,10 +19,10 @@ use crate::schema::mapping::ColumnMapping;
 use crate::schema::{DataType, PrimitiveType, StructType, path};
 use crate::stats::collect::IndexedColumns;
 
-/// Columns by which a table may be clustered at most, as delta-spark has it.
+/// Most columns by which a table may be clustered, as in delta-spark.
 const MOST: usize = 4;
 
-/// What asks for the feature.
+/// The property that enables the feature.
 pub const CLUSTERING_FEATURE: &str = "delta.feature.clustering";
 
 pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<RequestedChange> {
@@ -33,7 +33,7 @@ pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<Requeste
     let old: Vec<Vec<String>> = before.clustering.iter().map(logical).collect();
     let physical = clustering_paths(&schema, before.metadata, columns)?;
     let new: Vec<Vec<String>> = physical.iter().map(logical).collect();
-    // A table that is clustered by nothing needs no feature for it.
+    // A table without clustering columns does not need the feature.
     let is_asked = !columns.is_empty() || feature::supported(before.protocol).contains("clustering");
     let properties = match is_asked {
         true => BTreeMap::from([(CLUSTERING_FEATURE.to_owned(), "supported".to_owned())]),
@@ -95,7 +95,7 @@ pub fn clustering_paths(schema: &StructType, metadata: &Metadata, columns: &[Str
     Ok(paths)
 }
 
-/// Whether files have the least and the greatest value of columns of a type.
+/// Whether statistics have the least and the greatest value of columns of a type.
 fn has_bounds(data_type: &DataType) -> bool {
     use PrimitiveType::{Byte, Date, Decimal, Double, Float, Integer, Long, Short, String, Timestamp, TimestampNtz};
     let bounded = |primitive: &PrimitiveType| {
@@ -107,7 +107,7 @@ fn has_bounds(data_type: &DataType) -> bool {
     data_type.as_primitive().is_some_and(bounded)
 }
 
-/// The path that files have for a column; none if it goes through more than structs.
+/// The physical path of a column; `None` if it leads through an array or a map.
 fn physical_path(schema: &StructType, mapping: ColumnMapping, column: &[String]) -> Result<Option<Vec<String>>> {
     let mut inside = Some(schema);
     let mut names = Vec::with_capacity(column.len());

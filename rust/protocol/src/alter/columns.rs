@@ -11,7 +11,7 @@ use crate::schema::evolve::{
 use crate::schema::mapping::ColumnMapping;
 use crate::schema::{DataType, StructField, StructType, json as schema_json, path};
 
-/// Asks for another schema.
+/// The requested change to another schema.
 fn with_schema(
     before: Before<'_>,
     schema: &StructType,
@@ -68,7 +68,7 @@ pub(super) fn drop_all(before: Before<'_>, columns: &[String]) -> Result<Request
     Ok(with_schema(before, &schema, "DROP COLUMNS", vec![("columns", json!(json!(names).to_string()))]))
 }
 
-/// Files know a column by its name, unless columns are mapped.
+/// Refuses a change for which columns must be mapped: otherwise files have a column under its name.
 fn refuse_unmapped(before: Before<'_>, path: &[String], what: &str) -> Result<()> {
     if Properties::of(before.metadata).column_mapping_mode()? != ColumnMapping::None {
         return Ok(());
@@ -105,7 +105,7 @@ pub(super) fn replace_all(before: Before<'_>, given: &StructType) -> Result<Requ
     Ok(with_schema(before, &schema, "REPLACE COLUMNS", vec![("columns", json!(json!(described).to_string()))]))
 }
 
-/// Whether a column that is gone is the one that is new, under another name, is anybody's guess.
+/// Refuses a schema with one column less and one more, which may be the same column renamed or two different ones.
 pub(super) fn refuse_ambiguous(before: Before<'_>, known: &StructType, schema: &StructType) -> Result<()> {
     let match_by = Properties::of(before.metadata).column_mapping_mode()?.match_by();
     let parent = |path: &[String]| path.split_last().map(|(_, above)| above.to_vec());
@@ -128,7 +128,7 @@ pub(super) fn refuse_ambiguous(before: Before<'_>, known: &StructType, schema: &
     Ok(())
 }
 
-/// A column as the parameters of operations have it.
+/// A column in the form of the parameters of operations.
 fn description(path: &[String], field: &StructField) -> Value {
     let kind = match &field.data_type {
         DataType::Struct(_) => "struct".to_owned(),

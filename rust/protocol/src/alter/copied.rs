@@ -1,7 +1,7 @@
 //! The metadata and protocol of a clone: those of the source, under an id of its own.
 //!
-//! Properties about the source's versions are not copied: since when commits have timestamps, and which checkpoints are
-//! protected. A table that was there keeps its id, name and description, and what its own history asks for.
+//! Properties about the source's versions are not copied: the version from which commits have timestamps, and the protected
+//! checkpoints. A table that was there keeps its id, name and description, and the properties that its own history needs.
 //!
 //! Cases are in `tests/rust/protocol/restore.rs`.
 //!
@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::feature;
 use crate::property::Properties;
 
-/// Protocol and metadata of a copy of `source` with a new `id`, in the place of the table that is there, if one is; no
-/// protocol if that one's stays.
+/// Protocol and metadata of a copy of `source` with a new `id`, which replaces the table that is there, if there is one. No
+/// protocol if that table's stays.
 ///
 /// # Errors
 /// `Invalid` if columns of the two are mapped in other ways, `Corrupt` for a property that cannot be read, `Unsupported` if

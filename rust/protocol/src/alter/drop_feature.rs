@@ -1,8 +1,8 @@
-//! Taking a feature out of a table's protocol.
+//! DROP FEATURE: removes a feature from a table's protocol.
 //!
-//! The newest version must have no trace of the feature: properties go by themselves, and what rows or files have of it
-//! is refused with what to do. Versions before it may have traces. Where readers must know the feature, checkpoints keep
-//! readers from going back there, which the feature `checkpointProtection` guards.
+//! The newest version must have no trace of the feature. Its properties are removed here; if rows or files use it, the drop
+//! is refused, and the error says what to do. Older versions may have traces. If readers must know the feature, checkpoints
+//! keep readers from reading the log of these versions; the feature `checkpointProtection` keeps these checkpoints.
 //!
 //! PROTOCOL.md: "Protocol Evolution", "Disabled Features"; RFC "Checkpoint Protection".
 
@@ -28,7 +28,7 @@ pub const PROTECTION: &str = "delta.requireCheckpointProtectionBeforeVersion";
 pub struct Droppable {
     /// Its name.
     pub name: &'static str,
-    /// Whether readers of older versions must be kept from doing without it.
+    /// Whether readers without the feature must be kept from reading older versions.
     pub guards_history: bool,
     /// Properties that go with it.
     properties: &'static [&'static str],
@@ -72,7 +72,8 @@ const DROPPABLE: &[Droppable] = &[
 /// The feature of a table that is to be dropped.
 ///
 /// # Errors
-/// `Invalid` if the table has not the feature, others need it, or it cannot be dropped, naming those that can.
+/// `Invalid` if the table does not have the feature, if other features need it, or if it cannot be dropped; then the error
+/// names those that can.
 pub fn find_droppable(before: Before<'_>, name: &str) -> Result<&'static Droppable> {
     let supported = feature::supported(before.protocol);
     if !supported.contains(name) {
@@ -111,7 +112,7 @@ pub fn disabled(metadata: &Metadata, droppable: &Droppable) -> Result<Metadata> 
     Ok(after)
 }
 
-/// The table without a feature, of which nothing is left in its metadata and files.
+/// The table without a feature of which metadata and files have no trace any more.
 ///
 /// # Errors
 /// As [`find_droppable`] and [`disabled`].
@@ -133,7 +134,7 @@ pub fn without_feature(before: Before<'_>, name: &str, guards: bool) -> Result<A
     })
 }
 
-/// What a user has to take away, for it says something of rows.
+/// Refuses uses of the feature that the user has to remove, because they are about rows.
 fn refuse_uses(metadata: &Metadata, schema: &StructType, name: &str) -> Result<()> {
     let in_use = |what: String, how: &str| {
         Err(Error::invalid(format!("the feature `{name}` cannot be dropped: {what}; {how} first")))
@@ -159,7 +160,7 @@ fn refuse_uses(metadata: &Metadata, schema: &StructType, name: &str) -> Result<(
     found.map_or(Ok(()), |column| in_use(format!("the column `{column}` {what}"), how))
 }
 
-/// Whether files may have a column under another name than the schema's, and which.
+/// A column that files may have under another name than the schema.
 pub fn renamed_column(schema: &StructType, mapping: ColumnMapping) -> Option<String> {
     let mut found = None;
     schema.each_field("", &mut |path, field| {

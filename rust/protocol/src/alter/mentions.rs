@@ -1,13 +1,13 @@
-//! Whether an expression of SQL mentions a column, by its words: without knowing what functions do.
+//! Whether a SQL expression mentions a column, decided by its tokens alone: the functions need not be known.
 //!
-//! Too many columns are found rather than too few: a name in double quotes, which may be a string, counts.
+//! It may find too many columns, never too few: a name in double quotes, which may be a string, counts.
 
-/// Whether `sql` mentions the column at `path`, something inside it, or what it is in.
+/// Whether `sql` mentions the column at `path`, a field inside it, or a column that it is inside of.
 pub(super) fn mentions(sql: &str, path: &[String]) -> bool {
     chains(sql).iter().any(|chain| {
         let mut names = chain.iter().zip(path);
         let is_top = names.next().is_some_and(|(name, part)| is_same(name, part));
-        // What is inside arrays and maps is reached in several ways.
+        // Fields inside arrays and maps can be written in several ways.
         is_top && names.take_while(|(_, part)| !PARTS.contains(&part.as_str())).all(|(name, part)| is_same(name, part))
     })
 }
@@ -18,7 +18,7 @@ fn is_same(name: &str, part: &str) -> bool {
     name.to_lowercase() == part.to_lowercase()
 }
 
-/// The names with dots between them that are neither called nor the type of a literal.
+/// The names, with dots between their parts, that are neither functions nor types of literals.
 fn chains(sql: &str) -> Vec<Vec<String>> {
     let (mut chains, mut rest) = (Vec::new(), sql);
     while let Some(first) = rest.chars().next() {
@@ -43,7 +43,7 @@ fn chains(sql: &str) -> Vec<Vec<String>> {
     chains
 }
 
-/// A name at the beginning, and what comes after it.
+/// A name at the beginning, and the text after it.
 fn name(text: &str) -> Option<(String, &str)> {
     let first = text.chars().next()?;
     if matches!(first, '`' | '"') {
@@ -58,7 +58,7 @@ fn name(text: &str) -> Option<(String, &str)> {
     Some((name.to_owned(), rest))
 }
 
-/// What stands between quotes, of which two inside are one, and what comes after it. In strings a backslash escapes.
+/// The text between quotes, in which two quotes mean one, and the text after it. In strings a backslash escapes.
 fn quoted(text: &str, quote: char) -> (String, &str) {
     let mut content = String::new();
     let mut chars = text.char_indices().skip(1).peekable();

@@ -1,8 +1,8 @@
-//! Changes of a table that leave its rows as they are: what is asked, and the metadata and protocol that follow.
+//! Changes of a table that do not change its rows: the request, and the new metadata and protocol.
 //!
-//! [`alter`] takes one step: it does what is asked ([`columns`], [`properties`]) and [`settle`]s what follows from that:
-//! ids and physical names, records of wider types, what mentions a column, and the features that the protocol needs. Several
-//! steps after each other are one commit. Cases are in `tests/data/text/alter.txt`.
+//! [`alter`] makes one change: it does what is asked ([`columns`], [`properties`]), and [`settle`] adds what follows from it:
+//! ids and physical names, records of wider types, other mentions of a column, and features that the protocol needs. Several
+//! changes after each other can be one commit. Cases are in `tests/data/text/alter.txt`.
 //!
 //! PROTOCOL.md: "Change Metadata", "Protocol Evolution", "Column Mapping", "Type Widening".
 
@@ -35,7 +35,7 @@ pub use step::{Altered, Before, MetadataChange};
 /// One change.
 #[derive(Debug, Clone)]
 pub enum Alteration {
-    /// Columns are added, each named by its path: behind the others, or one after the other after a given one.
+    /// Columns are added, each named by its path: at the end, or one after the other behind a given one.
     AddColumns {
         /// The columns.
         columns: Vec<StructField>,
@@ -49,7 +49,7 @@ pub enum Alteration {
         /// The name.
         name: String,
     },
-    /// Columns go.
+    /// Columns are dropped.
     DropColumns(Vec<String>),
     /// A column is altered.
     AlterColumn {
@@ -58,36 +58,36 @@ pub enum Alteration {
         /// How.
         change: ColumnChange,
     },
-    /// These are the columns, in this order; those that are there keep what is said of them.
+    /// The table gets these columns, in this order. Columns that it has already keep their metadata.
     ReplaceColumns(StructType),
     /// Properties are set.
     SetProperties(BTreeMap<String, String>),
-    /// Properties are taken away.
+    /// Properties are removed.
     UnsetProperties(Vec<String>),
     /// The table gets a name for people, or has none.
     SetName(Option<String>),
     /// The table gets a description for people, or has none.
     SetDescription(Option<String>),
-    /// Rows must make an expression TRUE from now on. Whether those that are there do is for the caller to see.
+    /// A CHECK constraint is added. The caller checks the rows that are there.
     AddConstraint {
         /// Its name.
         name: String,
         /// The expression, as SQL.
         expression: String,
     },
-    /// Rows need not do so any more.
+    /// A CHECK constraint is removed.
     DropConstraint(String),
-    /// The columns by which files are laid out from now on; none for no more.
+    /// The columns by which files are clustered from now on; none turns clustering off.
     ClusterBy(Vec<String>),
     /// Several things at once.
     Set(MetadataChange),
 }
 
-/// Takes one step; `unique` gives names that are used nowhere else.
+/// Makes one change; `unique` returns names that are used nowhere else.
 ///
 /// # Errors
-/// `Invalid` if no table may have such metadata or go to it from what it has, naming what is in the way; `Unsupported` for
-/// a feature that deltic does not follow.
+/// `Invalid` if no table may have such metadata, or if this table may not get it; the error says why. `Unsupported` for
+/// a feature that deltic does not write.
 pub fn alter(before: Before<'_>, alteration: &Alteration, unique: &mut dyn FnMut() -> String) -> Result<Altered> {
     let asked = match alteration {
         Alteration::AddColumns { columns, after } => columns::add(before, columns, after.as_deref())?,

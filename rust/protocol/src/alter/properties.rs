@@ -13,7 +13,7 @@ use crate::schema::evolve::replace;
 use crate::schema::json as schema_json;
 use crate::schema::mapping::ColumnMapping;
 
-/// What the properties that are constraints begin with.
+/// The prefix of properties that are constraints.
 const CONSTRAINTS: &str = "delta.constraints.";
 
 fn requested(metadata: Metadata, operation: &'static str, parameters: Vec<(&str, Value)>) -> RequestedChange {
@@ -83,7 +83,7 @@ pub(super) fn describe(before: Before<'_>, text: Option<&str>) -> RequestedChang
     }
 }
 
-/// The name of the constraint that a property is.
+/// The name of the constraint, if the property is one.
 pub(super) fn constraint_name(key: &str) -> Option<&str> {
     let (head, name) = key.split_at_checked(CONSTRAINTS.len())?;
     head.eq_ignore_ascii_case(CONSTRAINTS).then_some(name)
@@ -128,7 +128,7 @@ fn find_constraint<'a>(metadata: &'a Metadata, name: &str) -> Option<(&'a String
     metadata.configuration.iter().find(|(key, _)| is_named(key))
 }
 
-/// Everything that a change of metadata may say, which has no operation of its own.
+/// A change of several kinds of metadata at once, which has no operation of its own.
 pub(super) fn set_all(before: Before<'_>, change: &MetadataChange) -> Result<RequestedChange> {
     let mut metadata = before.metadata.clone();
     metadata.name = change.name.clone().or(metadata.name);

@@ -1,8 +1,8 @@
 //! The metadata and protocol after RESTORE: those of the older version, except for counters that never go back.
 //!
-//! Column ids, numbers of identity columns and in-commit timestamps were given out since, and checkpoints are protected for
-//! versions that are still there. The protocol is never lowered unless the caller says so: versions in between ask for it.
-//! The feature that protects checkpoints stays even then, since the versions that they are of do.
+//! Column ids, numbers of identity columns and in-commit timestamps were given out since, and checkpoints protect
+//! versions that are still there. The protocol is lowered only if the caller asks for it: the versions in between need it.
+//! The feature that protects checkpoints stays even then, since the versions of these checkpoints stay.
 //!
 //! Cases are in `tests/rust/protocol/restore.rs`.
 //!
@@ -67,7 +67,7 @@ fn protecting() -> Protocol {
     Protocol { min_reader_version: 1, min_writer_version: 7, reader_features: None, writer_features }
 }
 
-/// Ids of columns that were given out are not given out again.
+/// Keeps the largest column id, so that no id is given out twice.
 pub(super) fn keep_largest_id(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     let given = Properties::of(newest).max_column_id()?;
     if let Some(id) = given.max(Properties::of(metadata).max_column_id()?) {
@@ -76,7 +76,7 @@ pub(super) fn keep_largest_id(newest: &Metadata, metadata: &mut Metadata) -> Res
     Ok(())
 }
 
-/// A table whose commits carry times goes on with that, and since when is what it was.
+/// Keeps in-commit timestamps enabled, and the version and time from which on commits have them.
 ///
 /// # Errors
 /// `Corrupt` if the property cannot be read.
@@ -95,7 +95,7 @@ pub(super) fn keep(newest: &Metadata, metadata: &mut Metadata, key: &str) {
     }
 }
 
-/// Numbers that identity columns have given out are not given out again, whatever the columns are called now.
+/// Keeps the high watermarks of identity columns, whatever the columns are called now, so that no number is given out twice.
 fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     let mut given = BTreeMap::new();
     for field in &newest.schema()?.fields {
@@ -113,7 +113,7 @@ fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     Ok(())
 }
 
-/// What a column keeps when it gets another name.
+/// The name that a column keeps when it is renamed.
 fn stored_name(field: &StructField) -> &str {
     field.metadata.get(PHYSICAL_NAME).and_then(|name| name.as_str()).unwrap_or(&field.name)
 }

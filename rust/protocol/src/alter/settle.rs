@@ -21,7 +21,7 @@ use crate::validation::{self, MAX_COLUMN_ID};
 
 const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
 
-/// Makes what is asked whole, and checks it.
+/// Completes a requested change, and checks it.
 pub(super) fn settle(
     before: Before<'_>,
     requested: RequestedChange,
@@ -33,13 +33,13 @@ pub(super) fn settle(
     let mut schema = json::parse(&metadata.schema_string)?;
     let maps = Properties::of(&metadata).column_mapping_mode()? != ColumnMapping::None;
     if mapping != ColumnMapping::None {
-        // A new name or id in the place of one that is missing would hide the values that files have.
+        // If a name or id is missing, a new one would hide the values that files have.
         mapping.physical_schema(&old_schema)?;
         if assign(&old_schema, 0, Names::Logical)?.0 != *old_schema {
             return Err(Error::corrupt(format!("a column has no `{FIELD_ID}` although the table maps columns")));
         }
     } else if maps {
-        // Files that are there have the columns under their names.
+        // The existing files have the columns under their logical names.
         let (named, _) = assign(&old_schema, 0, Names::Logical)?;
         schema = replace(&named, &schema);
     }
@@ -58,7 +58,7 @@ pub(super) fn settle(
     let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
     let record = Record { match_by: mapping.match_by(), version: is_preview.then_some(before.version) };
     schema = record.changes(&old_schema, &schema);
-    // What others wrote stays as they wrote it.
+    // An unchanged schema keeps its text, as another client may have written it.
     metadata.schema_string = match schema == *old_schema {
         true => before.metadata.schema_string.clone(),
         false => json::print(&schema),
@@ -80,7 +80,7 @@ pub fn name_new_columns(
     mapped(schema, metadata, unique)
 }
 
-/// Where columns are mapped, each has an id and a physical name, and the largest id is known.
+/// Where columns are mapped, gives each an id and a physical name, and records the largest id.
 fn mapped(schema: &StructType, metadata: &mut Metadata, unique: &mut dyn FnMut() -> String) -> Result<StructType> {
     let properties = Properties::of(metadata);
     if properties.column_mapping_mode()? == ColumnMapping::None {
@@ -95,7 +95,7 @@ fn mapped(schema: &StructType, metadata: &mut Metadata, unique: &mut dyn FnMut()
     Ok(schema)
 }
 
-/// Where row tracking is enabled, rewritten files keep ids in columns whose names no other column has.
+/// Where row tracking is enabled, names the columns in which rewritten files keep ids; no other column has these names.
 fn name_row_tracking_columns(
     configuration: &mut BTreeMap<String, String>,
     unique: &mut dyn FnMut() -> String,
@@ -111,7 +111,7 @@ fn name_row_tracking_columns(
     Ok(())
 }
 
-/// Partitioning and the columns with statistics follow renames.
+/// Renames columns in the partitioning and in the list of columns with statistics.
 fn follow_names(before: Before<'_>, metadata: &mut Metadata, differences: &[Difference]) -> Result<()> {
     if differences.is_empty() {
         return Ok(());
@@ -146,7 +146,7 @@ fn follow_names(before: Before<'_>, metadata: &mut Metadata, differences: &[Diff
     Ok(())
 }
 
-/// A path with the names that its parts have now; none if a part of it is gone.
+/// A path with the present names of its parts; `None` if a part was dropped.
 fn followed(column: Vec<String>, differences: &[Difference]) -> Option<Vec<String>> {
     let mut now = column.clone();
     for difference in differences {
@@ -163,12 +163,12 @@ fn followed(column: Vec<String>, differences: &[Difference]) -> Option<Vec<Strin
     Some(now)
 }
 
-/// Whether a path is another, or goes on from it.
+/// Whether a path is `above`, or leads inside it.
 fn is_below(path: &[String], above: &[String]) -> bool {
     path.len() >= above.len() && path.iter().zip(above).all(|(a, b)| a.to_lowercase() == b.to_lowercase())
 }
 
-/// A column that an expression mentions stays what it is.
+/// Refuses to change a column that an expression mentions.
 fn refuse_mentioned(metadata: &Metadata, old_schema: &StructType, difference: &Difference) -> Result<()> {
     let (path, what) = match difference {
         Difference::Dropped { path } => (path, "be dropped"),
@@ -195,7 +195,7 @@ fn refuse_mentioned(metadata: &Metadata, old_schema: &StructType, difference: &D
     generated.map_or(Ok(()), refuse)
 }
 
-/// Columns by which the table is clustered stay.
+/// Refuses to drop a column by which the table is clustered.
 fn refuse_clustered(before: Before<'_>, schema: &StructType) -> Result<()> {
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
     for column in before.clustering {
@@ -211,8 +211,8 @@ fn refuse_clustered(before: Before<'_>, schema: &StructType) -> Result<()> {
     Ok(())
 }
 
-/// Lengths of strings stand in a text about the whole column, which must still be about what is inside. Strings that are
-/// there have room in them.
+/// The lengths of strings are in one text about the whole column. Checks that it still fits the fields inside, and that the
+/// strings of files have room in the new lengths.
 fn check_char_lengths(before: &StructType, after: &StructType, match_by: MatchBy) -> Result<()> {
     for field in &after.fields {
         let old = before.fields.iter().find(|old| match_by.is_same(old, field));

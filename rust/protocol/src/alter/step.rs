@@ -27,7 +27,7 @@ pub struct MetadataChange {
     pub name: Option<String>,
     /// Description for people.
     pub description: Option<String>,
-    /// The schema, whole.
+    /// The whole schema.
     pub schema: Option<StructType>,
     /// Properties to set.
     pub properties: BTreeMap<String, String>,

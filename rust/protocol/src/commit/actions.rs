@@ -1,5 +1,5 @@
-//! What a commit does: few actions as structs, and those of files, of which there may be millions, as printed lines with
-//! what the checks ask of them.
+//! The actions of a commit. Those that are not of files are structs. File actions, of which there may be millions, are printed
+//! lines, with the facts that the checks need.
 //!
 //! PROTOCOL.md: "Actions".
 
@@ -17,11 +17,11 @@ pub struct Actions {
     files: Lines,
     added: LogicalFiles,
     removed: LogicalFiles,
-    /// What checksums count of them.
+    /// The sums and counts of the files that checksums need.
     sizes: FileSizes,
     changes_data: bool,
     has_cdc: bool,
-    /// Whether the files that join are in the table already.
+    /// Whether the added files are in the table already.
     is_re_add: bool,
     /// The first file that is added, or removed, twice.
     twice: Option<String>,
@@ -31,7 +31,7 @@ pub struct Actions {
 #[derive(Debug, Clone, Default)]
 struct LogicalFiles {
     files: Fingerprints,
-    /// Of those that have one; without, path and file are the same.
+    /// Vectors of the files that have one. A file without one is identified by its path alone.
     vectors: PathMap<DeletionVectorDescriptor>,
 }
 
@@ -58,23 +58,23 @@ impl LogicalFiles {
 }
 
 impl Actions {
-    /// None yet.
+    /// No actions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// None yet, and all files to come are in the table already and only added again. Those that a winner mentions are left
-    /// out: its actions are newer.
+    /// No actions yet; the files that will be added are in the table already and are only added again. Files that a winner
+    /// mentions are left out, because its actions are newer.
     pub fn re_add() -> Self {
         Self { is_re_add: true, ..Self::default() }
     }
 
-    /// Whether the files that join are in the table already.
+    /// Whether the added files are in the table already.
     pub fn is_re_add(&self) -> bool {
         self.is_re_add
     }
 
-    /// These.
+    /// Collects actions.
     ///
     /// # Errors
     /// As [`Actions::push`].
@@ -84,7 +84,7 @@ impl Actions {
         Ok(taken)
     }
 
-    /// One more.
+    /// Adds an action.
     ///
     /// # Errors
     /// `Internal` if it cannot be printed, which the types rule out.
@@ -95,7 +95,7 @@ impl Actions {
         self.take(action)
     }
 
-    /// One more file of those that are in the table already and stay, which changes in what the log says of it.
+    /// Adds a file that is in the table already and stays; only what the log says of it changes.
     ///
     /// # Errors
     /// As [`Actions::push`].
@@ -129,13 +129,13 @@ impl Actions {
         self.files.push(&action)
     }
 
-    /// All actions of another after these.
+    /// Adds all actions of another commit.
     ///
     /// # Errors
     /// As [`Actions::push`].
     pub fn append(&mut self, other: Self) -> Result<()> {
         let is_new = |own: &LogicalFiles, more: &LogicalFiles| own.files.is_disjoint(&more.files);
-        // The first file that is in both is to be named.
+        // The error names the first file that is in both.
         if !is_new(&self.added, &other.added) || !is_new(&self.removed, &other.removed) {
             other.others.into_iter().try_for_each(|action| self.push(action))?;
             return other.files.each(|line| match file_action_of(line)? {
@@ -156,52 +156,52 @@ impl Actions {
         Ok(())
     }
 
-    /// Whether there is none.
+    /// Whether there is no action.
     pub fn is_empty(&self) -> bool {
         self.others.is_empty() && self.files.is_empty()
     }
 
-    /// Those that are not of files.
+    /// The actions that are not of files.
     pub fn others(&self) -> &[Action] {
         &self.others
     }
 
-    /// Those of files, printed.
+    /// The printed file actions.
     pub fn files(&self) -> &Lines {
         &self.files
     }
 
-    /// How many files join the table.
+    /// Number of added files.
     pub fn num_added(&self) -> usize {
         self.added.files.len()
     }
 
-    /// How many files leave it.
+    /// Number of removed files.
     pub fn num_removed(&self) -> usize {
         self.removed.files.len()
     }
 
-    /// Whether a file of this path leaves the table.
+    /// Whether a file of this path is removed.
     pub fn removes(&self, path: &str) -> bool {
         self.removed_file(path).is_some()
     }
 
-    /// The file of this path that leaves the table, if one does.
+    /// The removed file of this path.
     pub fn removed_file(&self, path: &str) -> Option<LogicalFile<'_>> {
         self.removed.get(path)
     }
 
-    /// Whether a file of this path joins the table.
+    /// Whether a file of this path is added.
     pub fn adds(&self, path: &str) -> bool {
         self.added_file(path).is_some()
     }
 
-    /// The file of this path that joins the table, if one does.
+    /// The added file of this path.
     pub fn added_file(&self, path: &str) -> Option<LogicalFile<'_>> {
         self.added.get(path)
     }
 
-    /// What checksums count of the files. None is left.
+    /// Takes the sums and counts of the files that checksums need.
     pub(super) fn take_sizes(&mut self) -> FileSizes {
         std::mem::take(&mut self.sizes)
     }
@@ -211,7 +211,7 @@ impl Actions {
         self.changes_data
     }
 
-    /// Whether files join, and none leaves or tells of changes.
+    /// Whether there are no removed files and no change files.
     pub fn only_adds(&self) -> bool {
         self.removed.files.is_empty() && !self.has_cdc
     }
@@ -227,7 +227,7 @@ impl Actions {
         }
     }
 
-    /// Takes file actions out again, by their paths.
+    /// Removes file actions whose path `goes` selects.
     ///
     /// # Errors
     /// As [`Actions::push`].
@@ -242,7 +242,7 @@ impl Actions {
         Ok(())
     }
 
-    /// Changes file actions in place, not their files.
+    /// Changes file actions in place. `change` must not change their logical files.
     ///
     /// # Errors
     /// Those of `change`.

@@ -1,10 +1,10 @@
-//! Rebase: completes a prepared commit for one attempt, that is for one version and the table state before it. Which
+//! Rebase: completes a prepared commit for one attempt, which has a version and the table state before it. Which
 //! winners a commit may follow is decided before, by [`conflict`](super::conflict).
 //!
-//! The actions of a [`Pending`] are the same in every attempt; [`Attempt`] adds to each, while it is printed, what depends
+//! The actions of a [`Pending`] are the same in every attempt. While they are printed, [`Attempt`] adds what depends
 //! on the version:
-//! row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Whatever an
-//! action has already (a file that was moved keeps its ids) stays.
+//! row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Values that an
+//! action has already stay: a file that was moved keeps its ids.
 //!
 //! PROTOCOL.md: "Row Tracking", "In-Commit Timestamps", "Type Widening".
 
@@ -28,9 +28,9 @@ pub struct Attempt {
     version: u64,
     /// The version that the first attempt made.
     first: u64,
-    /// The commit's time, where commits carry one.
+    /// The in-commit timestamp, if the table has them.
     pub in_commit_timestamp: Option<i64>,
-    /// Whether the commit is the one from which on commits carry one.
+    /// Whether this commit enables in-commit timestamps.
     enables_timestamps: bool,
     /// Whether files get row ids.
     tracks_rows: bool,
@@ -44,7 +44,7 @@ impl Attempt {
     /// The next attempt at `pending`, whose first was to make version `first`.
     ///
     /// # Errors
-    /// `Corrupt` if a property that decides is malformed, `Internal` if there is neither a table nor one to create.
+    /// `Corrupt` if a property that it needs is malformed, `Internal` if there is neither a table nor one to create.
     pub fn new(pending: &Pending, first: u64, now_ms: i64) -> Result<Self> {
         let (Some(protocol), Some(metadata)) = (pending.protocol(), pending.metadata()) else {
             return Err(Error::internal("a commit without table creates none either"));
@@ -56,7 +56,7 @@ impl Attempt {
             Some(state) => {
                 feature::supported(&state.protocol).contains("inCommitTimestamp") && carries_time(&state.metadata)?
             }
-            // From the first version on: nothing to say of since when.
+            // A new table has them from its first version on, so that nothing is recorded.
             None => true,
         };
         let before = pending.state.as_ref().and_then(|state| state.timestamp);
@@ -75,7 +75,7 @@ impl Attempt {
         })
     }
 
-    /// All that this attempt writes: the lines, and again those of them that are not of files.
+    /// All that this attempt writes: the lines, and separately those that are not of files.
     ///
     /// # Errors
     /// As [`Attempt::action`].
@@ -83,7 +83,7 @@ impl Attempt {
         let actions = &pending.actions;
         let mut others = Vec::new();
         print_action(&Action::CommitInfo(self.commit_info(info)), &mut others)?;
-        // The highest row id comes last, with those of this attempt.
+        // The row id high watermark comes last, since it includes the ids of this attempt.
         for action in actions.others().iter().filter(|action| !is_watermark(action)) {
             print_action(&*self.action(action)?, &mut others)?;
         }
@@ -131,7 +131,7 @@ impl Attempt {
         })
     }
 
-    /// What comes after all actions: the highest row id given out.
+    /// The last action: the row id high watermark.
     pub fn closing(&self) -> Option<Action> {
         self.watermark().map(|id| {
             let configuration = json!({ "rowIdHighWaterMark": id }).to_string();
@@ -176,7 +176,7 @@ impl Attempt {
         }
         let is_own = |value: &String| value.trim().parse() == Ok(self.first);
         if self.version != self.first && dated.configuration.get(PROTECTION).is_some_and(is_own) {
-            // Only a protection that this commit sets follows its version.
+            // Only a checkpoint protection that this commit sets gets its version.
             dated.configuration.insert(PROTECTION.to_owned(), self.version.to_string());
         }
         if self.version != self.first && dated.schema_string.contains("delta.typeChanges") {
@@ -189,7 +189,7 @@ impl Attempt {
     }
 }
 
-/// Type changes of the commit's own are those that say the version of its first attempt.
+/// Gives the commit's own type changes, which are those with the version of its first attempt, the version of this attempt.
 fn move_type_changes(value: &mut Value, first: u64, version: u64) {
     match value {
         Value::Object(members) => {

@@ -1,9 +1,9 @@
 //! The commit loop: a prepared commit goes into the log, after every commit that won before it.
 //!
-//! Put the next version if it is absent. Created: done. Exists, or unknown: read the commits from there on. One carries
-//! our transaction id: it was ours. None is there: the same version again. Otherwise each winner is judged in order, the
-//! commit is rebased on it, and the version after the last one is put at once. Which step comes when is decided by
-//! [`LoopState`]; this prints, parses and judges.
+//! Put the next version if it is absent. Created: done. Exists, or unknown: read the commits from there on. If one has
+//! our transaction id, it is ours. If there is none, put the same version again. Otherwise each winner is checked in order, the
+//! commit is rebased on it, and the version after the last one is put at once. [`LoopState`] decides which step comes next;
+//! this module prints, parses and checks.
 //!
 //! No I/O, clock or randomness: the driver does what [`CommitLoop::next`] says and reports the outcome. The driver of a table,
 //! the simulation and, of the states, the model check drive this one implementation.
@@ -23,14 +23,14 @@ use crate::deletion_vector::DeletionVector;
 use crate::error::{Error, Kind, Result};
 use crate::log::name::{LOG_DIR, commit_name};
 
-/// Missed commits that are read at once.
+/// Most missed commits that are read at once.
 const CONCURRENT_READS: usize = 16;
 
 /// What the driver has to do next.
 #[derive(Debug)]
 pub enum Step {
-    /// See whether the log was cleaned past `version`, which is so if neither `base` nor `version` is there and the log
-    /// goes on later. Answer with [`CommitLoop::base_checked`].
+    /// Check whether the log was cleaned past `version`: then neither `base` nor `version` is there, and the log has later
+    /// versions. Answer with [`CommitLoop::base_checked`].
     CheckBase {
         /// The version that the commit was prepared on.
         base: u64,
@@ -41,12 +41,12 @@ pub enum Step {
     Put {
         /// The version to make.
         version: u64,
-        /// What it is.
+        /// Its text.
         lines: Lines,
     },
     /// Store deletion vectors, in one file. Answer with [`CommitLoop::vectors_stored`].
     StoreVectors {
-        /// What is to be stored.
+        /// The vectors.
         vectors: Vec<DeletionVector>,
     },
     /// Read deletion vectors of a winner. Answer with [`CommitLoop::vectors_read`].
@@ -66,12 +66,12 @@ pub enum Step {
         /// How many to read at once.
         count: usize,
     },
-    /// Make `version` durable, which was found after an unknown outcome. Answer with [`CommitLoop::settled`].
-    Settle {
+    /// Make `version` durable, which was found after an unknown outcome. Answer with [`CommitLoop::made_durable`].
+    MakeDurable {
         /// The commit's version.
         version: u64,
     },
-    /// See whether the log was cleaned of `base` and past `version`, which is in it now. Answer with
+    /// Check whether the log was cleaned past `base` and then past `version`, which was put. Answer with
     /// [`CommitLoop::base_verified`].
     VerifyBase {
         /// The version that the commit builds on.
@@ -79,9 +79,9 @@ pub enum Step {
         /// The commit's version.
         version: u64,
     },
-    /// It is over.
+    /// The loop has ended.
     Done(Box<Committed>),
-    /// It is over.
+    /// The loop has ended.
     Failed(Failed),
 }
 
@@ -92,19 +92,19 @@ pub struct CommitLoop {
     state: LoopState<Error>,
     first: FirstAttempt,
     attempts: u32,
-    /// Winners that were judged.
+    /// How many winners were checked.
     judged: usize,
-    /// A winner that is judged when the deletion vectors at these places are known.
+    /// A winner that is checked when these deletion vectors are read.
     waiting: Option<(CommitActions, Vec<DeletionVectorDescriptor>)>,
-    /// What was put last, or was found in the log, and again what of it is not of files.
+    /// The text that was put last, or was found in the log, and separately its lines that are not of files.
     written: Option<(Lines, Vec<u8>)>,
 }
 
 impl CommitLoop {
-    /// Of a commit that was prepared.
+    /// The loop of a prepared commit.
     ///
     /// # Errors
-    /// `Invalid` if it mentions a file twice, `Corrupt` if a property that decides is malformed.
+    /// `Invalid` if it mentions a file twice, `Corrupt` if a property that it needs is malformed.
     pub fn new(prepared: PreparedCommit) -> Result<Self> {
         let first = prepared.first_attempt()?;
         let state = LoopState::new(first.version);
@@ -123,7 +123,7 @@ impl CommitLoop {
                     return Step::CheckBase { base, version: self.prepared.pending.version() };
                 }
                 (NextStep::VerifyBase(version), Some(base)) => return Step::VerifyBase { base, version },
-                // `base` is younger than log cleanup deletes, so nothing has to be checked.
+                // `base` is too young for log cleanup to delete it, so nothing has to be checked.
                 (NextStep::CheckBase, None) => self.state.base_checked(Ok(false)),
                 (NextStep::VerifyBase(_), None) => self.state.base_verified(Ok(false)),
                 (NextStep::Put(version), _) => {
@@ -137,10 +137,10 @@ impl CommitLoop {
                 }
                 (NextStep::Wait, _) => return Step::Wait { attempts: self.attempts },
                 (NextStep::ReadFrom(version), _) => {
-                    // As many at once as there were already: few are missed as a rule, and many are not read one by one.
+                    // As many at once as were checked already: usually few were missed, and many are not read one by one.
                     return Step::ReadFrom { version, count: self.judged.clamp(1, CONCURRENT_READS) };
                 }
-                (NextStep::Settle(version), _) => return Step::Settle { version },
+                (NextStep::MakeDurable(version), _) => return Step::MakeDurable { version },
                 (NextStep::Done { .. }, _) => return self.done(),
                 (NextStep::Failed, _) => return self.failed(),
             }
@@ -170,8 +170,8 @@ impl CommitLoop {
         self.state.waited(another);
     }
 
-    /// What stands at the version that was to be read, or after those that were read since; `None` for nothing. Whether
-    /// the version after it is to be read, too.
+    /// The commit at the version that was to be read, or at the one after those that were read since; `None` if there is none.
+    /// Returns whether the version after it is to be read, too.
     pub fn read(&mut self, commit: Result<Option<Bytes>>) -> bool {
         let NextStep::ReadFrom(version) = self.state.step() else { return false };
         let answer = match commit {
@@ -181,13 +181,13 @@ impl CommitLoop {
         };
         match answer {
             Some(answer) => self.state.read(answer),
-            // What is read later is judged later.
+            // The winner is checked when its vectors are read.
             None => return false,
         }
         matches!(self.state.step(), NextStep::ReadFrom(_))
     }
 
-    /// What became of storing vectors; where they are.
+    /// The outcome of storing vectors: their descriptors.
     pub fn vectors_stored(&mut self, stored: Result<Vec<DeletionVectorDescriptor>>) {
         if let Err(error) = stored.and_then(|places| self.prepared.pending.marked.stored(places)) {
             self.state.failed_before_put(error);
@@ -205,15 +205,15 @@ impl CommitLoop {
                 let ids = descriptors.iter().map(DeletionVectorDescriptor::unique_id);
                 self.follow(&winner, &ids.zip(vectors).collect(), version)
             }
-            // The version is another's, whatever its vectors are.
+            // The version belongs to another writer, whatever its vectors are.
             Err(error) => ReadAnswer::Conflict(error.at_version(version)),
         };
         self.state.read(answer);
     }
 
     /// Whether the version that was found is durable.
-    pub fn settled(&mut self, settled: Result<()>) {
-        self.state.settled(settled);
+    pub fn made_durable(&mut self, made_durable: Result<()>) {
+        self.state.made_durable(made_durable);
     }
 
     /// Whether the log was cleaned past the version that was put.
@@ -228,7 +228,7 @@ impl CommitLoop {
         Ok(lines)
     }
 
-    /// What a commit is to this one; none if vectors have to be read to know it.
+    /// How a winner affects this commit; `None` if vectors have to be read to decide it.
     fn judge(&mut self, version: u64, lines: &Bytes) -> Option<ReadAnswer<Error>> {
         let with_context = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
         let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
@@ -272,7 +272,7 @@ impl CommitLoop {
         };
         match committed {
             Ok(committed) => Step::Done(Box::new(committed)),
-            Err(error) => Step::Failed(Failed::Perhaps(error)),
+            Err(error) => Step::Failed(Failed::Unknown(error)),
         }
     }
 
@@ -282,14 +282,14 @@ impl CommitLoop {
         let (attempts, txn_id) = (self.attempts, &self.prepared.txn_id);
         let state = std::mem::replace(&mut self.state, LoopState::new(version));
         let failed = match state.into_failure() {
-            None => Failed::Perhaps(Error::internal("a commit that has not failed was asked why")),
-            Some(Failure::Interrupted) => Failed::Certainly(interrupted(attempts)),
-            Some(Failure::RaceLost) => Failed::Certainly(race_lost(attempts)),
-            Some(Failure::BaseGone) => Failed::Certainly(base_gone(base).at_version(version)),
-            Some(Failure::Refused(error)) => Failed::Certainly(error),
-            // What can be read and not understood says more than a lost answer.
+            None => Failed::Unknown(Error::internal("a commit that has not failed was asked why")),
+            Some(Failure::Interrupted) => Failed::NotWritten(interrupted(attempts)),
+            Some(Failure::RaceLost) => Failed::NotWritten(race_lost(attempts)),
+            Some(Failure::BaseGone) => Failed::NotWritten(base_gone(base).at_version(version)),
+            Some(Failure::Refused(error)) => Failed::NotWritten(error),
+            // That a commit cannot be understood says more than a lost answer.
             Some(Failure::Unknown { error: Some(error), .. }) if !matches!(error.kind(), Kind::Storage { .. }) => {
-                Failed::Perhaps(error)
+                Failed::Unknown(error)
             }
             // Never retryable: running the write again may do it twice.
             Some(Failure::Unknown { reason, .. }) => {
@@ -297,13 +297,13 @@ impl CommitLoop {
                     UnknownReason::Unread => unread(version),
                     UnknownReason::Lost(error) => error,
                 };
-                Failed::Perhaps(unknown_outcome(txn_id, attempts, lost))
+                Failed::Unknown(unknown_outcome(txn_id, attempts, lost))
             }
             Some(Failure::Late) => {
                 let why = format!("the log was cleaned of version {base}, which it was prepared on, and goes on later");
-                Failed::Perhaps(in_the_log_but(version, txn_id, &why))
+                Failed::Unknown(in_the_log_but(version, txn_id, &why))
             }
-            Some(Failure::Unverified(error)) => Failed::Perhaps(unknown_outcome(txn_id, attempts, error)),
+            Some(Failure::Unverified(error)) => Failed::Unknown(unknown_outcome(txn_id, attempts, error)),
         };
         Step::Failed(failed)
     }

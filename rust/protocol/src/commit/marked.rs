@@ -1,6 +1,6 @@
-//! Files that stay in the table and lose rows: what a commit says of them, and what a winner may have made of them.
+//! Files that stay in the table while a commit deletes some of their rows by deletion vectors.
 //!
-//! The vectors are united with the winner's, and stored anew, before an attempt is made; where they are stored is not known
+//! Before an attempt, the vectors are united with those of winners and stored again; where they are stored is not known
 //! here. PROTOCOL.md: "Deletion Vectors".
 
 use std::collections::{BTreeMap, HashMap};
@@ -80,7 +80,7 @@ impl MarkedFiles {
         }
     }
 
-    /// Keeps those whose path says so.
+    /// Keeps the files whose path `keep` selects.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|path, _| keep(path));
     }
@@ -90,13 +90,13 @@ impl MarkedFiles {
         self.0.values()
     }
 
-    /// All vectors, unless they are stored as they are.
+    /// All vectors, unless all of them are stored already.
     pub(super) fn unstored(&self) -> Option<Vec<DeletionVector>> {
         let is_stored = self.iter().all(|marked| marked.vector.is_some());
         (!is_stored).then(|| self.iter().map(MarkedFile::all_deleted).collect())
     }
 
-    /// Says where the vectors are, in the order of [`MarkedFiles::unstored`].
+    /// Sets the descriptors of the stored vectors, in the order of [`MarkedFiles::unstored`].
     ///
     /// # Errors
     /// `Internal` if there are not as many places as vectors.

@@ -1,4 +1,4 @@
-//! The conflict rules as tables for people, the second made by asking the rules.
+//! The conflict rules as two tables for the documentation. The second one is made by running the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,18 +25,23 @@ pub fn docs_checks() -> String {
         let row = [check.name, check.refuses, check.conflict, check.rebases].join(" | ");
         text.push_str(&format!("| {} | {row} |\n", at + 1));
     }
-    text.push_str("\nFiner than delta-spark:\n\n");
+    text.push_str("\nWhere a check refuses less than delta-spark's, this is why that is safe:\n\n");
     for check in CHECKS.iter().filter(|check| !check.argument.is_empty()) {
         text.push_str(&format!("- *{}.* {}\n", check.name, check.argument));
     }
-    text.push_str("\nProperties that a winner may set:\n\n| Property | To | Where the table has |\n|-|-|-|\n");
+    text.push_str(
+        "\nProperties that a winner may set without a conflict:\n\n| Property | To | Where the table has |\n|-|-|-|\n",
+    );
     for (key, value, feature) in COMPATIBLE {
         let value = if value.is_empty() { "any value" } else { value };
         let feature = if feature.is_empty() { String::new() } else { format!("`{feature}`") };
         text.push_str(&format!("| `{key}` | {value} | {feature} |\n"));
     }
     let maintenance: Vec<String> = MAINTENANCE.iter().map(|key| format!("`{key}`")).collect();
-    text.push_str(&format!("\nProperties that a winner may set and unset at will: {}.\n", maintenance.join(", ")));
+    text.push_str(&format!(
+        "\nProperties that a winner may set and unset without a conflict: {}.\n",
+        maintenance.join(", ")
+    ));
     text
 }
 
@@ -48,11 +53,11 @@ struct Operation {
     files: &'static [&'static str],
     removes: &'static [&'static str],
     adds: &'static [&'static str],
-    /// Rows of the file in `a` that go while it stays.
+    /// Rows of the file in `a` that it marks as deleted.
     marks: &'static [u64],
     data_change: bool,
     property: Option<&'static str>,
-    /// Whether it says again what the metadata is.
+    /// Whether it has a metadata action that changes nothing.
     restates: bool,
     feature: bool,
 }
@@ -131,7 +136,7 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "add a feature", feature: true, ..NOTHING },
 ];
 
-/// For each operation (rows) that lost to each other (columns), what becomes of it.
+/// For each operation (rows) that lost to each other operation (columns), whether it may follow.
 pub fn docs_matrix() -> Result<String> {
     let names: Vec<&str> = OPERATIONS.iter().map(|o| o.name).collect();
     let mut text = format!("| this commit \\ the winner | {} |\n|-{}|\n", names.join(" | "), "|-".repeat(names.len()));

@@ -15,7 +15,7 @@ use crate::predicate::BoundPredicate;
 use crate::property::IsolationLevel;
 use crate::replay::paths::PathSet;
 
-/// The domain that keeps the highest row id.
+/// The domain of the row id high watermark.
 pub const ROW_TRACKING_DOMAIN: &str = "delta.rowTracking";
 
 /// The domain that names the columns by which a table is clustered.
@@ -24,25 +24,25 @@ pub const CLUSTERING_DOMAIN: &str = "delta.clustering";
 /// What a commit has read of the table.
 #[derive(Debug, Clone, Default)]
 pub enum ReadSet {
-    /// No file: a blind append, if nothing is removed either.
+    /// Nothing: a blind append, if nothing is removed either.
     #[default]
     Nothing,
-    /// These files, whatever else there is.
+    /// These files. Other files do not matter.
     Files(PathSet),
     /// The rows that make one of some predicates TRUE.
     Predicates(PredicatesRead),
-    /// All of its rows, in whichever files.
+    /// All rows of the table, in whichever files.
     WholeTable,
     /// All of its files: what only rearranges rows matters too.
     EveryFile,
 }
 
-/// Rows that were looked for, and where they were found.
+/// Predicates by which rows were searched, and the files in which they were found.
 #[derive(Debug, Clone)]
 pub struct PredicatesRead {
     /// The columns at the time of reading.
     pub shape: TableShape,
-    /// What was asked for; each was asked of the whole table.
+    /// The predicates; each was evaluated on the whole table.
     pub predicates: Vec<BoundPredicate>,
     /// The files that were read.
     pub files: PathSet,
@@ -77,7 +77,7 @@ impl ReadSet {
     }
 }
 
-/// The table as far as commits depend on it; moves on with every winner.
+/// The state of the table that commits depend on. Each winner changes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TableState {
     /// The version.
@@ -86,11 +86,11 @@ pub struct TableState {
     pub protocol: Protocol,
     /// Identity, schema, partitioning, properties.
     pub metadata: Metadata,
-    /// Highest row id that was given out, if any.
+    /// The row id high watermark, if ids were given out.
     pub row_id_watermark: Option<i64>,
     /// Physical paths of the columns by which the table is clustered: every file has statistics of them.
     pub clustering: Vec<Vec<String>>,
-    /// Time of the version: its own where commits carry one, else the best that is known.
+    /// Time of the version: its in-commit timestamp, or else the best time that is known.
     pub timestamp: Option<i64>,
 }
 
@@ -101,13 +101,13 @@ pub struct Pending {
     pub state: Option<TableState>,
     /// What it has read.
     pub read: ReadSet,
-    /// Applications whose progress it has looked at, besides those it advances.
+    /// Applications whose version it has read, besides those it advances.
     pub read_apps: BTreeSet<String>,
     /// The isolation asked for.
     pub isolation: IsolationLevel,
-    /// What it does, without commit info. As prepared: ids and times of the attempt are given by [`Attempt`](super::attempt::Attempt).
+    /// Its actions as prepared, without commit info. [`Attempt`](super::attempt::Attempt) adds the ids and times of an attempt.
     pub actions: Actions,
-    /// Files that stay and lose rows, which are in none of the actions.
+    /// Files of which it deletes rows by deletion vectors. The actions do not include them.
     pub marked: MarkedFiles,
 }
 
@@ -119,7 +119,7 @@ impl Pending {
 
     /// Whether it only adds files, and has read none.
     pub fn is_blind_append(&self) -> bool {
-        // Rows that are only rearranged were read somewhere.
+        // Rows that are only rearranged were read before.
         let is_new = self.actions.changes_data() || self.actions.num_added() == 0;
         is_new && self.read.is_nothing() && self.actions.only_adds() && self.marked.is_empty()
     }
@@ -136,7 +136,7 @@ impl Pending {
         self.own_metadata().or(self.state.as_ref().map(|state| &state.metadata))
     }
 
-    /// The highest row id that it brings along, if it does.
+    /// The row id high watermark among its own actions, if there is one.
     pub(super) fn own_watermark(&self) -> Result<Option<i64>> {
         let domain = self.actions.others().iter().find(|action| is_watermark(action));
         match domain {
@@ -150,8 +150,8 @@ impl Pending {
         others.find_map(|a| if let Action::Metadata(metadata) = a { Some(metadata) } else { None })
     }
 
-    /// The isolation that holds for it: what neither changes rows nor anything but files needs only that its files are
-    /// still there.
+    /// The isolation level that applies: a commit that only rearranges rows, and has no actions but those of files, needs only
+    /// that its files are still there.
     pub fn effective_isolation(&self) -> IsolationLevel {
         let of_files = |action: &Action| match action {
             Action::DomainMetadata(domain) => domain.domain == ROW_TRACKING_DOMAIN,
@@ -165,7 +165,7 @@ impl Pending {
         }
     }
 
-    /// Refuses a commit that mentions a logical file twice in one role.
+    /// Refuses a commit that adds, or removes, a logical file twice.
     pub fn check_duplicates(&self) -> Result<()> {
         if let Some(marked) = self.marked.iter().find(|marked| self.actions.removes(&marked.add.path)) {
             return Err(Error::invalid("the commit adds or removes this file twice").in_file(&marked.add.path));
@@ -174,12 +174,12 @@ impl Pending {
     }
 }
 
-/// Whether an action says the highest row id.
+/// Whether an action sets the row id high watermark.
 pub(super) fn is_watermark(action: &Action) -> bool {
     matches!(action, Action::DomainMetadata(domain) if domain.domain == ROW_TRACKING_DOMAIN && !domain.removed)
 }
 
-/// The highest row id in the configuration of the domain `delta.rowTracking`.
+/// The row id high watermark in the configuration of the domain `delta.rowTracking`.
 ///
 /// # Errors
 /// `Corrupt` if it is not there.
@@ -200,7 +200,7 @@ pub fn watermark(configuration: &str) -> Result<i64> {
 /// # Errors
 /// `Corrupt` if it cannot be read.
 pub fn clustering_columns(configuration: &str) -> Result<Vec<Vec<String>>> {
-    /// The protocol's example has names, writers write paths.
+    /// PROTOCOL.md's example has names; writers write paths.
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Column {

@@ -1,4 +1,4 @@
-//! A commit that was prepared, what each attempt at it writes, and what it is once it is in the log.
+//! A prepared commit, the text that each attempt writes, and the commit once it is in the log.
 //!
 //! PROTOCOL.md: "Commit Provenance Information".
 
@@ -20,7 +20,7 @@ use crate::property::Properties;
 /// What is recorded as the writer of a commit.
 pub const ENGINE_INFO: &str = concat!("deltic/", env!("CARGO_PKG_VERSION"));
 
-/// Of a commit: the columns that it is read into count with 32 bits.
+/// Most bytes of a commit: the columns that readers parse it into count with 32 bits.
 const MOST_BYTES: u64 = i32::MAX as u64;
 
 /// Members of commit info that clients give a meaning and a type.
@@ -42,10 +42,10 @@ const TAKEN_INFO: [&str; 15] = [
     "notebook",
 ];
 
-/// Members that clients take for strings.
+/// Members that clients read as strings.
 const STRING_INFO: [&str; 3] = ["userId", "userName", "clusterId"];
 
-/// How old a version may be, however long the log is kept, without being looked for: the retention may have been cut since.
+/// An older base than this is always looked for, even if the log's retention is longer: it may have been shortened since.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// Everything that one commit writes.
@@ -61,7 +61,7 @@ pub struct PreparedCommit {
     pub metrics: Map<String, Value>,
     /// Free text of the user.
     pub user_metadata: Option<String>,
-    /// What the user has to say besides: see [`check_info`].
+    /// Further commit info of the user: see [`check_info`].
     pub info: Map<String, Value>,
     /// Unique id, by which the commit is recognised after a lost answer.
     pub txn_id: String,
@@ -74,58 +74,58 @@ pub struct Committed {
     pub version: u64,
     /// How many puts it took.
     pub attempts: u32,
-    /// What stands in the log.
+    /// Its text in the log.
     pub lines: Lines,
-    /// Of that, what is not of files, read back.
+    /// Its actions that are not of files, parsed from that text.
     pub actions: Arc<CommitActions>,
     /// The table after it.
     pub state: TableState,
-    /// The commit's time, where commits carry one.
+    /// The in-commit timestamp, if the table has them.
     pub in_commit_timestamp: Option<i64>,
-    /// Files that joined the table.
+    /// Number of files that it added.
     pub num_added: usize,
-    /// What checksums count of its files.
+    /// The sums and counts of its files that checksums need.
     pub sizes: Arc<FileSizes>,
-    /// Whether they were there before, and were only added again.
+    /// Whether its files were in the table before, and were only added again.
     pub is_re_add: bool,
-    /// Whether it met no other writer, so that the version before it is the one that it was prepared on.
+    /// Whether there was no winner, so that the version before it is the one that it was prepared on.
     pub follows_base: bool,
 }
 
-/// Why something that is there whole or not at all, as a commit is, failed, and what that proves.
+/// Why a commit, or a checkpoint file, failed, and whether it may be in the log nonetheless.
 #[derive(Debug)]
 pub enum Failed {
-    /// It is not there, nor will be.
-    Certainly(Error),
-    /// It may be there, or still get there.
-    Perhaps(Error),
+    /// It is not there, and will not be made.
+    NotWritten(Error),
+    /// It may be there, or may still be made.
+    Unknown(Error),
 }
 
 impl From<Failed> for Error {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Certainly(error) | Failed::Perhaps(error) => error,
+            Failed::NotWritten(error) | Failed::Unknown(error) => error,
         }
     }
 }
 
-/// What the attempts at one commit have in common.
+/// What all attempts at a commit have in common.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FirstAttempt {
     /// The version that it was to make.
     pub(super) version: u64,
-    /// Whether rows were tracked then.
+    /// Whether rows were tracked at that version.
     pub(super) tracks_rows: bool,
 }
 
 impl PreparedCommit {
-    /// The first attempt, if the commit is one that can be made.
+    /// The first attempt, if the commit is valid.
     pub(super) fn first_attempt(&self) -> Result<FirstAttempt> {
         self.pending.check_duplicates()?;
         Ok(FirstAttempt { version: self.pending.version(), tracks_rows: self.tracks_rows()? })
     }
 
-    /// The version that this builds on, if that is so old that the log may have been cleaned of it.
+    /// The version that the commit builds on, if it is so old that log cleanup may have deleted it.
     pub(super) fn old_base(&self, now_ms: i64) -> Option<u64> {
         let state = self.pending.state.as_ref()?;
         let kept = Properties::of(&state.metadata).log_retention().unwrap_or(DAY_MS).min(DAY_MS);
@@ -133,7 +133,7 @@ impl PreparedCommit {
         (!is_young).then_some(state.version)
     }
 
-    /// Whether rows are tracked, as far as this commit knows.
+    /// Whether rows are tracked in the state that this commit builds on.
     fn tracks_rows(&self) -> Result<bool> {
         match (self.pending.protocol(), self.pending.metadata()) {
             (Some(protocol), Some(metadata)) => Ok(Properties::of(metadata).row_tracking(protocol)?.is_some()),
@@ -141,7 +141,7 @@ impl PreparedCommit {
         }
     }
 
-    /// What is to stand in the log, and again what of it is not of files.
+    /// The text of an attempt, and separately its lines that are not of files.
     pub(super) fn print(&self, first: FirstAttempt, now_ms: i64) -> Result<(Lines, Vec<u8>)> {
         // Beyond the last version no reader takes a file for a commit.
         if self.pending.version() > MAX_VERSION {
@@ -173,17 +173,17 @@ impl PreparedCommit {
         }
         info.insert("txnId".to_owned(), json!(self.txn_id));
         if self.tracks_rows()? {
-            // Files that were written before row tracking was enabled could not carry ids along.
+            // Files that were written before row tracking was enabled have no ids that could be preserved.
             let preserved = first.tracks_rows.to_string();
             info.insert("tags".to_owned(), json!({ "delta.rowTracking.preserved": preserved }));
         }
         Ok(CommitInfo(info))
     }
 
-    /// The commit, now that it is in the log as `lines`, of which `others` are not of files.
+    /// The commit, now that it is in the log as `lines`. `others`: those lines that are not of files.
     pub(super) fn committed(&mut self, lines: Lines, others: Vec<u8>, attempts: u32, first: u64) -> Result<Committed> {
         let version = self.pending.version();
-        // What the attempt wrote is what counts.
+        // The state is taken from the text that the attempt wrote.
         let actions = parse_commit(&others.into(), Origin::Commit(version), Wanted::NoFiles)?;
         let in_commit_timestamp = actions.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp);
         let (Some(protocol), Some(metadata)) = (
@@ -234,7 +234,7 @@ impl PreparedCommit {
     }
 }
 
-/// Refuses what a user may not say in commit info: a client that expects another type there could not read the log.
+/// Refuses members of commit info that a user may not set: clients that expect another type could not read the log.
 ///
 /// # Errors
 /// `Invalid`, naming the member.
@@ -252,7 +252,7 @@ pub fn check_info(info: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// That a commit may be in the log, or still get there, for the reason that is given.
+/// The error that a commit may be in the log, or may still be made, for this reason.
 pub fn unknown_outcome(txn_id: &str, attempts: u32, lost: Error) -> Error {
     let message = format!(
         "the outcome of the commit is unknown (attempts: {attempts}); \
@@ -261,7 +261,7 @@ pub fn unknown_outcome(txn_id: &str, attempts: u32, lost: Error) -> Error {
     Error::storage(false, message).caused_by(lost)
 }
 
-/// That a commit is in the log, and that readers may not see it there, for the reason that is given.
+/// The error that a commit is in the log, but readers may not see it, for this reason.
 pub fn in_the_log_but(version: u64, txn_id: &str, why: &str) -> Error {
     let message = format!(
         "the outcome of the commit is unknown: it is in the log at version {version}, but {why}, so readers may not see \

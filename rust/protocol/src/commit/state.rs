@@ -1,27 +1,27 @@
-//! The states of the commit loop: which version is put next, what has to be read before, and what a failure proves.
+//! The states of the commit loop: which version is put next, what has to be read before, and how the loop may fail.
 //!
-//! It knows versions and answers, not actions: [`CommitLoop`](super::CommitLoop) prints and judges. It needs nothing but
-//! the language, so that the model check (`tests/model/model.rs`) compiles this very file and explores its states.
+//! It knows versions and answers, not actions: [`CommitLoop`](super::CommitLoop) prints and checks these. It uses only the
+//! core language, so that the model check (`tests/model/model.rs`) can compile this file and explore its states.
 //!
-//! Invariants: version V + 1 is never put before V was read; a commit that may be in the log is never said not to be
-//! made; the wait is before the reading.
+//! Invariants: version V + 1 is never put before V was read; a commit that may be in the log is never reported as not
+//! made; the loop waits before it reads.
 //!
 //! PROTOCOL.md: "Commit Protocol".
 
 /// What has to be done next. Each step has one answer, a method of [`LoopState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NextStep {
-    /// See whether the log was cleaned past the base: [`LoopState::base_checked`].
+    /// Check whether the log was cleaned past the base: [`LoopState::base_checked`].
     CheckBase,
     /// Put this version if it is absent: [`LoopState::put_answered`], or [`LoopState::failed_before_put`].
     Put(u64),
     /// Wait, and decide whether there is another attempt: [`LoopState::waited`].
     Wait,
-    /// Read and judge the commits from this version on: [`LoopState::read`] for each.
+    /// Read and check the commits from this version on: [`LoopState::read`] for each.
     ReadFrom(u64),
-    /// Make sure that this version, found to be the loop's own, stays: [`LoopState::settled`].
-    Settle(u64),
-    /// See again whether the log was cleaned past the base, now that this version is put: [`LoopState::base_verified`].
+    /// Make this version durable, which was found to be the loop's own: [`LoopState::made_durable`].
+    MakeDurable(u64),
+    /// Check again whether the log was cleaned past the base, now that this version is put: [`LoopState::base_verified`].
     VerifyBase(u64),
     /// The commit is this version.
     Done {
@@ -37,7 +37,7 @@ pub enum NextStep {
 /// The answer to a put.
 #[derive(Debug)]
 pub enum PutAnswer<E> {
-    /// The version is the one that was put.
+    /// The version was made by this put.
     Created,
     /// The version exists.
     Exists,
@@ -62,7 +62,7 @@ pub enum ReadAnswer<E> {
     Unreadable(E),
 }
 
-/// Why it is not known whether a put landed.
+/// Why it is not known whether a put made its version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UnknownReason<E> {
     /// The version exists and was not read. Something on the way may have sent the put twice.
@@ -84,14 +84,14 @@ pub enum Failure<E> {
     Refused(E),
     /// The commit may be in the log.
     Unknown {
-        /// Why that is not known.
+        /// Why it is not known.
         reason: UnknownReason<E>,
-        /// What went wrong when it was looked for.
+        /// The error when the commit was looked for.
         error: Option<E>,
     },
     /// The commit is in the log, which was cleaned past its base.
     Late,
-    /// The commit is in the log, and whether that was cleaned past its base is not known.
+    /// The commit is in the log, and it is not known whether the log was cleaned past its base.
     Unverified(E),
 }
 
@@ -105,7 +105,7 @@ enum Phase<E> {
         tried: u64,
         is_last: bool,
     },
-    Settle,
+    MakeDurable,
     VerifyBase {
         is_found: bool,
     },
@@ -121,13 +121,13 @@ pub struct LoopState<E> {
     phase: Phase<E>,
     /// The version that is put or read next. All below it were read.
     version: u64,
-    /// Why it is not known whether a put of `version` landed, or still will.
+    /// Why it is not known whether a put of `version` has made it, or still will.
     reason: Option<UnknownReason<E>>,
     is_cancelled: bool,
 }
 
 impl<E> LoopState<E> {
-    /// Of a commit whose first attempt makes `version`.
+    /// The state of a commit whose first attempt makes `version`.
     pub fn new(version: u64) -> Self {
         Self { phase: Phase::CheckBase, version, reason: None, is_cancelled: false }
     }
@@ -140,7 +140,7 @@ impl<E> LoopState<E> {
             Phase::Put => NextStep::Put(version),
             Phase::Wait => NextStep::Wait,
             Phase::Read { .. } => NextStep::ReadFrom(version),
-            Phase::Settle => NextStep::Settle(version),
+            Phase::MakeDurable => NextStep::MakeDurable(version),
             Phase::VerifyBase { .. } => NextStep::VerifyBase(version),
             Phase::Done { is_found } => NextStep::Done { version, is_found: *is_found },
             Phase::Failed(_) => NextStep::Failed,
@@ -185,39 +185,39 @@ impl<E> LoopState<E> {
             PutAnswer::Unknown(lost) => self.reason = Some(UnknownReason::Lost(lost)),
             PutAnswer::Refused(error) => return self.fail(Failure::Refused(error)),
         }
-        // The wait is before the reading: an attempt that followed a wait would nearly always come too late where many
-        // write, and who writes without a pause would win every time.
+        // The loop waits before it reads: with many writers, an attempt that followed a wait would nearly always come too late,
+        // and a writer without pauses would win every time.
         self.phase = Phase::Wait;
     }
 
-    /// The wait is over. Without `another` attempt the commits are read all the same, for one may be the loop's own.
+    /// The wait is over. Without `another` attempt the commits are still read, for one may be the loop's own.
     pub fn waited(&mut self, another: bool) {
         self.phase = Phase::Read { tried: self.version, is_last: !another };
     }
 
-    /// What stands at the version that was to be read.
+    /// What the log has at the version that was to be read.
     pub fn read(&mut self, found: ReadAnswer<E>) {
         let Phase::Read { tried, is_last } = self.phase else { return };
         match found {
             ReadAnswer::Nothing => {
-                // The version that was tried is taken for good: a put that is still under way cannot land any more.
+                // The version that was tried exists: a put of it that is still under way can no longer make it.
                 if self.version > tried {
                     self.reason = None;
                 }
                 if is_last { self.fail(Failure::RaceLost) } else { self.put_unless_cancelled() }
             }
-            ReadAnswer::Own => self.phase = Phase::Settle,
+            ReadAnswer::Own => self.phase = Phase::MakeDurable,
             ReadAnswer::Other => self.version = self.version.saturating_add(1),
-            // Another has the version.
+            // The version belongs to another commit.
             ReadAnswer::Conflict(error) => self.phase = Phase::Failed(Failure::Refused(error)),
             ReadAnswer::Unreadable(error) if self.version == tried => self.lost_sight(error),
             ReadAnswer::Unreadable(error) => self.phase = Phase::Failed(Failure::Refused(error)),
         }
     }
 
-    /// Whether the version that was found stays.
-    pub fn settled(&mut self, settled: Result<(), E>) {
-        match settled {
+    /// Whether the version that was found is durable.
+    pub fn made_durable(&mut self, made_durable: Result<(), E>) {
+        match made_durable {
             Ok(()) => self.phase = Phase::VerifyBase { is_found: true },
             Err(error) => self.lost_sight(error),
         }

@@ -1,8 +1,8 @@
 //! Values of an expression as a column stores them: ANSI store assignment.
 //!
-//! As in Spark, numbers go into numbers, dates and timestamps into each other, every primitive type into strings; a string
-//! goes into a string alone. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
-//! such a conversion needs an explicit cast. Floats take the nearest number. Of nested values each part is stored so.
+//! As in Spark, numbers are stored as numbers, dates and timestamps as each other, every primitive type as a string; a string
+//! only as a string. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
+//! such a conversion needs an explicit cast. A float column takes the nearest number. Nested values are stored part by part.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 
@@ -64,7 +64,7 @@ impl Assignment {
         self.stored(batch, context).map_err(|trouble| trouble.into_error(context.first_row))
     }
 
-    /// As [`Assignment::values`], with messages that call rows by what `number` gives for them.
+    /// As [`Assignment::values`], with messages that name rows by the numbers that `number` returns.
     ///
     /// # Errors
     /// As [`Assignment::values`].
@@ -86,7 +86,7 @@ impl Assignment {
         self.store(&values, from, &self.to)
     }
 
-    /// With the name of the column, if it is not said yet.
+    /// Adds the name of the column to the message, unless it has it.
     fn named(&self, trouble: Trouble, how: &str) -> Trouble {
         let column = format!("the column `{}`", self.column);
         match trouble {
@@ -98,7 +98,7 @@ impl Assignment {
         }
     }
 
-    /// Values of one type in another, at any depth.
+    /// Converts values from one type to another, at any depth.
     fn store(&self, values: &ArrayRef, from: &DataType, to: &DataType) -> Evaluated {
         if from != to && primitive(from).is_none() {
             let stored = nested::stored(values, from, to, &|values, from, to| self.store(values, from, to));
@@ -122,7 +122,7 @@ impl Assignment {
     }
 }
 
-/// Whether values of one type are stored in another.
+/// Whether values of one type can be stored as another.
 fn assignable(from: &DataType, to: &DataType) -> bool {
     let is_moment = |of: &P| matches!(of, P::Date | P::Timestamp | P::TimestampNtz);
     let is_geo = |of: &P| matches!(of, P::Geometry { .. } | P::Geography { .. });
@@ -144,9 +144,9 @@ fn loses_digits(from: &DataType, to: &DataType) -> bool {
         && matches!(to, P::Byte | P::Short | P::Integer | P::Long | P::Decimal { .. })
 }
 
-/// The first row whose value is another one when it is brought back.
+/// The first row whose value changes if it is converted back.
 fn first_lost(values: &ArrayRef, stored: &ArrayRef, from: &DataType, to: &DataType) -> Result<Option<usize>, Trouble> {
-    // What is stored may be just beyond the type that it came from, and then differs from what it was.
+    // A stored value may be just beyond the range of its former type, and then it has changed.
     let back = kernel::cast(stored, to, from, true)?;
     let equal = compare(values, Op::Eq, &back)?;
     Ok((0..values.len()).find(|row| values.is_valid(*row) && (equal.is_null(*row) || !equal.value(*row))))

@@ -91,7 +91,7 @@ pub enum Expression {
         kind: Match,
         /// `%` is any text, `_` any one character; or a regular expression.
         pattern: String,
-        /// The character that takes the meaning from the one after it; a backslash unless written.
+        /// The character that escapes the next one; a backslash unless it is written.
         escape: Option<char>,
         /// Whether NOT was written.
         negated: bool,
@@ -201,7 +201,7 @@ impl Op {
         }
     }
 
-    /// Whether values that compare so satisfy it.
+    /// Whether values with this ordering satisfy the comparison.
     pub fn holds(self, ordering: std::cmp::Ordering) -> bool {
         match self {
             Self::Eq => ordering.is_eq(),
@@ -214,7 +214,7 @@ impl Op {
     }
 }
 
-/// Functions that do not give the same for the same row each time.
+/// Functions that may return different values for the same row.
 pub(super) const NON_DETERMINISTIC: [&str; 12] = [
     "current_date",
     "current_timestamp",
@@ -244,7 +244,7 @@ impl Expression {
         found
     }
 
-    /// Whether it gives the same for the same row each time.
+    /// Whether it always has the same value for the same row.
     pub fn is_deterministic(&self) -> bool {
         let mut found = true;
         self.visit(&mut |part| {
@@ -255,7 +255,7 @@ impl Expression {
         found
     }
 
-    /// The same with other names of columns: `rename` gives the new one, or `None` where it stays.
+    /// The same expression with other names of columns: `rename` returns the new name, or `None` if it stays.
     #[must_use]
     pub fn rename(mut self, rename: &dyn Fn(&Name) -> Option<Name>) -> Self {
         self.visit_mut(&mut |part| {

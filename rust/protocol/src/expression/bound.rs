@@ -13,7 +13,7 @@ use crate::schema::{DataType, PrimitiveType};
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundExpression {
     pub(crate) root: Typed,
-    /// As it was typed, for errors.
+    /// The text of the expression, for errors.
     pub(crate) text: String,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Node {
     Or(Vec<Typed>),
     Not(Typed),
     IsNull(Typed),
-    /// Of one type, but that decimals may differ in precision and scale.
+    /// The operands have one type, except that decimals may differ in precision and scale.
     Compare {
         left: Typed,
         op: Op,
@@ -126,7 +126,7 @@ impl BoundExpression {
         found
     }
 
-    /// Whether it gives the same for the same row each time.
+    /// Whether it always has the same value for the same row.
     pub fn is_deterministic(&self) -> bool {
         let mut found = true;
         self.root.visit(&mut |part| found &= *part.node != Node::Now);
@@ -172,7 +172,7 @@ impl Typed {
         }
     }
 
-    /// The parts that this one is computed of.
+    /// The operands of this part.
     pub(crate) fn parts(&self) -> Vec<&Self> {
         match &*self.node {
             Node::Literal(_) | Node::Column(_) | Node::Now => Vec::new(),

@@ -45,7 +45,7 @@ fn kernel(left: &dyn Datum, op: Op, right: &dyn Datum) -> Result<BooleanBuffer> 
     Ok(result.into_parts().0)
 }
 
-/// What the comparison of floats needs of one.
+/// The operations on floats that comparisons need.
 pub(crate) trait Real: Copy + PartialOrd {
     fn nan(self) -> bool;
 

@@ -1,7 +1,7 @@
 //! Evaluates bound expressions on batches, column by column, with Spark's semantics in ANSI mode and UTC.
 //!
-//! What SQL does not compute is not evaluated: the terms of AND after a FALSE, the branches of CASE not taken. Where that
-//! could hide an error, a part is evaluated on the rows that need it alone. Errors name the row and the expression.
+//! Parts that SQL does not need are not evaluated: the terms of AND after a FALSE, the branches of CASE not taken. If such
+//! a part may fail, it is evaluated only on the rows that need it. Errors name the row and the expression.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
 
-/// What values depend on beside the rows of a batch.
+/// What the values depend on, besides the rows of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Context {
     /// The current time in microseconds since the epoch, if expressions may ask for it.
     pub now: Option<i64>,
-    /// How many rows came before the batch, by which errors count.
+    /// How many rows came before the batch, for the row numbers in errors.
     pub first_row: u64,
 }
 
@@ -55,7 +55,7 @@ pub fn evaluate_at(expression: &BoundExpression, batch: &RecordBatch, context: C
     values.map_err(|trouble| trouble.into_error(context.first_row))
 }
 
-/// As [`evaluate_at`], with the row apart from the message.
+/// As [`evaluate_at`], with an error that has the row separately.
 pub(crate) fn evaluate_rows(expression: &BoundExpression, batch: &RecordBatch, now: Option<i64>) -> Evaluated {
     part(&expression.root, &Rows { batch, now }).map_err(|trouble| match trouble {
         Trouble::Row(row, message) => Trouble::Row(row, format!("{message}, in `{}`", expression.text)),
@@ -64,7 +64,7 @@ pub(crate) fn evaluate_rows(expression: &BoundExpression, batch: &RecordBatch, n
     })
 }
 
-/// What a part is evaluated on.
+/// The rows that a part is evaluated on.
 struct Rows<'a> {
     batch: &'a RecordBatch,
     now: Option<i64>,
@@ -111,7 +111,7 @@ fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
     })
 }
 
-/// What is TRUE, FALSE or NULL.
+/// The values of a condition.
 fn condition(typed: &Typed, rows: &Rows<'_>) -> Evaluated<BooleanArray> {
     let count = rows.len();
     Ok(match &*typed.node {
@@ -194,7 +194,7 @@ fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows
     kernel::compute(&left, op, &right, &whole.data_type)
 }
 
-/// As in Spark, a divisor is computed before what it divides, and may not be zero even where that is null in a row.
+/// As in Spark, a divisor is computed before the dividend, and may not be zero even in rows where the dividend is null.
 fn divisor(part_of: &Typed, rows: &Rows<'_>) -> Evaluated {
     let values = part(part_of, rows)?;
     match kernel::first_zero(&values) {
@@ -219,7 +219,7 @@ fn coalesce(parts: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
 }
 
 fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'_>) -> Evaluated {
-    // After a null the arguments are not computed, unless nulls do not decide.
+    // The arguments after a null are not computed. A function with any number of arguments may need them all.
     let mut arrays = Vec::with_capacity(arguments.len());
     let mut needed = BooleanBuffer::new_set(rows.len());
     let compute = |argument: &Typed| {
@@ -298,7 +298,7 @@ fn connected(terms: &[Typed], is_and: bool, rows: &Rows<'_>) -> Evaluated<Boolea
     Ok(sum)
 }
 
-/// A part's values, which are needed in some rows only; elsewhere they are null or whatever they are.
+/// A part's values in the rows where they are needed; in other rows they are null or any value.
 fn on(typed: &Typed, rows: &Rows<'_>, needed: &BooleanBuffer) -> Evaluated {
     let wanted = needed.count_set_bits();
     if wanted == rows.len() || !typed.may_fail() {
@@ -316,7 +316,7 @@ fn on(typed: &Typed, rows: &Rows<'_>, needed: &BooleanBuffer) -> Evaluated {
     on_rows(rows.batch, &columns, needed, |batch| part(typed, &Rows { batch, now: rows.now }))
 }
 
-/// What `values` gives for the rows that are needed, in their places, with nulls elsewhere.
+/// The values that `values` returns for the needed rows, at the positions of these rows, with nulls in all other rows.
 pub(crate) fn on_rows(
     batch: &RecordBatch,
     names: &[&str],

@@ -1,6 +1,6 @@
 //! Nested values stored in another nested type: fields are paired by name, whatever their case, in any order.
 //!
-//! A field that is not given, and one that there is no place for, are for the types to refuse.
+//! [`fits`] refuses types of which one has a field that the other lacks.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::error::{Error, Result};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, StructType};
 
-/// What stores values that are not nested.
+/// A function that converts values that are not nested.
 pub(super) type Store<'a> = &'a dyn Fn(&ArrayRef, &DataType, &DataType) -> Evaluated;
 
-/// Whether nested values of one type are stored in another, if `inside` says so of what is inside. A struct has a value for
-/// every field: what it does not speak of would be lost.
+/// Whether nested values of one type can be stored as another; `inside` decides for the types inside. A struct must have a
+/// value for every field of the other, since missing values would be lost.
 pub(super) fn fits(from: &DataType, to: &DataType, inside: &dyn Fn(&DataType, &DataType) -> bool) -> bool {
     match (from, to) {
         (DataType::Struct(from), DataType::Struct(to)) => {
@@ -35,7 +35,7 @@ pub(super) fn fits(from: &DataType, to: &DataType, inside: &dyn Fn(&DataType, &D
     }
 }
 
-/// Nested values in another type, in its Arrow form.
+/// Nested values converted to another type, in its Arrow form.
 pub(super) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: Store<'_>) -> Evaluated {
     match (from, to, to_arrow_type(to)) {
         (DataType::Struct(from), DataType::Struct(to), ArrowType::Struct(fields)) => {
@@ -43,7 +43,7 @@ pub(super) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: S
             let mut columns = Vec::with_capacity(fields.len());
             for field in &to.fields {
                 let (column, data_type) = child(from, given, &field.name).ok_or_else(|| unexpected(values))?;
-                // What stands below a NULL struct is no value.
+                // Values inside a NULL struct count as NULL.
                 let column = match given.nulls() {
                     Some(nulls) => nullif(column, &BooleanArray::new(!nulls.inner(), None)).map_err(Error::from)?,
                     None => Arc::clone(column),
@@ -86,7 +86,7 @@ fn child<'a>(from: &'a StructType, given: &'a StructArray, name: &str) -> Option
     Some((given.column_by_name(&field.name)?, &field.data_type))
 }
 
-/// Refuses NULL in a field that must have a value, where its struct is there.
+/// Refuses NULL in a field that must have a value, unless its struct is NULL.
 fn check_present(column: &ArrayRef, parent: &StructArray, name: &str) -> Result<(), Trouble> {
     let nulls = column.logical_nulls();
     match (0..column.len()).find(|row| nulls.as_ref().is_some_and(|n| n.is_null(*row)) && parent.is_valid(*row)) {
@@ -109,7 +109,7 @@ fn check_elements(elements: &ArrayRef, offsets: &OffsetBuffer<i32>, what: &str) 
     Ok(())
 }
 
-/// A trouble with an element is one with the row that has it.
+/// Replaces the index of an element in a trouble by the row that has the element.
 fn in_rows(trouble: Trouble, offsets: &OffsetBuffer<i32>) -> Trouble {
     match trouble {
         Trouble::Row(element, message) => {

@@ -43,7 +43,7 @@ const QUOTED: [&str; 28] = [
     "CURRENT_DATE",
 ];
 
-/// How tightly an expression binds; a part that binds less tightly than its place needs is put in parentheses.
+/// How tightly an expression binds; a part that binds less tightly than needed is put in parentheses.
 pub(super) mod level {
     pub(crate) const OR: u8 = 1;
     pub(crate) const AND: u8 = 2;
@@ -263,7 +263,7 @@ pub(crate) fn fmt_path(f: &mut fmt::Formatter<'_>, path: &[String]) -> fmt::Resu
     fmt_parts(f, path, &[])
 }
 
-/// As [`fmt_path`], with more words quoted: where a name stands next to any word.
+/// As [`fmt_path`], with more words quoted, for names beside other words.
 fn fmt_quoted_path(f: &mut fmt::Formatter<'_>, path: &[String]) -> fmt::Result {
     fmt_parts(f, path, &QUOTED)
 }
@@ -281,7 +281,7 @@ fn fmt_parts(f: &mut fmt::Formatter<'_>, path: &[String], quoted: &[&str]) -> fm
     Ok(())
 }
 
-/// Writes a string literal, `plain` without escapes but the doubled quote.
+/// Writes a string literal; if `plain`, its only escape is the doubled quote.
 pub(crate) fn fmt_text(f: &mut fmt::Formatter<'_>, text: &str, plain: bool) -> fmt::Result {
     match plain {
         true => write!(f, "'{}'", text.replace('\'', "''")),

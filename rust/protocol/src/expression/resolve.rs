@@ -70,7 +70,7 @@ fn unknown(schema: &StructType, parent: &[String], name: &str) -> Error {
     }
 }
 
-/// That a name is no column's, when a value may be meant: what to write is said after it.
+/// The error that there is no column of this name, if a value may be meant; `hint` says how to write the value.
 pub(crate) fn unknown_value(schema: &StructType, path: &[String], hint: &str) -> Option<Error> {
     let first = path.first()?;
     if schema.index_of(first).is_some() {

@@ -117,7 +117,7 @@ fn search_by(values: usize, rows: usize, order: impl Fn(usize, usize) -> Orderin
     })
 }
 
-/// How many of `0..length`, ordered so that those for which `before` holds come first, those are.
+/// The number of indexes in `0..length` for which `before` holds; they come before all others.
 pub(crate) fn partition_point(length: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut from, mut to) = (0, length);
     while from < to {

@@ -1,4 +1,4 @@
-//! The types of values: which type two have in common, what decimals become, which casts there are, as in Spark's ANSI mode.
+//! The types of values, as in Spark's ANSI mode: common types, types of decimal results, possible casts.
 
 use super::ast::ArithmeticOp;
 use crate::schema::{DataType, PrimitiveType as P};
@@ -34,7 +34,7 @@ pub(super) fn decimal_of(whole: &P) -> Option<P> {
     Some(P::Decimal { precision, scale: 0 })
 }
 
-/// The smallest decimal that holds the values of two; where 38 digits do not do, digits after the point give way.
+/// The smallest decimal that holds the values of two decimals; if that has more than 38 digits, with fewer after the point.
 fn wider_decimal(a: (u8, u8), b: (u8, u8)) -> P {
     let scale = a.1.max(b.1);
     let whole = (a.0 - a.1.min(a.0)).max(b.0 - b.1.min(b.0)).min(MAX_PRECISION);
@@ -42,7 +42,7 @@ fn wider_decimal(a: (u8, u8), b: (u8, u8)) -> P {
     P::Decimal { precision: whole + scale, scale }
 }
 
-/// The type of what is computed of two decimals; where 38 digits do not do, digits after the point give way, down to six.
+/// The type of the result of two decimals. If it has more than 38 digits, there are fewer digits after the point, down to six.
 pub(super) fn decimal_result(op: ArithmeticOp, (p, s): (u8, u8), (q, t): (u8, u8)) -> P {
     let (p, s, q, t) = (u32::from(p), u32::from(s), u32::from(q), u32::from(t));
     let (precision, scale) = match op {
@@ -58,7 +58,7 @@ pub(super) fn decimal_result(op: ArithmeticOp, (p, s): (u8, u8), (q, t): (u8, u8
     adjusted(precision, scale)
 }
 
-/// A decimal of these digits, or of 38.
+/// A decimal with these digits, or with 38 if there would be more.
 pub(super) fn adjusted(precision: u32, scale: u32) -> P {
     let (precision, scale) = if precision <= 38 {
         (precision, scale)
@@ -69,7 +69,7 @@ pub(super) fn adjusted(precision: u32, scale: u32) -> P {
     P::Decimal { precision: precision as u8, scale: scale as u8 }
 }
 
-/// The type that values of two types are brought to.
+/// The common type of two types.
 pub(super) fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     if a == b {
         return Some(a.clone());

@@ -1,7 +1,7 @@
-//! What tables that are to be read or written as Iceberg may have, and what else their writers must do.
+//! The rules of the Iceberg features: what such tables may have, and what their writers must do.
 //!
-//! A table that breaks one of the rules is not written: a conversion of it would fail, or lose something. Not here: which
-//! schema changes are forbidden, which is for those who change it.
+//! A table that breaks a rule is not written: converting it to Iceberg would fail or lose something. The modules that change
+//! schemas check which schema changes are forbidden.
 //!
 //! Proved by the cases of `tests/rust/protocol/feature.rs`.
 //!
@@ -20,7 +20,7 @@ use crate::schema::{DataType, PrimitiveType, StructField, json};
 
 type Has = BTreeSet<&'static str>;
 
-/// A rule that is broken: the feature that has it, and how.
+/// Broken rules: the feature of each, and how it is broken.
 pub(super) type Broken = Vec<(&'static str, String)>;
 
 /// Features that a table may have beside `icebergWriterCompatV1`.
@@ -46,7 +46,7 @@ const BESIDE_WRITER_V1: &[&str] = &[
     "generatedColumns",
 ];
 
-/// And further ones beside `icebergWriterCompatV3`.
+/// Further features that a table may have beside `icebergWriterCompatV3`.
 const BESIDE_WRITER_V3: &[&str] = &[
     "icebergCompatV3",
     "icebergWriterCompatV3",
@@ -58,7 +58,7 @@ const BESIDE_WRITER_V3: &[&str] = &[
     "rowTracking",
 ];
 
-/// What those features may have brought along, and no table beside them may use.
+/// Uses of features that no table with these two features may have.
 const NOT_IN_USE: &[Use] = &[
     Use::Invariants,
     Use::Constraints,
@@ -67,7 +67,7 @@ const NOT_IN_USE: &[Use] = &[
     Use::Property("delta.enableChangeDataFeed"),
 ];
 
-/// Whether partition columns stand in new data files too, after the others.
+/// Whether new data files have the partition columns too, after the others.
 pub(super) fn materializes_partition_columns(has: &Has, properties: Properties<'_>) -> Result<bool> {
     Ok(has.contains("materializePartitionColumns")
         || properties.is_true("delta.writePartitionColumnsToParquet")?
@@ -76,7 +76,7 @@ pub(super) fn materializes_partition_columns(has: &Has, properties: Properties<'
             || is_on("icebergCompatV3", has, properties)?))
 }
 
-/// Whether the feature is in force and its property true.
+/// Whether the table has the feature and its property is true.
 fn is_on(feature: &str, has: &Has, properties: Properties<'_>) -> Result<bool> {
     let property = match feature {
         "icebergCompatV1" => "delta.enableIcebergCompatV1",
@@ -175,7 +175,7 @@ fn writable_as_iceberg(feature: &str, has: &Has, table: Table<'_>) -> Result<Opt
     Ok(found)
 }
 
-/// A type inside, structs not entered, that Iceberg has not.
+/// A type in the column, fields of structs not included, that Iceberg does not have.
 fn unfit_type(feature: &str, data_type: &DataType) -> Option<String> {
     let mut unfit = None;
     data_type.each(&mut |inner| {
@@ -209,7 +209,7 @@ fn nested_without_id(field: &StructField) -> Option<String> {
     walk(field, &field.data_type, ColumnMapping::Name.physical_name(field).ok()?)
 }
 
-/// A change of the column's type, or of one inside it, that Iceberg does not know.
+/// A change of a type in the column that Iceberg does not allow.
 fn changed_beyond_iceberg(field: &StructField) -> Option<String> {
     let changes = field.metadata.get("delta.typeChanges")?.as_array()?;
     changes.iter().find_map(|change| {

@@ -1,13 +1,13 @@
-//! Table features: which there are, which deltic reads and writes, and which a new table needs.
+//! Table features: which exist, which deltic reads and writes, and which a new table needs.
 //!
-//! A table may be read when every feature its readers must have is one of ours, and appended to when, besides, nothing
-//! in its protocol, properties or schema asks of a writer what deltic does not do. What a table *uses* is checked
-//! whether or not its protocol allows the use: an honest refusal costs less than a row that breaks a constraint.
+//! A table may be read if deltic has every feature that its readers must have. It may be appended to if, moreover, nothing
+//! in its protocol, properties or schema needs a writer that does more than deltic. What a table *uses* is checked
+//! whether or not its protocol allows the use: a refusal costs less than a row that violates a constraint.
 //!
-//! Malformed protocols: features listed below version 3 or 7 are checked like any others; a version 3 or 7 that lists
-//! none hides what it needs and is refused (`Corrupt`); version 3 with writer version below 7 is read, not written.
+//! Malformed protocols: features listed below version 3 or 7 are checked like any others; a version 3 or 7 without a list
+//! does not say what it needs and is refused (`Corrupt`); version 3 with a writer version below 7 is read, not written.
 //!
-//! Invariants: an unknown feature is never passed over (`feature::properties::unknown_features_are_refused`); a new
+//! Invariants: an unknown feature is never ignored (`feature::properties::unknown_features_are_refused`); a new
 //! table's protocol passes both checks (`feature::properties::new_tables_are_readable_and_writable`).
 //!
 //! PROTOCOL.md: "Table Features", "Requirements for Writers", "Requirements for Readers".
@@ -38,8 +38,8 @@ const PLAIN_WRITER_VERSION: i32 = 2;
 
 const FEATURE_PREFIX: &str = "delta.feature.";
 
-/// Uses that mean something only with one of these features. A use without it is a mistake that some writer made, and what
-/// the table's files have is anybody's guess.
+/// Uses that are valid only with one of these features. Without it some writer made a mistake, and it is unknown what the
+/// table's files have.
 const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableRowTracking"), &["rowTracking"]),
     (Use::Property("delta.enableInCommitTimestamps"), &["inCommitTimestamp"]),
@@ -57,7 +57,7 @@ const NEED_FEATURE: &[(Use, &[&str])] = &[
     (Use::Property("delta.enableIcebergWriterCompatV3"), &["icebergWriterCompatV3"]),
 ];
 
-/// Features that require others, which must be added before. Row tracking and clustering add those that they require by
+/// Features that require others, which must be added before. Row tracking and clustering add the features that they require
 /// themselves.
 const NEEDS: &[(&str, &[&str])] = &[
     ("icebergCompatV1", &["columnMapping"]),
@@ -70,7 +70,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("columnMappingUsageTracking", &["columnMapping"]),
 ];
 
-/// What needs a feature of the protocol.
+/// Uses, each with the feature that it needs.
 const USED_BY: &[(Use, &str)] = &[
     (Use::Invariants, "invariants"),
     (Use::Constraints, "checkConstraints"),
@@ -93,14 +93,14 @@ const USED_BY: &[(Use, &str)] = &[
     (Use::Property("delta.enableMaterializePartitionColumnsFeature"), "materializePartitionColumns"),
 ];
 
-/// The feature of that name, also under the names that stand for it in the wild.
+/// The feature of that name, also by other names that some writers use for it.
 pub fn find(name: &str) -> Option<&'static Feature> {
     // Some writers call `timestampNtz` by the name of its type.
     let name = if name == "timestampWithoutTimezone" { "timestampNtz" } else { name };
     FEATURES.iter().find(|f| f.name == name)
 }
 
-/// Features that stand in the way, with the reason of each.
+/// Features that prevent an operation, with the reason of each.
 #[derive(Default)]
 struct Refusal(BTreeMap<String, String>);
 
@@ -119,7 +119,7 @@ impl Refusal {
     }
 }
 
-/// Refuses tables that deltic cannot read correctly, naming every feature in the way.
+/// Refuses tables that deltic cannot read correctly, naming every feature that prevents it.
 pub fn check_readable(protocol: &Protocol) -> Result<()> {
     let mut refusal = Refusal::default();
     if protocol.min_reader_version > READER_VERSION {
@@ -139,7 +139,7 @@ pub fn check_readable(protocol: &Protocol) -> Result<()> {
     refusal.verdict("read")
 }
 
-/// Refuses tables to which deltic cannot append correctly, naming every feature in the way.
+/// Refuses tables to which deltic cannot append correctly, naming every feature that prevents it.
 ///
 /// Nullability and `delta.appendOnly` are the writer's own checks: the first needs the rows, the second the operation.
 pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructType) -> Result<()> {
@@ -176,12 +176,12 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
     check_types_are_declared(&listed(protocol), schema)
 }
 
-/// Features that appends do not follow and that ask nothing of a checkpoint but to keep what is there.
+/// Features that appends do not support, and that need nothing of a checkpoint but to keep all actions.
 const CHECKPOINTED: &[&str] = &["icebergNativeV4-preview"];
 
-/// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature in the way.
+/// Refuses tables of which deltic cannot make a checkpoint at `version`, naming every feature that prevents it.
 ///
-/// A checkpoint stands in for the commits before it, so a feature that deltic does not know might lose what it needs.
+/// A checkpoint replaces the commits before it, so actions that an unknown feature needs might be lost.
 pub fn check_checkpointable(protocol: &Protocol, metadata: &Metadata, version: u64) -> Result<()> {
     check_readable(protocol)?;
     let mut refusal = Refusal::default();
@@ -204,7 +204,7 @@ pub fn check_checkpointable(protocol: &Protocol, metadata: &Metadata, version: u
     refusal.verdict("write a checkpoint of")
 }
 
-/// The features that a protocol has, listed or implied by its versions, under the names that it has for them.
+/// The features that a protocol has, listed or implied by its versions, by the names that it uses.
 pub fn supported(protocol: &Protocol) -> BTreeSet<String> {
     let names = protocol.writer_features.iter().chain(&protocol.reader_features).flatten();
     let mut supported: BTreeSet<String> = names.cloned().collect();
@@ -230,7 +230,7 @@ pub fn check_rules(protocol: &Protocol, metadata: &Metadata, schema: &StructType
     refusal.verdict("create")
 }
 
-/// Whether the partition columns of the table stand in its new data files too, after the others.
+/// Whether new data files of the table have the partition columns too, after the others.
 ///
 /// # Errors
 /// `Corrupt` for a property that cannot be read.
@@ -273,8 +273,8 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     for (i, feature) in FEATURES.iter().enumerate() {
         let Writing::UnlessUsed(rule) = feature.writing else { continue };
         if !listed.contains(feature.name) {
-            // A preview has the same rule as what became of it. The use is reported under the name the table has for
-            // it, or else under the first.
+            // A preview has the same rule as the final feature. The use is reported by the name that the table lists,
+            // or else by the first name.
             let same = |f: &Feature| f.writing == feature.writing;
             let named = FEATURES.iter().any(|f| same(f) && listed.contains(f.name));
             if named || FEATURES.iter().take(i).any(same) {
@@ -316,10 +316,10 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     Ok(())
 }
 
-/// A column of a type that the protocol must allow, and does not, must not get more rows.
+/// Refuses rows for a column of a type that needs a feature which the protocol does not list.
 fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType) -> Result<()> {
     for (feature, column) in usage::type_features(schema) {
-        // A preview has the types of what became of it.
+        // A preview has the types of the final feature.
         if !listed.iter().any(|name| name.split('-').next() == Some(feature)) {
             return Err(Error::corrupt(format!(
                 "column `{column}` has a type that needs the feature `{feature}`, which the protocol does not list; \
@@ -332,10 +332,10 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 
 /// The protocol of a new table with this schema and these properties, as low as it can be.
 ///
-/// `Invalid` for properties that do not exist or hold what they cannot ([`property::check_settable`]), `Unsupported`
-/// for those that would make a table deltic cannot write. Versions 1 and 2 unless something needs more; what does is
-/// listed as a feature of writer version 7 rather than by one of the versions 3 to 6, which would also demand
-/// constraints, generated columns and more of every other writer.
+/// `Invalid` for properties that do not exist or have invalid values ([`property::check_settable`]), `Unsupported`
+/// for those that would make a table deltic cannot write. Versions 1 and 2 unless something needs more. Then the features are
+/// listed at writer version 7, rather than implied by one of the versions 3 to 6, which would also require
+/// constraints, generated columns and more of every writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
     let protocol = lowest("create", (&StructType::default(), schema), properties, BTreeSet::new())?;
     let has = supported(&protocol);
@@ -343,8 +343,8 @@ pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) 
     Ok(protocol)
 }
 
-/// As [`protocol_for`], of a table that may have more already; `what` is done to it, for the message. What its columns use
-/// counts where they did not before.
+/// As [`protocol_for`], for a table that may have more already. `what`: the operation, for the message. Uses of its columns
+/// count if they are new.
 fn lowest(
     what: &str,
     (before, schema): (&StructType, &StructType),
@@ -417,7 +417,7 @@ pub fn upgraded(
     let invariants_in =
         |schema| Use::Invariants.find(Table { properties: Properties::new(properties), metadata: None, schema });
     let has_invariants = invariants_in(schemas.1)?.is_some() && invariants_in(schemas.0)?.is_none();
-    // What new tables have anyway was not asked for, unless it was.
+    // A feature that every new table has counts as requested only if it was requested by name.
     let is_asked = |name: &str| {
         !plain.contains(name)
             || (name == "appendOnly" && only_appends)
@@ -437,12 +437,12 @@ pub fn upgraded(
     let known = before.union(&needed).map(|name| find(name).map(|f| f.name).ok_or(name));
     let names = known.collect::<std::result::Result<BTreeSet<_>, _>>();
     let names = names.map_err(|name| Error::unsupported(name, format!("deltic does not know the feature `{name}`")))?;
-    // Lists take the place of what the versions implied, all of which is in `before`.
+    // Lists replace the features that the versions implied, all of which are in `before`.
     let reader = if protocol.min_reader_version == READER_VERSION { READER_VERSION } else { 1 };
     Ok(Some(protocol_with(names, reader, WRITER_VERSION)))
 }
 
-/// The protocol without a feature, and with all others that it has, listed.
+/// The protocol without a feature. All its other features are listed.
 pub fn without(protocol: &Protocol, name: &str) -> Protocol {
     let mut names = supported(protocol);
     names.remove(name);
@@ -456,7 +456,7 @@ pub fn with_listed(protocol: &Protocol, name: &str) -> Protocol {
     listing(names)
 }
 
-/// A protocol that has every feature of two, the first of them as it is if it has all.
+/// A protocol with every feature of two; the first of them unchanged, if it has all.
 pub fn merged(newest: &Protocol, other: &Protocol) -> Protocol {
     let (has, more) = (supported(newest), supported(other));
     let covers = |one: &Protocol, two: &Protocol| {
@@ -493,7 +493,7 @@ fn listing(names: BTreeSet<String>) -> Protocol {
     }
 }
 
-/// Refuses to add features to a table that has not the others that they need.
+/// Refuses to add features to a table that lacks other features that they need.
 fn check_needs(added: &BTreeSet<String>, has: &BTreeSet<String>) -> Result<()> {
     for (name, needs) in NEEDS.iter().filter(|(name, _)| added.contains(*name)) {
         let missing: Vec<String> =
@@ -508,7 +508,7 @@ fn check_needs(added: &BTreeSet<String>, has: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// A version that a caller asks for.
+/// The version that a property asks for.
 fn requested(properties: Properties<'_>, key: &str, newest: i32) -> Result<i32> {
     match properties.get(key).map(|text| text.trim().parse::<i32>()) {
         None => Ok(1),

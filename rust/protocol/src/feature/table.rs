@@ -1,26 +1,26 @@
-//! Every feature by name: who must have it, since which version it is implied, what deltic does about it.
+//! Every feature by name: who must have it, which versions imply it, and whether deltic reads and writes it.
 
 use super::usage::Use;
 
-/// What deltic's reader does about a feature.
+/// Whether deltic reads tables with a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// Readers need not know it.
     NotNeeded,
-    /// Readers must have it, and deltic's has.
+    /// Readers must have it, and deltic does.
     Supported,
-    /// Readers must have it, and deltic's has not.
+    /// Readers must have it, and deltic does not.
     Refused(&'static str),
 }
 
-/// What deltic's appends do about a feature.
+/// Whether deltic appends to tables with a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writing {
-    /// Followed, or it asks nothing of an append.
+    /// It is supported, or needs nothing of an append.
     Supported,
-    /// Fine while the table does not use it.
+    /// It appends as long as the table does not use it.
     UnlessUsed(Use),
-    /// Being listed is enough to be refused.
+    /// It refuses every table that lists it.
     Refused(&'static str),
 }
 
@@ -122,7 +122,7 @@ pub const FEATURES: &[Feature] = &[
     unread("columnUpdates", NOT_YET, "columns of a file in files of their own"),
 ];
 
-/// What a table may use although its protocol does not list the feature, how, and what deltic's reader does about it.
+/// Features that tables use although their protocols do not list them, how, and how deltic reads such tables.
 #[rustfmt::skip]
 pub const UNLISTED: &[(&str, &str, &str)] = &[
     ("columnMapping", "`delta.columnMapping.mode` is `name` or `id`", "applied where every column has a physical name, without effect where none has; a mixture is refused, and so is a file that has a column under its logical name alone"),

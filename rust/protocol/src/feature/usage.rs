@@ -1,4 +1,4 @@
-//! Whether a table uses a feature, going by its properties and schema.
+//! Whether a table uses a feature, by its properties and schema.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::property::Properties;
 use crate::schema::mapping::ColumnMapping;
 use crate::schema::{DataType, PrimitiveType, StructField, StructType};
 
-/// What is looked at. Without metadata it is a table yet to be.
+/// A table; without metadata, one that is to be created.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     pub(super) properties: Properties<'a>,

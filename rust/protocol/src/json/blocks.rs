@@ -14,14 +14,14 @@ const SHORT_BYTES: usize = 16;
 
 type Block = [u8; BYTES];
 
-/// How a string is written.
+/// The escapes of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Escapes {
-    /// As it is.
+    /// It has none.
     None,
-    /// With a backslash before quotes, and no other escapes.
+    /// A backslash before quotes, and no other escapes.
     Quotes,
-    /// With escapes that only a parser can judge.
+    /// Other escapes, which only a parser can check.
     Others,
 }
 
@@ -36,7 +36,7 @@ fn block<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<[u8; BYTES]> {
     }
 }
 
-/// Out of the way of those who look at one block after another.
+/// Kept out of line, so that the loop over whole blocks stays small.
 #[cold]
 fn padded<const BYTES: usize>(rest: &[u8]) -> [u8; BYTES] {
     let mut block = [0; BYTES];
@@ -64,7 +64,7 @@ fn escaped(backslashes: u32, is_first: bool) -> u32 {
     escaped
 }
 
-/// Where the string whose inside begins at `from` has the quote that ends it, and how it is written.
+/// The position of the quote that ends the string whose inside begins at `from`, and the escapes of the string.
 pub(crate) fn end_of_string(bytes: &[u8], from: usize) -> Option<(usize, Escapes)> {
     let (mut at, mut is_escaped, mut escapes) = (from, false, Escapes::None);
     loop {
@@ -73,9 +73,9 @@ pub(crate) fn end_of_string(bytes: &[u8], from: usize) -> Option<(usize, Escapes
         if backslashes != 0 || is_escaped {
             let escaped = escaped(backslashes, is_escaped);
             let ends = quotes & !escaped;
-            // Below the lowest end, which are all if there is none.
+            // The bits below the lowest end; all bits if there is none.
             let inside = ends.wrapping_sub(1) & !ends;
-            // An escape stands inside with its backslash or not at all.
+            // An escape is inside together with its backslash.
             if backslashes & inside != 0 || is_escaped {
                 let others = escaped & !quotes & inside != 0;
                 escapes = escapes.max(if others { Escapes::Others } else { Escapes::Quotes });
@@ -91,7 +91,7 @@ pub(crate) fn end_of_string(bytes: &[u8], from: usize) -> Option<(usize, Escapes
     }
 }
 
-/// Whether a backslash stands before every quote and nowhere else: the inside of a string that says JSON without escapes
+/// Whether there is a backslash before every quote and nowhere else: the inside of a string whose value is JSON without escapes
 /// of its own.
 pub(crate) fn is_plain_inside(bytes: &[u8]) -> bool {
     let (mut at, mut is_escaped) = (0, false);
@@ -106,7 +106,7 @@ pub(crate) fn is_plain_inside(bytes: &[u8]) -> bool {
     !is_escaped
 }
 
-/// Where the next quote is from `from` on.
+/// The position of the next quote from `from` on.
 pub(crate) fn next_quote(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {
@@ -118,7 +118,7 @@ pub(crate) fn next_quote(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Where the next quote or backslash is.
+/// The position of the next quote or backslash.
 pub(crate) fn end_of_plain(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -131,14 +131,14 @@ pub(crate) fn end_of_plain(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// How many bytes at the front can be of a number, a truth value or null: neither spaces nor such as begin or end a value.
+/// How many bytes at the beginning may belong to a number, a boolean or null: no spaces and no bytes that begin or end a value.
 pub(crate) fn length_of_bare(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(block) = block::<SHORT_BYTES>(bytes, at) {
         let of_each = |byte: u8| i8x16::splat(byte.cast_signed());
         let block: i8x16 = cast(block);
-        // Whatever is not ASCII is below zero here, and square brackets and the backslash are beyond the letters once they
-        // are made small like those.
+        // Bytes that are not ASCII are negative here. Square brackets and the backslash come after the letters when they
+        // are converted to lower case like these.
         let small = block | of_each(b'a' ^ b'A');
         let others = block.simd_lt(of_each(b'+')) | block.simd_eq(of_each(b',')) | small.simd_gt(of_each(b'z'));
         let length = others.to_bitmask().trailing_zeros() as usize;
@@ -150,8 +150,8 @@ pub(crate) fn length_of_bare(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Where what follows the bracket is that closes the one that was opened before `from`; others of its kind and strings are
-/// stepped over. In a [plain inside](is_plain_inside) backslashes mean nothing.
+/// The position after the bracket that closes the one that was opened before `from`. Other pairs of its kind and strings are
+/// skipped. In a [plain inside](is_plain_inside) backslashes have no meaning.
 pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8, is_inside: bool) -> Option<usize> {
     let (mut at, mut is_escaped, mut in_string, mut depth) = (from, false, 0, 1_usize);
     loop {
@@ -162,7 +162,7 @@ pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8, is_
             quotes &= !escaped;
             is_escaped = (backslashes & !escaped) >> (BYTES - 1) != 0;
         }
-        // From each quote on it is the other way round.
+        // Each quote inverts all bits after it.
         let mut strings = quotes;
         for distance in [1, 2, 4, 8, 16] {
             strings ^= strings << distance;
@@ -172,7 +172,7 @@ pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8, is_
         let opened = equal(block, open) & !strings;
         let closed = equal(block, close) & !strings;
         if (closed.count_ones() as usize) < depth {
-            // Too few for the one that is sought.
+            // Not enough closing brackets in this block.
             depth = depth + opened.count_ones() as usize - closed.count_ones() as usize;
         } else {
             let mut brackets = opened | closed;
@@ -192,11 +192,11 @@ pub(crate) fn behind_bracket(bytes: &[u8], from: usize, open: u8, close: u8, is_
     }
 }
 
-/// Puts a string into `out` without the backslashes that stand before quotes; whether it has no other escapes.
+/// Puts a string into `out` without the backslashes before quotes. Returns whether it has no other escapes.
 pub(crate) fn without_escapes(text: &str, out: &mut String) -> bool {
     let bytes = text.as_bytes();
     let mut kept = std::mem::take(out).into_bytes();
-    // Pieces between escapes are short: each is copied with what stands behind it, which the next one overwrites.
+    // Pieces between escapes are short: each is copied with some bytes after it, which the next piece overwrites.
     kept.clear();
     kept.resize(bytes.len() + BYTES, 0);
     let (mut at, mut from, mut end) = (0, 0, 0);
@@ -209,7 +209,7 @@ pub(crate) fn without_escapes(text: &str, out: &mut String) -> bool {
                 return false;
             }
             end += found - from;
-            // From the quote on, which is no backslash.
+            // Continue at the quote, which is no backslash.
             from = found + 1;
         }
         at += BYTES;
@@ -218,14 +218,14 @@ pub(crate) fn without_escapes(text: &str, out: &mut String) -> bool {
         return false;
     }
     kept.truncate(end + bytes.len() - from);
-    // What was left out are whole characters.
+    // Only whole characters were left out.
     String::from_utf8(kept).is_ok_and(|text| {
         *out = text;
         true
     })
 }
 
-/// Copies a part to a place in `out`, and maybe a little more.
+/// Copies a part into `out`, possibly with some more bytes.
 #[inline]
 fn copy(bytes: &[u8], part: Range<usize>, out: &mut [u8], to: usize) -> bool {
     const LITTLE: usize = 16;

@@ -1,7 +1,7 @@
 //! Reading JSON in place: no tree, no copy, no recursion.
 //!
-//! A [`Scanner`] walks the members of objects. Unwanted values are skipped by their brackets and quotes alone, many
-//! bytes at a time. Values are returned as JSON for the caller to parse. Skipping a value proves only that it ends, not
+//! A [`Scanner`] reads the members of objects. Unwanted values are skipped by their brackets and quotes alone, many
+//! bytes at a time. Values are returned as JSON for the caller to parse. Skipping a value shows only that it ends, not
 //! that it is well-formed; a caller that needs that must parse it.
 //!
 //! Invariants: never reads past the end; takes linear time, whatever the nesting.
@@ -13,29 +13,29 @@ use std::borrow::Cow;
 pub(crate) use self::blocks::{Escapes, end_of_plain, length_of_bare};
 use self::blocks::{behind_bracket, end_of_string, is_plain_inside, next_quote, without_escapes};
 
-/// A position in a JSON text. `None` from any method means that the text is not what was asked for; stop then.
+/// A position in a JSON text. If a method returns `None`, the text does not have the expected form; stop then.
 #[derive(Debug, Clone)]
 pub struct Scanner<'t> {
     text: &'t str,
     at: usize,
-    /// Whether the text is what stands inside a JSON string, so that each quote has a backslash before it.
+    /// Whether the text is the inside of a JSON string, so that each quote has a backslash before it.
     is_inside: bool,
 }
 
-/// A string, or another value, as it stands, quotes with it; inside a JSON string, a backslash is the one behind.
+/// A string or another value as written, with its quotes; inside a JSON string, without the backslash of the last quote.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quoted<'t> {
     pub(crate) literal: &'t str,
-    /// Where it stands in the scanned text.
+    /// Its position in the scanned text.
     pub(crate) start: usize,
     pub(crate) escapes: Escapes,
 }
 
-/// A key as it stands in a string if it needs no escapes, with its quotes and the colon.
+/// A key that needs no escapes, as written, with its quotes and the colon.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
     plain: String,
-    /// In a string inside a JSON string.
+    /// The same inside a JSON string.
     inside: String,
 }
 
@@ -48,18 +48,18 @@ impl Key {
 }
 
 impl<'t> Scanner<'t> {
-    /// At the beginning of a string.
+    /// A scanner at the beginning of a text.
     pub fn new(text: &'t str) -> Self {
         Self { text, at: 0, is_inside: false }
     }
 
-    /// At the beginning of the text that a JSON string says, given what stands inside the string; `None` if it must be
+    /// A scanner at the beginning of the value of a JSON string, given the inside of the string; `None` if that must be
     /// unescaped to be read.
     pub(crate) fn of_inside(inside: &'t str) -> Option<Self> {
         is_plain_inside(inside.as_bytes()).then_some(Self { text: inside, at: 0, is_inside: true })
     }
 
-    /// The text that positions are in.
+    /// The text that positions refer to.
     pub(crate) fn text(&self) -> &'t str {
         self.text
     }
@@ -69,7 +69,7 @@ impl<'t> Scanner<'t> {
         (self.peek()? == b'{').then(|| self.at += 1)
     }
 
-    /// The key of the next member, its value next; `Some(None)` behind the last one, with the object left.
+    /// The key of the next member; its value is read next. `Some(None)` after the last member; then the object is left.
     pub fn key(&mut self, first: bool) -> Option<Option<Cow<'t, str>>> {
         match self.peek()? {
             b'}' => {
@@ -88,7 +88,7 @@ impl<'t> Scanner<'t> {
         Some(Some(key))
     }
 
-    /// Steps over the key of the next member if it is this one, and no space is around it; else nothing happens.
+    /// Skips the key of the next member if it is `key` without spaces around it; otherwise does nothing.
     pub(crate) fn skip_key(&mut self, first: bool, key: &Key) -> bool {
         let literal = if self.is_inside { &key.inside } else { &key.plain };
         let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
@@ -121,12 +121,12 @@ impl<'t> Scanner<'t> {
         Some(Quoted { literal: self.text.get(start..end)?, start, escapes: Escapes::None })
     }
 
-    /// The text of the next value, quotes and brackets with it.
+    /// The text of the next value, with its quotes or brackets.
     pub fn value(&mut self) -> Option<&'t str> {
         self.quoted_or_not().map(|value| value.literal)
     }
 
-    /// The same; of a string also how it is written.
+    /// The same, for a string also with its escapes.
     pub(crate) fn quoted_or_not(&mut self) -> Option<Quoted<'t>> {
         let first = self.peek()?;
         if first == b'"' || (first == b'\\' && self.is_inside) {
@@ -146,7 +146,7 @@ impl<'t> Scanner<'t> {
         Some(Quoted { literal, start, escapes: Escapes::None })
     }
 
-    /// Steps out of the object whose members are being read.
+    /// Leaves the object whose members are being read.
     pub fn leave(&mut self) -> Option<()> {
         self.close(b'{', b'}')
     }
@@ -178,7 +178,7 @@ impl<'t> Scanner<'t> {
         self.close(open, close)
     }
 
-    /// To behind the bracket that closes what is open, others of its kind and strings stepped over.
+    /// Goes to the position after the bracket that closes the open one. Other pairs of its kind and strings are skipped.
     fn close(&mut self, open: u8, close: u8) -> Option<()> {
         self.at = behind_bracket(self.text.as_bytes(), self.at, open, close, self.is_inside)?;
         Some(())
@@ -186,7 +186,7 @@ impl<'t> Scanner<'t> {
 }
 
 impl<'t> Quoted<'t> {
-    /// What it says; `None` if its escapes are broken.
+    /// Its value; `None` if its escapes are invalid.
     pub(crate) fn text(&self) -> Option<Cow<'t, str>> {
         match self.escapes {
             Escapes::None => match self.literal.strip_prefix('"') {
@@ -198,7 +198,7 @@ impl<'t> Quoted<'t> {
     }
 }
 
-/// Puts what a quoted text says into `out`, in place of what is there; `None` if its escapes are broken, or it is not
+/// Puts the value of a quoted string into `out`, replacing its contents; `None` if its escapes are invalid, or it is not
 /// quoted.
 pub fn unescape(quoted: &str, out: &mut String) -> Option<()> {
     let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
@@ -208,7 +208,7 @@ pub fn unescape(quoted: &str, out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// What a quoted text says; `None` if its escapes are broken, or it is not quoted.
+/// The value of a quoted string; `None` if its escapes are invalid, or it is not quoted.
 pub fn unquote(quoted: &str) -> Option<Cow<'_, str>> {
     let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
     if memchr::memchr(b'\\', inside.as_bytes()).is_none() {

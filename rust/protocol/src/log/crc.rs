@@ -1,7 +1,7 @@
 //! The version checksum, `<version>.crc`: metadata, protocol and totals of one version.
 //!
 //! An optional file beside the commit. A reader that cannot use one (missing, malformed, written by a client too old to
-//! put metadata and protocol into it) rebuilds the same facts from the log, so a caller treats an error here as "no
+//! put metadata and protocol into it) computes the same from the log, so a caller treats an error here as "no
 //! checksum". The list of all files that some writers put into it is read only when asked for ([`all_files`]).
 //!
 //! Invariant: what is printed parses to the same (`log::properties::checksums_round_trip`).
@@ -45,7 +45,7 @@ pub struct VersionChecksum {
     /// Live files by size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_size_histogram: Option<FileSizeHistogram>,
-    /// The same under the name that older writers give it; [`VersionChecksum::parse`] moves it to its place.
+    /// The same by the name that older writers use; [`VersionChecksum::parse`] moves it to `file_size_histogram`.
     #[serde(default, skip_serializing, rename = "histogramOpt")]
     histogram_opt: Option<FileSizeHistogram>,
     /// Rows deleted by deletion vectors.
@@ -142,7 +142,7 @@ impl VersionChecksum {
         Ok(checksum)
     }
 
-    /// Reads a file that may come from a client too old to put metadata and protocol into it: these take their place.
+    /// Reads a file that may come from a client too old to put metadata and protocol into it: then these are used.
     pub fn parse_old(bytes: &[u8], metadata: &Metadata, protocol: &Protocol) -> Result<Self> {
         #[derive(Deserialize)]
         struct Given {
@@ -162,7 +162,7 @@ impl VersionChecksum {
             missing.push(format!("\"protocol\":{}", text(serde_json::to_string(protocol))?));
         }
         match bytes.trim_ascii_start().split_first() {
-            // Put in as text: in a tree of JSON values, a member that the file repeats would be there once.
+            // Inserted as text: a tree of JSON values would hide that the file repeats a member.
             Some((b'{', rest)) if !missing.is_empty() => {
                 let comma: &[u8] = if rest.trim_ascii_start().starts_with(b"}") { b"" } else { b"," };
                 Self::parse(&[b"{", missing.join(",").as_bytes(), comma, rest].concat())

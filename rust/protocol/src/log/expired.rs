@@ -1,13 +1,13 @@
 //! Which files of the log can be deleted.
 //!
-//! Decided by version alone: the caller knows the times and says which version is old enough. The newest checkpoint
+//! It is decided by version alone: the caller knows the times and says which version is old enough. The newest checkpoint
 //! that is old enough is kept, with its commit and everything newer; it replaces everything older.
 //!
 //! PROTOCOL.md: "Metadata Cleanup".
 
 use super::{LogFile, LogName, Segment};
 
-/// What can go.
+/// The files of the log that can be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expired {
     /// Version of the checkpoint from which on the log is kept.
@@ -27,7 +27,7 @@ pub fn expired(listing: &[LogFile], newest_expired: u64) -> Option<Expired> {
         | LogName::CheckpointClassic { version }
         | LogName::CheckpointMultiPart { version, .. }
         | LogName::CheckpointUuid { version, .. } => version < kept_from,
-        // What it holds is in the checkpoint, unless it goes on after it, and then its commits are there.
+        // Its commits are in the checkpoint; if it has later ones too, these are still there.
         LogName::Compacted { start, .. } => start <= kept_from,
     };
     let files: Vec<LogFile> = listing.iter().filter(goes).cloned().collect();

@@ -34,7 +34,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 
 const CHECKSUM: &str = "checksum";
 
-/// Where the newest checkpoint is, as the writer of it remembers.
+/// The newest checkpoint, as its writer recorded it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastCheckpoint {
@@ -67,7 +67,7 @@ pub struct LastCheckpoint {
     pub checksum: Option<String>,
 }
 
-/// What the hint tells about a UUID-named checkpoint.
+/// What the hint says about a UUID-named checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UuidCheckpointHint {
@@ -138,7 +138,7 @@ fn text_of(hint: &LastCheckpoint) -> String {
     serde_json::to_string(hint).unwrap_or_default()
 }
 
-/// The canonical form of a JSON text, over which the checksum goes: `path=value` pairs without the top-level
+/// The canonical form of a JSON text, of which the checksum is computed: `path=value` pairs without the top-level
 /// `checksum`, sorted by path. `None` when it is not JSON, repeats a key or nests too deep.
 pub fn canonical(text: &str) -> Option<String> {
     canonical_pairs(text).map(|pairs| join(&pairs, Order::Path))
@@ -178,7 +178,7 @@ fn canonical_pairs(text: &str) -> Option<Vec<(String, String)>> {
     Some(leaves.pairs)
 }
 
-/// The `path`, `value` pairs found so far, and how many more bytes values and all paths on the way may take.
+/// The `path`, `value` pairs found so far, and how many more bytes values and paths may have.
 struct Leaves {
     pairs: Vec<(String, String)>,
     budget: usize,

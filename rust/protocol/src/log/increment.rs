@@ -1,7 +1,8 @@
-//! The checksum of a version from the one before and the commit in between, without looking at any other file.
+//! The checksum of a version, computed from the one before and the commit in between, without reading any other file.
 //!
-//! Never a guess: what cannot be told exactly (a removed file of unknown size) gives no checksum, and members that the
-//! checksum before did not have stay out. Equal to counting all live files (`builder::checksums_follow_and_equal_counting`).
+//! It is never a guess: if something is not known exactly (the size of a removed file), there is no checksum, and members
+//! that the previous checksum did not have are left out. The result equals counting all live files
+//! (`builder::checksums_follow_and_equal_counting`).
 //!
 //! PROTOCOL.md: "Version Checksum File".
 
@@ -9,7 +10,7 @@ use super::crc::{VersionChecksum, deleted_records_bin};
 use crate::action::{Action, Add, DeletionVectorDescriptor, DomainMetadata, Metadata, Protocol, Remove, Txn};
 use crate::property::Properties;
 
-/// One commit, as far as the checksum depends on it.
+/// The parts of a commit that the checksum depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
     /// Its files.
@@ -26,11 +27,11 @@ pub struct Step<'a> {
     pub metadata: &'a Metadata,
     /// Its transaction id.
     pub txn_id: Option<&'a str>,
-    /// Its own time, if it carries one.
+    /// Its in-commit timestamp, if it has one.
     pub in_commit_timestamp: Option<i64>,
 }
 
-/// What checksums count of the files of a commit: all sizes, for a checksum may count files by size with bounds of its own.
+/// The sizes of a commit's files. All sizes are kept, since each checksum may have other bins in its histogram.
 #[derive(Debug, Clone, Default)]
 pub struct FileSizes {
     added: Sizes,
@@ -48,17 +49,17 @@ struct Sizes {
 }
 
 impl FileSizes {
-    /// A file joins the table.
+    /// Adds an added file.
     pub fn add(&mut self, add: &Add) {
         self.added.push(Some(add.size), add.deletion_vector.as_ref());
     }
 
-    /// A file leaves it.
+    /// Adds a removed file.
     pub fn remove(&mut self, remove: &Remove) {
         self.removed.push(remove.size, remove.deletion_vector.as_ref());
     }
 
-    /// A file joins the table or leaves it, if that is what the action says.
+    /// Adds an added or removed file, if the action is one.
     pub fn push(&mut self, action: &Action) {
         match action {
             Action::Add(add) => self.add(add),
@@ -67,7 +68,7 @@ impl FileSizes {
         }
     }
 
-    /// Those of another after these.
+    /// Adds all sizes of another.
     pub fn append(&mut self, other: Self) {
         self.added.append(other.added);
         self.removed.append(other.removed);
@@ -89,7 +90,7 @@ impl Sizes {
         self.has_unknown |= other.has_unknown;
     }
 
-    /// Counts the files in (1) or out (-1); `None` if a size is unknown, or more would go out than there is.
+    /// Adds (1) or subtracts (-1) the files; `None` if a size is unknown, or if more would be subtracted than there is.
     fn count(&self, sum: &mut VersionChecksum, sign: i64) -> Option<()> {
         if self.has_unknown {
             return None;
@@ -127,7 +128,7 @@ impl Sizes {
     }
 }
 
-/// The checksum after a commit, if it can be told; without one before, the commit creates the table.
+/// The checksum after a commit, if it is known exactly. Without a previous one, the commit creates the table.
 pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<VersionChecksum> {
     let mut sum = match previous {
         Some(previous) => previous.clone(),
@@ -143,7 +144,7 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<V
     sum.txn_id = step.txn_id.map(str::to_owned);
     sum.in_commit_timestamp_opt = step.in_commit_timestamp;
     if !step.is_re_add {
-        // What leaves was there before.
+        // Removed files were counted before.
         step.files.removed.count(&mut sum, -1)?;
         step.files.added.count(&mut sum, 1)?;
     }
@@ -157,7 +158,7 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<V
     Some(sum)
 }
 
-/// Where the table forgets applications, which ones are there depends on the clock: it is not said.
+/// If the table forgets applications after some time, the list depends on the clock and is left out.
 fn transactions(known: Option<Vec<Txn>>, step: Step<'_>) -> Option<Vec<Txn>> {
     let forgets = Properties::of(step.metadata).set_transaction_retention();
     let mut known = known.filter(|_| matches!(forgets, Ok(None)))?;

@@ -1,8 +1,8 @@
-//! What a listing of the log lacks because it is not of one moment.
+//! Commits that a listing of the log lacks because it is not of one moment.
 //!
-//! A folder, or a bucket of several pages, is listed while others write: a commit that was made meanwhile may be missed
-//! where a later one is found. Each version is there before the next one is made, so whatever is missing below a commit that
-//! was found is there by then, and a second listing has it.
+//! A folder, or a bucket of several pages, is listed while others write: a commit that was made meanwhile may be missing
+//! although a later one is found. Each version is there before the next one is made, so if a version below a commit that
+//! was found is missing, it is there by now, and a second listing has it.
 //!
 //! PROTOCOL.md: "Delta Log Entries".
 
@@ -32,7 +32,7 @@ pub fn gap(listing: &[LogFile]) -> Option<Gap> {
     Some(Gap { first: before?.saturating_add(1), newest })
 }
 
-/// A listing with what a later one has of its versions. Of newer ones the later listing may lack some in turn.
+/// A listing, completed up to `newest` by a later one. Of newer versions the later listing may again lack some.
 pub fn completed(listing: Vec<LogFile>, later: Vec<LogFile>, newest: u64) -> Vec<LogFile> {
     let known: HashSet<String> = listing.iter().map(|file| file.file_name.clone()).collect();
     let missed = later.into_iter().filter(|file| file.name.version() <= newest && !known.contains(&file.file_name));

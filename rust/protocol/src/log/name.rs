@@ -1,7 +1,7 @@
 //! File names of `_delta_log`, parsed and printed.
 //!
-//! A name either has exactly the form the protocol gives it or it means nothing to deltic: stray files are common in
-//! real logs and must not stop a reader. Only the file's own name is looked at, never a folder.
+//! A name either has exactly the form that the protocol gives it, or deltic ignores the file: stray files are common in
+//! real logs and must not stop a reader. Only the file's own name counts, never a folder.
 //!
 //! Invariant: what parses prints back to the same text (`log::names`, `log::properties::any_name_parses_or_not`).
 //!
@@ -82,7 +82,7 @@ impl LogName {
     /// Reads a file name (without folders). `None` for everything the protocol does not define.
     pub fn parse(name: &str) -> Option<Self> {
         let mut segments = name.split('.');
-        // No form has more than five segments; one more shows that there are too many.
+        // No name has more than five segments; a sixth one shows that there are too many.
         let parts: [Option<&str>; 6] = std::array::from_fn(|_| segments.next());
         match parts {
             [Some(v), Some("json"), None, ..] => Some(Self::Commit { version: version(v)? }),
@@ -153,8 +153,8 @@ impl fmt::Display for LogName {
     }
 }
 
-/// A commit that was written and is none yet: `<version>.<uuid>.json` in `_staged_commits`. Whoever decides the commits of
-/// the table ratifies one for each version; readers of the log alone look at none.
+/// A staged commit, which is written but not made yet: `<version>.<uuid>.json` in `_staged_commits`. The catalog that decides
+/// the table's commits ratifies one for each version; readers of the log alone ignore them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StagedCommit {
     /// The version that it would make.
@@ -198,7 +198,7 @@ pub fn checkpoint_name(version: u64) -> String {
     LogName::CheckpointClassic { version }.to_string()
 }
 
-/// What the names of all files of `version` begin with; in a sorted listing, where `version` starts.
+/// The prefix of the names of all files of `version`. In a sorted listing `version` starts there.
 pub fn version_prefix(version: u64) -> String {
     format!("{version:020}")
 }

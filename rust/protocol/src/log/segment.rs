@@ -1,7 +1,7 @@
 //! The smallest set of log files that defines a version, chosen from a listing.
 //!
-//! A pure function: it sees names, sizes and times, never contents. Duplicated names, stray files and unsorted listings
-//! are fine; a checkpoint with a missing part does not exist.
+//! A pure function of names, sizes and times, never of contents. Duplicated names, stray files and unsorted listings
+//! are fine; a checkpoint with a missing part is ignored.
 //!
 //! Invariant: a [`Segment`] that exists is complete. Its checkpoint has all parts and its tail covers every version
 //! after the checkpoint (or from 0) up to its own exactly once (`log::properties::segments_cover_exactly_once`, against
@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::name::{CheckpointFormat, LogName};
 use crate::error::{Error, Result};
 
-/// Commits after the checkpoint that are carried along rather than starting from a newer one, which would have to be
-/// decoded again.
+/// A segment with at most this many commits after its checkpoint is extended rather than chosen again from a newer checkpoint,
+/// which would have to be decoded.
 const LONG_TAIL: u64 = 100;
 
 /// A file found in `_delta_log`.
@@ -32,7 +32,7 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// A file by its name, or `None` when the protocol gives the name no meaning.
+    /// A file of the log, or `None` if the protocol gives the name no meaning.
     pub fn parse(file_name: &str, size: u64, modified_ms: i64) -> Option<Self> {
         LogName::parse(file_name).map(|name| Self { name, file_name: file_name.to_owned(), size, modified_ms })
     }
@@ -81,7 +81,7 @@ impl Segment {
     ///
     /// `NotFound` when there is no table, `VersionNotFound` when there is no such version in it; `Corrupt` when files are
     /// missing in between.
-    /// Compactions take the place of commits only with `use_compaction`, and then wherever that means fewer files.
+    /// Compactions replace commits only with `use_compaction`, and then wherever this means fewer files.
     pub fn choose(listing: &[LogFile], target: Option<u64>, use_compaction: bool) -> Result<Self> {
         let files = distinct(listing);
         let checkpoints = complete_checkpoints(&files);
@@ -136,10 +136,10 @@ impl Segment {
         })
     }
 
-    /// This segment with the commits of a later listing, which starts at its own version, behind it.
+    /// This segment, extended by the commits of a later listing, which starts at the segment's version.
     ///
-    /// `None` if the listing does not simply continue it: its own commit is gone or another, one is missing in between, or
-    /// a newer checkpoint has made the tail needlessly long. Then choose again.
+    /// `None` if the listing does not simply continue it: its last commit is gone or changed, a commit is missing in
+    /// between, or the tail would be needlessly long because there is a newer checkpoint. Then choose again.
     pub fn extended(&self, listing: &[LogFile]) -> Option<Self> {
         let files = distinct(listing);
         let mut commits: BTreeMap<u64, &LogFile> = BTreeMap::new();
@@ -155,7 +155,7 @@ impl Segment {
         let checkpoints = complete_checkpoints(&files);
         let newest = checkpoints.last_key_value().map(|(at, _)| *at).filter(|at| Some(*at) > self.checkpoint_version());
         let base = self.checkpoint_version().unwrap_or_default();
-        // A checkpoint beyond the commits stands for commits that are gone.
+        // A checkpoint after the newest commit means that commits are gone.
         if newest.is_some_and(|at| at > version || version - base > LONG_TAIL) {
             return None;
         }
@@ -170,7 +170,7 @@ impl Segment {
         Some(extended)
     }
 
-    /// Whether a compaction takes the place of commits.
+    /// Whether a compaction replaces commits.
     pub fn has_compactions(&self) -> bool {
         self.tail.iter().any(|file| matches!(file.name, LogName::Compacted { .. }))
     }
@@ -217,16 +217,17 @@ pub fn incomplete_checkpoints(listing: &[LogFile]) -> Vec<(u64, u32, usize)> {
     sets.into_iter().map(|((version, parts), found)| (version, parts, found)).collect()
 }
 
-/// The commits of versions that can be rebuilt, ascending. A commit before the oldest checkpoint of a log that was cut
-/// off, or after a gap, is still a file but no version to travel to.
+/// The commits of versions that can be rebuilt, ascending. A commit before the oldest checkpoint of a cleaned log, or after a
+/// gap, is still a file, but its version cannot be read.
 pub fn readable_commits(listing: &[LogFile]) -> Vec<LogFile> {
     let files = distinct(listing);
     let checkpoints = complete_checkpoints(&files);
-    // What gives a version: a checkpoint by itself, a commit or compaction if the version before its start is there.
+    // What a version can be rebuilt from: a checkpoint, or a commit or compaction if the version before its start can be
+    // rebuilt.
     let mut sources: Vec<(u64, Option<u64>)> = checkpoints.keys().map(|version| (*version, None)).collect();
     sources.extend(files.iter().filter_map(|file| match file.name {
         LogName::Commit { version } => Some((version, Some(version))),
-        // Replay starts at the newest checkpoint, so a compaction over one is of no use.
+        // Replay starts at the newest checkpoint, so a compaction that includes its version is not used.
         LogName::Compacted { start, end }
             if file.size > 0 && checkpoints.range(start..).next().is_none_or(|(v, _)| *v > end) =>
         {
@@ -249,7 +250,7 @@ pub fn readable_commits(listing: &[LogFile]) -> Vec<LogFile> {
     commits.map(|f| (*f).clone()).collect()
 }
 
-/// One entry per name, sorted by name. A store may list a file twice while it is rewritten: the later entry holds.
+/// One entry for each name, sorted by name. A store may list a file twice while it is rewritten: the later entry is used.
 fn distinct(listing: &[LogFile]) -> Vec<&LogFile> {
     let mut files: Vec<&LogFile> = listing.iter().collect();
     files.sort_by(|a, b| {
@@ -263,8 +264,8 @@ fn distinct(listing: &[LogFile]) -> Vec<&LogFile> {
 ///
 /// UUID-named before classic before multi-part, and of those the one with fewest parts. All hold the same state; the
 /// order follows how they are written: UUID-named files are never overwritten, a classic one may be while it is read,
-/// and parts of a multi-part one may come from two writers. Equal candidates are told apart by time, then by name. A file
-/// without a byte, which a writer that died leaves behind in some stores, is none.
+/// and parts of a multi-part one may come from two writers. Equal candidates are ordered by time, then by name. A file
+/// without a byte, which a killed writer leaves in some stores, is no checkpoint.
 fn complete_checkpoints(files: &[&LogFile]) -> BTreeMap<u64, Checkpoint> {
     let mut sets: BTreeMap<(u64, u32), Vec<&LogFile>> = BTreeMap::new();
     let mut best: BTreeMap<u64, Checkpoint> = BTreeMap::new();
@@ -284,7 +285,7 @@ fn complete_checkpoints(files: &[&LogFile]) -> BTreeMap<u64, Checkpoint> {
         }
     }
     for ((version, parts), set) in sets {
-        // Names are distinct and sorted, and a part is never beyond `parts`: the right number is the right set.
+        // Names are distinct and sorted, and a part's number is at most `parts`: so the right number of files is the right set.
         if usize::try_from(parts) == Ok(set.len()) {
             let files = set.into_iter().cloned().collect();
             best.entry(version).or_insert(Checkpoint { version, files, kind: CheckpointKind::MultiPart });
@@ -298,7 +299,7 @@ fn rank(checkpoint: &Checkpoint) -> (bool, i64, &str) {
     checkpoint.files.first().map_or((uuid, i64::MIN, ""), |f| (uuid, f.modified_ms, f.file_name.as_str()))
 }
 
-/// The oldest version that can be rebuilt, as far as its beginning decides that.
+/// The oldest version that can be rebuilt, judged by where the log begins.
 fn oldest(commits: &BTreeMap<u64, &LogFile>, checkpoints: &BTreeMap<u64, Checkpoint>) -> Option<u64> {
     if commits.contains_key(&0) { Some(0) } else { checkpoints.first_key_value().map(|(version, _)| *version) }
 }
@@ -320,7 +321,7 @@ fn cover(files: &[&LogFile], first: u64, last: u64, use_compaction: bool) -> Res
         .iter()
         .filter_map(|file| match file.name {
             LogName::Commit { version } => Some((version, version, *file)),
-            // Without a byte it is what a writer that died left behind.
+            // An empty file was left by a killed writer.
             LogName::Compacted { start, end } if use_compaction && file.size > 0 => Some((start, end, *file)),
             _ => None,
         })
@@ -328,7 +329,7 @@ fn cover(files: &[&LogFile], first: u64, last: u64, use_compaction: bool) -> Res
         .collect();
     edges.sort_by_key(|(start, end, _)| (*start, *end));
 
-    // Keyed by the version still needed next. Every edge into a key starts before it, so it was seen before.
+    // Keyed by the next version that is needed. Every edge into a key starts before it, so that its start was visited before.
     let mut routes: BTreeMap<u64, Route<'_>> = BTreeMap::from([(first, Route { cost: (0, 0), last: None })]);
     for (start, end, file) in edges {
         let Some(route) = routes.get(&start) else { continue };

@@ -1,5 +1,5 @@
 //! The boolean part of an expression, in the forms that skipping understands: names are unresolved, whole numbers are
-//! longs; any other condition is an expression as it was typed.
+//! longs; any other condition is an expression as parsed.
 //!
 //! Printing gives text that parses back to the same tree (`predicate::properties::print_parse_round_trip`). Chains of
 //! AND and OR are flat lists, so their length costs no stack; everything else is nested at most as deep as the parser
@@ -69,7 +69,7 @@ pub enum Predicate {
         operand: Operand,
         /// `%` is any text, `_` any one character.
         pattern: String,
-        /// The character that takes the meaning from the one after it; a backslash unless written.
+        /// The character that escapes the next one; a backslash unless it is written.
         escape: Option<char>,
         /// Whether NOT was written.
         negated: bool,
@@ -138,7 +138,7 @@ impl fmt::Display for Predicate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not = |negated: &bool| if *negated { "NOT " } else { "" };
         match self {
-            // An empty AND asks nothing, an empty OR offers nothing.
+            // An empty AND is TRUE, an empty OR is FALSE.
             Self::And(terms) if terms.is_empty() => f.write_str("TRUE"),
             Self::Or(terms) if terms.is_empty() => f.write_str("FALSE"),
             Self::And(terms) => Self::fmt_chain(f, terms, " AND ", 1),
@@ -187,7 +187,7 @@ impl fmt::Display for Operand {
     }
 }
 
-/// Writes a value so that it reads back with the same type, as far as the language has one for it.
+/// Writes a value so that it is parsed with the same type, if the language has a literal for the type.
 fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
     match value {
         Scalar::Null => f.write_str("NULL"),
@@ -246,7 +246,7 @@ impl Operand {
     }
 }
 
-/// Beside a column a whole number is one, however many bits it is typed with.
+/// Beside a column, a whole number has no type of its own, whatever suffix it has.
 fn untyped(value: &Scalar) -> Scalar {
     match value {
         Scalar::Byte(v) => Scalar::Long((*v).into()),

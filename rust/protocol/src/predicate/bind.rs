@@ -1,6 +1,6 @@
-//! Checks a predicate against a schema: resolves columns, puts literals into their columns' types.
+//! Checks a predicate against a schema: resolves columns, and converts literals to their columns' types.
 //!
-//! Binding changes the form and never the meaning, NULLs included: NOT is pushed to the leaves, a literal between two
+//! Binding changes the form but not the meaning, NULLs included: NOT is pushed to the leaves, a literal between two
 //! values of a type becomes a comparison with a neighbour, two limits of one column become one range, equalities of
 //! one column joined by OR become one set. Proved by `predicate::properties::evaluate_is_exact`.
 
@@ -14,7 +14,7 @@ use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType, StructType};
 
 impl Predicate {
-    /// Resolves columns and fits literals to their types.
+    /// Resolves columns and converts literals to their types.
     ///
     /// # Errors
     /// `Invalid` for an unknown column, naming it and the nearest ones, and for what cannot be compared.
@@ -227,7 +227,7 @@ fn compare_literal(column: Column, op: Op, value: &Scalar) -> Result<BoundPredic
         return Ok(BoundPredicate::Constant(None));
     }
     let fit = fit_to(&column, value)?;
-    Ok(match place(fit, op).and_then(|(op, value)| settle_nan(op, value)) {
+    Ok(match place(fit, op).and_then(|(op, value)| nan_as_equality(op, value)) {
         Ok((op, value)) => BoundPredicate::Compare { column, op, value },
         Err(value) => BoundPredicate::Fixed { column, value },
     })
@@ -246,8 +246,8 @@ fn place(fit: Fit, op: Op) -> std::result::Result<(Op, Scalar), bool> {
     }
 }
 
-/// Nothing is greater than NaN, so only equality with it is left to ask.
-fn settle_nan(op: Op, value: Scalar) -> std::result::Result<(Op, Scalar), bool> {
+/// A comparison with NaN as an equality, since nothing is greater than NaN.
+fn nan_as_equality(op: Op, value: Scalar) -> std::result::Result<(Op, Scalar), bool> {
     match (value.is_nan(), op) {
         (false, op) | (true, op @ (Op::Eq | Op::Ne)) => Ok((op, value)),
         (true, Op::Lt) => Ok((Op::Ne, value)),
@@ -261,7 +261,7 @@ fn compare_constants(left: &Scalar, op: Op, right: &Scalar) -> Result<BoundPredi
     if *left == Scalar::Null || *right == Scalar::Null {
         return Ok(BoundPredicate::Constant(None));
     }
-    // One side stands in for a column of its type: of text and a date the date, of two numbers the wider float.
+    // One side is treated as a column of its type: of a string and a date the date, of two numbers the wider float.
     let rank = |side: &Scalar| match side {
         Scalar::String(_) => 0,
         Scalar::Float(_) => 2,
@@ -281,7 +281,7 @@ fn compare_constants(left: &Scalar, op: Op, right: &Scalar) -> Result<BoundPredi
     })))
 }
 
-/// `a <=> b` in terms of what is never NULL: FALSE beside NULL makes FALSE.
+/// `a <=> b` as ANDs and ORs that are never NULL: if a comparison is NULL, a test beside it is FALSE.
 fn null_safe(left: Side, right: Side) -> Result<BoundPredicate> {
     match (left, right) {
         (Side::Literal(left), Side::Literal(right)) if left == Scalar::Null || right == Scalar::Null => {
@@ -317,7 +317,7 @@ fn is_null(side: Side) -> BoundPredicate {
     }
 }
 
-/// A NULL in the list makes NULL of what would be FALSE.
+/// `IN`. If the list has a NULL, the result is NULL where it would be FALSE.
 fn is_in(side: Side, list: &[Scalar]) -> Result<BoundPredicate> {
     if list.is_empty() {
         return Ok(BoundPredicate::Constant(Some(false)));

@@ -24,11 +24,11 @@ pub enum BoundPredicate {
     IsNull(Column),
     /// The column is not NULL.
     IsNotNull(Column),
-    /// The same for every row whose column is not NULL; NULL where it is.
+    /// The same value for every row whose column is not NULL, and NULL for the others.
     Fixed {
-        /// The column that decides between the value and NULL.
+        /// The column whose NULLs make it NULL.
         column: Column,
-        /// What it is for the others.
+        /// The value for all other rows.
         value: bool,
     },
     /// A column and a value.
@@ -82,8 +82,8 @@ pub enum BoundPredicate {
 }
 
 impl BoundPredicate {
-    /// Whether bounds alone decide it wherever they are known, without counts of nulls and rows: a value that is there
-    /// proves that there are rows and that not all are null.
+    /// Whether known bounds decide it without counts of nulls and rows: if there is a value, there are
+    /// rows, and not all of them are null.
     pub fn is_decided_by_bounds(&self) -> bool {
         match self {
             Self::And(terms) | Self::Or(terms) => terms.iter().all(Self::is_decided_by_bounds),
@@ -146,7 +146,7 @@ impl BoundPredicate {
         }
     }
 
-    /// All of these; one is itself, none is TRUE.
+    /// The AND of terms. A single term stays as it is, no term is TRUE.
     pub fn all_of(terms: Vec<Self>) -> Self {
         let mut merged: Vec<Self> = Vec::with_capacity(terms.len());
         // Where in `merged` a limit of each column waits for its counterpart.
@@ -178,7 +178,7 @@ impl BoundPredicate {
         }
     }
 
-    /// At least one of these; one is itself, none is FALSE.
+    /// The OR of terms. A single term stays as it is, no term is FALSE.
     ///
     /// # Errors
     /// `Internal` if a comparison holds a value that is not of its column's type.

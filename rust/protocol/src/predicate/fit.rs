@@ -1,7 +1,7 @@
-//! Puts a literal into a column's type without changing what a comparison with it means.
+//! Converts a literal to a column's type without changing the meaning of a comparison with it.
 //!
-//! A literal the type cannot hold (5.5 for an integer, 300 for a byte) lies in a gap between two values of the type,
-//! or beyond them all; the comparison is then made with a neighbour. Integers, decimals, dates and instants compare
+//! A literal that the type cannot hold (5.5 for an integer, 300 for a byte) is in a gap between two values of the type,
+//! or beyond all of them; then the column is compared with a neighbour. Integers, decimals, dates and timestamps compare
 //! exactly. A double column compares with the nearest double of the literal, and a float column is compared as double,
 //! both as Spark does it.
 
@@ -102,7 +102,7 @@ pub(super) fn advice(literal: &Scalar, target: &PrimitiveType) -> String {
     fixed.to_owned()
 }
 
-/// What is no digits and yet a float.
+/// A float that is not written as digits: NaN or an infinity.
 fn special(text: &str) -> Option<&'static str> {
     match text.trim().to_ascii_lowercase().as_str() {
         "nan" | "+nan" | "-nan" => Some("NaN"),
@@ -119,8 +119,8 @@ struct Digits {
 }
 
 impl Digits {
-    /// The greatest integer multiple of `10^-scale` that is not greater, as digits, and whether it is equal. Beyond
-    /// the range of 128 bits it saturates, which is beyond every type as well.
+    /// The greatest multiple of `10^-scale` that is not greater than the number, as digits, and whether it is equal. Beyond
+    /// 128 bits it saturates, at a number that is beyond the range of every type.
     fn floor(&self, scale: i32) -> (i128, bool) {
         let shift = i64::from(scale) - i64::from(self.scale);
         let power = u32::try_from(shift.abs()).ok().and_then(|shift| 10_i128.checked_pow(shift));

@@ -1,5 +1,6 @@
-//! Conditions beyond columns and values. Sides without columns become values, and what is then a plain condition is bound
-//! as one; a date or a year of a column becomes a range of it. The rest is evaluated and skips nothing.
+//! Conditions with expressions. Operands without columns are computed; if the condition is then one on columns and values,
+//! it is bound as such. A condition on the date or the year of a column becomes a range of the column. Others are evaluated
+//! and skip nothing.
 //!
 //! Proved by `expression::ranges_of_dates_and_years_are_exact`.
 
@@ -45,7 +46,7 @@ fn plain(expression: &Expression) -> Option<Predicate> {
         if matches!(side, Expression::Literal(_) | Expression::Column(_)) {
             return;
         }
-        // What is an error is left to the evaluation of a row, of which there may be none.
+        // An error is left to the evaluation of rows, since there may be none.
         if let Ok(Some(value)) = side.constant() {
             *side = Expression::Literal(value);
         }
@@ -81,7 +82,7 @@ fn leaf(part: &Typed, text: &str) -> BoundPredicate {
     BoundPredicate::Expression(Box::new(BoundExpression { root: part.clone(), text: text.to_owned() }))
 }
 
-/// The conditions of which a condition consists, as far as they say something of columns.
+/// Splits a bound condition into conditions on columns, as far as possible.
 fn convert(part: &Typed, text: &str) -> Result<BoundPredicate> {
     let all = |terms: &[Typed]| terms.iter().map(|term| convert(term, text)).collect::<Result<Vec<_>>>();
     Ok(match &*part.node {
@@ -134,7 +135,7 @@ fn range(operand: &Typed, op: Op, value: &Scalar) -> Result<Option<BoundPredicat
     }))
 }
 
-/// The column, the first of its values for which the operand is the value, and the first for which it is greater.
+/// The column, its first value for which the operand equals `value`, and its first value for which the operand is greater.
 fn interval<'a>(operand: &'a Typed, value: &Scalar) -> Option<(&'a Column, Scalar, Scalar)> {
     match (&*operand.node, value) {
         (Node::Call { function, arguments }, value) if function.name == "year" => {

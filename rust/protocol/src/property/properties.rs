@@ -1,9 +1,10 @@
-//! Table properties: which there are, what they may hold, and what holds when they are absent.
+//! Table properties: their names, their values, and their defaults.
 //!
-//! Stored values are read on use: a malformed one is `Corrupt`, names key and value, and stops only what depends on it.
-//! Values a caller wants to set are checked all at once by [`check_settable`](super::check_settable), and are `Invalid` instead.
+//! Stored values are read when they are used: a malformed one is `Corrupt`, naming key and value, and affects only what
+//! uses it. Values a caller wants to set are checked all at once by [`check_settable`](super::check_settable), and are
+//! `Invalid` instead.
 //!
-//! Not here: what a property demands of the protocol (`feature`).
+//! The module `feature` knows what a property needs of the protocol.
 //!
 //! Invariant: every property has one row in [`PROPERTIES`](super::PROPERTIES), from which documentation and checks follow
 //! (`feature::property_defaults_are_what_the_table_says`).
@@ -22,7 +23,7 @@ use crate::schema::{StructType, path};
 
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
-/// How much a commit may ignore of what happened since it read.
+/// The isolation level: which commits since its base a commit may ignore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum IsolationLevel {
     /// As if all commits had happened one after the other.
@@ -91,14 +92,14 @@ pub enum PageVersion {
     Two,
 }
 
-/// Since when commits carry their own time.
+/// The version from which on commits have in-commit timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InCommitTimestamps {
-    /// First version with one and its time; `None` when all versions have one.
+    /// The first version with a timestamp, and its time; `None` if all versions have one.
     pub since: Option<(u64, i64)>,
 }
 
-/// The columns in which files of a table with row tracking may keep what rows brought along from other files.
+/// The columns in which files of a table with row tracking may store the ids and versions that rows had in other files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowTracking {
     /// Name, in files, of the column with row ids.
@@ -144,8 +145,8 @@ impl<'a> Properties<'a> {
 
     /// `delta.checkpoint.writeStatsAsStruct`: whether checkpoints hold statistics and partition values in columns.
     ///
-    /// True when absent, as delta-spark has it: the protocol's own default is false, but columns are what lets readers
-    /// plan without parsing, and no reader is harmed by them.
+    /// True when absent, as in delta-spark: the protocol's default is false, but with columns readers can
+    /// plan without parsing JSON, and no reader needs them to be absent.
     pub fn checkpoint_write_stats_as_struct(self) -> Result<bool> {
         self.flag("delta.checkpoint.writeStatsAsStruct", true)
     }
@@ -219,11 +220,11 @@ impl<'a> Properties<'a> {
 
     /// `delta.columnMapping.mode`, in a table with this protocol and schema.
     ///
-    /// Where the protocol does not have the feature, a mode that cannot be read is none, and one that can holds as far as
-    /// the schema follows it.
+    /// If the protocol does not have the feature, an unknown mode counts as none, and a known one applies as far as
+    /// the schema has the names and ids for it.
     ///
     /// # Errors
-    /// `Corrupt` if the mode is none there is; `Unsupported` if it is not certain what files call the columns.
+    /// `Corrupt` for an unknown mode; `Unsupported` if it is not certain by which names files have the columns.
     pub fn column_mapping(self, protocol: &Protocol, schema: &StructType) -> Result<ColumnMapping> {
         let listed =
             protocol.reader_features.as_ref().is_some_and(|features| features.iter().any(|f| f == "columnMapping"));
@@ -233,12 +234,12 @@ impl<'a> Properties<'a> {
         ColumnMapping::unlisted(self.column_mapping_mode().unwrap_or_default(), schema)
     }
 
-    /// `delta.columnMapping.mode` as it stands (none).
+    /// The value of `delta.columnMapping.mode` (none).
     pub fn column_mapping_mode(self) -> Result<ColumnMapping> {
         self.read("delta.columnMapping.mode", column_mapping).map(Option::unwrap_or_default)
     }
 
-    /// `delta.enableInCommitTimestamps` and since when; `None` when commits carry no time of their own.
+    /// `delta.enableInCommitTimestamps`, with the version from which on; `None` if it is not true.
     pub fn in_commit_timestamps(self) -> Result<Option<InCommitTimestamps>> {
         if !self.flag("delta.enableInCommitTimestamps", false)? {
             return Ok(None);
@@ -269,8 +270,8 @@ impl<'a> Properties<'a> {
         }))
     }
 
-    /// Whether `delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true: rows would have ids, and files
-    /// that are added would give them none.
+    /// Whether `delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true: then rows should have ids, but
+    /// added files would get none.
     pub fn contradicts_row_tracking(self) -> Result<bool> {
         Ok(self.is_true("delta.enableRowTracking")? && self.is_true("delta.rowTrackingSuspended")?)
     }
@@ -298,8 +299,8 @@ impl<'a> Properties<'a> {
     }
 
     /// `delta.randomizeFilePrefixes` and `delta.randomPrefixLength` (2): how many random characters data files go below,
-    /// instead of into partition directories; `None` for none. Tables that map columns always have their files so: a
-    /// physical name says nothing to anybody.
+    /// instead of into partition directories; `None` for none. Tables with column mapping always have random prefixes: a
+    /// directory with a physical name would mean nothing to people.
     pub fn random_prefix_length(self) -> Result<Option<u8>> {
         let is_mapped = self.column_mapping_mode()? != ColumnMapping::None;
         if !self.flag("delta.randomizeFilePrefixes", false)? && !is_mapped {
@@ -395,7 +396,7 @@ pub(super) fn byte_size(text: &str) -> Result<u64, String> {
 
 pub(super) fn auto_compact(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
-        // The last two are Databricks': how large files should be is found out, or is as it was once.
+        // `auto` and `legacy` are values of Databricks, which choose the size of files in other ways.
         "true" | "auto" | "legacy" => Ok(true),
         "false" => Ok(false),
         _ => Err("it may be true, auto or false".to_owned()),
@@ -411,7 +412,7 @@ pub(super) fn checkpoint_policy(text: &str) -> Result<CheckpointPolicy, String> 
 }
 
 pub(super) fn isolation_level(text: &str) -> Result<IsolationLevel, String> {
-    // Writers differ in case and in what stands between the words.
+    // Writers differ in case and in the characters between the words.
     let letters: String = text.trim().chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
     match letters.to_ascii_lowercase().as_str() {
         "serializable" => Ok(IsolationLevel::Serializable),

@@ -1,4 +1,4 @@
-//! Every property there is: name, default, which values it takes.
+//! The table of all properties: name, default, possible values.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ enum Takes {
 pub struct Property {
     /// The key.
     pub name: &'static str,
-    /// What holds when it is absent, for people.
+    /// The default, as text for the documentation.
     pub default: &'static str,
     /// What it is for.
     pub about: &'static str,
@@ -117,30 +117,30 @@ pub const PROPERTIES: &[Property] = &[
     row("delta.writePartitionColumnsToParquet", Takes::Flag, "false", "partition columns stand in data files too"),
 ];
 
-/// Properties with a name of the caller's choice after these.
+/// Prefixes of properties whose names the caller completes.
 const OPEN_NAMES: [&str; 2] = [FEATURE_PREFIX, "delta.constraints."];
 
 const FEATURE_PREFIX: &str = "delta.feature.";
 
-/// Whether a property a caller sets speaks to the protocol and is not stored in the metadata.
+/// Whether a property that a caller sets only changes the protocol and is not stored in the metadata.
 pub fn is_instruction(key: &str) -> bool {
     key.starts_with(FEATURE_PREFIX)
         || matches!(key, "delta.minReaderVersion" | "delta.minWriterVersion" | "delta.ignoreProtocolDefaults")
 }
 
-/// Of the properties a caller sets, those that go into the table's metadata.
+/// The properties that are stored in the table's metadata, of those that a caller sets.
 pub fn stored(properties: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     properties.iter().filter(|(key, _)| !is_instruction(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// Refuses properties a caller may not set: unknown names that begin with `delta.`, values of the wrong form, and what
-/// only writers maintain; and those that exclude each other. Other names are the caller's own.
+/// Refuses properties that a caller may not set: unknown names that begin with `delta.`, malformed values, and properties that
+/// only writers maintain; also properties that exclude each other. Other names are free.
 pub fn check_settable(properties: &BTreeMap<String, String>) -> Result<()> {
     properties.iter().try_for_each(|(key, value)| check_one(key, value))?;
     check_exclusive(properties)
 }
 
-/// Refuses to take away a property that only writers maintain: what they wrote by it would be read wrong.
+/// Refuses to remove a property that only writers maintain: files that were written with it would be read wrong.
 pub fn check_unset(key: &str) -> Result<()> {
     match PROPERTIES.iter().find(|p| p.name == key && p.takes == Takes::Internal) {
         Some(p) => Err(Error::invalid(format!(
@@ -151,7 +151,7 @@ pub fn check_unset(key: &str) -> Result<()> {
     }
 }
 
-/// Refuses properties that may not hold at once.
+/// Refuses properties that may not be set together.
 pub(crate) fn check_exclusive(properties: &BTreeMap<String, String>) -> Result<()> {
     if Properties::new(properties).contradicts_row_tracking()? {
         let message = "`delta.enableRowTracking` and `delta.rowTrackingSuspended` cannot both be true: rows would have ids \
@@ -161,7 +161,7 @@ pub(crate) fn check_exclusive(properties: &BTreeMap<String, String>) -> Result<(
     Ok(())
 }
 
-/// Refuses properties under which manifests cannot be written although the table is to have them.
+/// Refuses a table with manifests that has properties with which manifests cannot be written.
 pub(crate) fn check_manifests(properties: &BTreeMap<String, String>) -> Result<()> {
     let properties = Properties::new(properties);
     if !properties.is_true(MANIFESTS)? {
@@ -215,7 +215,7 @@ fn check_one(key: &str, value: &str) -> Result<()> {
 
 /// The two names that differ least.
 fn nearest(key: &str) -> Vec<String> {
-    // The distance takes time in the product of the lengths; no name is this long.
+    // The time for the distance grows with the product of the lengths; no name is this long.
     let key: String = key.chars().take(100).collect::<String>().to_lowercase();
     let mut names: Vec<(usize, &str)> =
         PROPERTIES.iter().map(|p| (distance(&key, &p.name.to_lowercase()), p.name)).collect();

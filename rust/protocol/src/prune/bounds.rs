@@ -1,4 +1,4 @@
-//! Where bounds come from, asked once per column and checked.
+//! The source of bounds, and a cache of checked bounds.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 use crate::predicate::Column;
 use crate::schema::arrow::to_arrow_type;
 
-/// What is known about the values of columns in N files, row groups or pages.
+/// Bounds of columns in N files, row groups or pages.
 ///
-/// Columns are asked for by their logical path; nothing is asked twice in one call of [`keep`](super::keep).
+/// Columns are named by their logical paths; one call of [`keep`](super::keep) asks for nothing twice.
 pub trait Bounds {
     /// N.
     fn containers(&self) -> usize;

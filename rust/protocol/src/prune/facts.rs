@@ -1,9 +1,9 @@
-//! What the bounds of one column prove about one comparison, for all containers at once.
+//! What the bounds of a column prove about a comparison, for all containers at once.
 //!
-//! Each function answers "may there be a value such that…". Unknown bounds answer yes. The greatest string is taken for
-//! a prefix of the true one, so any string that begins with it may exist. NaN is greater than every float and need not
-//! be counted in bounds, so a greatest float limits only conditions that exclude NaN anyway. Exact bounds lift both
-//! rules.
+//! Each function answers "may there be a value such that…". For unknown bounds the answer is yes. The greatest string counts as
+//! a prefix of the actual one, so any string that begins with it may exist. NaN is greater than every float and need not
+//! be included in bounds, so a greatest float limits only conditions that exclude NaN. For exact bounds neither rule
+//! is needed.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Scalar as ArrowScalar, StringArray};
@@ -20,32 +20,32 @@ use crate::schema::PrimitiveType;
 /// One column in N containers.
 #[derive(Clone)]
 pub(super) struct Facts {
-    /// Where it may have a value.
+    /// The containers in which it may have a value.
     pub(super) some_value: BooleanBuffer,
-    /// Where it may have a null.
+    /// The containers in which it may have a null.
     pub(super) some_null: BooleanBuffer,
     /// Least values, null where unknown.
     pub(super) min: Option<ArrayRef>,
     /// Greatest values, null where unknown.
     pub(super) max: Option<ArrayRef>,
-    /// Whether the bounds limit every value as they stand.
+    /// Whether the bounds are exact: not shortened, and with NaN included.
     pub(super) is_exact: bool,
-    /// Whether the bounds have been asked for.
+    /// Whether the bounds were asked for.
     pub(super) bounded: bool,
 }
 
 impl Facts {
-    /// Of a column whose bounds were not asked for.
+    /// Facts of a column whose bounds were not asked for.
     pub(super) fn unbounded(some_value: BooleanBuffer, some_null: BooleanBuffer) -> Self {
         Self { some_value, some_null, min: None, max: None, is_exact: false, bounded: false }
     }
 
-    /// May a row be null, or else not?
+    /// May a row be null (or, with false, not null)?
     pub(super) fn may_be_null(&self, is_null: bool) -> BooleanBuffer {
         if is_null { self.some_null.clone() } else { self.some_value.clone() }
     }
 
-    /// May a value compare so with `value`?
+    /// May there be a value with `it op value`?
     pub(super) fn may(&self, column: &Column, op: Op, value: &Scalar) -> Result<BooleanBuffer> {
         match op {
             Op::Lt | Op::Le => self.known_or(&self.min, |min| compare_value(min, op, value, column.primitive()?)),
@@ -74,7 +74,7 @@ impl Facts {
         })
     }
 
-    /// Where every value is known to be `value`.
+    /// The containers in which every value is known to be `value`.
     fn only(&self, column: &Column, value: &Scalar) -> Result<BooleanBuffer> {
         let (Some(min), Some(max), true) = (&self.min, &self.max, self.is_decisive(column)) else {
             return Ok(self.none());
@@ -84,7 +84,7 @@ impl Facts {
         Ok(and_valid(same, &[min, max]))
     }
 
-    /// May values of two columns of one type, both of `self` and `other`, compare so?
+    /// May values of two columns of one type, `self` and `other`, satisfy the comparison?
     pub(super) fn may_compare(
         &self,
         column: &Column,
@@ -203,14 +203,14 @@ impl Facts {
         })
     }
 
-    /// Where there is one string alone, and where the least one matches; `None` if that cannot be known.
+    /// The containers with a single string, and those whose least string matches; `None` if this cannot be known.
     fn single_matches(&self, pattern: &Pattern) -> Result<Option<(BooleanBuffer, BooleanBuffer)>> {
         let (Some(min), Some(max), true) = (&self.min, &self.max, self.is_exact) else { return Ok(None) };
         let single = and_valid(compare_columns(min, Op::Eq, max)?, &[min, max]);
         Ok(Some((single, pattern.matches_all(min.as_string::<i32>())?.into_parts().0)))
     }
 
-    /// Whether there may be a NaN that the bounds do not count.
+    /// Whether there may be a NaN that the bounds do not include.
     fn hides_nan(&self, column: &Column) -> bool {
         !self.is_exact && matches!(column.primitive(), Ok(PrimitiveType::Float | PrimitiveType::Double))
     }
@@ -233,7 +233,7 @@ impl Facts {
         BooleanBuffer::new_unset(self.some_value.len())
     }
 
-    /// What `test` says where the bound is known, yes elsewhere.
+    /// The result of `test` where the bound is known, and yes elsewhere.
     fn known_or(
         &self,
         bound: &Option<ArrayRef>,
@@ -259,14 +259,14 @@ impl<'a> ToBound<'a> {
         Ok(Self { bound: bound.map(order).transpose()?, values: set.len() })
     }
 
-    /// What the set's value `i` is to the bound, where that is known.
+    /// How the set's value `i` compares with the bound, if that is known.
     fn compare(&self, i: usize, container: usize) -> Option<std::cmp::Ordering> {
         let (_, order) = self.bound.as_ref().filter(|(bound, _)| bound.is_valid(container))?;
         Some(order(i, container))
     }
 }
 
-/// The least value of a set that is not below the container. It decides: the others are greater still.
+/// The least value of a set that is not below the container. It decides, since all later values are greater.
 fn least_above(min: &ToBound<'_>, container: usize) -> Option<usize> {
     let below = |i| min.compare(i, container).is_some_and(std::cmp::Ordering::is_lt);
     Some(partition_point(min.values, below)).filter(|i| *i < min.values)

@@ -1,7 +1,7 @@
 //! Skipping: which files or row groups cannot hold a matching row.
 //!
-//! Works on any [`Bounds`]: log statistics, partition values, Parquet footers. Knows nothing of where bounds come
-//! from, and does no I/O.
+//! It works on any [`Bounds`]: log statistics, partition values, Parquet footers. It does not know where bounds come
+//! from and does no I/O.
 //!
 //! Invariant: a container is dropped only if its bounds prove that no row makes the predicate TRUE. Missing, shortened
 //! or wide bounds keep it; NULL is "unknown", not FALSE. Proved by `prune::properties::prune_never_drops_a_match`;
@@ -45,7 +45,7 @@ pub fn always(predicate: &BoundPredicate, bounds: &dyn Bounds) -> Result<Boolean
     Ok(!&(&is_false | &may_be(Outcome::Null, predicate, &mut cache)?))
 }
 
-/// What a predicate is for a row.
+/// The result of a predicate for a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     True,

@@ -1,6 +1,6 @@
-//! Logical files of a version, for membership only: what one version has and another has not.
+//! The logical files of a version as a set, to find files that one version has and another does not.
 //!
-//! 16 bytes for each file, and as many for each that has row ids.
+//! It takes 16 bytes for each file, and 16 more for each that has row ids.
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Row Tracking".
 
@@ -23,7 +23,7 @@ pub struct LogicalFiles {
 }
 
 impl LogicalFiles {
-    /// Adds a file of which row ids do not matter.
+    /// Adds a file without its row ids.
     pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) {
         self.files.insert(&identity(path, vector));
     }
@@ -43,12 +43,12 @@ impl LogicalFiles {
         Ok(())
     }
 
-    /// Whether a file is one of these: its path, with this deletion vector.
+    /// Whether the file with this path and deletion vector is in the set.
     pub fn has(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
         self.files.contains(&identity(path, vector))
     }
 
-    /// The rows of files that are not among these.
+    /// The rows of files that are not in the set.
     ///
     /// # Errors
     /// As [`LogicalFiles::extend`].
@@ -62,7 +62,7 @@ impl LogicalFiles {
         Ok(others)
     }
 
-    /// The first file of these that has other row ids there than here.
+    /// The first file that has other row ids in `adds` than in the set.
     ///
     /// # Errors
     /// As [`LogicalFiles::extend`].

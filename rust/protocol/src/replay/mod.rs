@@ -1,10 +1,10 @@
-//! Reconciliation: the newest reference to a logical file wins.
+//! Reconciliation: the newest action on a logical file is valid.
 //!
-//! A logical file is a path with a deletion vector id. Actions are fed newest version first; whatever the
-//! [`Replay`] has seen already is superseded. Commits are remembered, checkpoints only ask (nothing comes after them,
+//! A logical file is a path with a deletion vector id. Actions are passed newest version first; a file that the
+//! [`Replay`] has seen already is superseded. Commits are remembered, checkpoints are only looked up (nothing comes after them,
 //! and a checkpoint holds a logical file once).
 //!
-//! No allocation per row: the table holds positions into the batches it was fed and compares bytes there; only
+//! Nothing is allocated for a row: the hash table holds positions in the batches and compares bytes there; only
 //! paths that need decoding are copied.
 //!
 //! PROTOCOL.md: "Action Reconciliation".
@@ -26,7 +26,7 @@ pub mod retention;
 /// The logical files seen so far, newest first.
 #[derive(Debug, Default)]
 pub struct Replay {
-    /// Keyed with random state: paths are untrusted, and a known hash would let them collide on purpose.
+    /// With a random key: paths are untrusted, and with a known hash they could be made to collide.
     state: ahash::RandomState,
     seen: HashTable<Position>,
     batches: Vec<KeyBatch>,
@@ -34,7 +34,7 @@ pub struct Replay {
 
 #[derive(Debug, Clone, Copy)]
 struct Position {
-    /// Of the file that stands there: to look at it again, in memory that is seldom at hand, is what takes time.
+    /// Hash of the file at that position. It saves reading the file's key again, which is seldom in the processor's cache.
     hash: u32,
     batch: u32,
     row: u32,
@@ -57,7 +57,7 @@ impl Replay {
         self.seen.len()
     }
 
-    /// Whether a file that the other saw was seen here, too.
+    /// Whether both have seen a common file.
     pub fn overlaps(&self, other: &Self) -> bool {
         other.batches.iter().any(|keys| self.unseen(keys).count_set_bits() < keys.len())
     }
@@ -75,14 +75,14 @@ impl Replay {
         newest.finish()
     }
 
-    /// Shows files of several commits, some rows of which are remembered at a time. None is yet.
+    /// Passes the files of several commits; [`Replay::remember_rows`] remembers some rows of them at a time.
     pub fn show(&mut self, keys: KeyBatch) -> Shown {
         let shown = Shown(u32::try_from(self.batches.len()).unwrap_or(u32::MAX));
         self.batches.push(keys);
         shown
     }
 
-    /// Remembers rows of what was shown, and says the same of them as [`Replay::remember`].
+    /// Remembers rows of files that were passed by [`Replay::show`], and appends the same bits as [`Replay::remember`].
     pub fn remember_rows(&mut self, shown: Shown, rows: Range<usize>, newest: &mut BooleanBufferBuilder) {
         let Self { state, seen, batches } = self;
         let Some(keys) = batches.get(shown.0 as usize) else { return };
@@ -97,7 +97,7 @@ impl Replay {
         }
     }
 
-    /// Several, newest first, as one.
+    /// Joins several, newest first.
     pub fn joined<'r>(newest_first: impl IntoIterator<Item = &'r std::sync::Arc<Self>>) -> Self {
         let mut joined = Self::new();
         for batch in newest_first.into_iter().flat_map(|replay| &replay.batches) {
@@ -106,12 +106,12 @@ impl Replay {
         joined
     }
 
-    /// Whether the file with this path, as it stands in the log, and this deletion vector was mentioned.
+    /// Whether the file with this path, as in the log, and this deletion vector was seen.
     pub fn saw(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
         self.has(&Sought::new(&self.state, (canonical_path(path), deletion_vector)))
     }
 
-    /// A bit for each file that no newer action mentioned. Remembers nothing, so batches may be asked in parallel.
+    /// Sets a bit for each file that no newer action mentioned. It remembers nothing, so batches may be looked up in parallel.
     pub fn unseen(&self, keys: &KeyBatch) -> BooleanBuffer {
         if self.seen.is_empty() {
             return BooleanBuffer::new_set(keys.len());
@@ -124,7 +124,7 @@ impl Replay {
     }
 }
 
-/// A file that is looked for.
+/// A file that is looked up.
 struct Sought<'a> {
     key: Key<'a>,
     hash: u32,
@@ -132,7 +132,7 @@ struct Sought<'a> {
 
 impl<'a> Sought<'a> {
     fn new(state: &ahash::RandomState, key: Key<'a>) -> Self {
-        // Half of the hash: of a million files, a hundred pairs have one in common, and are told apart by their paths.
+        // Half of the hash: of a million files about a hundred pairs have the same, and their paths are compared.
         let hash = (state.hash_one(&key) >> 32) as u32;
         Self { key, hash }
     }
@@ -147,7 +147,7 @@ impl<'a> Sought<'a> {
     }
 }
 
-/// A hash whose highest bits, which the table looks at as well as at the lowest, also depend on all of the half.
+/// A 64-bit hash of the half. The hash table uses the highest bits and the lowest bits; both depend on all bits of the half.
 fn spread(half: u32) -> u64 {
     u64::from(half).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -156,13 +156,13 @@ fn key(keys: &KeyBatch, row: usize) -> Key<'_> {
     (canonical_path(keys.path(row)), keys.deletion_vector(row))
 }
 
-/// One spelling for the spellings of one path: percent-decoded, without `.`, `..` and empty segments, and absolute local
+/// The canonical spelling of a path: percent-decoded, without `.`, `..` and empty segments, and absolute local
 /// paths without `file:`.
 pub fn canonical_path(path: &str) -> Cow<'_, str> {
     if is_canonical(path) {
         return Cow::Borrowed(path);
     }
-    // Without a slash behind it, `file:` is the beginning of a name.
+    // Without a slash after it, `file:` is the beginning of a name.
     let (root, rest) = match path.strip_prefix("file:").filter(|rest| rest.starts_with('/')) {
         Some(rest) => ("/", rest),
         None => split_root(path),
@@ -190,7 +190,7 @@ pub fn canonical_path(path: &str) -> Cow<'_, str> {
     Cow::Owned(path)
 }
 
-/// Whether a path has neither an escape nor a scheme nor a segment such as `.`, as all but a few.
+/// Whether a path has no escape, no scheme and no segment such as `.`, which is true of nearly all paths.
 fn is_canonical(path: &str) -> bool {
     let bytes = path.as_bytes();
     let follows = |slash: usize| bytes.get(slash + 1);
@@ -199,7 +199,8 @@ fn is_canonical(path: &str) -> bool {
         && memchr::memchr_iter(b'/', bytes).all(|slash| !matches!(follows(slash), None | Some(b'/' | b'.')))
 }
 
-/// The scheme and the authority of an absolute URI with the slash behind them, or the slash of an absolute path; and the rest.
+/// The root of a path (scheme and authority of a URI with the slash after them, or the slash of an absolute path), and the
+/// rest.
 fn split_root(path: &str) -> (&str, &str) {
     let authority = path.split_once("://").filter(|(scheme, _)| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())

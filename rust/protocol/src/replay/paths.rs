@@ -1,7 +1,7 @@
-//! Sets of paths, for membership only: hundreds of thousands of files that are looked up and never listed.
+//! Sets of paths for lookups only: hundreds of thousands of files, which are never listed.
 //!
-//! A member is kept as 128 bits: two hashes with keys that only this process knows. In a set of a million members, the
-//! odds that two are confused are one in 10^26.
+//! A member is kept as 128 bits: two hashes with secret keys of this process. In a set of a million members, the
+//! probability that two are confused is one in 10^26.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -14,12 +14,12 @@ use super::canonical_path;
 
 static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
 
-/// A set that knows its members when it meets them again.
+/// A set of hashes of its members.
 #[derive(Clone, Default)]
 pub struct Fingerprints(HashTable<u128>);
 
 impl Fingerprints {
-    /// Adds a member; whether it was not there yet.
+    /// Adds a member. Returns whether it is new.
     pub fn insert<T: Hash>(&mut self, member: &T) -> bool {
         self.take(fingerprint(member))
     }
@@ -81,7 +81,7 @@ impl PartialEq for Fingerprints {
     }
 }
 
-/// Values by paths, whichever way they are spelled ([`canonical_path`]).
+/// Values by paths. All spellings of a path are the same ([`canonical_path`]).
 #[derive(Debug, Clone)]
 pub struct PathMap<V>(HashTable<(u128, V)>);
 
@@ -92,7 +92,7 @@ impl<V> Default for PathMap<V> {
 }
 
 impl<V> PathMap<V> {
-    /// Sets the value of a path as it stands in a log.
+    /// Sets the value of a path, as spelled in a log.
     pub fn insert(&mut self, path: &str, value: V) {
         self.set(fingerprint(&canonical_path(path).as_ref()), value);
     }
@@ -124,8 +124,8 @@ impl<V> PathMap<V> {
     }
 }
 
-/// A hash of a path that is the same in every process that knows the salt. Two paths that are confused must do no harm: of
-/// a million, that is one chance in ten million.
+/// A hash of a path that is the same in every process that has the salt. Callers must tolerate that two paths have the same
+/// hash: of a million paths, the probability is one in ten million.
 pub fn salted_hash(salt: &str, path: &str) -> u64 {
     let digest = Sha256::new().chain_update(salt).chain_update([0]).chain_update(path).finalize();
     digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte))
@@ -141,12 +141,12 @@ fn hash(key: &u128) -> u64 {
     *key as u64
 }
 
-/// Paths, whichever way they are spelled ([`canonical_path`]).
+/// A set of paths. All spellings of a path are the same ([`canonical_path`]).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PathSet(Fingerprints);
 
 impl PathSet {
-    /// Adds a path as it stands in a log; whether it was not there yet.
+    /// Adds a path, as spelled in a log. Returns whether it is new.
     pub fn insert(&mut self, path: &str) -> bool {
         self.0.insert(&canonical_path(path).as_ref())
     }

@@ -1,9 +1,9 @@
-//! What a vacuum keeps: the files that a version within the retention names.
+//! The files that a vacuum keeps: those of every version within the retention.
 //!
-//! These are the files of the newest version, those with young tombstones, and whatever a commit within the retention
-//! removed or recorded, since tombstones have the time of the writer that made them, and checkpoints may lack them. Of
-//! commits that came after the newest version was looked at, also what they added. A file that was changed within the
-//! retention stays in any case: its writer may not have committed yet.
+//! These are the files of the newest version, files with young tombstones, and files that a commit within the retention
+//! removed or recorded as change files, since tombstones have the time of their writer's clock, and checkpoints may lack
+//! them. Of commits after the version that was read, also the files that they added. A file that was changed within the
+//! retention always stays: its writer may not have committed yet.
 //!
 //! Invariant: every version that was current within the retention can be read after a vacuum (the simulation,
 //! `tests/rust/simulation/vacuum.rs`, deletes beside readers and writers).
@@ -15,14 +15,14 @@ use crate::action::batch::AddBatch;
 use crate::deletion_vector::{DeletionVectorPath, Source, source};
 use crate::error::Result;
 
-/// What a vacuum goes by.
+/// What decides which files a vacuum keeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// When it begins, in milliseconds since the epoch.
+    /// When the retention begins, in milliseconds since the epoch.
     pub cutoff_ms: i64,
-    /// The version that was current then; none if the log does not say.
+    /// The version that was current then; `None` if the log does not say.
     pub current: Option<u64>,
-    /// The newest version that was looked at.
+    /// The newest version that was read.
     pub newest: u64,
 }
 
@@ -35,28 +35,28 @@ pub enum Needed<'a> {
     Vectors(DeletionVectorPath),
 }
 
-/// Is called with each file that a vacuum retains. It may be called several times with the same file.
+/// A function that is called with each file that a vacuum keeps, possibly several times with the same file.
 pub type Keep<'k> = &'k mut dyn FnMut(Needed<'_>) -> Result<()>;
 
-/// Whether a file was modified before the cutoff, so long ago that no writer commits it any more. Both times are milliseconds
+/// Whether a file was modified before the cutoff, so long ago that no writer will still commit it. Both times are milliseconds
 /// since 1970.
 pub fn is_before_cutoff(modified_ms: i64, cutoff_ms: i64) -> bool {
     modified_ms < cutoff_ms
 }
 
 impl Retention {
-    /// Files stay whose tombstones are younger than this. One as old as the cutoff was removed in the version that was
+    /// Files with younger tombstones stay. A file with a tombstone as old as the cutoff was removed in the version that was
     /// current then.
     pub fn tombstones_after_ms(&self) -> i64 {
         self.cutoff_ms.saturating_sub(1)
     }
 
-    /// The first commit of which files stay that it removed.
+    /// The first commit whose removed files stay.
     pub fn first_commit(&self) -> u64 {
         self.current.map_or(0, |version| version.saturating_add(1))
     }
 
-    /// Whether a file was modified before the cutoff, so long ago that no writer commits it any more.
+    /// Whether a file was modified before the cutoff, so long ago that no writer will still commit it.
     pub fn is_expired(&self, modified_ms: i64) -> bool {
         is_before_cutoff(modified_ms, self.cutoff_ms)
     }
@@ -80,8 +80,8 @@ impl Retention {
         Ok(())
     }
 
-    /// What the commit of a version from [`Retention::first_commit`] on did; of one that is newer than the newest also
-    /// what it added.
+    /// Keeps the files that a commit from [`Retention::first_commit`] on removed or recorded; of a commit after the newest
+    /// version also the files that it added.
     ///
     /// # Errors
     /// As [`Retention::files`].

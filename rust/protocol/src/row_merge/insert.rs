@@ -11,10 +11,10 @@ use crate::schema::arrow::{cast_strictly, to_arrow_type, to_rows_schema};
 use crate::schema::identity::is_identity;
 use crate::schema::{StructField, StructType};
 
-/// Metadata of columns that the table has values for.
+/// Metadata of columns whose values the table itself can give.
 const FILLED: [&str; 3] = ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"];
 
-/// Columns that inserted rows have, and their values. The table gives the others theirs.
+/// The columns that a merge gives values for in inserted rows. The table gives values to the others.
 #[derive(Debug, Clone)]
 pub struct RowInsert {
     columns: Vec<(StructField, Computed)>,
@@ -28,10 +28,10 @@ impl RowInsert {
         self.columns.iter().map(|(_, value)| value.constant_bytes()).fold(0, usize::saturating_add)
     }
 
-    /// Of rows of a table. `bind`: what expressions may name. A column that is to have its default is left out.
+    /// Prepares inserts into a table. `bind`: binds expressions. A column that gets its default is left out.
     ///
     /// # Errors
-    /// `Invalid`, naming it, for a column that there is not, that is given twice, and for what it cannot have.
+    /// `Invalid`, naming the column, if it does not exist, is given twice, or cannot have the value.
     pub fn new(values: Vec<(String, NewValue)>, table: Target<'_>, bind: Bind<'_>) -> Result<Self> {
         let mut columns: Vec<(StructField, Computed)> = Vec::with_capacity(values.len());
         let mut named = Vec::with_capacity(values.len());
@@ -51,7 +51,7 @@ impl RowInsert {
             let computed = Computed::new(value, &field.name, &field.data_type, bind).map_err(|e| in_key(&key, &e))?;
             columns.push((field.clone(), computed));
         }
-        // Rows of a merge that lack a partition column are those without a value for it.
+        // A partition column without a value is NULL in the inserted rows.
         for name in table.partition_columns {
             let (at, _, field) = find(table.schema, name)?;
             let is_filled = FILLED.iter().any(|key| field.metadata.contains_key(*key));
@@ -60,7 +60,7 @@ impl RowInsert {
                 columns.push((field.clone(), Computed::Value(null)));
             }
         }
-        // Whether NULL is allowed is said with the row that has it.
+        // NULL in a NOT NULL column is reported later, with the row that has it.
         let given = columns.iter().map(|(field, _)| StructField { nullable: true, ..field.clone() }).collect();
         let schema = Arc::new(to_rows_schema(&StructType::new(given)));
         Ok(Self { columns, schema, now: table.now })
@@ -71,10 +71,10 @@ impl RowInsert {
         Arc::clone(&self.schema)
     }
 
-    /// The rows that are inserted for rows of the source, which stand in `on`.
+    /// The rows to insert for the source rows in `on`.
     ///
     /// # Errors
-    /// `Invalid`, naming the row of the source, where a value cannot be computed or the column cannot have it.
+    /// `Invalid`, naming the row of the source, if a value cannot be computed or the column cannot have it.
     pub fn rows(&self, on: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
         let of_source = |e: Error| match e.message().strip_prefix("row ") {
             Some(rest) => Error::new(e.kind().clone(), format!("the source's row {rest}")),

@@ -1,6 +1,6 @@
-//! The condition of a merge, taken apart: equalities of the two sides, conditions on the target alone, and the rest.
+//! The condition of a merge, split into equalities of the two sides, conditions on the target alone, and the rest.
 //!
-//! Invariant: a pair of rows makes the condition TRUE exactly if its keys are equal, NULL equal to NULL where `<=>` says so,
+//! Invariant: a pair of rows makes the condition TRUE exactly if its keys are equal (with `<=>`, NULL equals NULL)
 //! and the conditions on the target and the rest are TRUE (`row_merge::parts_are_the_whole`).
 
 use std::cmp::Ordering;
@@ -14,30 +14,30 @@ use crate::predicate;
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType, StructType};
 
-/// Values of a key that a filter names one by one, at most.
+/// Most values of a key that a filter lists one by one.
 const MOST_NAMED: usize = 200;
 
 /// The condition of a merge.
 #[derive(Debug, Clone)]
 pub struct JoinCondition {
-    /// What is equal in both rows.
+    /// The equalities.
     pub keys: Vec<JoinKey>,
     /// Filters of the target, as SQL over its columns.
     pub target_only: Vec<String>,
-    /// The same, for pairs.
+    /// The same conditions, bound to both sides.
     pub target_only_bound: Vec<BoundExpression>,
-    /// What else must be TRUE of a pair.
+    /// The conditions on both sides that are no equalities.
     pub rest: Vec<BoundExpression>,
-    /// The whole, as it was read.
+    /// The whole condition as parsed.
     pub whole: Expression,
 }
 
 /// An equality. Both sides are of one type, which is not nested.
 #[derive(Debug, Clone)]
 pub struct JoinKey {
-    /// Of the target's row.
+    /// The target's side.
     pub target: BoundExpression,
-    /// Of the source's row.
+    /// The source's side.
     pub source: BoundExpression,
     /// Whether NULL equals NULL.
     pub null_safe: bool,
@@ -46,7 +46,7 @@ pub struct JoinKey {
 }
 
 impl JoinKey {
-    /// What it is of the target, as it was written.
+    /// The text of the target's side.
     pub fn name(&self) -> String {
         self.column.as_ref().map_or_else(|| self.target.to_string(), ToString::to_string)
     }
@@ -84,7 +84,7 @@ fn flatten(expression: Expression, terms: &mut Vec<Expression>) {
     }
 }
 
-/// Which sides an expression has columns of: the target, the source.
+/// Whether an expression has columns of the target, and of the source.
 fn sides_of(typed: &Typed, sides: &Sides) -> (bool, bool) {
     let mut found = (false, false);
     typed.visit(&mut |part| {
@@ -119,7 +119,7 @@ fn key_of(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<J
     Some(JoinKey { column: bounded_column(target), target: expression(target), source: expression(source), null_safe })
 }
 
-/// The column that is compared as it is, or as a wider whole number or decimal.
+/// The column, if it is compared itself or cast to a wider whole number or decimal.
 fn bounded_column(target: &Typed) -> Option<Name> {
     let width = |of: &DataType| match of.as_primitive() {
         Some(PrimitiveType::Byte) => Some(1),
@@ -130,7 +130,7 @@ fn bounded_column(target: &Typed) -> Option<Name> {
     };
     let column = match &*target.node {
         Node::Column(column) => column,
-        // A narrower one has no value for some, by TRY_CAST, or is an error.
+        // A cast to a narrower type has no value for some numbers (TRY_CAST), or fails.
         Node::Cast { operand, is_try: false }
             if is_wider_decimal(&operand.data_type, &target.data_type)
                 || width(&operand.data_type)? <= width(&target.data_type)? =>
@@ -156,7 +156,7 @@ fn is_wider_decimal(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Whether columns are compared as another type: a filter would fit the literal to the column instead.
+/// Whether columns are cast before they are compared: a filter would convert the literal to the column's type instead.
 fn casts_columns(typed: &Typed) -> bool {
     matches!(&*typed.node, Node::Cast { operand, .. } if has_columns(operand))
         || typed.parts().into_iter().any(casts_columns)
@@ -166,7 +166,7 @@ fn has_columns(typed: &Typed) -> bool {
     matches!(&*typed.node, Node::Column(_)) || typed.parts().into_iter().any(has_columns)
 }
 
-/// The filter of the target that a term is.
+/// The SQL of a term, if it is a filter of the target.
 fn filter_of(term: &Expression, sides: &Sides) -> Option<String> {
     let columns = term.columns();
     if columns.is_empty()
@@ -180,23 +180,23 @@ fn filter_of(term: &Expression, sides: &Sides) -> Option<String> {
     predicate::parse(&text).and_then(|parsed| parsed.bind(&sides.target)).is_ok().then_some(text)
 }
 
-/// The values of a key in the source, as far as a filter needs them.
+/// The values or bounds of a key in the source, for a filter of the target.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
     least: Option<Scalar>,
     greatest: Option<Scalar>,
-    /// All, until they are too many.
+    /// All values, unless there are too many.
     values: Option<Vec<Scalar>>,
     has_null: bool,
 }
 
 impl Bounds {
-    /// Of no row.
+    /// Bounds of no row.
     pub fn new() -> Self {
         Self { values: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Takes in more values.
+    /// Adds values.
     ///
     /// # Errors
     /// `Internal` for nested values, which no key has.
@@ -231,7 +231,7 @@ impl Bounds {
         }
     }
 
-    /// What the target's column is where `key` can be equal, as SQL over the target's columns; none if nothing is known.
+    /// A SQL filter of the target for the rows in which `key` can be equal; `None` if nothing is known.
     pub fn filter(&self, key: &JoinKey, target: &StructType) -> Option<String> {
         let column = key.column.as_ref()?;
         let null = || Expression::IsNull { operand: Box::new(Expression::Column(column.clone())), negated: false };

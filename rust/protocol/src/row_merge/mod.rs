@@ -1,8 +1,8 @@
-//! MERGE: how rows of a source and of a target are paired, and what becomes of either.
+//! MERGE: the condition that pairs rows of a source and a target, and the values of inserted rows.
 //!
-//! Conditions and values name columns of both sides by alias, `source.id`; a column that one side alone has needs none.
-//! They are evaluated on rows that have two structs, one for each side. Which rows there are, and where they go, is for
-//! the table to say.
+//! Conditions and values name columns by the alias of their side, `source.id`; a column that only one side has needs no alias.
+//! They are evaluated on rows with two structs, one for each side. The crate `deltic-table` reads the rows and
+//! writes the results.
 //!
 //! Proved by `tests/rust/protocol/row_merge.rs`.
 

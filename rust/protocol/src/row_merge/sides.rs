@@ -8,7 +8,7 @@ use crate::expression::resolve::resolve;
 use crate::expression::{BoundExpression, Expression, Name, parse_value};
 use crate::schema::{DataType, PrimitiveType, StructField, StructType};
 
-/// Which sides have a row where an expression is evaluated.
+/// Which sides an expression may name columns of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VisibleSides {
     /// Both.
@@ -19,22 +19,22 @@ pub enum VisibleSides {
     Target,
 }
 
-/// The columns of both sides (logical names), and what each side is called.
+/// The columns of both sides (logical names), and the aliases of the sides.
 #[derive(Debug, Clone)]
 pub struct Sides {
-    /// The table's.
+    /// The columns of the table.
     pub target: StructType,
-    /// The rows' that are merged into it.
+    /// The columns of the source.
     pub source: StructType,
-    /// What the table is called.
+    /// The alias of the table.
     pub target_alias: String,
-    /// What the source is called.
+    /// The alias of the source.
     pub source_alias: String,
 }
 
 impl Sides {
     /// # Errors
-    /// `Invalid` if both are called the same, or one is called nothing.
+    /// `Invalid` if both aliases are the same, or one is empty.
     pub fn new(target: StructType, source: StructType, (source_alias, target_alias): (&str, &str)) -> Result<Self> {
         for (alias, what) in [(source_alias, "source_alias"), (target_alias, "target_alias")] {
             if alias.trim().is_empty() {
@@ -84,10 +84,10 @@ impl Sides {
         found
     }
 
-    /// An expression whose names say which side they are of.
+    /// The expression with the alias of the side in every name.
     ///
     /// # Errors
-    /// `Invalid`, naming it, for a column that there is not, that both sides have, or that has no row there.
+    /// `Invalid`, naming the column, if it does not exist, if both sides have it, or if its side is not visible.
     pub fn qualified(&self, expression: Expression, visible: VisibleSides) -> Result<Expression> {
         let mut names = HashMap::new();
         for name in expression.columns() {
@@ -96,7 +96,7 @@ impl Sides {
         Ok(expression.rename(&|name| names.get(name).cloned()))
     }
 
-    /// An expression that was read, bound to both sides.
+    /// Binds a parsed expression to both sides.
     ///
     /// # Errors
     /// As [`Sides::qualified`], and those of binding.
@@ -112,7 +112,7 @@ impl Sides {
         self.bind_condition(parse_value(sql)?, visible)
     }
 
-    /// As [`Sides::condition`], of what was read.
+    /// As [`Sides::condition`], for a parsed condition.
     pub(super) fn bind_condition(&self, condition: Expression, visible: VisibleSides) -> Result<BoundExpression> {
         let bound = self.bind(condition, visible)?;
         match bound.data_type() {
@@ -121,7 +121,7 @@ impl Sides {
         }
     }
 
-    /// The name of a column of the table as it is assigned, without the alias that may stand before it.
+    /// The name of an assigned column of the table, without its alias.
     pub fn assigned<'a>(&self, key: &'a str) -> &'a str {
         let is_column = self.target.field(&self.target_alias).is_some();
         match key.split_once('.') {

@@ -1,14 +1,15 @@
 //! Table types to Arrow types and back.
 //!
 //! One Arrow type per table type: strings are `Utf8`, instants are microseconds (`UTC` or no zone), decimals are
-//! `Decimal128`, variants are struct<metadata: binary, value: binary>. Towards the table everything that converts
-//! without loss is accepted; the rest is refused with what to cast it to. Geometries, geographies and variants are told
-//! from their encoding by field metadata: `delta.type` holds the table type, and GeoArrow's extension `geoarrow.wkb` the
-//! reference system and the edges for those who know it. Other extension types are refused at every depth, but for
-//! those whose values are what their storage says. The metadata of a column defines a table, and no result of a scan:
-//! rows carry only what describes their values.
+//! `Decimal128`, variants are struct<metadata: binary, value: binary>. Every Arrow type that can be converted
+//! without loss becomes a table type; others are refused, and the error says what to cast to. Geometries, geographies and
+//! variants are marked by field metadata: `delta.type` has the table type, and GeoArrow's extension `geoarrow.wkb` the
+//! reference system and the edges, for programs that know it. Other extension types are refused at every depth, except
+//! those whose values mean what they are stored as. Column metadata belong to the definition of a table, not to the result
+//! of a scan: rows have only metadata that describe their values.
 //!
-//! Invariant: but for that, a schema survives the way to Arrow and back (`schema::properties::arrow_round_trips`).
+//! Invariant: apart from that, a schema is the same after conversion to Arrow and back
+//! (`schema::properties::arrow_round_trips`).
 //!
 //! PROTOCOL.md: "Primitive Types".
 
@@ -33,23 +34,23 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Field metadata with the parameters of an Arrow extension type.
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
-/// Extension types whose values are what is stored; and variants, which are a table type.
+/// Extension types whose values mean what they are stored as; and variants, which are a table type.
 const TRANSPARENT: [&str; 6] = ["arrow.json", VARIANT[0], "arrow.uuid", "geoarrow.wkb", "geoarrow.wkt", VARIANT[1]];
 
 /// Names of the extension type of variants.
 const VARIANT: [&str; 2] = ["arrow.parquet.variant", "parquet.variant"];
 
-/// Column metadata that describes values, wherever they go; all other defines a column of one table.
+/// Column metadata that describe values, in any table; all others define a column of one table.
 const DESCRIBES: [&str; 2] = ["comment", "__CHAR_VARCHAR_TYPE_STRING"];
 
-/// Field metadata of rows with a JSON object of what the column's metadata is to have besides. A program that knows which
-/// of its own keys a user has put there gives it; Arrow's metadata at large says nothing of where it comes from.
+/// Field metadata of rows: a JSON object of further metadata for the column. A program sets it if it knows which
+/// keys a user has added; Arrow's metadata in general does not say where it comes from.
 const USER_METADATA: &str = "deltic.user_metadata";
-/// Beginnings of keys that no user puts there: they define a column.
+/// Prefixes of keys that define a column, and that no user may set.
 const DEFINES: [&str; 8] =
     ["delta.", "identity.", "parquet.", "__", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION", "deltic."];
 
-/// Column metadata that is not text, which is all that Arrow's metadata can hold.
+/// Column metadata that are not strings, which is all that Arrow's metadata can hold.
 const TYPED_KEYS: [&str; 7] = [
     "delta.columnMapping.id",
     "delta.columnMapping.nested.ids",
@@ -65,12 +66,12 @@ pub fn to_arrow_schema(schema: &StructType) -> Schema {
     Schema::new(to_arrow_fields(schema))
 }
 
-/// The Arrow schema in which rows of `schema` are handed out: of the column metadata only what describes the values.
+/// The Arrow schema of rows of `schema`, with only the column metadata that describe the values.
 pub fn to_rows_schema(schema: &StructType) -> Schema {
     to_arrow_schema(&described(schema))
 }
 
-/// The Arrow schema of rows of which [`from_rows_schema`] makes `schema` again, with what users have put into its metadata.
+/// The Arrow schema of rows from which [`from_rows_schema`] makes `schema` again, with the metadata that users have added.
 pub fn to_source_schema(schema: &StructType) -> Schema {
     let pack = |metadata: &Map<String, Value>| {
         let (mut packed, user): (Map<_, _>, Map<_, _>) =
@@ -83,7 +84,7 @@ pub fn to_source_schema(schema: &StructType) -> Schema {
     to_arrow_schema(&with_metadata(schema, &pack))
 }
 
-/// `schema` without column metadata, at any depth, but for what describes values.
+/// `schema` with only the column metadata that describe values, at any depth.
 fn described(schema: &StructType) -> StructType {
     let describing = |metadata: &Map<String, Value>| {
         let describes = DESCRIBES.iter().filter_map(|key| Some(((*key).to_owned(), metadata.get(*key)?.clone())));
@@ -124,7 +125,7 @@ fn type_with_metadata(data_type: &DataType, change: MetadataChange<'_>) -> DataT
     }
 }
 
-/// What a user has put into a column's metadata, by [`USER_METADATA`].
+/// The metadata of a column that a user has added, from [`USER_METADATA`].
 fn user_metadata(metadata: &Map<String, Value>) -> Map<String, Value> {
     let given = metadata.get(USER_METADATA).and_then(Value::as_str);
     let mut given: Map<String, Value> = given.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -137,7 +138,7 @@ pub fn to_arrow_fields(schema: &StructType) -> Fields {
     schema.fields.iter().map(to_arrow_field).collect()
 }
 
-/// The values in another Arrow type. A value that does not fit is an error, not null.
+/// Casts values to another Arrow type. A value that does not fit is an error, not null.
 ///
 /// # Errors
 /// Those of Arrow's cast.
@@ -159,7 +160,7 @@ fn to_inner_field(name: &str, data_type: &DataType, nullable: bool) -> Field {
     Field::new(name, to_arrow_type(data_type), nullable).with_metadata(explained(data_type))
 }
 
-/// The field metadata without which a type is no more than its encoding.
+/// The field metadata of a type whose Arrow type is only its encoding.
 fn explained(data_type: &DataType) -> HashMap<String, String> {
     let primitive = match data_type {
         DataType::Primitive(primitive) => primitive,
@@ -172,7 +173,7 @@ fn explained(data_type: &DataType) -> HashMap<String, String> {
     };
     let extension = match primitive {
         PrimitiveType::Geometry { crs } => geoarrow(crs, None),
-        // Without the name of its edges a geography would be taken for a geometry.
+        // Without the name of its edges, readers would take a geography for a geometry.
         PrimitiveType::Geography { crs, algorithm } if EDGES.contains(&algorithm.as_str()) => {
             geoarrow(crs, Some(algorithm))
         }
@@ -182,13 +183,13 @@ fn explained(data_type: &DataType) -> HashMap<String, String> {
     extension.into_iter().chain([(TABLE_TYPE.to_owned(), data_type.to_string())]).collect()
 }
 
-/// How GeoArrow may interpolate edges, which is what Delta may too.
+/// GeoArrow's interpolations of edges, which are the same as Delta's.
 const EDGES: [&str; 5] = ["spherical", "vincenty", "thomas", "andoyer", "karney"];
 
 /// The field metadata of GeoArrow's type for well-known binary.
 ///
 /// A reference system is `authority:code`, `srid:number` (0 for none), or `projjson:property`; the last names a table
-/// property, which a schema does not know, so that only [`TABLE_TYPE`] tells of it.
+/// property, which a schema does not have, so that only [`TABLE_TYPE`] has it.
 fn geoarrow(crs: &str, edges: Option<&str>) -> Vec<(String, String)> {
     let mut parameters = Map::new();
     match crs.split_once(':') {
@@ -257,7 +258,7 @@ fn primitive_to_arrow(primitive: &PrimitiveType) -> ArrowType {
     }
 }
 
-/// The name of the table type that holds values of an Arrow type, for messages; where there is none, Arrow's own as its
+/// The name of the table type for an Arrow type, for messages; if there is none, Arrow's name as its
 /// documentation spells it (`uint64`).
 pub fn table_type_name(arrow: &ArrowType) -> String {
     from_arrow_type(arrow, "", 0).map_or_else(|_| arrow_name(arrow), |data_type| data_type.to_string())
@@ -270,8 +271,8 @@ pub fn from_arrow_schema(schema: &Schema) -> Result<StructType> {
     from_arrow_fields(schema.fields(), "", 0)
 }
 
-/// The schema of a table for rows of an Arrow schema. Of their metadata only what describes values becomes the table's:
-/// the rest is of the table or the program that they come from.
+/// The schema of a table for rows of an Arrow schema. The table gets only the metadata that describe values:
+/// the others belong to the table or the program that the rows come from.
 ///
 /// # Errors
 /// As [`from_arrow_schema`].
@@ -279,7 +280,7 @@ pub fn from_rows_schema(schema: &Schema) -> Result<StructType> {
     from_arrow_schema(schema).map(|schema| described(&schema))
 }
 
-/// Refuses columns of an extension type, at any depth, that would be stored as what they do not mean: ordinals, codes,
+/// Refuses columns of an extension type, at any depth, whose stored values would lose their meaning: ordinals, codes,
 /// addresses.
 ///
 /// # Errors
@@ -364,7 +365,7 @@ fn is_variant_of_spark(data_type: &ArrowType) -> bool {
     parts.iter().any(|part| part.name() == "metadata" && is_marked(part))
 }
 
-/// The type of a column or of what is inside one, which its metadata may explain; `name` is the column's, from the top.
+/// The type of a column or of an element, key or value, which its metadata may mark; `name`: the column's path.
 fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
     let data_type = from_arrow_type(field.data_type(), name, depth)?;
     if let Some(foreign) = field.metadata().get(TABLE_TYPE).filter(|text| json::known(text).is_none()) {

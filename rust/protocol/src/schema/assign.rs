@@ -1,6 +1,6 @@
-//! Giving columns the ids and the physical names by which column mapping finds them.
+//! Gives columns the ids and the physical names by which column mapping finds them.
 //!
-//! Invariant: an id is given once in the life of a table, and whatever a column has it keeps.
+//! Invariant: an id is given out only once in the life of a table, and a column keeps its id and its physical name.
 //!
 //! PROTOCOL.md: "Column Mapping", "Writer Requirements for Column Mapping", "Writer Requirements for IcebergCompatV2".
 
@@ -12,16 +12,16 @@ use super::mapping::{FIELD_ID, NESTED_IDS, PHYSICAL_NAME, field_id};
 use super::{ArrayType, DataType, MapType, StructField, StructType};
 use crate::error::{Error, Result};
 
-/// Which physical names columns get that have none.
+/// The physical names for columns that have none.
 pub enum Names<'a> {
-    /// Their own: files of a table that is there have the columns under these.
+    /// Their logical names: the files of an existing table have the columns under these.
     Logical,
     /// New ones, `col-` and a unique id, which no file has.
     Unique(&'a mut dyn FnMut() -> String),
 }
 
-/// Gives each column of `schema`, at any depth, an id above `largest` and a physical name, where it has none; the largest
-/// id from then on.
+/// Gives each column of `schema`, at any depth, an id above `largest` and a physical name, unless it has them. Returns the
+/// largest id from then on.
 ///
 /// # Errors
 /// `Invalid` if there are no more ids.
@@ -31,7 +31,7 @@ pub fn assign(schema: &StructType, largest: i32, names: Names<'_>) -> Result<(St
     Ok((schema, given.largest))
 }
 
-/// Gives the elements, keys and values inside columns ids of their own, where they have none, as Iceberg wants them; the
+/// Gives the elements, keys and values inside columns ids, unless they have them, as Iceberg needs them. Returns the
 /// largest id from then on.
 ///
 /// # Errors
@@ -54,13 +54,13 @@ pub fn strip(schema: &StructType) -> StructType {
     map_each(schema, &plain)
 }
 
-/// `schema` with each field, at any depth, replaced by what `map` makes of it.
+/// `schema` with each field, at any depth, replaced by the result of `map`.
 pub(crate) fn map_each(schema: &StructType, map: &dyn Fn(&StructField) -> StructField) -> StructType {
     let mapped = map_fields(schema, &mut |field| Ok::<_, std::convert::Infallible>(map(field)));
     mapped.unwrap_or_else(|never| match never {})
 }
 
-/// The largest id that a column has, or something inside one.
+/// The largest id in the schema, those of elements, keys and values included.
 pub fn largest_id(schema: &StructType) -> i32 {
     let mut largest = 0;
     schema.each_field("", &mut |_, field| {
@@ -85,7 +85,7 @@ fn id_of(value: &Value) -> Option<i32> {
     value.as_i64().and_then(|id| i32::try_from(id).ok())
 }
 
-/// What is given out.
+/// The ids and names that are given out.
 struct Given<'a> {
     largest: i32,
     names: Names<'a>,
@@ -131,7 +131,7 @@ impl Given<'_> {
         })
     }
 
-    /// What is between a column and the structs inside it, which have fields with ids of their own.
+    /// The arrays and maps between a column and the structs inside it. Fields of these structs have ids of their own.
     fn nested_type(&mut self, data_type: &DataType, at: &str, ids: &mut Map<String, Value>) -> Result<()> {
         let parts: Vec<(&str, &DataType)> = match data_type {
             DataType::Array(array) => vec![("element", &array.element)],
@@ -149,7 +149,7 @@ impl Given<'_> {
     }
 }
 
-/// `schema` with each field, at any depth, replaced by what `map` makes of it: a field first, then those inside.
+/// `schema` with each field, at any depth, replaced by the result of `map`: a field first, then those inside it.
 fn map_fields<E>(
     schema: &StructType,
     map: &mut dyn FnMut(&StructField) -> Result<StructField, E>,
@@ -178,7 +178,7 @@ fn map_type<E>(
             value: map_type(&entries.value, map)?,
             value_contains_null: entries.value_contains_null,
         })),
-        // What is inside is not the table's to name.
+        // The table does not name anything inside these types.
         DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => data_type.clone(),
     })
 }

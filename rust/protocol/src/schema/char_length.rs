@@ -1,8 +1,8 @@
 //! The lengths of `char(n)` and `varchar(n)` columns.
 //!
 //! Spark stores such a column as a string, and its type as a string of SQL in the metadata of the top-level field, also
-//! where the column is an array, a map or a struct of them: `array<varchar(3)>`. A length that cannot be understood is
-//! refused, for it binds every writer (`write::char_lengths`).
+//! if the column is an array, a map or a struct of them: `array<varchar(3)>`. A length that cannot be parsed is
+//! refused, since every writer has to check it (`write::char_lengths`).
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 /// The metadata key that has the type.
 pub const CHAR_VARCHAR_TYPE: &str = "__CHAR_VARCHAR_TYPE_STRING";
 
-/// How many characters a string may have.
+/// The length of a string type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CharLength {
-    /// At most so many; Spark adds spaces to shorter ones where it reads them.
+    /// At most this many characters; Spark adds spaces to shorter strings when it reads them.
     Char(usize),
-    /// At most so many.
+    /// At most this many characters.
     Varchar(usize),
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for CharLength {
     }
 }
 
-/// The lengths within a type, where it has any.
+/// The lengths in a type that has any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lengths {
     /// Of a string.
@@ -52,10 +52,10 @@ pub enum Lengths {
 }
 
 impl Lengths {
-    /// What the field's metadata, and that of the fields in it, say; `None` if they bind nothing.
+    /// The lengths in the metadata of a field and of the fields inside it; `None` if there are none.
     ///
     /// # Errors
-    /// `Unsupported`, naming the column, if that cannot be understood, or is of another type than the column's.
+    /// `Unsupported`, naming the column, if the type in the metadata cannot be parsed, or is another one than the column's.
     pub fn of(field: &StructField) -> Result<Option<Self>> {
         let Some(given) = field.metadata.get(CHAR_VARCHAR_TYPE) else { return Self::within(&field.data_type) };
         let parsed = given.as_str().and_then(Parser::whole);
@@ -94,17 +94,17 @@ impl Lengths {
     }
 }
 
-/// A type as its SQL has it.
+/// A type as parsed from its SQL.
 enum Parsed {
     Length(CharLength),
     Struct(Vec<(String, Self)>),
     Array(Box<Self>),
     Map(Box<Self>, Box<Self>),
-    /// Any other, which binds nothing.
+    /// Any other type, which has no lengths.
     Other,
 }
 
-/// That the SQL is of another type than the column.
+/// The error that the SQL has another type than the column.
 struct Mismatch;
 
 impl Parsed {
@@ -118,7 +118,7 @@ impl Parsed {
         }
     }
 
-    /// Fields that the SQL does not name have come since, and are not bound. One that it binds must be there.
+    /// Fields that the SQL does not name were added later and have no lengths. A field with a length in the SQL must exist.
     fn lengths(&self, data_type: &DataType) -> Result<Option<Lengths>, Mismatch> {
         match (self, data_type) {
             (Self::Other, _) => Ok(None),
@@ -148,7 +148,7 @@ impl Parsed {
     }
 }
 
-/// Types within types: more are refused, for each takes a call.
+/// Deepest nesting of types; deeper ones are refused, because the parser is recursive.
 const DEEPEST: usize = 100;
 
 struct Parser<'a> {
@@ -229,7 +229,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name in back-ticks, in which two are one.
+    /// A name in back-ticks, in which two back-ticks mean one.
     fn quoted(&mut self) -> Option<String> {
         let mut name = String::new();
         loop {

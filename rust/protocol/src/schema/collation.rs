@@ -1,6 +1,6 @@
-//! Which strings are compared by another order than that of their bytes.
+//! Strings with a collation, which are not ordered by their bytes.
 //!
-//! How they are stored does not depend on it; what their least and greatest are does.
+//! They are stored like other strings, but their least and greatest values are different.
 //!
 //! Proved by `stats::collect::strings_of_another_order_have_no_bounds`. The proposal is `collated-string-type`.
 
@@ -11,11 +11,11 @@ use super::StructField;
 /// Column metadata of the proposal, an object with the collation, and of Spark, one with a collation for each path.
 const COLLATIONS: [&str; 2] = ["collations", "__COLLATIONS"];
 
-/// The order of bytes, which a provider's name may precede and a version follow.
+/// The collation that is the order of bytes. A provider's name may precede it, and a version may follow.
 const BINARY: &str = "UTF8_BINARY";
 
-/// Whether strings of the column, or of something inside it, have another order than that of their bytes. What cannot be
-/// read may be one.
+/// Whether strings of the column, or inside it, are not ordered by their bytes. Metadata that cannot be
+/// read count as a collation.
 pub fn is_collated(field: &StructField) -> bool {
     COLLATIONS.iter().filter_map(|key| field.metadata.get(*key)).any(is_other)
 }

@@ -1,7 +1,7 @@
-//! Identity columns: which numbers they give out, and which was the last.
+//! Identity columns: which numbers they give out, and their high watermarks.
 //!
-//! A column counts from its start by its step, past the highest number given out, which the schema keeps. Numbers that are
-//! given explicitly do not move it, as in delta-spark.
+//! A column counts from its start by its step, beyond its high watermark, which is in the schema. Numbers that are
+//! written explicitly do not change the watermark, as in delta-spark.
 //!
 //! Proved by `schema::identity_columns_count`.
 //!
@@ -19,24 +19,24 @@ const STEP: &str = "delta.identity.step";
 const HIGH_WATERMARK: &str = "delta.identity.highWaterMark";
 const ALLOW_EXPLICIT_INSERT: &str = "delta.identity.allowExplicitInsert";
 
-/// How a column counts.
+/// The definition of an identity column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The first number.
     pub start: i64,
     /// From one number to the next; not zero.
     pub step: i64,
-    /// The furthest number given out, if any was.
+    /// The high watermark: the last number in the direction of counting that was given out.
     pub watermark: Option<i64>,
-    /// Whether rows may come with numbers of their own.
+    /// Whether rows may have explicit numbers.
     pub allows_explicit: bool,
 }
 
 impl Identity {
-    /// That of a column, if it has one.
+    /// The identity of a column, if it is an identity column.
     ///
     /// # Errors
-    /// `Corrupt` if what the schema says of it cannot be followed.
+    /// `Corrupt` if its metadata are invalid.
     pub fn of(field: &StructField) -> Result<Option<Self>> {
         if !is_identity(field) {
             return Ok(None);
@@ -67,13 +67,13 @@ impl Identity {
     pub fn next(&self) -> Option<i64> {
         let Some(watermark) = self.watermark else { return Some(self.start) };
         let (start, step) = (i128::from(self.start), i128::from(self.step));
-        // A watermark that is no number of the column's own, or before its start, is passed as well.
+        // The watermark may be a number that the column itself would not give out, or one before its start.
         let distance = (i128::from(watermark) - start) * step.signum();
         let steps = distance.div_euclid(step.abs()) + 1;
         i64::try_from(start + steps.max(0) * step).ok()
     }
 
-    /// The further of two numbers.
+    /// The later of two numbers in the direction of counting.
     pub fn further(&self, a: i64, b: i64) -> i64 {
         if self.step > 0 { a.max(b) } else { a.min(b) }
     }
@@ -84,7 +84,7 @@ pub fn is_identity(field: &StructField) -> bool {
     [START, STEP, ALLOW_EXPLICIT_INSERT].iter().any(|key| field.metadata.contains_key(*key))
 }
 
-/// `schema` after numbers were given out: by column, the furthest.
+/// `schema` with new high watermarks of columns.
 ///
 /// # Errors
 /// As [`Identity::of`].

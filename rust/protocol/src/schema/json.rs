@@ -1,9 +1,9 @@
 //! `schemaString` to [`StructType`] and back.
 //!
-//! The text comes from storage: nesting deeper than [`MAX_DEPTH`] and missing members are
+//! The text comes from storage: deeper nesting than [`MAX_DEPTH`] and missing members are
 //! [`Kind::Corrupt`](crate::error::Kind::Corrupt) with the path of the field; unknown types are [`ForeignType`]s, so that
-//! one column does not keep others from being read; nothing recurses without a limit. Printing a schema of at most that depth and parsing it gives the same schema back
-//! (`schema::properties::schema_json_round_trips`).
+//! one column does not keep others from being read; recursion is limited. Printing a schema of at most that depth and
+//! parsing it gives the same schema (`schema::properties::schema_json_round_trips`).
 //!
 //! PROTOCOL.md: "Schema Serialization Format".
 
@@ -20,7 +20,7 @@ pub const MAX_DEPTH: usize = 40;
 
 /// Reads a `schemaString`.
 pub fn parse(text: &str) -> Result<StructType> {
-    // serde_json itself refuses nesting beyond 128, before any of our own recursion starts.
+    // serde_json itself refuses nesting beyond 128, before any recursion here begins.
     let value: Value =
         serde_json::from_str(text).map_err(|e| Error::corrupt("the schemaString is not JSON").caused_by(e))?;
     match parse_type(&value, "", 0)? {
@@ -87,14 +87,14 @@ fn parse_struct(map: &Map<String, Value>, path: &str, depth: usize) -> Result<St
     fields.iter().map(parse_field).collect::<Result<_>>().map(StructType::new)
 }
 
-/// What a user-defined type is stored as, if its definition is one that may be: all else in it is text or null. Null
-/// in its place says nothing.
+/// The type that a user-defined type is stored as, if its definition is valid: all other members are strings or null. Null
+/// as stored type counts as unknown.
 fn user_defined(map: &Map<String, Value>) -> Option<&Value> {
     let is_annotation = |(key, value): (&String, &Value)| key == "sqlType" || value.is_string() || value.is_null();
     map.get("sqlType").filter(|stored| !stored.is_null() && map.iter().all(is_annotation))
 }
 
-/// A type by a name that is not among Delta's: of intervals it is known how they are stored.
+/// A type whose name is not one of Delta's; for intervals the stored type is known.
 fn foreign(definition: Value, name: &str) -> DataType {
     let lower = name.to_ascii_lowercase();
     let words: Vec<&str> = lower.split_whitespace().collect();
@@ -115,7 +115,7 @@ fn foreign(definition: Value, name: &str) -> DataType {
     DataType::Foreign(Arc::new(ForeignType { definition, stored_as }))
 }
 
-/// A type of Delta's by its name alone.
+/// A type of Delta, by its name.
 pub(crate) fn known(name: &str) -> Option<DataType> {
     let lower = name.trim().to_ascii_lowercase();
     let primitive = match lower.as_str() {

@@ -1,4 +1,4 @@
-//! Column mapping: which name or id stands for a column inside data files, statistics and partition values.
+//! Column mapping: the name or id of a column in data files, statistics and partition values.
 //!
 //! PROTOCOL.md: "Column Mapping".
 
@@ -18,7 +18,7 @@ pub const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 /// Column metadata key of the ids of elements, keys and values inside a column.
 pub const NESTED_IDS: &str = "delta.columnMapping.nested.ids";
 
-/// By what a column is known again in another version of a schema, among those of the same struct.
+/// How a column is found in another version of a schema, among those of the same struct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchBy {
     /// Its name, which files have.
@@ -47,16 +47,16 @@ pub enum ColumnMapping {
     Name,
     /// Columns are found by their Parquet field id.
     Id,
-    /// As [`ColumnMapping::Name`], in a table whose protocol does not list the feature: its writers may have passed over
-    /// the mapping, so a file that has a column under its logical name alone is refused rather than read as null.
+    /// As [`ColumnMapping::Name`], in a table whose protocol does not list the feature: its writers may have ignored
+    /// the mapping, so a file that has a column only under its logical name is refused rather than read as null.
     Unlisted,
 }
 
-/// How [`ColumnMapping::Unlisted`] travels; no value of the property.
+/// The text of [`ColumnMapping::Unlisted`] when it is sent to executors; it is no value of the property.
 const UNLISTED: &str = "name, not listed";
 
 impl ColumnMapping {
-    /// Reads the property's value, or what [`ColumnMapping::as_str`] gives.
+    /// Reads the property's value, or the text from [`ColumnMapping::as_str`].
     pub fn parse(text: &str) -> Result<Self> {
         match text.to_ascii_lowercase().as_str() {
             "none" => Ok(Self::None),
@@ -67,9 +67,9 @@ impl ColumnMapping {
         }
     }
 
-    /// The mapping of a table that says `mode` and whose protocol does not list the feature.
+    /// The mapping of a table that has the property `mode` and whose protocol does not list the feature.
     ///
-    /// Other readers go by the property. Where no column has a physical name, files can only have the logical ones.
+    /// Other readers use the property. If no column has a physical name, files can only have the logical ones.
     ///
     /// # Errors
     /// `Unsupported` if some columns have a physical name and others do not.
@@ -95,7 +95,7 @@ impl ColumnMapping {
         }
     }
 
-    /// By what columns are known again.
+    /// How columns are found in another version of the schema.
     pub fn match_by(self) -> MatchBy {
         if self == Self::None { MatchBy::Name } else { MatchBy::Id }
     }
@@ -110,7 +110,7 @@ impl ColumnMapping {
         }
     }
 
-    /// The name under which a file has `field` if it was written by the other rule, where it is not certain which holds.
+    /// The logical name of `field`, if it is not certain whether files have columns by physical or by logical names.
     pub fn other_name(self, field: &StructField) -> Option<&str> {
         let physical = || field.metadata.get(PHYSICAL_NAME).and_then(Value::as_str);
         match self {
@@ -120,7 +120,7 @@ impl ColumnMapping {
         }
     }
 
-    /// The name under which `field` stands in files, statistics and partition values.
+    /// The name of `field` in files, statistics and partition values.
     pub fn physical_name(self, field: &StructField) -> Result<&str> {
         match self {
             Self::None => Ok(&field.name),
@@ -135,7 +135,7 @@ impl ColumnMapping {
         }
     }
 
-    /// The names of the column that files have at this path of structs, if there is one.
+    /// The logical path of the column that files have at this physical path, if there is one.
     pub fn logical_path(self, schema: &StructType, physical: &[String]) -> Option<Vec<String>> {
         let mut inside = schema;
         let mut names = Vec::with_capacity(physical.len());
@@ -177,7 +177,7 @@ impl ColumnMapping {
                 value: self.physical_type(&m.value)?,
                 value_contains_null: m.value_contains_null,
             })),
-            // What is inside is not the table's to name.
+            // The table does not name anything inside these types.
             DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => data_type.clone(),
         })
     }
@@ -194,8 +194,8 @@ pub fn nested_id(column: &StructField, key: &str) -> Option<i32> {
     column.metadata.get(NESTED_IDS)?.get(key).and_then(Value::as_i64).and_then(|id| i32::try_from(id).ok())
 }
 
-/// Refuses a schema of which no data file can be written: where columns are mapped, each has an id that no other has, and a
-/// physical name that none beside it has.
+/// Refuses a schema for which no data file can be written: where columns are mapped, each has an id that no other has, and a
+/// physical name that no other column of its struct has.
 ///
 /// # Errors
 /// `Corrupt`, naming the columns.

@@ -1,6 +1,6 @@
-//! ``a, b.c, `d.e` ``: paths of columns, in which back-ticks quote what is not a plain name.
+//! ``a, b.c, `d.e` ``: paths of columns, in which names that are not plain are quoted with back-ticks.
 //!
-//! Inside arrays and maps the path goes through `element`, `key` and `value`. What [`print`] gives, [`parse`] reads back.
+//! Inside arrays and maps the path goes through `element`, `key` and `value`. [`parse`] reads what [`print`] prints.
 //!
 //! PROTOCOL.md: "Table Properties" (`delta.dataSkippingStatsColumns`).
 
@@ -20,12 +20,12 @@ pub fn parse(text: &str) -> Result<Vec<String>> {
     }
 }
 
-/// A path as text, with back-ticks around what is not a plain name.
+/// A path as text, with back-ticks around names that are not plain.
 pub fn print(path: &[String]) -> String {
     path.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(".")
 }
 
-/// A name as it stands in a path.
+/// A name as it is written in a path.
 fn quoted(name: &str) -> String {
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if is_plain { name.to_owned() } else { format!("`{}`", name.replace('`', "``")) }
@@ -75,7 +75,7 @@ fn name(text: &str) -> Result<(String, &str), String> {
     loop {
         let (part, after) = rest.split_once('`').ok_or_else(|| "a back-tick is not closed".to_owned())?;
         name.push_str(part);
-        // Two back-ticks inside quotes are one.
+        // Two back-ticks inside quotes mean one.
         match after.strip_prefix('`') {
             Some(after) => {
                 name.push('`');

@@ -1,4 +1,4 @@
-//! A table's schema, parsed once and shared by whatever needs it.
+//! A table's schema, parsed once and shared by all that need it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{StructType, json};
 use crate::error::Result;
 
-/// A parsed `schemaString`. Cloning it shares it; between processes the string travels.
+/// A parsed `schemaString`. A clone shares it; to other processes the string is sent.
 #[derive(Debug, Clone)]
 pub struct TableSchema(Arc<Parsed>);
 

@@ -77,13 +77,13 @@ pub enum DataType {
     Foreign(Arc<ForeignType>),
 }
 
-/// A type of which only the storage is known, if that: a user-defined type, an interval, or a name that deltic does not
-/// know. Values come out as they are stored; where that is not known, the column cannot be read, but others can.
+/// A type of which at most the stored type is known: a user-defined type, an interval, or a name that deltic does not
+/// know. Values are read as they are stored; if the stored type is not known, the column cannot be read, but others can.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignType {
     /// As the schema has it: a name, or an object.
     pub definition: Value,
-    /// The type that files have in its place.
+    /// The type that files have for it.
     pub stored_as: Option<DataType>,
 }
 
@@ -133,7 +133,7 @@ impl StructType {
         Self { fields }
     }
 
-    /// The field called `name`: exact spelling first, else the only one that differs in case.
+    /// The field called `name`: with the exact spelling, or else the only one that differs in case.
     pub fn field(&self, name: &str) -> Option<&StructField> {
         self.index_of(name).and_then(|i| self.fields.get(i))
     }
@@ -214,7 +214,7 @@ impl DataType {
     /// `timestamp`.
     pub const TIMESTAMP: Self = Self::Primitive(PrimitiveType::Timestamp);
 
-    /// Visits this type and, through arrays and maps, what they hold, and what foreign types are stored as; structs are
+    /// Visits this type, the types inside arrays and maps, and the stored types of foreign types; structs are
     /// visited but not entered.
     pub(crate) fn each(&self, visit: &mut dyn FnMut(&Self)) {
         visit(self);
@@ -237,7 +237,7 @@ impl DataType {
         }
     }
 
-    /// The name of a type inside, at any depth, whose values cannot be read.
+    /// The name of a type, at any depth, whose values cannot be read.
     pub fn unreadable(&self) -> Option<String> {
         match self {
             Self::Primitive(_) | Self::Variant => None,

@@ -1,4 +1,4 @@
-//! Types that may take the place of narrower ones, and how a schema records that they did.
+//! Type widening: which types may replace narrower ones, and how a schema records it.
 //!
 //! PROTOCOL.md: "Type Widening", "Type Change Metadata".
 
@@ -12,7 +12,7 @@ use super::{ArrayType, DataType, MapType, PrimitiveType, StructType};
 /// Column metadata key of the types that a column had.
 pub const TYPE_CHANGES: &str = "delta.typeChanges";
 
-/// Whether every value of `from` is one of `to`, and a table with the feature `typeWidening` may go from the one to the
+/// Whether every value of `from` is a value of `to`, and a table with the feature `typeWidening` may change the one to the
 /// other.
 pub fn is_widening(from: &PrimitiveType, to: &PrimitiveType) -> bool {
     use PrimitiveType::{Byte, Date, Decimal, Double, Float, Integer, Long, Short, TimestampNtz};
@@ -38,7 +38,7 @@ pub fn is_automatic(from: &PrimitiveType, to: &PrimitiveType) -> bool {
     is_widening(from, to) && !leaves_whole_numbers
 }
 
-/// Whether Iceberg has the change, too, which a table that is readable as Iceberg asks for.
+/// Whether Iceberg allows the change too, which tables that are readable as Iceberg need.
 pub fn is_in_iceberg(from: &PrimitiveType, to: &PrimitiveType) -> bool {
     use PrimitiveType::{Byte, Date, Decimal, Double, Integer, Long, Short, TimestampNtz};
     match (from, to) {
@@ -51,14 +51,14 @@ pub fn is_in_iceberg(from: &PrimitiveType, to: &PrimitiveType) -> bool {
 /// How the columns of two schemas are paired, and what is recorded of a change.
 #[derive(Debug, Clone, Copy)]
 pub struct Record {
-    /// By what a column is known again.
+    /// How a column is found in the other schema.
     pub match_by: MatchBy,
     /// The version that is made, which only the preview of the feature records.
     pub version: Option<u64>,
 }
 
 impl Record {
-    /// `after` with a record of each type that is another than in `before`.
+    /// `after` with a record of each type that differs from `before`.
     pub fn changes(self, before: &StructType, after: &StructType) -> StructType {
         let mut schema = after.clone();
         for field in &mut schema.fields {
@@ -74,7 +74,8 @@ impl Record {
         schema
     }
 
-    /// `after` with what is recorded inside it; changes between the column and the structs in it are the column's.
+    /// `after` with the records of changes inside it. Changes of arrays and maps between the column and the structs in it
+    /// are recorded in the column's metadata.
     fn inside(self, before: &DataType, after: &DataType, at: &str, changes: &mut Vec<Value>) -> DataType {
         let below = |part: &str| if at.is_empty() { part.to_owned() } else { format!("{at}.{part}") };
         match (before, after) {

@@ -1,12 +1,12 @@
-//! Collecting the statistics of a data file while it is written, and printing them.
+//! Collects the statistics of a data file while it is written, and prints them.
 //!
-//! Rows arrive as Arrow batches in the table's Arrow types under physical names; what comes out is the text of
-//! `add.stats`. Not here: reading statistics, and which columns a table wants indexed.
+//! Rows arrive as Arrow batches in the table's Arrow types with physical names; the result is the text of
+//! `add.stats`. Reading statistics is in `read`.
 //!
 //! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
-//! (the properties `stats::collect::bounds_hold_every_…`); the last millisecond of 9999 stands for all of it. A bound
-//! that JSON or other readers could misread is left out, and the other one with it, since readers take a single bound
-//! for both: infinities, columns with a NaN, years outside 1 to 9999, strings that cannot be rounded up. Null counts
+//! (the properties `stats::collect::bounds_hold_every_…`), where the last millisecond of the year 9999 counts as its end. A
+//! bound that JSON or other readers could misread is left out, together with the other one, since readers use a single
+//! bound for both: infinities, columns with a NaN, years outside 1 to 9999, strings that cannot be rounded up. Null counts
 //! include the rows whose enclosing struct is null.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
@@ -39,11 +39,11 @@ pub const INDEXED_LEAVES: i64 = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IndexedColumns {
-    /// The first so many leaves in the order of the schema; all of them if negative.
+    /// The first leaves in the order of the schema, this many; all of them if negative.
     First(i64),
-    /// These columns, each given as the names on the way to it; a struct stands for everything in it.
+    /// These columns, each as a path; a struct means all columns in it.
     Named(Vec<Vec<String>>),
-    /// The first so many leaves, and these.
+    /// The first leaves, this many, and these columns.
     FirstAnd(i64, Vec<Vec<String>>),
 }
 
@@ -54,7 +54,7 @@ impl Default for IndexedColumns {
 }
 
 impl IndexedColumns {
-    /// What the table's properties ask for.
+    /// The columns that the table's properties ask for.
     pub fn of(properties: Properties<'_>) -> Result<Self> {
         let first = |n: Option<usize>| Self::First(n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)));
         match properties.data_skipping_stats_columns()? {
@@ -63,12 +63,12 @@ impl IndexedColumns {
         }
     }
 
-    /// The member of `schema` that has statistics.
+    /// The columns of `schema` that have statistics.
     pub fn of_schema(&self, schema: &StructType) -> StructType {
         self.selection().member(schema, &mut Vec::new())
     }
 
-    /// These, and those of `columns` that are not among them.
+    /// These columns, and further ones.
     #[must_use]
     pub fn and(self, columns: &[Vec<String>]) -> Self {
         let with = |mut paths: Vec<Vec<String>>| {
@@ -120,7 +120,7 @@ impl StatsCollector {
         self
     }
 
-    /// Takes in the rows of `batch`, whose first columns are those of the schema in order.
+    /// Adds the rows of `batch`, whose first columns are those of the schema in order.
     ///
     /// # Errors
     /// `Internal` if the batch has other columns or types.
@@ -168,13 +168,13 @@ impl StatsCollector {
 /// Known bounds and null count of a column.
 #[derive(Debug, Default)]
 pub struct KnownColumn {
-    /// Values of which one is at most, and one at least, what any row has; none if that is not known.
+    /// Values that include a lower and an upper bound of all rows; `None` if these are not known.
     pub extremes: Option<ArrayRef>,
     /// How many rows are null.
     pub nulls: Option<u64>,
 }
 
-/// Decides leaf by leaf, in schema order, which ones are indexed: so many of the first, and those that are named.
+/// Decides leaf by leaf, in schema order, which ones have statistics.
 struct Selection<'a> {
     left: usize,
     named: &'a [Vec<String>],
@@ -245,7 +245,7 @@ struct Column {
 #[derive(Debug)]
 enum ColumnKind {
     Struct(Vec<Column>),
-    /// `nulls`: none if they were not counted.
+    /// `nulls`: `None` if they were not counted.
     Leaf {
         nulls: Option<u64>,
         bounds: Bounds,
@@ -265,7 +265,7 @@ impl Column {
             }
             ColumnKind::Struct(columns) => {
                 let parent = array.as_struct_opt().ok_or_else(|| foreign(&self.name, array.data_type()))?;
-                // What lies beneath a null struct is no value, whatever the child's buffers hold there.
+                // Values inside a null struct do not count, whatever the child's buffers have there.
                 let absent = parent.nulls().map(|nulls| BooleanArray::new(!nulls.inner(), None));
                 for column in columns {
                     let child =
@@ -335,13 +335,13 @@ enum Bounds {
         range: Option<(f64, f64)>,
         has_nan: bool,
     },
-    /// The minimum is cut already; the maximum is whole, since a cut one is greater than the values still to come.
+    /// The minimum is cut already. The maximum is not, since a cut one would be greater than later values.
     Text {
         range: Option<(String, String)>,
     },
 }
 
-/// What a whole number stands for.
+/// What a whole number means.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Number,
@@ -353,7 +353,7 @@ enum Form {
 
 impl Bounds {
     fn of(field: &StructField) -> Self {
-        // Readers that know the order take bounds to be in it.
+        // Readers that know the collation would compare bounds in its order.
         if is_collated(field) { Self::None } else { Self::for_type(&field.data_type) }
     }
 
@@ -397,7 +397,7 @@ impl Bounds {
                     ArrowType::Float32 => extremes::<types::Float32Type, f64>(array)?,
                     _ => extremes::<types::Float64Type, f64>(array)?,
                 };
-                // The kernels follow IEEE total order: a NaN, of either sign, is at one of the ends.
+                // The kernels use the total order of IEEE 754: a NaN, of either sign, is at one of the ends.
                 *has_nan |= seen.0.is_nan() || seen.1.is_nan();
                 widen(range, seen);
             }
@@ -420,8 +420,8 @@ impl Bounds {
         Some(())
     }
 
-    /// The JSON of the lower and the upper bound: both, or neither. delta-rs takes a bound that is missing for null, and
-    /// loses the rows of a file that has the other one only.
+    /// The JSON of the lower and the upper bound: both, or neither. delta-rs treats a missing bound as null, and
+    /// loses the rows of a file that has only the other one.
     fn print(&self, prefix_length: usize) -> Option<(String, String)> {
         match self {
             Self::None => None,
@@ -438,11 +438,11 @@ impl Bounds {
                 let print = |value| Scalar::Decimal { value, precision: *precision, scale: *scale }.to_string();
                 Some((print(min), print(max)))
             }
-            // Readers disagree on where NaN sorts, so a column that holds one has no bounds.
+            // Readers disagree on the order of NaN, so a column that has one has no bounds.
             Self::Float { has_nan: true, .. } => None,
             Self::Float { range, has_nan: false } => {
                 let (min, max) = (*range)?;
-                // Readers that tell the zeros apart must find both inside.
+                // Readers that distinguish -0.0 and 0.0 must find both inside the bounds.
                 let (min, max) = (if min == 0.0 { -0.0 } else { min }, if max == 0.0 { 0.0 } else { max });
                 Some((Number::from_f64(min)?.to_string(), Number::from_f64(max)?.to_string()))
             }
@@ -485,9 +485,9 @@ const LAST_CHARACTER: char = '\u{10FFFF}';
 
 /// A short text that is >= `text` by code point and by UTF-16 unit, if cutting it within twice the length can give one.
 ///
-/// Past the cut stands the greatest character, which must be greater than the one it replaces. It is not when that
-/// one is the greatest itself, nor, by UTF-16 unit, when that one lies between the surrogates and U+FFFF; such
-/// characters stay, and the cut moves behind them.
+/// The greatest character is appended at the cut, and must be greater than the one it replaces. It is not when that
+/// one is the greatest itself, nor, by UTF-16 unit, when that one is between the surrogates and U+FFFF; such
+/// characters stay, and the cut is after them.
 fn round_up(text: &str, characters: usize) -> Option<String> {
     for (position, (end, character)) in text.char_indices().enumerate().skip(characters) {
         if position > characters.saturating_mul(2) {
@@ -510,8 +510,8 @@ pub(super) fn print_date(days: i64) -> Option<String> {
 /// The last millisecond of the year 9999.
 const LAST_MILLIS: i64 = 253_402_300_799_999;
 
-/// Milliseconds are what the protocol has; the maximum goes up to the next one so that it stays one. The last one that
-/// can be printed stays, for readers take a maximum to be up to a millisecond more, and "valid until" is often that.
+/// The protocol has milliseconds, so the maximum is rounded up. The last one that
+/// can be printed is not, since readers add a millisecond to a maximum, and it is a common "valid until".
 pub(super) fn print_instant(micros: i64, upper: bool, zone: &str) -> Option<String> {
     let millis = micros.div_euclid(1000);
     let round = i64::from(upper && micros.rem_euclid(1000) != 0 && millis != LAST_MILLIS);
@@ -519,7 +519,7 @@ pub(super) fn print_instant(micros: i64, upper: bool, zone: &str) -> Option<Stri
     in_common_years(time).then(|| format!("\"{}{zone}\"", time.format("%Y-%m-%dT%H:%M:%S%.3f")))
 }
 
-/// Before the year 1 and beyond four digits, readers disagree on what a year is and how it is written.
+/// Before the year 1 and beyond four digits, readers disagree on how a year is written.
 fn in_common_years(time: DateTime<Utc>) -> bool {
     (1..=9999).contains(&time.year())
 }
@@ -532,7 +532,7 @@ enum StatsMember {
     NullCount,
 }
 
-/// Prints the object `member` of the statistics; gives whether any column has a value.
+/// Prints the object `member` of the statistics. Returns whether any column has a value.
 fn print_columns(columns: &[Column], member: StatsMember, prefix_length: usize, out: &mut String) -> bool {
     out.push('{');
     let mut any = false;

@@ -9,6 +9,6 @@ pub struct Leaf {
     pub path: Vec<String>,
     /// Its type in the table now.
     pub data_type: PrimitiveType,
-    /// Whether it was a `float` once: old bounds are the short text of a float, which is not the double's value.
+    /// Whether it was a `float` before: old bounds are the short text of a float, which is not the value of the double.
     pub was_float: bool,
 }

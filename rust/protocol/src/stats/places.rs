@@ -1,4 +1,4 @@
-//! Finding the wanted statistics inside a JSON string.
+//! Finds the wanted statistics inside a JSON string.
 //!
 //! One walk over the members records the position of each value. Nothing is copied; other members are skipped by their
 //! brackets. The caller, which knows the types, parses the values.
@@ -41,7 +41,7 @@ pub(super) fn number_of(leaf: usize, member: Member) -> usize {
     OF_FILE + OF_LEAF * leaf + member as usize
 }
 
-/// Where a value stands, quotes with it; nowhere if it has no bytes.
+/// The position of a value with its quotes; without bytes if there is none.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     start: u32,
@@ -52,7 +52,7 @@ pub(super) struct Place {
 impl Place {
     const NONE: Self = Self { start: 0, length: 0, escapes: Escapes::None };
 
-    /// Without escapes. A value that is too far from the beginning is none.
+    /// The place of a value without escapes. A value that is too far from the beginning is ignored.
     pub(super) fn plain(start: usize, length: usize) -> Self {
         Self::new(start, length, Escapes::None)
     }
@@ -84,7 +84,7 @@ impl<'t> StatsValue<'t> {
         (bytes, self.place.length as usize)
     }
 
-    /// As it stands there.
+    /// The value as written.
     pub(super) fn quoted(&self) -> Option<Quoted<'t>> {
         let Place { start, length, escapes } = self.place;
         let start = start as usize;
@@ -92,32 +92,32 @@ impl<'t> StatsValue<'t> {
     }
 }
 
-/// What was found for some files in turn.
+/// The places that were found for some files, one file after the other.
 pub(super) struct Places {
-    /// Of each statistic the places for all files.
+    /// For each statistic, the places for all files.
     places: Vec<Place>,
     files: usize,
-    /// The file that places are noted for.
+    /// The file whose places are being recorded.
     file: usize,
-    /// Its least and greatest values not found yet.
+    /// How many of its least and greatest values are not found yet.
     missing_bounds: usize,
     leaves: usize,
 }
 
 impl Places {
-    /// For so many files at most.
+    /// Places for at most `files` files.
     pub(super) fn new(leaves: usize, files: usize) -> Self {
         let places = vec![Place::NONE; files * (OF_FILE + OF_LEAF * leaves)];
         Self { places, files, file: 0, missing_bounds: 2 * leaves, leaves }
     }
 
-    /// Goes on with a file, of which nothing is known.
+    /// Begins a file.
     pub(super) fn begin(&mut self, file: usize) {
         self.file = file;
         self.clear();
     }
 
-    /// Forgets all that was found for the file at hand.
+    /// Forgets everything that was found for the current file.
     pub(super) fn clear(&mut self) {
         self.places.iter_mut().skip(self.file).step_by(self.files.max(1)).for_each(|place| *place = Place::NONE);
         self.missing_bounds = 2 * self.leaves;
@@ -138,7 +138,7 @@ impl Places {
         }
     }
 
-    /// The first of two bounds holds, and the last of all else.
+    /// Records a value. If a bound is there twice, the first counts; of all else the last.
     fn note(&mut self, leaf: usize, member: Member, value: Quoted<'_>) {
         let number = number_of(leaf, member);
         if member != Member::NullCount {
@@ -167,9 +167,9 @@ pub(super) struct Tree {
 
 struct Child {
     name: String,
-    /// How the name stands in a string, unless it has escapes there.
+    /// The name as written in a string, unless it has escapes there.
     key: Option<Key>,
-    /// Which child came behind it in the last text: writers do not change the order of columns from file to file.
+    /// Which child followed it in the last text: writers do not change the order of columns from file to file.
     following: Cell<usize>,
     tree: Tree,
 }
@@ -203,12 +203,12 @@ impl Tree {
         self.children.binary_search_by(|child| child.name.as_str().cmp(name))
     }
 
-    /// What is wanted below a name.
+    /// The wanted leaves below a name.
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         self.position(name).ok().and_then(|at| self.children.get(at)).map(|child| &child.tree)
     }
 
-    /// Steps over the next key; `Some(None)` behind the last one, `Some(Some(None))` if it is of no child.
+    /// Skips the next key; `Some(None)` after the last one, `Some(Some(None))` if it is not the key of a child.
     fn key(&self, json: &mut Scanner<'_>, last: Option<&Child>, first: bool) -> Option<Option<Option<&Child>>> {
         let guess = last.map_or(&self.first, |last| &last.following);
         if let Some(child) = self.children.get(guess.get())
@@ -244,14 +244,14 @@ impl Tree {
                 _ => (json.value()? == "null").then_some(())?,
             }
             if !to_the_end && places.has_all_bounds() {
-                // What is left is not looked at, but a string that was cut off is not trusted.
+                // The rest is not read, but a string that was cut off is not trusted.
                 return json.ends_with_bracket().then_some(());
             }
         }
         json.is_at_end().then_some(())
     }
 
-    /// `minValues`, `maxValues`, `nullCount` or a struct inside one of them. As deep as the schema at most.
+    /// Reads `minValues`, `maxValues`, `nullCount` or a struct inside one of them, at most as deep as the schema.
     fn branch(&self, json: &mut Scanner<'_>, member: Member, places: &mut Places, to_the_end: bool) -> Option<()> {
         json.open()?;
         let (mut first, mut wanted, mut last) = (true, self.children.len(), None);

@@ -1,7 +1,7 @@
-//! Statistics in columns, for the columns that a query asks about and no others.
+//! Reads statistics into columns, only for the columns that a query needs.
 //!
-//! Whatever is missing, malformed or of another type is null, which means unknown: such a file is kept. The bounds
-//! handed out are wide enough for every known imprecision of writers: timestamps cut to milliseconds, zones left out or
+//! A value that is missing, malformed or of another type is null, which means unknown: such a file is kept. The bounds
+//! are wide enough for every known imprecision of writers: timestamps cut to milliseconds, zones left out or
 //! cut to minutes, decimals that went through a double, floats that were widened to doubles. String bounds are as
 //! stored; skipping treats them as prefixes.
 //!
@@ -29,26 +29,26 @@ use crate::json::{Scanner, unescape};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType, StructField};
 
-/// Files whose statistics are found before the first value of them is read: values of one column come in turn then, and
-/// the strings are still near.
+/// The statistics of this many files are located before values are read: then the values of a column are read one after the
+/// other, while the strings are still in the processor's cache.
 const TOGETHER: usize = 32;
 
 /// Bounds of one column, one row for each file, in the column's Arrow type. Null is unknown.
 #[derive(Debug, Clone)]
 pub struct LeafBounds {
-    /// No value is below.
+    /// Lower bounds.
     pub min: ArrayRef,
-    /// No value is above; text may be cut to a prefix.
+    /// Upper bounds; strings may be cut to a prefix.
     pub max: ArrayRef,
     /// How many values are null.
     pub null_count: Int64Array,
 }
 
 impl LeafBounds {
-    /// Of columns that have one value in all rows of a file, as partition columns do.
+    /// The bounds of a column that has one value in all rows of a file, such as a partition column.
     pub fn of_values(values: ArrayRef, row_count: &Int64Array) -> Self {
         let nulls = values.logical_nulls();
-        // All rows are null or none is.
+        // Either all rows are null, or none.
         let null_count = match nulls.filter(|nulls| nulls.null_count() > 0) {
             None => Int64Array::from_value(0, values.len()),
             Some(nulls) => {
@@ -67,7 +67,7 @@ impl LeafBounds {
 pub struct StatsColumns {
     /// Rows in the file, deleted ones included.
     pub num_records: Int64Array,
-    /// Whether each bound is a value that is there; null when the writer does not say.
+    /// Whether bounds are values of rows that are not deleted; null if the writer does not say.
     pub tight_bounds: BooleanArray,
     /// In the order of the leaves asked for.
     pub leaves: Vec<LeafBounds>,
@@ -78,15 +78,15 @@ pub fn from_json<'a>(stats: impl IntoIterator<Item = Option<&'a str>>, leaves: &
     read_json(stats, leaves, Margin::Safe, true)
 }
 
-/// Reads JSON statistics no further than to the bounds, unless one is missing: where both are known, null counts and
-/// what else stands behind them may be left unknown.
+/// Reads JSON statistics only up to the bounds, unless one is missing: if both are known, null counts and
+/// other members after them may be left unknown.
 pub fn bounds_from_json<'a>(stats: impl IntoIterator<Item = Option<&'a str>>, leaves: &[Leaf]) -> Result<StatsColumns> {
     read_json(stats, leaves, Margin::Safe, false)
 }
 
 /// Reads JSON statistics with bounds as they are written: for storing them, not for skipping.
 ///
-/// Only what was a float, and instants without a zone, are widened here too, since the text is what tells how far.
+/// Only former floats and timestamps without a zone are widened here too, since only the text shows how far.
 pub fn from_json_as_written<'a>(
     stats: impl IntoIterator<Item = Option<&'a str>>,
     leaves: &[Leaf],
@@ -113,12 +113,12 @@ fn read_json<'a>(
     }
 }
 
-/// Reads JSON statistics of some files after others.
+/// Reads the JSON statistics of files one after the other.
 pub(crate) struct JsonReader {
     tree: Tree,
-    /// Where all of a string is asked for, for whatever column.
+    /// Used if all columns of a string are wanted.
     shapes: Option<Shapes>,
-    /// Of the strings at hand.
+    /// Places in the strings that are being read.
     places: Places,
     num_records: Int64Builder,
     tight_bounds: BooleanBuilder,
@@ -129,16 +129,17 @@ pub(crate) struct JsonReader {
 }
 
 impl JsonReader {
-    /// For skipping, of about so many files; no further than to the bounds, unless one is missing, or `to_the_end`.
+    /// A reader for skipping, with room for about `rows` files. It reads only up to the bounds, unless one is missing, or
+    /// `to_the_end`.
     pub(crate) fn for_skipping(leaves: &[Leaf], to_the_end: bool, rows: usize) -> Self {
         Self::new(leaves, Margin::Safe, to_the_end, 1, rows)
     }
 
-    /// For `rows` files, or more; so many `together` at most.
+    /// A reader with room for `rows` files; it reads at most `together` files together.
     fn new(leaves: &[Leaf], margin: Margin, to_the_end: bool, together: usize, rows: usize) -> Self {
         Self {
             tree: Tree::new(leaves),
-            // For a few columns it costs less to step over the others.
+            // For a few columns it is faster to skip the others.
             shapes: (margin == Margin::None && to_the_end).then(Shapes::default),
             places: Places::new(leaves.len(), together),
             num_records: Int64Builder::with_capacity(rows),
@@ -149,12 +150,12 @@ impl JsonReader {
         }
     }
 
-    /// The statistics of the next file.
+    /// Reads the statistics of the next file.
     pub(crate) fn read(&mut self, text: Option<&str>) {
         self.scan(&[text.map(Scanner::new)]);
     }
 
-    /// The statistics of the next file, given the JSON string that says them; `None` if it is no JSON string.
+    /// Reads the statistics of the next file from a JSON string; `None` if it is no JSON string.
     pub(crate) fn read_quoted(&mut self, quoted: Option<&[u8]>) -> Option<()> {
         let Some(quoted) = quoted else {
             self.scan(&[None]);
@@ -173,7 +174,7 @@ impl JsonReader {
         Some(())
     }
 
-    /// The statistics of some files, as many as are read together at most.
+    /// Reads the statistics of some files together.
     fn scan(&mut self, files: &[Option<Scanner<'_>>]) {
         for (file, json) in files.iter().enumerate() {
             self.places.begin(file);
@@ -202,14 +203,14 @@ impl JsonReader {
         }
         places.clear();
         match (tree.find(json.clone(), places, self.to_the_end), shapes) {
-            // Unreadable statistics are no statistics; what was found before the fault is dropped as well.
+            // Unreadable statistics count as missing, also the values before the fault.
             (None, _) => places.clear(),
             (Some(()), Some(shapes)) => shapes.learn(json, tree),
             (Some(()), None) => {}
         }
     }
 
-    /// All of them, of the `leaves` that the reader was made for.
+    /// All statistics; `leaves`: those that the reader was made for.
     pub(crate) fn finish(mut self, leaves: &[Leaf]) -> Result<StatsColumns> {
         let leaves = leaves.iter().zip(self.columns);
         let leaves = leaves.map(|(leaf, column)| column.finish(&leaf.data_type)).collect::<Result<_>>()?;
@@ -224,7 +225,7 @@ pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns>
     let counts = |name: &str, path: &[String]| {
         let counts = typed.find(name, path).and_then(|a| cast(&a, &ArrowType::Int64).ok());
         let counts = counts.as_ref().and_then(|a| a.as_primitive_opt::<Int64Type>());
-        // Less than none is no count.
+        // A negative number is no count.
         counts.map_or_else(|| Int64Array::new_null(stats.len()), |a| a.unary_opt(|n| (n >= 0).then_some(n)))
     };
     let leaves = leaves.iter().map(|leaf| {
@@ -256,15 +257,15 @@ pub(crate) fn was_float(field: &StructField) -> bool {
 /// The columns of typed statistics, with the nulls of the structs around them.
 pub(super) struct TypedColumns<'s> {
     stats: &'s StructArray,
-    /// Those below each member by their paths, where so many are wanted that looking for each takes longer.
+    /// All columns below each member by their paths, if so many are wanted that a search for each would take longer.
     all: Option<HashMap<String, HashMap<Vec<String>, ArrayRef>>>,
 }
 
-/// So many columns are looked for one by one.
+/// Up to this many columns are searched one by one.
 const FEW_COLUMNS: usize = 8;
 
 impl<'s> TypedColumns<'s> {
-    /// Of which so many are wanted.
+    /// The columns of `stats`, of which `wanted` columns will be asked for.
     pub(super) fn new(stats: &'s StructArray, wanted: usize) -> Self {
         let below = |name: &str| {
             let mut columns = HashMap::new();
@@ -292,7 +293,7 @@ fn child(parent: &StructArray, name: &str) -> Option<ArrayRef> {
     parent.column_by_name(name).and_then(|column| with_nulls_of(parent, column))
 }
 
-/// What is null in a struct that is null.
+/// The column with the nulls of its struct.
 fn with_nulls_of(parent: &StructArray, column: &ArrayRef) -> Option<ArrayRef> {
     match parent.nulls().filter(|nulls| nulls.null_count() > 0) {
         Some(nulls) => arrow_select::nullif::nullif(column, &BooleanArray::new(!nulls.inner(), None)).ok(),
@@ -300,7 +301,7 @@ fn with_nulls_of(parent: &StructArray, column: &ArrayRef) -> Option<ArrayRef> {
     }
 }
 
-/// Adds all that is below `array`, and itself. Of columns with one name the first counts.
+/// Adds `array` and all columns below it. Of columns with the same name the first counts.
 fn add_columns(array: &ArrayRef, path: &mut Vec<String>, columns: &mut HashMap<Vec<String>, ArrayRef>) {
     if let Some(parent) = array.as_struct_opt() {
         for (name, column) in parent.column_names().into_iter().zip(parent.columns()) {
@@ -338,7 +339,7 @@ fn typed_bound(column: Option<ArrayRef>, leaf: &Leaf, target: &ArrowType, upper:
     Some(array)
 }
 
-/// The values in the type that the column has now, if that loses nothing.
+/// The values cast to the present type of the column, if that loses nothing.
 pub(super) fn retyped(array: ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
     if array.data_type() == target { Some(array) } else { widen(&array, target) }
 }
@@ -351,11 +352,11 @@ pub(super) fn widen_floats(array: &ArrayRef, upper: bool) -> ArrayRef {
     }
 }
 
-/// Only conversions that keep the order and lose nothing, or no more than is made up for; what does not fit is null.
+/// Casts that keep the order and lose nothing, or no more than the bounds are widened by. A value that does not fit is null.
 fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
     use ArrowType as A;
     if let (A::Timestamp(_, stored_zone), A::Timestamp(TimeUnit::Microsecond, zone)) = (array.data_type(), target) {
-        // The number stays: statistics of both types count from 1970 in UTC.
+        // The number does not change: statistics of both types count from 1970 in UTC.
         let micros = cast(array, &A::Timestamp(TimeUnit::Microsecond, stored_zone.clone())).ok()?;
         let micros = micros.as_primitive_opt::<TimestampMicrosecondType>()?.clone();
         return Some(Arc::new(micros.with_timezone_opt(zone.clone())));
@@ -367,7 +368,7 @@ fn widen(array: &ArrayRef, target: &ArrowType) -> Option<ArrayRef> {
         | (A::LargeUtf8 | A::Utf8View, A::Utf8) => true,
         (A::Decimal128(_, from) | A::Decimal64(_, from) | A::Decimal32(_, from), A::Decimal128(_, to)) => from <= to,
         (A::Timestamp(_, zone), A::Timestamp(TimeUnit::Microsecond, target)) => {
-            // Instants are instants whatever zone they are shown in; a cast between zones would need to know them.
+            // A timestamp does not depend on the zone that it is shown in; a cast between zones would need to know the zones.
             let micros = cast(array, &A::Timestamp(TimeUnit::Microsecond, zone.clone())).ok()?;
             let micros = micros.as_primitive_opt::<TimestampMicrosecondType>()?.clone();
             return Some(Arc::new(micros.with_timezone_opt(target.clone())));
@@ -387,7 +388,7 @@ fn shift_micros(array: &ArrayRef, by: i64) -> ArrayRef {
     }
 }
 
-/// The bounds of a column from the places where they were found.
+/// The bounds of a column, read from their places.
 struct Bounds {
     leaf: Leaf,
     margin: Margin,

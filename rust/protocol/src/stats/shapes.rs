@@ -1,20 +1,20 @@
 //! Statistics strings of one shape: the same keys in the same order, with other values.
 //!
-//! A writer prints the statistics of all files in the same way. The literals between the values of one string are
-//! searched in the next ones; if all are found, the values need no parsing to be located. A string of another shape is
-//! walked, and its shape is learned, less and less often if that does not help.
+//! A writer prints the statistics of all files in the same way. So the literals between the values of one string are
+//! searched in the next ones; if all are found, the values are located without parsing. A string of another shape is
+//! parsed, and its shape is learned, less and less often if that does not help.
 //!
-//! Invariant: for a string with a known shape, the positions are those that walking finds
+//! Invariant: for a string with a known shape, the positions are those that parsing finds
 //! (`stats_read::files_are_read_alike_after_any_other`).
 
 use super::places::{Member, NUM_RECORDS, Place, Places, TIGHT_BOUNDS, Tree, number_of};
 use crate::json::{Escapes, Scanner, end_of_plain, length_of_bare};
 
-/// Shapes that are kept: columns that are null in some files make some more.
+/// How many shapes are kept: columns that are null in some files make further shapes.
 const KEPT: usize = 4;
-/// Strings that are walked at most before another shape is learned.
+/// Most strings that are parsed before another shape is learned.
 const LONGEST_WAIT: u32 = 255;
-/// Values of a string, and levels, beyond which it has no shape.
+/// A string with more values or more levels has no shape.
 const MOST_VALUES: usize = 4096;
 const MOST_LEVELS: usize = 64;
 
@@ -22,19 +22,19 @@ const MOST_LEVELS: usize = 64;
 #[derive(Default)]
 pub(super) struct Shapes {
     known: Vec<Shape>,
-    /// Strings to be walked before a shape is tried or learned again, and how many it were the last time.
+    /// How many strings are parsed before a shape is tried or learned again, and how many it were last time.
     wait: u32,
     waited: u32,
 }
 
 struct Shape {
-    /// What stands before each value, one behind the other, then what stands behind the last.
+    /// The text before each value, one after the other, then the text after the last value.
     literals: String,
     steps: Vec<Step>,
 }
 
 struct Step {
-    /// Where what stands before the value ends among the literals.
+    /// Where the text before the value ends in `literals`.
     until: usize,
     /// Its last bytes, to compare them at once.
     end: End,
@@ -44,7 +44,7 @@ struct Step {
 }
 
 impl Shapes {
-    /// Notes the places of what is wanted; `None` if the text has none of the shapes. Some may be noted even then.
+    /// Records the places of the wanted values; `None` if the text has none of the shapes. Some may be recorded even then.
     pub(super) fn find(&mut self, text: &str, places: &mut Places) -> Option<()> {
         if self.wait > 0 {
             return None;
@@ -60,7 +60,7 @@ impl Shapes {
         Some(())
     }
 
-    /// Learns from a string that has none of the shapes, and that is well-formed.
+    /// Learns the shape of a well-formed string that has none of the known shapes.
     pub(super) fn learn(&mut self, json: Scanner<'_>, tree: &Tree) {
         if self.wait > 0 {
             self.wait -= 1;
@@ -76,7 +76,7 @@ impl Shapes {
 }
 
 impl Shape {
-    /// `None` if something is there that walking judges by more than its place.
+    /// `None` if the string has a value that parsing would decide by more than its place.
     fn of(mut json: Scanner<'_>, tree: &Tree) -> Option<Self> {
         let text = json.text();
         let mut shape = Self { literals: String::new(), steps: Vec::new() };
@@ -94,7 +94,7 @@ impl Shape {
             first = false;
             let below = within.child(&key);
             if json.peek()? == b'{' {
-                // A value that is an object is none.
+                // An object in place of a value has no shape.
                 (!matches!(below, Below::Value(_)) && levels > 0).then_some(())?;
                 self.learn(json, from, below, levels - 1)?;
                 continue;
@@ -131,7 +131,7 @@ impl Shape {
             let place = if step.is_quoted {
                 let length = end_of_plain(value)?;
                 at += length;
-                // Its quotes, or what stands for them inside of a string, are parts of the literals around it.
+                // Its quotes, escaped or not, belong to the literals around it.
                 Place::plain(at - length - 1, length + 2)
             } else {
                 let length = Some(length_of_bare(value)).filter(|length| *length > 0)?;
@@ -149,14 +149,14 @@ impl Shape {
     }
 }
 
-/// What the members of an object are.
+/// The kind of an object's members.
 #[derive(Clone, Copy)]
 enum Below<'t> {
     File(&'t Tree),
     Member(&'t Tree, Member),
     /// The statistic of this number.
     Value(usize),
-    /// Nothing that is wanted.
+    /// Members that are not wanted.
     Nothing,
 }
 
@@ -179,7 +179,7 @@ impl<'t> Below<'t> {
     }
 }
 
-/// What a string ends with: sixteen bytes, or so many of the highest of them as there are.
+/// The end of a string: its last sixteen bytes, or all of them if it is shorter.
 struct End {
     bytes: u128,
     mask: u128,
@@ -195,7 +195,7 @@ impl End {
         Self { bytes, mask }
     }
 
-    /// Whether a text ends with the literal that this is the end of. Most are short, and there is one before each value.
+    /// Whether a text ends with this literal. Most literals are short, and there is one before each value.
     fn is_of(&self, literal: &[u8], text: &[u8]) -> bool {
         let last = text.last_chunk().map(|last| (u128::from_le_bytes(*last) ^ self.bytes) & self.mask);
         last.is_none_or(|last| last == 0)
@@ -203,7 +203,7 @@ impl End {
     }
 }
 
-/// Out of the way of those who need not ask.
+/// Kept out of line, because it is seldom called.
 #[cold]
 fn ends_with(text: &[u8], literal: &[u8]) -> bool {
     text.ends_with(literal)

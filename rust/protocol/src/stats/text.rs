@@ -1,8 +1,8 @@
-//! Statistics as JSON text, from the columns of a checkpoint that has no text.
+//! Prints statistics as JSON, from the columns of a checkpoint that has no JSON statistics.
 //!
-//! All columns are printed, also such as the table no longer has. What JSON or other readers could misread is left
-//! out, as when statistics are collected: infinities, NaN, years outside 1 to 9999, bounds of binary columns; and with
-//! one bound the other. Instants have milliseconds in JSON; finer ones are rounded outwards.
+//! All columns are printed, also columns that the table no longer has. Bounds that JSON or other readers could misread are left
+//! out, as when statistics are collected: infinities, NaN, years outside 1 to 9999, bounds of binary columns; and together with
+//! a bound the other one. Timestamps have milliseconds in JSON; finer ones are rounded outwards.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
@@ -23,7 +23,7 @@ use crate::action::batch::AddBatch;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 
-/// The text where there is one, else the typed statistics printed; null where there is neither.
+/// The JSON statistics if there are any, or else the typed statistics printed; null if there are neither.
 pub fn complete<'t>(text: Option<impl StringArrayType<'t> + Copy>, typed: &StructArray) -> Result<StringArray> {
     let given = |row: usize| text.filter(|t| row < t.len() && t.is_valid(row)).map(|t| t.value(row));
     let mut printer = None;
@@ -45,8 +45,8 @@ pub fn complete<'t>(text: Option<impl StringArrayType<'t> + Copy>, typed: &Struc
     Ok(out.finish())
 }
 
-/// The files at `rows` with all that the log says of them, their statistics as text in whatever form it has them: for when
-/// they go into the log again.
+/// The files at `rows` with all members, and with JSON statistics in whatever form the log has them: for files that
+/// are added to the log again.
 ///
 /// # Errors
 /// `Corrupt` if the log does not say the size of one of them.
@@ -65,8 +65,8 @@ pub fn whole_adds<'a>(
     Ok(rows.map(whole))
 }
 
-/// The statistics of a file of which rows are deleted from now on: their bounds hold for what is left, and need not be met.
-/// Those that cannot be read become the number of rows alone.
+/// The statistics of a file with deleted rows: its bounds are still valid for the other rows, but may not be tight.
+/// Statistics that cannot be read are replaced by the number of rows alone.
 ///
 /// # Errors
 /// `Internal` if they cannot be printed, which their text rules out.
@@ -108,7 +108,7 @@ impl Printer {
         Self::Object(typed.clone(), members)
     }
 
-    /// `None` for what has no place in statistics.
+    /// `None` for a column that statistics cannot have.
     fn of(column: &ArrayRef, upper: bool, other: Option<&ArrayRef>) -> Option<Self> {
         if let ArrowType::Struct(fields) = column.data_type() {
             let columns = column.as_struct();
@@ -148,7 +148,7 @@ impl Printer {
             Self::Value { array, upper, other } => {
                 let other = other.as_ref().filter(|other| other.is_valid(row));
                 let other = other.map(|other| Scalar::from_array(other, row)).transpose()?;
-                // Readers take a single bound for both, so that printing may not lose one of two.
+                // Readers use a single bound for both, so if one cannot be printed, the other is left out too.
                 let is_alone = other.is_some_and(|other| value(other, !upper).is_none());
                 let text = value(Scalar::from_array(array, row)?, *upper).filter(|_| !is_alone);
                 out.push_str(text.as_deref().unwrap_or_default());
@@ -158,7 +158,7 @@ impl Printer {
     }
 }
 
-/// The values in a type that is printed.
+/// The values cast to a type that can be printed.
 fn printable(column: &ArrayRef) -> Option<ArrayRef> {
     Some(match column.data_type() {
         ArrowType::Timestamp(TimeUnit::Microsecond, _)

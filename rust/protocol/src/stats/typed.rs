@@ -61,7 +61,7 @@ impl StatsLayout {
         Ok(self.columns(None::<&StringArray>, None, 0)?.fields().clone())
     }
 
-    /// The statistics of `rows` files. Null where nothing is known of a file.
+    /// The statistics of `rows` files; null for a file without statistics.
     pub fn columns<'t>(
         &self,
         text: Option<impl StringArrayType<'t> + Copy>,
@@ -77,7 +77,7 @@ impl StatsLayout {
         self.build(stats, rows)
     }
 
-    /// Typed statistics, and from the text what they lack: whole rows, or columns they do not have.
+    /// Typed statistics, completed from JSON: rows or columns that they lack.
     fn merged<'t>(&self, typed: &StructArray, text: impl StringArrayType<'t> + Copy) -> Result<StatsColumns> {
         let columns = TypedColumns::new(typed, self.leaves.len());
         let given: Vec<GivenLeaf> = self.leaves.iter().map(|leaf| GivenLeaf::of(&columns, leaf)).collect();
@@ -168,7 +168,7 @@ impl StatsLayout {
     }
 }
 
-/// What typed statistics have of one column, in the type it has now.
+/// The typed statistics of one column, cast to its present type.
 struct GivenLeaf {
     min: Option<ArrayRef>,
     max: Option<ArrayRef>,
@@ -225,10 +225,10 @@ fn nodes(
                 }
                 None
             }
-            // No file stores it, and Parquet has no such type.
+            // No file has such a column, and Parquet has no such type.
             DataType::Primitive(PrimitiveType::Void) => None,
             DataType::Primitive(primitive) => Some(primitive.clone()),
-            // Like binary columns, these have null counts alone.
+            // Like binary columns, these have only null counts.
             DataType::Array(_) | DataType::Map(_) | DataType::Variant | DataType::Foreign(_) => {
                 Some(PrimitiveType::Binary)
             }

@@ -21,21 +21,21 @@ use crate::schema::{DataType, PrimitiveType};
 pub(super) const MILLISECOND: i64 = 1_000;
 /// Zone offsets such as -07:52:58 were written as -07:52.
 pub(super) const OFFSET_SKEW: i64 = 59_000_000;
-/// The greatest offset there is, for instants without a zone: whose they are is not known.
+/// The greatest offset of any zone, for timestamps without a zone, since theirs is not known.
 const ANY_ZONE: i64 = 18 * 3_600_000_000;
-/// Decimals with fewer digits, and strings with more, did not change if they went through a double.
+/// Decimals with fewer digits, and texts with more, were not changed by a conversion to a double.
 const DOUBLE_DIGITS: (u128, u128) = (10_u128.pow(15), 10_u128.pow(17));
 
 /// How far bounds are moved outwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Margin {
-    /// As far as writers are known to be imprecise.
+    /// By the known imprecision of writers.
     Safe,
-    /// Not at all, but for what only the text tells.
+    /// Not at all, except for an imprecision that only the text shows.
     None,
 }
 
-/// Typed values being collected; what is not of the type is null.
+/// Typed values that are being collected; values of another type are null.
 pub(super) enum Values {
     Int(Int64Builder),
     Float(Float32Builder),
@@ -49,7 +49,7 @@ pub(super) enum Values {
 }
 
 impl Values {
-    /// With room for so many.
+    /// With room for `rows` values.
     pub(super) fn new(data_type: &PrimitiveType, rows: usize) -> Self {
         let arrow = to_arrow_type(&DataType::Primitive(data_type.clone()));
         match data_type {
@@ -74,7 +74,7 @@ impl Values {
         }
     }
 
-    /// The statistics of a column of type `of` for each of some files, as far as they were found.
+    /// Appends the statistics of a column of type `of` for some files.
     pub(super) fn extend<'t>(
         &mut self,
         values: impl Iterator<Item = Option<StatsValue<'t>>>,
@@ -122,7 +122,7 @@ impl Values {
     }
 }
 
-/// What a value says, without the quotes that it may have; `None` if its escapes are broken.
+/// A value without the quotes that it may have; `None` if its escapes are invalid.
 fn said(value: StatsValue<'_>) -> Option<Cow<'_, str>> {
     let value = value.quoted()?;
     if value.literal.starts_with('"') { value.text() } else { Some(Cow::Borrowed(value.literal)) }
@@ -142,7 +142,7 @@ fn long(value: StatsValue<'_>) -> Option<i64> {
     plain(value).and_then(Plain::whole).or_else(|| long_of_other_form(value))
 }
 
-/// Out of the way of plain numbers, which nearly all are.
+/// Kept out of line, since nearly all numbers are plain.
 #[cold]
 fn long_of_other_form(value: StatsValue<'_>) -> Option<i64> {
     said(value)?.parse().ok()
@@ -162,7 +162,7 @@ fn date(value: StatsValue<'_>) -> Option<i32> {
     parse_date(text.split(['T', ' ']).next()?)
 }
 
-/// Whether an infinite float is what the text says, not what became of a number too great.
+/// Whether the text says infinity, rather than a number that is too large for a float.
 fn is_infinity(text: &str) -> bool {
     text.bytes().all(|b| !b.is_ascii_digit()) && !text.to_ascii_lowercase().contains("nan")
 }
@@ -182,7 +182,7 @@ fn double_of_other_form(value: StatsValue<'_>) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite() || is_infinity(&text))
 }
 
-/// The double that stands for a float may come from the float's text, which is shorter than its value.
+/// Widens a bound of a former float: it may come from the float's text, which is shorter than its value.
 pub(super) fn near_float(value: f64, upper: bool) -> f64 {
     // The nearest float is the one that was printed.
     let float = f64::from(value as f32);
@@ -194,7 +194,7 @@ fn decimal(value: StatsValue<'_>, precision: u8, scale: u8) -> Option<i128> {
     plain.or_else(|| parse_decimal(&said(value)?, precision, scale))
 }
 
-/// A decimal may come from the text of a double near it, which has no more than 17 digits.
+/// Widens a bound of a decimal: it may come from the text of a double near it, which has at most 17 digits.
 pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     let mut digits = value.unsigned_abs();
     if digits < DOUBLE_DIGITS.0 {
@@ -207,7 +207,7 @@ pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
 }
 
-/// The same for the least or greatest of many: no further in than any of them goes by itself, whatever its digits.
+/// The same for the least or greatest of many bounds: it is at least as wide as for any of them, whatever their digits.
 pub fn near_any_double(value: i128, upper: bool) -> i128 {
     let slack = (value.unsigned_abs() >> 51) + 1;
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
@@ -222,7 +222,7 @@ fn timestamp(text: &str, data_type: &PrimitiveType, margin: Margin, upper: bool)
     };
     let by = match margin {
         Margin::Safe => skew + MILLISECOND,
-        // Typed, it no longer shows that the zone was left out.
+        // A typed value no longer shows that the zone was left out.
         Margin::None if skew == ANY_ZONE => ANY_ZONE,
         Margin::None => 0,
     };

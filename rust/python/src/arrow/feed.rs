@@ -33,12 +33,12 @@ const BATCHES_AHEAD: usize = 2;
 
 type Pulled = std::result::Result<RecordBatch, Error>;
 
-/// Why [`feed`] ended.
-enum FeedEnd {
+/// Why [`feed`] ended without an error.
+enum FeedOutcome {
     /// All batches were sent, or the consumer has closed the channel.
-    Done,
+    Finished,
     /// The interpreter is finalizing.
-    Finalizing(PythonCall),
+    InterpreterFinalizing(PythonCall),
 }
 
 /// The stream that a consumer reads.
@@ -107,19 +107,19 @@ where
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let mut reporting = Reporting::begin(py);
     let mut consumer = runtime.spawn(Watch::scope(reporting.watch(), consume(sent(receiver))));
-    let feed_end = feed(py, &runtime, (&mut rows, &sender), &mut reporting);
+    let outcome = feed(py, &runtime, (&mut rows, &sender), &mut reporting);
     // The producer's stream is released before this thread waits for anything.
     drop(rows);
     // If no end was sent, the consumer sees that the data ended early, and cleans up.
     drop(sender);
-    if let Ok(FeedEnd::Finalizing(call)) = feed_end {
+    if let Ok(FeedOutcome::InterpreterFinalizing(call)) = outcome {
         let stopped = async {
             drop(consumer.await);
             cleanup.await;
         };
         park_while_finalizing(py, &runtime, call, stopped);
     }
-    if let Err(failure) = feed_end {
+    if let Err(failure) = outcome {
         // After a while the consumer is aborted.
         let stopping = consumer.abort_handle();
         let stopped = wait_for_cleanup(py, async { drop(consumer.await) });
@@ -163,7 +163,7 @@ fn feed(
     runtime: &Runtime,
     (rows, sender): (&mut ImportedStream, &Sender<Option<RecordBatch>>),
     reporting: &mut Reporting,
-) -> Result<FeedEnd> {
+) -> Result<FeedOutcome> {
     loop {
         // A slot is reserved first, so that the producer is not pulled ahead of the consumer.
         let slot = match sender.try_reserve() {
@@ -172,12 +172,12 @@ fn feed(
             Err(TrySendError::Closed(())) => None,
         };
         // The consumer reports why it has closed the channel.
-        let Some(slot) = slot else { return Ok(FeedEnd::Done) };
+        let Some(slot) = slot else { return Ok(FeedOutcome::Finished) };
         py.check_signals()?;
         reporting.report(py)?;
         let call = match PythonCall::begin() {
             Ok(call) => call,
-            Err(call) => return Ok(FeedEnd::Finalizing(call)),
+            Err(call) => return Ok(FeedOutcome::InterpreterFinalizing(call)),
         };
         let batch = rows.pull(py);
         drop(call);
@@ -185,7 +185,7 @@ fn feed(
         let is_last = batch.is_none();
         slot.send(batch);
         if is_last {
-            return Ok(FeedEnd::Done);
+            return Ok(FeedOutcome::Finished);
         }
     }
 }

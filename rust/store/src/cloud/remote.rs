@@ -335,7 +335,7 @@ impl Remote {
             Finding::Missing => Error::not_found(format!("could not {action} in {location}: it does not exist")),
             Finding::Denied | Finding::Refused(401 | 403) => Error::storage(
                 false,
-                format!("{location} does not allow to {action}; check the credentials and their permissions"),
+                format!("could not {action} in {location}: access denied; check the credentials and their permissions"),
             ),
             Finding::BadKey => return Error::corrupt("the path cannot be a key of an object store"),
             Finding::NoCredentials => {

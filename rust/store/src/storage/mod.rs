@@ -129,7 +129,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Corrupt` or `Unsupported` if it leads nowhere.
-    pub fn place_of(&self, reference: &str) -> Result<String> {
+    pub fn resolve_path(&self, reference: &str) -> Result<String> {
         Ok(match self.inner.location.resolve(reference)? {
             Target::Local(path) => path,
             Target::Here(key) => key,

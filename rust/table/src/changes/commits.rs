@@ -1,7 +1,7 @@
-//! The commits of a feed: finding them, following what they say of the table, turning each into files to read.
+//! The commits of a feed: finds them, follows their protocol and metadata, and turns each into files to read.
 //!
-//! Commits are fetched and parsed a few at a time and looked at in order: what one says of protocol and metadata holds
-//! from it on. PROTOCOL.md: "In-Commit Timestamps", "Change Metadata".
+//! Commits are fetched and parsed a few at a time and processed in order: protocol and metadata of one apply
+//! from that commit on. PROTOCOL.md: "In-Commit Timestamps", "Change Metadata".
 
 use std::future::ready;
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ use crate::scan::task::FileTask;
 use crate::snapshot::Snapshot;
 use deltic_store::{Storage, decode_path};
 
-/// Commits that are fetched or parsed at once; about as many are held in memory.
+/// Commits that are fetched or parsed at once; about as many are in memory.
 const CONCURRENT_COMMITS: usize = 8;
 
 /// Files that are asked for their size at once.
@@ -34,7 +34,7 @@ const CONCURRENT_SIZES: usize = 8;
 #[derive(Debug, Clone)]
 pub(super) struct Commit {
     file: LogFile,
-    /// When its file was written, later than those before it.
+    /// When its file was written, made later than those of the commits before.
     modified_ms: i64,
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last:
     let (start, end) = versions.into_inner();
     let own_times = Properties::of(last).in_commit_timestamps()?;
     let all_have = own_times.is_some_and(|times| times.since.is_none_or(|(version, _)| version <= start));
-    // The time of a file depends on all before it; a commit that says its time needs none.
+    // The adjusted time of a file depends on all files before it; commits with in-commit timestamps do not need it.
     let listing = LogSource::of(storage).list(if all_have { start } else { 0 }).await?;
     let mut commits = history::commits(&listing);
     commits.dedup_by_key(|file| file.name.version());
@@ -115,7 +115,7 @@ impl TableAtCommit {
         Ok(table)
     }
 
-    /// Takes over protocol and metadata of the commit of `version`.
+    /// Applies protocol and metadata of the commit of `version`.
     fn follow(&mut self, version: u64, actions: &mut CommitActions) -> Result<()> {
         let (protocol, metadata) = (actions.protocol.take(), actions.metadata.take());
         if protocol.is_none() && metadata.is_none() {
@@ -132,16 +132,16 @@ impl TableAtCommit {
     }
 
     fn check(&self, version: u64) -> Result<()> {
-        let with_context = |e: Error| e.at_version(version);
+        let at_version = |e: Error| e.at_version(version);
         let properties = Properties::of(&self.metadata);
-        if !properties.change_data_feed().map_err(with_context)? {
-            return Err(with_context(Error::invalid(format!(
+        if !properties.change_data_feed().map_err(at_version)? {
+            return Err(at_version(Error::invalid(format!(
                 "the change data feed was off at version {version}: `delta.enableChangeDataFeed` was not true, and \
                  changes were not recorded; read a range without that version"
             ))));
         }
-        let schema = self.metadata.schema().map_err(with_context)?;
-        let mapping = properties.column_mapping(&self.protocol, &schema).map_err(with_context)?;
+        let schema = self.metadata.schema().map_err(at_version)?;
+        let mapping = properties.column_mapping(&self.protocol, &schema).map_err(at_version)?;
         let older = TableShape { schema, partition_columns: self.metadata.partition_columns.clone(), mapping };
         shape::check(&older, version, &self.feed_schema.shape, self.feed_schema.version)
     }
@@ -185,7 +185,7 @@ pub(super) fn tasks(
         .and_then(move |loaded| {
             let (storage, feed_schema) = (before.clone(), feed_schema.clone());
             async move {
-                // The schema before every later commit is one that the feed has checked.
+                // The feed has checked the schema before every later commit.
                 if first == Some(loaded.0.version()) {
                     check_removed(&storage, &feed_schema, &loaded).await?;
                 }
@@ -215,13 +215,13 @@ async fn check_removed(
     let Some(before) = commit.version().checked_sub(1).filter(|_| removes) else { return Ok(()) };
     match Snapshot::open(storage, Some(before)).await {
         Ok(before) => shape::check_removed(before.shape(), commit.version(), &feed_schema.shape, feed_schema.version),
-        // The log begins after it.
+        // The log begins after that version.
         Err(e) if matches!(e.kind(), Kind::VersionNotFound { .. }) => Ok(()),
         Err(e) => Err(e),
     }
 }
 
-/// Asks for the size where the log does not say it.
+/// Asks the store for the size if the log does not have it.
 async fn sized(storage: Storage, change: Result<FileChange>) -> Result<FileTask> {
     let FileChange { mut task, size } = change?;
     task.size = match size {

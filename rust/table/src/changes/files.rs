@@ -1,9 +1,9 @@
-//! What one commit changed, as files to read.
+//! The changes of one commit, as files to read.
 //!
-//! Pure: actions in, files out. Change data files, where the commit has any, say it all. Otherwise the rows of an added
-//! file are inserts and those of a removed one deletes. A file that is removed and added at once has only exchanged its
-//! deletion vector: the rows in the new vector alone were deleted, those in the old one alone came back. Actions that
-//! only rearrange rows (`dataChange` false) changed nothing.
+//! A pure function from actions to files. If the commit has change files, they have all changes. Otherwise the rows of an added
+//! file are inserts and those of a removed one deletes. A file that is removed and added in the same commit has only another
+//! deletion vector: rows that only the new vector deletes were deleted, rows that only the old one deletes were restored.
+//! Actions that only rearrange rows (`dataChange` false) are no changes.
 //!
 //! PROTOCOL.md: "Reader Requirements for AddCDCFile".
 
@@ -27,7 +27,7 @@ const DELETE: &str = "delete";
 /// A file with changes.
 #[derive(Debug)]
 pub(super) struct FileChange {
-    /// How to read it; its size is not set.
+    /// The task that reads it, still without its size.
     pub(super) task: FileTask,
     /// Bytes, when the log says.
     pub(super) size: Option<u64>,
@@ -60,15 +60,15 @@ pub(super) fn of(
     is_partitioned: bool,
 ) -> Result<impl Iterator<Item = Result<FileChange>> + Send> {
     let version = commit_columns.version;
-    let with_context = |e: Error| e.at_version(version);
+    let at_version = |e: Error| e.at_version(version);
     let files = Files {
-        removes: AddBatch::new(actions.adds.origin, actions.remove_rows).map_err(with_context)?,
+        removes: AddBatch::new(actions.adds.origin, actions.remove_rows).map_err(at_version)?,
         adds: actions.adds,
         cdc: actions.cdc,
         commit_columns,
         is_partitioned,
     };
-    let steps = files.steps().map_err(with_context)?;
+    let steps = files.steps().map_err(at_version)?;
     Ok(steps.into_iter().map(move |step| files.change(step).map_err(|e| e.at_version(version))))
 }
 
@@ -80,7 +80,7 @@ struct Files {
     is_partitioned: bool,
 }
 
-/// A file to read, by its place in [`Files`].
+/// A file to read, by its index in [`Files`].
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Recorded(usize),
@@ -159,12 +159,12 @@ impl Files {
         }
     }
 
-    /// All rows of a file that its deletion vector leaves.
+    /// All rows of a file that its deletion vector does not delete.
     fn whole(&self, files: &AddBatch, row: usize, change_type: &str) -> Result<FileChange> {
         let path = files.path().value(row);
-        let with_context = |e: Error| e.in_file(path);
+        let in_file = |e: Error| e.in_file(path);
         if self.is_partitioned && files.partition_values().is_none_or(|values| values.is_null(row)) {
-            return Err(with_context(Error::corrupt(
+            return Err(in_file(Error::corrupt(
                 "the action has no partition values, so the rows of its file are not known; read a range without that \
                  version",
             )));
@@ -174,8 +174,8 @@ impl Files {
         let bytes = files.size().filter(|sizes| sizes.is_valid(row)).map(|sizes| sizes.value(row));
         let task = FileTask {
             path: path.to_owned(),
-            partition_values: files.partition_values_at(row).map_err(with_context)?,
-            deletion_vector: files.deletion_vector(row).map_err(with_context)?,
+            partition_values: files.partition_values_at(row).map_err(in_file)?,
+            deletion_vector: files.deletion_vector(row).map_err(in_file)?,
             constants,
             ..FileTask::default()
         };
@@ -183,7 +183,7 @@ impl Files {
     }
 }
 
-/// Whether a file has a deletion vector that is not the one of its other action, so that rows may be in it alone.
+/// Whether a file has another deletion vector than in its other action, so that only this one may delete some rows.
 fn has_own_vector((files, row): (&AddBatch, usize), (others, other): (&AddBatch, usize)) -> Result<bool> {
     let Some(vector) = files.deletion_vector(row)? else { return Ok(false) };
     Ok(others.deletion_vector(other)?.is_none_or(|other| other.unique_id() != vector.unique_id()))

@@ -1,12 +1,12 @@
 //! The change data feed: which rows each commit inserted, updated and deleted.
 //!
-//! [`ChangeFeed::plan`] decides which commits count and checks what can be told before reading them;
+//! [`ChangeFeed::plan`] decides which commits are read, and makes the checks that are possible before reading them;
 //! [`ChangeFeed::read`] is a lazy stream over them, oldest first, that opens a bounded number of commits and files at a
-//! time. A commit with change data files is read from those alone; of another the changes follow from the files that
-//! it adds and removes (`files`). Rows have the schema of the range's last version (`shape`).
+//! time. A commit with change files is read from those alone; the changes of others follow from the files that
+//! they add and remove (`files`). Rows have the schema of the range's last version (`shape`).
 //!
-//! Invariant: a range that was not recorded throughout, or whose rows that schema cannot hold, fails with the version
-//! that is to blame, never with fewer rows. What changes inside the range fails when the stream gets there.
+//! Invariant: a range in which the feed was off somewhere, or whose rows do not fit that schema, fails with the version
+//! that is the reason, and never gives fewer rows. If the reason is inside the range, the stream fails when it gets there.
 //! Proved by `tests/rust/table/changes.rs`.
 //!
 //! PROTOCOL.md: "Add CDC File", "Reader Requirements for AddCDCFile", "Change Data Files".
@@ -47,7 +47,7 @@ pub struct ChangeFeed {
     spec: ReadSpec,
     schema: SchemaRef,
     versions: Option<RangeInclusive<u64>>,
-    /// What holds at the first commit, and what rows must become; `None` when no commit is read.
+    /// The table at the first commit, and the schema of the rows; `None` if no commit is read.
     first: Option<TableAtCommit>,
     commits: Vec<Commit>,
 }
@@ -81,7 +81,7 @@ impl ChangeFeed {
         let range = range::resolve(storage, start, end).await?;
         let last = Snapshot::open(storage, range.last()).await?;
         let mut spec = read_spec(&last, columns)?;
-        // Binds columns and filter, so that a mistake in them is told before anything is read.
+        // Binds columns and filter, so that a mistake in them is an error before anything is read.
         let schema = Reader::new(storage.clone(), spec.clone())?.schema();
         spec.filter = ScanFilter::bind_some(filter, &spec.schema)?;
         let mut feed =
@@ -134,7 +134,7 @@ fn gone(missing: Error) -> Error {
     }
 }
 
-/// The columns that the feed has beside the table's.
+/// The columns that the feed adds to the table's.
 fn feed_columns() -> [StructField; 3] {
     [
         StructField::new(CHANGE_TYPE, DataType::STRING, false),
@@ -143,7 +143,7 @@ fn feed_columns() -> [StructField; 3] {
     ]
 }
 
-/// What is read, whatever the filter.
+/// The read spec, without the filter.
 fn read_spec(last: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
     let shape = last.shape();
     let mut schema = StructType::clone(&shape.schema);
@@ -174,8 +174,8 @@ fn read_spec(last: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
     })
 }
 
-/// Drops commits at both ends whose version the filter rules out, so that they are not even fetched. Those in between
-/// stay, for what they say of the table; their files are ruled out one by one.
+/// Drops commits at both ends whose versions the filter rules out, so that they are not fetched. Those in between
+/// stay, because of their protocol and metadata; their files are ruled out one by one.
 fn trim(commits: &mut Vec<Commit>, bound: &BoundPredicate) -> Result<()> {
     let by_version = |conjunct: &&BoundPredicate| {
         let columns = conjunct.columns();

@@ -1,7 +1,7 @@
-//! From what a caller asks for to the first and the last version of a feed.
+//! Finds the first and the last version of a feed for a range of versions or times.
 //!
-//! A range of times holds the commits made in it: from the first at or after its start to the last at or before its
-//! end, where a later end than the newest commit means that commit. There may be none.
+//! A range of times has the commits made in it: from the first at or after its start to the last at or before its
+//! end; an end after the newest commit means that commit. There may be none.
 
 use std::ops::RangeInclusive;
 
@@ -28,7 +28,7 @@ pub(super) struct Range {
     of_times: bool,
 }
 
-/// Finds the versions of times; versions are not looked for.
+/// Finds the versions of times; whether given versions exist is not checked.
 pub(super) async fn resolve(storage: &Storage, start: Bound, end: Option<Bound>) -> Result<Range> {
     let backwards = |what: String| Err(Error::invalid(format!("{what}; exchange start and end")));
     match (start, end) {

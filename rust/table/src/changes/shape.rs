@@ -1,7 +1,7 @@
 //! Whether rows that an older schema wrote can be read as rows of a newer one.
 //!
-//! They can if the newer one only adds columns that may be null and widens types: then what is missing is null, and
-//! what is there has its place. Columns are the same when files know them by the same name or id.
+//! They can if the newer one only adds nullable columns and widens types: then missing values are null, and
+//! all other values fit. Columns are the same if files have them under the same name or id.
 //!
 //! PROTOCOL.md: "Type Widening", "Column Mapping".
 
@@ -26,7 +26,7 @@ pub(super) fn check(older: &TableShape, version: u64, newer: &TableShape, last: 
     .at_version(version))
 }
 
-/// Fails if the commit of `version`, which gives the table other columns, also removes rows whose values have no place in
+/// Fails if the commit of `version`, which gives the table other columns, also removes rows whose values do not fit
 /// `newer`, the schema of `last`. `older` is the schema before it. Columns that `newer` no longer has are ignored.
 pub(super) fn check_removed(older: &TableShape, version: u64, newer: &TableShape, last: u64) -> Result<()> {
     let mappings = Mappings { older: older.mapping, newer: newer.mapping, types_alone: true };
@@ -43,7 +43,7 @@ pub(super) fn check_removed(older: &TableShape, version: u64, newer: &TableShape
     .at_version(version))
 }
 
-/// What keeps rows of `older` from being rows of `newer`.
+/// The reason why rows of `older` cannot be rows of `newer`, if there is one.
 fn differs(older: &TableShape, newer: &TableShape) -> Result<Option<String>> {
     match (older.mapping, newer.mapping) {
         (older, newer) if older == newer => {}
@@ -97,7 +97,7 @@ impl Mappings {
         Ok(added.map(|field| format!("column `{}`, which may not be null, was added", join(path, &field.name))))
     }
 
-    /// The field of `newer` that files know as `field`.
+    /// The field of `newer` that is the same column as `field`.
     fn find<'a>(&self, field: &StructField, newer: &'a StructType) -> Result<Option<&'a StructField>> {
         let name = self.older.physical_name(field)?;
         for candidate in &newer.fields {

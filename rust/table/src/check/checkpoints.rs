@@ -1,4 +1,5 @@
-//! Checking checkpoints: the hint to the newest one, sets that lack parts, and one against the commits it stands for.
+//! Checks checkpoints: the hint to the newest one, checkpoints that lack parts, and the checkpoint against the commits
+//! before it.
 //!
 //! PROTOCOL.md: "Last Checkpoint File Schema", "Checkpoints".
 
@@ -59,7 +60,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares what the hint tells of a checkpoint with the checkpoint.
+    /// Compares the fields of the hint with the checkpoint.
     async fn hinted(&mut self, hint: &LastCheckpoint, checkpoint: &Checkpoint) -> Result<()> {
         if let Some(named) = &hint.v2_checkpoint {
             match self.listing.iter().find(|file| file.file_name == named.path).map(|file| file.size) {
@@ -128,7 +129,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares the checkpoint that the version stands on with the commits before it, if they are all there still.
+    /// Compares the checkpoint that the version is read from with the commits before it, if all of them are still there.
     pub(super) async fn checkpoint(&mut self) -> Result<()> {
         let Some(checkpoint) = self.snapshot.segment().checkpoint.clone() else { return Ok(()) };
         let Some(mut commits) = self.without(&checkpoint) else { return Ok(()) };
@@ -169,7 +170,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The checkpoint's version out of commits alone, or, where their beginning is gone, with an older checkpoint.
+    /// The segment of the checkpoint's version from commits alone, or, if the first ones are gone, from an older checkpoint.
     fn without(&self, checkpoint: &Checkpoint) -> Option<Segment> {
         let choose = |keep: &dyn Fn(&LogFile) -> bool| {
             let listing: Vec<LogFile> = self.listing.iter().filter(|file| keep(file)).cloned().collect();

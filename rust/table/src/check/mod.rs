@@ -1,8 +1,8 @@
-//! Checking a version: whatever says something about it a second time, compared with the replayed log.
+//! Checks a version: compares everything that repeats facts about it with the replayed log.
 //!
-//! The checksum beside the commit, the hint to the newest checkpoint, the checkpoint against the commits it stands for,
-//! and, when asked, the data files against their sizes. A difference is a [`Finding`]; errors are for a log that cannot
-//! be read and a store that fails.
+//! These are the checksum beside the commit, the hint to the newest checkpoint, the checkpoint against the commits before it,
+//! and, if asked for, the sizes of data files. A difference is a [`Finding`]; an error is a log that cannot
+//! be read or a store that fails.
 //!
 //! Invariant: nothing is written, and no data file is opened; files cost one HEAD each, a bounded number at once.
 //! Proved by `tests/python/test_log.py`.
@@ -33,7 +33,7 @@ mod checkpoints;
 
 /// Files asked for at once.
 const CONCURRENT_HEADS: usize = 64;
-/// Findings kept of one kind; the rest is counted.
+/// Most findings of one kind; further ones are only counted.
 const MOST_OF_A_KIND: usize = 100;
 
 /// What a finding is about.
@@ -80,7 +80,7 @@ pub struct Finding {
 pub struct Check {
     /// The version.
     pub version: u64,
-    /// In the order of their kinds; empty when all is well.
+    /// In the order of their kinds; empty if there is no difference.
     pub findings: Vec<Finding>,
 }
 
@@ -89,11 +89,11 @@ pub struct Check {
 /// # Errors
 /// Those of [`Snapshot::open`], and `Storage` if the store fails. Differences are none.
 pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Result<Check> {
-    let with_context = |e: Error| e.in_table(storage.location());
-    let listing = LogSource::of(storage).list(0).await.map_err(with_context)?;
-    let mut segment = Segment::choose(&listing, version, true).map_err(with_context)?;
+    let in_table = |e: Error| e.in_table(storage.location());
+    let listing = LogSource::of(storage).list(0).await.map_err(in_table)?;
+    let mut segment = Segment::choose(&listing, version, true).map_err(in_table)?;
     let version = segment.version;
-    // The log has to speak for itself.
+    // The state is to come from the log alone.
     segment.checksum = None;
     let snapshot = Snapshot::of_segment(storage, segment).await?;
     let mut checker = Checker { storage, listing, snapshot, findings: Findings::default() };
@@ -103,11 +103,11 @@ pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Resu
         checker.incomplete();
         checker.checkpoint().await
     };
-    checked.await.map_err(|e| with_context(vanished(e)).at_version(version))?;
+    checked.await.map_err(|e| in_table(vanished(e)).at_version(version))?;
     Ok(Check { version, findings: checker.findings.finish() })
 }
 
-/// What differs from a version in its checksum, in the hint to its checkpoint, and in the files of checkpoints.
+/// The differences of a version from its checksum, the hint, and checkpoints.
 ///
 /// # Errors
 /// Those of reading the log.
@@ -128,7 +128,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Compares the checksum with the live files and all the rest, and the files with the store.
+    /// Compares the checksum with the live files and the other state, and the files with the store.
     async fn live_files(&mut self, ask_store: bool) -> Result<()> {
         let checksum = self.checksum().await?;
         let bins = checksum.as_ref().and_then(|(c, _)| c.file_size_histogram.as_ref());
@@ -172,7 +172,7 @@ impl Checker<'_> {
         self.vector_files(vectors).await
     }
 
-    /// Files that a checkpoint names twice: of a commit the newest action counts.
+    /// Finds files that a checkpoint names twice. (In commits the newest action counts.)
     fn doubled(&mut self, files: &AddBatch, named: &mut Fingerprints) -> Result<()> {
         for row in 0..files.len() {
             let path = files.path().value(row);
@@ -185,7 +185,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The checksum of this very version, and its bytes.
+    /// The checksum of this version itself, and its bytes.
     async fn checksum(&mut self) -> Result<Option<(VersionChecksum, bytes::Bytes)>> {
         let name = LogName::Checksum { version: self.snapshot.version() };
         let Some(file) = self.listing.iter().find(|file| file.name == name) else { return Ok(None) };
@@ -218,7 +218,7 @@ impl Checker<'_> {
         self.findings.add(FindingKind::Checksum, message, Some(path));
     }
 
-    /// Whether the data files are there, with their sizes.
+    /// Checks whether the data files exist, with their sizes.
     async fn data_files(&mut self, files: &AddBatch) -> Result<()> {
         let (storage, sizes) = (self.storage, files.size());
         let ask = |row: usize| {
@@ -250,7 +250,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks the deletion vectors that stand in the log, and collects how long the files of the others must be.
+    /// Checks inline deletion vectors, and collects how long the files of the others must be.
     fn vectors(&mut self, files: &AddBatch, needed: &mut BTreeMap<String, u64>) -> Result<()> {
         for row in 0..files.len() {
             let Some(descriptor) = files.deletion_vector(row)? else { continue };
@@ -273,7 +273,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Whether the files of deletion vectors are there and long enough.
+    /// Checks whether the files of deletion vectors exist and are long enough.
     async fn vector_files(&mut self, needed: BTreeMap<String, u64>) -> Result<()> {
         let storage = self.storage;
         let ask = |(path, end): (String, u64)| async move {

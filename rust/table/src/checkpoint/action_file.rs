@@ -1,7 +1,7 @@
 //! One Parquet file of a checkpoint: its footer, and row groups decoded on demand.
 //!
-//! Knows leaves and row groups, nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on
-//! the blocking pool, never on the threads that wait for the store. Whatever a footer says of positions is checked first.
+//! It knows leaves and row groups, and nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on
+//! the blocking pool, never on the threads that wait for the store. Positions in a footer are checked first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use crate::footer;
 use crate::parallel::blocking;
 use deltic_store::{Pin, Storage};
 
-/// How much of the file's end is fetched at first: footers of checkpoints are mostly smaller than the least, and those of
-/// sidecars in many row groups are about a 300th of the file.
+/// How many bytes of the file's end are fetched at first: footers of checkpoints are mostly smaller than the least guess,
+/// and those of sidecars in many row groups are about a 300th of the file.
 const LEAST_GUESS: u64 = 64 * 1024;
 const MOST_GUESS: u64 = 256 * 1024;
 const GUESSED_PART: u64 = 256;
@@ -37,18 +37,18 @@ const GUESSED_PART: u64 = 256;
 pub(super) const CONCURRENT_FOOTERS: usize = 16;
 /// Rows decoded into one batch.
 const BATCH_ROWS: usize = 128 * 1024;
-/// Rows that a file of any size may have, and how many more for each of its bytes. Nulls and repeated values take next
-/// to no room in Parquet, but a row of a checkpoint is an action, and those differ: in their paths, at the very least.
+/// Most rows of a file: a constant, and a number for each of its bytes. Nulls and repeated values take nearly
+/// no space in Parquet, but a row of a checkpoint is an action, and actions differ at least in their paths.
 const FEW_ROWS: u64 = 64 * 1024;
 const ROWS_PER_BYTE: u64 = 4;
-/// What a column chunk may become, however small, and how much more for each of its bytes and each row: bytes, and
-/// elements of lists and maps. All rows of a group are in memory at once.
+/// Limits of a decoded column chunk: a constant, and further bytes (and elements of lists and maps) for each of its bytes and
+/// rows. All rows of a group are in memory at once.
 const FREE_BYTES: u64 = 64 * 1024 * 1024;
 const EXPANSION: u64 = 1024;
 const BYTES_PER_ROW: u64 = 4096;
 const FREE_ELEMENTS: u64 = 1 << 20;
 const ELEMENTS_PER_ROW: u64 = 256;
-/// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
+/// The writer in the footer. Parquet libraries check it before they trust statistics, and expect this form.
 pub(crate) const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 /// Not known yet.
 const UNKNOWN: u8 = 2;
@@ -60,17 +60,17 @@ pub(crate) struct ActionFile {
     path: String,
     size: u64,
     metadata: ArrowReaderMetadata,
-    /// The same with the long texts of `add` as views, which are not copied when decoded.
+    /// The same with the long strings of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
     leaves: Leaves,
     /// Pins the file, so that all reads are of the same bytes.
     pin: Pin,
-    /// Whether bounds of a leaf are in the order of its values, as [`UNKNOWN`] or a truth value.
+    /// For each leaf whether its bounds are in the order of its values: [`UNKNOWN`], 0 or 1.
     ordered: Vec<AtomicU8>,
     gone: NotFoundFlag,
 }
 
-/// The footer of a file as it stands there.
+/// The encoded footer of a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Footer {
     path: String,
@@ -88,7 +88,7 @@ pub(crate) struct Decode {
     pub(crate) rows: Option<RowSelection>,
     /// Rows of a batch at most; [`BATCH_ROWS`] when `None`.
     pub(crate) batch_rows: Option<usize>,
-    /// Bytes of texts that a batch aims at.
+    /// Approximate bytes of strings in a batch.
     pub(crate) batch_bytes: Option<usize>,
 }
 
@@ -123,7 +123,7 @@ impl Footer {
         Ok(Self { metadata: end.slice(skip..stop), path, size, pin })
     }
 
-    /// Reads those of files given by path and size, as they were listed.
+    /// Reads the footers of files, given by path and size from a listing.
     pub(crate) async fn read_all(storage: &Storage, files: Vec<(String, u64)>) -> Result<Vec<Self>> {
         let read = |(path, size)| Self::read(storage, path, size, Pin::of_size(size));
         stream::iter(files).map(read).buffered(CONCURRENT_FOOTERS).try_collect().await
@@ -143,7 +143,7 @@ impl Fetched {
 
     /// The bytes of a leaf.
     pub(super) fn bytes(&self, leaf: usize) -> Result<&Bytes> {
-        // They ascend.
+        // The positions ascend.
         let at = self.leaves.binary_search(&leaf).ok();
         let bytes = at.and_then(|at| self.chunks.chunks.get(at)).map(|(_, bytes)| bytes);
         bytes.ok_or_else(|| Error::internal("a leaf was not fetched"))
@@ -153,16 +153,16 @@ impl Fetched {
 impl ActionFile {
     /// Reads the footer of a file.
     pub(crate) async fn open(storage: &Storage, path: String, size: u64) -> Result<Self> {
-        // The size is what the checkpoint says of a sidecar.
+        // The size of a sidecar is from the checkpoint.
         Self::of_footer(storage, &Footer::read(storage, path, size, Pin::default()).await?)
     }
 
-    /// Decodes all of a footer.
+    /// Decodes a whole footer.
     pub(crate) fn of_footer(storage: &Storage, footer: &Footer) -> Result<Self> {
         Self::of_metadata(storage, footer, &footer.metadata)
     }
 
-    /// The file as if it had those row groups alone that may have a value in one of `leaves`, and whether they are all.
+    /// The file reduced to the row groups that may have a value in one of `leaves`, and whether these are all.
     pub(crate) fn narrowed(storage: &Storage, footer: &Footer, leaves: &[Leaf<'_>]) -> Result<(Self, bool)> {
         match narrowed(&footer.metadata, leaves) {
             Some(narrow) => Ok((Self::of_metadata(storage, footer, &narrow)?, false)),
@@ -177,7 +177,7 @@ impl ActionFile {
         check_rows(&metadata, size).ok_or_else(|| {
             Error::corrupt("the footer of the Parquet file claims more rows than a file of its size has").in_file(&path)
         })?;
-        // What writers still put into INT96 are instants.
+        // INT96 values are timestamps in UTC.
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = Leaves::of(metadata.metadata().file_metadata(), metadata.schema().fields());
@@ -190,7 +190,7 @@ impl ActionFile {
         &self.path
     }
 
-    /// Whether the file was not there when it was needed.
+    /// Whether the file was missing when it was read.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.is_noted()
     }
@@ -222,7 +222,7 @@ impl ActionFile {
         groups.filter(|(_, group)| group.num_rows() > 0 && may_hold(group, leaf)).map(|(index, _)| index).collect()
     }
 
-    /// Whether it was written here, in small pages.
+    /// Whether deltic wrote it, in small pages.
     pub(crate) fn is_our_own(&self) -> bool {
         self.metadata.metadata().file_metadata().created_by() == Some(CREATED_BY)
     }
@@ -235,19 +235,19 @@ impl ActionFile {
     /// Whether the order behind the bounds of a leaf, in all row groups, is the order of its values.
     pub(crate) fn has_ordered_bounds(&self, leaf: usize) -> bool {
         let Some(known) = self.ordered.get(leaf) else { return false };
-        // No lock: a child forked while a thread held it would wait for ever.
+        // No lock: a process forked while another thread holds it would wait for ever.
         if known.load(Ordering::Relaxed) == UNKNOWN {
             known.store(footer::has_ordered_bounds(&self.metadata, leaf).into(), Ordering::Relaxed);
         }
         known.load(Ordering::Relaxed) == u8::from(true)
     }
 
-    /// Whether a leaf stands below `root`.
+    /// Whether a leaf is below `root`.
     pub(super) fn is_below(&self, leaf: usize, root: &str) -> bool {
         self.leaves.names().get(leaf).and_then(|path| path.first()).is_some_and(|name| name == root)
     }
 
-    /// The name of a leaf that is a long text of `add`.
+    /// The name of a leaf that has long strings of `add`.
     pub(super) fn long_text(&self, leaf: usize) -> Option<&str> {
         match self.leaves.names().get(leaf)?.as_slice() {
             [root, member] if root == "add" && matches!(member.as_str(), "path" | "stats") => Some(member),
@@ -304,7 +304,7 @@ impl ActionFile {
         Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
     }
 
-    /// How much the wanted leaves of a row group are.
+    /// Bytes of the wanted leaves of a row group.
     pub(crate) fn wanted_bytes(&self, group: usize, wanted: &(dyn Fn(&[String]) -> bool + Send + Sync)) -> Result<u64> {
         let leaves: Vec<usize> = self.wanted(wanted);
         Ok(self.chunks(group, &leaves)?.into_iter().map(|chunk| chunk.end - chunk.start).sum())
@@ -321,7 +321,7 @@ impl ActionFile {
         pinned(&self.storage, &self.path, range, &self.pin).await.map_err(|e| self.gone.note(e))
     }
 
-    /// Reads bytes of the file behind what is in `memory`.
+    /// Reads bytes of the file and appends them to `memory`.
     pub(crate) async fn append(&self, range: Range<u64>, memory: Vec<u8>) -> Result<Vec<u8>> {
         self.storage.append(&self.path, range, memory, Some(&self.pin)).await.map_err(|e| self.gone.note(e))
     }
@@ -354,13 +354,13 @@ impl ActionFile {
         })
     }
 
-    /// The definition level from which on the first `depth` nodes over a leaf are there.
+    /// The least definition level at which the first `depth` nodes above a leaf are not null.
     pub(crate) fn definition_level(&self, leaf: usize, depth: usize) -> u32 {
         let schema = self.metadata.metadata().file_metadata().schema_descr();
         let mut node = schema.root_schema();
         let mut level = 0;
         for name in self.leaves.names().get(leaf).into_iter().flatten().take(depth) {
-            // Of two nodes with one name the first may be a leaf.
+            // If two nodes have the same name, the first one may be a leaf.
             if !node.is_group() {
                 break;
             }
@@ -377,8 +377,8 @@ impl ActionFile {
         self.wanted(&below).try_into().ok()
     }
 
-    /// The leaf below `root` that takes the fewest bytes in a row group and does not repeat: what tells soonest where
-    /// `root` is.
+    /// The leaf below `root` that has the fewest bytes in a row group and does not repeat: the cheapest way to find the
+    /// rows with `root`.
     pub(crate) fn lightest_leaf(&self, group: usize, root: &str) -> Option<usize> {
         let columns = self.metadata.metadata().row_groups().get(group)?.columns();
         let leaves = (0..columns.len())
@@ -387,7 +387,7 @@ impl ActionFile {
         leaves.min_by_key(|leaf| columns[*leaf].compressed_size())
     }
 
-    /// Runs work that decodes where it may take long.
+    /// Runs decoding work on the blocking pool.
     pub(crate) async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -397,7 +397,7 @@ impl ActionFile {
         done.map_err(|e| Error::corrupt("decoding the Parquet file failed").caused_by(e).in_file(&self.path))?
     }
 
-    /// Decodes what was fetched, batch by batch.
+    /// Decodes fetched column chunks, batch by batch.
     pub(crate) fn decode(&self, fetched: Fetched, how: Decode) -> Result<ParquetRecordBatchReader> {
         let all = fetched.leaves.clone();
         self.decode_leaves(fetched, how, &all)
@@ -427,7 +427,8 @@ impl ActionFile {
         reader.build().map_err(|e| corrupt_parquet(&self.path, e))
     }
 
-    /// Checks what the pages claim to become. Gives the bytes of texts, closely where they may be more than `enough`.
+    /// Checks the decoded sizes that the pages claim. Returns the bytes of strings, exactly only if they may be more than
+    /// `enough`.
     fn check_pages(&self, fetched: &Fetched, enough: u64) -> Result<u64, ParquetError> {
         let columns = self.metadata.metadata().row_groups().get(fetched.group).map(|g| g.columns()).unwrap_or_default();
         let rows = self.rows(fetched.group) as u64;
@@ -479,7 +480,7 @@ impl ActionFile {
     }
 }
 
-/// What became of a file whose pages were decoded directly.
+/// The error of a file whose pages could not be decoded directly.
 pub(super) fn unreadable(failure: Failure, path: &str) -> Error {
     let what = match failure {
         Failure::Unsupported => "its pages are of a kind that their headers do not say",
@@ -488,13 +489,13 @@ pub(super) fn unreadable(failure: Failure, path: &str) -> Error {
     Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)
 }
 
-/// Bytes of the file that all other reads with this pin are of.
+/// Bytes of the file that is pinned, from which all reads with this pin come.
 async fn pinned(storage: &Storage, path: &str, range: Range<u64>, pin: &Pin) -> Result<Bytes> {
     let read = storage.get_pinned(path, &[range], Some(pin)).await?.pop();
     read.ok_or_else(|| Error::internal("a read of one range gave none"))
 }
 
-/// The schema with the long texts of `add` as views.
+/// The schema with the long strings of `add` as views.
 fn with_views(plain: &ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
     fn viewed(field: &Field) -> Field {
         let inside = |field: &FieldRef| Arc::new(viewed(field));

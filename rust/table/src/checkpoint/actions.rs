@@ -1,6 +1,6 @@
-//! Actions as they stand in a checkpoint, in the types that they have in commits.
+//! Actions of a checkpoint, converted to the types that they have when read from commits.
 //!
-//! Writers differ in integer widths, string layouts and the members of a deletion vector; our own types are restored.
+//! Writers differ in integer widths, string layouts and the members of a deletion vector.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 /// The members of one kind of action as columns, rows of other actions left out, by the path if that was decoded.
 ///
-/// Writers differ in integer widths, text layouts and what a deletion vector has; our own types are restored.
+/// The members get the types that they have when read from commits.
 pub(crate) fn action_rows(rows: &RecordBatch, action: &str, with_path: bool) -> Result<RecordBatch> {
     let column = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
     let Some(column) = column else {
@@ -50,8 +50,8 @@ pub(crate) fn action_rows(rows: &RecordBatch, action: &str, with_path: bool) -> 
     }
 }
 
-/// Files whose paths are views, apart from those, without a copy of any path; given which have a path, and what they have
-/// beside it, `wanted` says which to keep. `None` if their paths are other texts.
+/// Files whose paths are views, without a copy of any path. `wanted` gets which rows have a path, and the other members, and
+/// says which rows to keep. `None` if the paths are not views.
 pub(crate) fn adds_in_views(
     rows: &RecordBatch,
     wanted: impl FnOnce(KeyBatch) -> Result<BooleanBuffer>,
@@ -77,7 +77,7 @@ pub(crate) fn adds_in_views(
         fields.push(Field::new(field.name(), column.data_type().clone(), true));
         columns.push(column);
     }
-    // They are read where they stand.
+    // The views are used instead.
     fields.push(Field::new("path", DataType::Utf8, false));
     columns.push(Arc::new(StringArray::new_repeated("", keep.true_count())));
     Ok(Some((RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, filter(paths, &keep)?)))
@@ -94,7 +94,7 @@ pub(crate) fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, Arrow
         },
     };
     match (expected, column.as_struct_opt()) {
-        // Long texts that were decoded as views stay views.
+        // Long strings that were decoded as views stay views.
         (DataType::Utf8, _) if member == "stats" && column.data_type() == &DataType::Utf8View => Ok(column.clone()),
         (DataType::Struct(members), Some(found)) => {
             let child = |field: &FieldRef| match found.column_by_name(field.name()) {
@@ -110,7 +110,7 @@ pub(crate) fn conform(member: &str, column: &ArrayRef) -> Result<ArrayRef, Arrow
     }
 }
 
-/// The type with plain texts in the place of views.
+/// The type with plain strings instead of views.
 fn without_views(data_type: &DataType) -> DataType {
     let inside = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(without_views(field.data_type())));
     match data_type {

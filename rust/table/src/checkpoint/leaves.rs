@@ -14,15 +14,15 @@ use crate::footer::calendar::Calendars;
 #[derive(Debug)]
 pub(super) struct Leaves {
     names: Vec<Vec<String>>,
-    /// Of several with one path, the first.
+    /// If several leaves have the same path, the first.
     by_path: HashTable<usize>,
     hasher: RandomState,
-    /// Their types; none if the schema does not show them all.
+    /// Their types; empty if the schema does not have all of them.
     types: Vec<DataType>,
 }
 
 impl Leaves {
-    /// Of a file with this Arrow schema.
+    /// The leaves of a file with this Arrow schema.
     pub(super) fn of(file: &FileMetaData, schema: &Fields) -> Self {
         let mut leaves = Self::named(leaf_names(file));
         schema.iter().for_each(|field| add_types(field.data_type(), &mut leaves.types));
@@ -86,8 +86,8 @@ fn hash_of<S: AsRef<str>>(hasher: &RandomState, path: &[S]) -> u64 {
     hasher.hash_one(path.iter().map(AsRef::as_ref).collect::<Vec<&str>>())
 }
 
-/// The paths of a file's leaves. Typed values of `add` that a writer put into another calendar are not found by theirs,
-/// nor are other statistics of their columns: the strings beside them say the same in the table's.
+/// The paths of a file's leaves. Typed values of `add` that a writer stored in another calendar are hidden,
+/// and so are other statistics of their columns: the strings beside them have the same values in the table's calendar.
 fn leaf_names(file: &FileMetaData) -> Vec<Vec<String>> {
     let (calendars, leaves) = (Calendars::of(file), file.schema_descr().columns());
     let bounded = |leaf: &ColumnDescPtr| match leaf.path().parts() {

@@ -1,8 +1,8 @@
-//! Reading checkpoints of every shape: one file, parts, UUID-named, JSON or Parquet, with sidecars.
+//! Reads checkpoints of every kind: one file, parts, UUID-named, JSON or Parquet, with sidecars.
 //!
-//! Opening reads footers (and a JSON top level) but no sidecar, and decodes what is not about files; actions are decoded
-//! on demand, one row group a task, only the leaves that are asked for. Row groups that hold none of the wanted actions,
-//! by their null counts, are not fetched.
+//! Opening reads footers (and a JSON top level) but no sidecar, and decodes the actions that are not of files. File actions
+//! are decoded on demand, one row group in each task, only the leaves that are asked for. Row groups that have none of the
+//! wanted actions, by their null counts, are not fetched.
 //!
 //! PROTOCOL.md: "Checkpoints", "Sidecar Files".
 
@@ -24,7 +24,7 @@ use crate::error::{Error, NotFoundFlag, Result};
 use crate::once::Once;
 use deltic_store::{Storage, decode_path};
 
-/// Row groups in work at once; fetching one overlaps decoding others.
+/// Row groups that are processed at once; fetching one overlaps decoding others.
 const CONCURRENT_ROW_GROUPS: usize = 4;
 
 /// What to decode of each `add`.
@@ -32,13 +32,13 @@ const CONCURRENT_ROW_GROUPS: usize = 4;
 pub struct AddColumns {
     /// Members of `add`, without the statistics.
     pub members: Vec<&'static str>,
-    /// Leaf columns, by physical path, whose statistics are wanted: typed ones where there are, else the JSON text.
+    /// Leaf columns, by physical path, whose statistics are wanted: typed ones if there are any, or else the JSON text.
     pub stats: Vec<Vec<String>>,
     /// Whether the number of records (with no column's statistics) is wanted too.
     pub num_records: bool,
     /// Whether the JSON text is wanted as it is.
     pub stats_text: bool,
-    /// Whether all typed statistics that there are are wanted as they are.
+    /// Whether all typed statistics are wanted unchanged.
     pub stats_typed: bool,
 }
 
@@ -50,9 +50,9 @@ pub struct OpenCheckpoint {
     /// File actions of a JSON top level.
     inline: Option<CommitActions>,
     files: Arc<Files>,
-    /// How many of the files are the checkpoint's own.
+    /// How many of the files are not sidecars.
     own: usize,
-    /// The other files, and what the checkpoint says of them.
+    /// The sidecar actions of the other files.
     sidecars: Vec<Sidecar>,
     sidecar_files: Vec<(String, u64)>,
 }
@@ -63,7 +63,7 @@ pub struct OpenCheckpoint {
 struct Files {
     storage: Storage,
     files: Vec<File>,
-    /// Whether the file of an unread footer was gone.
+    /// Whether a file was missing when its footer was read.
     gone: NotFoundFlag,
 }
 
@@ -137,12 +137,12 @@ impl OpenCheckpoint {
         self.version
     }
 
-    /// Whether it was written here.
+    /// Whether deltic wrote it.
     pub async fn is_our_own(&self) -> Result<bool> {
         Ok(self.own > 0 && self.files.part(0).await?.is_our_own())
     }
 
-    /// Whether one of its files was not there when it was needed.
+    /// Whether one of its files was missing when it was read.
     pub(crate) fn is_gone(&self) -> bool {
         let parts = || self.files.files.iter().filter_map(|file| file.part.get());
         self.files.gone.is_noted() || parts().any(|part| part.is_gone())
@@ -163,7 +163,7 @@ impl OpenCheckpoint {
         &self.sidecar_files
     }
 
-    /// What it says of its sidecars.
+    /// The actions of its sidecars.
     pub(crate) fn sidecar_actions(&self) -> &[Sidecar] {
         &self.sidecars
     }
@@ -173,7 +173,7 @@ impl OpenCheckpoint {
         self.files.files.len()
     }
 
-    /// What it says of a file that is a sidecar.
+    /// The action of a file that is a sidecar.
     pub(crate) fn sidecar(&self, file: usize) -> Option<&Sidecar> {
         self.sidecars.get(file.checked_sub(self.own)?)
     }
@@ -183,7 +183,7 @@ impl OpenCheckpoint {
         self.files.part(file).await
     }
 
-    /// Leaf columns, by physical path, of which some file action may have typed statistics, in sidecars too.
+    /// Leaf columns, by physical path, for which some file action may have typed statistics, in sidecars too.
     pub async fn typed_stats(&self) -> Result<HashSet<Vec<String>>> {
         let parts = self.files.parts((0..self.file_count()).collect()).await?;
         let leaves = parts.iter().flat_map(|part| part.leaves());
@@ -293,7 +293,7 @@ fn state_of(actions: &CommitActions) -> StateActions {
     }
 }
 
-/// Refuses JSON that was cut at the end of a line. Parquet that was cut has no footer.
+/// Refuses a JSON file that was cut off at the end of a line. A Parquet file that was cut off has no footer.
 fn check_not_cut(state: &StateActions) -> Result<()> {
     let missing = match (&state.protocol, &state.metadata) {
         (None, _) => "protocol",
@@ -307,7 +307,7 @@ fn sidecar_path(name: &str) -> String {
     format!("{LOG_DIR}/{SIDECARS_DIR}/{name}")
 }
 
-/// Everything but files, from the row groups that may hold any.
+/// All actions that are not of files, from the row groups that may have any.
 async fn state_actions(parts: &[(Arc<ActionFile>, bool)]) -> Result<StateActions> {
     let mut state = StateActions::default();
     for (part, _) in parts {
@@ -319,7 +319,7 @@ async fn state_actions(parts: &[(Arc<ActionFile>, bool)]) -> Result<StateActions
             let wanted = |path: &[String]| {
                 path.first().is_some_and(|root| StateActions::COLUMNS.iter().any(|(name, _)| name == root))
             };
-            // A few rows of many: all others need not even be made room for.
+            // These are a few rows of many, so no memory is reserved for the others.
             let keys: Vec<usize> =
                 StateActions::COLUMNS.iter().filter_map(|path| part.leaf(&<[&str; 2]>::from(*path))).collect();
             for rows in part.read_defined(group, keys, &wanted).await? {
@@ -341,7 +341,7 @@ pub(crate) struct Projection {
 }
 
 impl AddColumns {
-    /// All that a checkpoint says of a file that another one is to say as well.
+    /// All members of a file action that a new checkpoint needs.
     pub(crate) fn all() -> Self {
         let members = ADD_SCHEMA.fields().iter().map(|field| field.name().as_str());
         let members = members.filter(|name| !matches!(*name, "stats" | "dataChange")).collect();
@@ -385,7 +385,7 @@ impl Projection {
     }
 }
 
-/// Typed statistics serve when they are filled and have every wanted column, or there is no text; else the text does.
+/// Whether typed statistics are used: if they are filled and have every wanted column, or if there is no text.
 pub(crate) fn typed_stats_serve(part: &ActionFile, leaves: &[Vec<String>]) -> bool {
     let below = |bound: &str, leaf: &[String]| {
         let path: Vec<&str> =

@@ -1,5 +1,5 @@
-//! Rows of a row group, some at a time: by the general decoder, but for the long texts of `add`, whose pages are decoded
-//! directly into memory that is used again.
+//! Rows of a row group, some at a time. The parquet crate decodes them, except for the long strings of `add`, whose pages
+//! are decoded directly into memory that is reused.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use super::action_file::{ActionFile, Decode, Fetched, unreadable};
 use crate::error::{Error, Result, corrupt_parquet};
 
-/// Rows of a row group, decoded as they are asked for: as many as the footer says, or those that were chosen of them.
+/// Rows of a row group, decoded when they are asked for: all rows, or a selection.
 pub(crate) struct PartRows {
     reader: ParquetRecordBatchReader,
     /// Members of `add` that are decoded directly.
@@ -35,7 +35,8 @@ impl ActionFile {
         self.read_rows(group, None, wanted).await
     }
 
-    /// Decodes the wanted leaves of a row group, in the rows at least that have one of `keys`, which are wanted leaves.
+    /// Decodes the wanted leaves of a row group, at least in the rows that have a value in one of `keys`, which are wanted
+    /// leaves.
     pub(crate) async fn read_defined(
         self: &Arc<Self>,
         group: usize,
@@ -63,7 +64,7 @@ impl ActionFile {
         .await
     }
 
-    /// The wanted leaves of a row group, decoded so many rows at a time, and so many bytes, long texts of `add` as views.
+    /// The wanted leaves of a row group, decoded some rows and some bytes at a time, with long strings of `add` as views.
     pub(crate) async fn read_views(
         self: &Arc<Self>,
         group: usize,
@@ -78,7 +79,7 @@ impl ActionFile {
         self.blocking(move |part| PartRows::new(part, fetched, how, Some(&pool))).await
     }
 
-    /// The rows that have one of the leaves, if that is cheap to tell.
+    /// The rows that have a value in one of the leaves, if that is cheap to find out.
     fn rows_with(&self, fetched: &Fetched, keys: &[usize]) -> Result<Option<BooleanBuffer>> {
         let mut rows = BooleanBuffer::new_unset(self.rows(fetched.group()));
         for key in keys {
@@ -94,14 +95,14 @@ impl ActionFile {
 }
 
 impl PartRows {
-    /// Of what was fetched. With a pool long texts of `add` are views into its memory, wherever that is possible.
+    /// The rows of fetched column chunks. With a pool, long strings of `add` are views into its memory, if possible.
     pub(super) fn new(part: &ActionFile, fetched: Fetched, how: Decode, pool: Option<&Arc<Pool>>) -> Result<Self> {
         let (left, path, is_whole) = (part.rows(fetched.group()), part.path().to_owned(), how.rows.is_none());
         let mut others = fetched.leaves().to_vec();
         let mut texts = Vec::new();
         for leaf in fetched.leaves() {
             let Some((pool, member)) = pool.zip(part.long_text(*leaf)) else { continue };
-            // Which rows have an `add` is told by what is left of it.
+            // The remaining members of `add` show which rows have one.
             if others.iter().filter(|other| part.is_below(**other, "add")).count() < 2 {
                 continue;
             }
@@ -151,7 +152,7 @@ impl Iterator for PartRows {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Some(batch) = self.reader.next() else {
-            // Pages that end early end the reader without a word.
+            // The reader reports no error if pages end early.
             let missing = std::mem::take(&mut self.left);
             let message = format!("a row group has {missing} rows less than the footer says");
             return (self.is_whole && missing > 0).then(|| Err(Error::corrupt(message).in_file(&self.path)));

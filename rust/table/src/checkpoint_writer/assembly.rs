@@ -1,5 +1,5 @@
-//! A Parquet file put together from row groups that are encoded: no byte of theirs is copied, and offsets alone are
-//! counted.
+//! Assembles a Parquet file from encoded row groups without copying their bytes; only offsets are
+//! computed.
 //!
 //! Parquet format: "File Format", "Metadata".
 
@@ -13,7 +13,7 @@ use parquet::schema::types::SchemaDescPtr;
 
 const MAGIC: &[u8] = b"PAR1";
 
-/// Column chunks one behind the other, and what a footer says of them.
+/// Column chunks one after the other, and their metadata for the footer.
 #[derive(Default)]
 pub(super) struct Chunks {
     bytes: Vec<Bytes>,
@@ -22,7 +22,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Appends one, given its bytes and its metadata, by which they begin at `start`.
+    /// Appends a chunk; by its metadata its bytes begin at `start`.
     pub(super) fn push(
         &mut self,
         bytes: impl IntoIterator<Item = Bytes>,
@@ -38,7 +38,7 @@ impl Chunks {
     }
 }
 
-/// A file that is being put together.
+/// A file that is being assembled.
 pub(super) struct Assembly {
     schema: SchemaDescPtr,
     properties: WriterPropertiesPtr,
@@ -48,13 +48,13 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// With what the file begins with.
+    /// A new file, and its first bytes.
     pub(super) fn new(schema: &SchemaDescPtr, properties: &WriterPropertiesPtr) -> (Self, Bytes) {
         let (schema, properties) = (schema.clone(), properties.clone());
         (Self { schema, properties, groups: Vec::new(), rows: 0, length: MAGIC.len() }, Bytes::from_static(MAGIC))
     }
 
-    /// Appends a row group; gives its bytes.
+    /// Appends a row group. Returns its bytes.
     pub(super) fn push(&mut self, rows: usize, chunks: Chunks) -> Result<Vec<Bytes>, ParquetError> {
         let (start, rows) = (i64::try_from(self.length)?, i64::try_from(rows)?);
         let columns = chunks.columns.into_iter().map(|column| moved(column, start)).collect::<Result<Vec<_>, _>>()?;
@@ -71,7 +71,7 @@ impl Assembly {
         Ok(chunks.bytes)
     }
 
-    /// What the file ends with.
+    /// The last bytes of the file.
     pub(super) fn finish(self) -> Result<Bytes, ParquetError> {
         let (version, created_by) =
             (self.properties.writer_version().as_num(), self.properties.created_by().to_owned());
@@ -83,7 +83,7 @@ impl Assembly {
     }
 }
 
-/// A column chunk that begins so many bytes later.
+/// A column chunk that begins `by` bytes later.
 fn moved(column: ColumnChunkMetaData, by: i64) -> Result<ColumnChunkMetaData, ParquetError> {
     let (data, dictionary) = (column.data_page_offset(), column.dictionary_page_offset());
     let moved = column.into_builder().set_data_page_offset(data + by);

@@ -1,10 +1,10 @@
 //! The rows of a checkpoint: one column for each kind of action, one action in a row.
 //!
-//! Decides the schema for one table and brings actions into it, wherever they were read. Members keep their values;
-//! `dataChange` alone becomes false, since a checkpoint changes nothing. Not here: which actions go in, and the file.
+//! This module decides the schema for one table and converts actions to it, wherever they were read. Members keep their values;
+//! only `dataChange` becomes false, since a checkpoint changes nothing.
 //!
 //! Names inside lists and maps are Parquet's own (`list.element`, `key_value`), and nothing but a file's `path` is
-//! required, so that every reader finds the layout it knows from others' checkpoints.
+//! required, so that the layout is that of other writers' checkpoints.
 //!
 //! PROTOCOL.md: "Checkpoint Schema", "Checkpoints".
 
@@ -37,7 +37,7 @@ use super::numbers::{all_there, filled};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 
-/// Rows that are joined, whatever they hold.
+/// Up to this many rows of all kinds are joined into one batch.
 const FEW_ROWS: usize = 256;
 
 /// Members of `remove` in checkpoints: tombstones need neither statistics nor tags.
@@ -64,7 +64,7 @@ pub(super) struct Layout {
     add: Fields,
     schema: SchemaRef,
     file_schema: SchemaRef,
-    /// Nulls for what is not there, which most rows share: as columns, and as members of `add`.
+    /// Columns of nulls for missing actions and missing members of `add`, which are shared.
     nulls: Vec<ArrayRef>,
     add_nulls: Vec<ArrayRef>,
 }
@@ -83,7 +83,7 @@ pub(super) struct State {
 }
 
 impl Layout {
-    /// For a table whose last checkpoint, if there was one, had typed statistics of the columns in `typed`.
+    /// The layout for a table whose last checkpoint, if there was one, had typed statistics of the columns in `typed`.
     pub(super) fn of(
         shape: &TableShape,
         properties: Properties<'_>,
@@ -96,7 +96,7 @@ impl Layout {
         let mut stats = None;
         if writes_typed {
             for name in &shape.partition_columns {
-                // Of other types there are no typed values.
+                // Other types have no typed values.
                 let is_typed = |f: &&StructField| f.data_type.as_primitive().is_some_and(|p| *p != PrimitiveType::Void);
                 let field = shape.schema.field(name).filter(is_typed);
                 if let Some(field) = field {
@@ -159,7 +159,7 @@ impl Layout {
         leaves
     }
 
-    /// What must be read of the files to write them.
+    /// The columns of the file actions that must be read to write them.
     pub(super) fn wanted(&self) -> AddColumns {
         let members =
             ADD_SCHEMA.fields().iter().map(|f| f.name().as_str()).filter(|n| !matches!(*n, "stats" | "dataChange"));
@@ -174,7 +174,7 @@ impl Layout {
     fn add_fields(&self) -> Result<Fields> {
         let mut fields: Vec<Field> = ADD_SCHEMA.fields().iter().map(|f| f.as_ref().clone()).collect();
         fields.retain(|f| self.writes_text || f.name() != "stats");
-        // Long texts go from page to page as views.
+        // Long strings are passed from page to page as views.
         for text in fields.iter_mut().filter(|field| matches!(field.name().as_str(), "path" | "stats")) {
             *text = text.clone().with_data_type(ArrowType::Utf8View);
         }
@@ -193,9 +193,9 @@ impl Layout {
         Ok(fields.into())
     }
 
-    /// Live files as a `SortBuffer` holds them until they are written: the members of `add` that any of them has, paths and
-    /// the text of the statistics as views; `paths` if they are not those of the batch. Typed statistics are among them
-    /// where the files came with some, or if `all_typed`.
+    /// Live files in the form of a `SortBuffer`: the members of `add` that any of them has, with paths and
+    /// JSON statistics as views. `paths`: the paths, if they are not in the batch. Typed statistics are included
+    /// if the files have some, or if `all_typed`.
     pub(super) fn buffered_rows(
         &self,
         adds: &AddBatch,
@@ -242,7 +242,7 @@ impl Layout {
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
     }
 
-    /// Buffered rows with typed statistics, computed where they have none.
+    /// Buffered rows with typed statistics, which are computed if they have none.
     pub(super) fn with_typed_stats(&self, buffered: &RecordBatch) -> Result<RecordBatch> {
         let Some(layout) = self.stats.as_ref().filter(|_| buffered.column_by_name("stats_parsed").is_none()) else {
             return Ok(buffered.clone());
@@ -317,7 +317,7 @@ impl Layout {
             kinds.push(("sidecar", sidecars(&state.sidecars)?));
         }
         kinds.retain(|(_, actions)| !actions.is_empty());
-        // The few rows that there are as a rule cost less to join than to encode one by one.
+        // Usually there are only few rows, and it is cheaper to join them than to encode them one by one.
         if kinds.iter().map(|(_, actions)| actions.len()).sum::<usize>() <= FEW_ROWS {
             return Ok(vec![rows_of_kinds(&self.schema, &kinds)?]);
         }
@@ -356,13 +356,13 @@ fn rows_of_kinds(schema: &SchemaRef, kinds: &[(&str, StructArray)]) -> Result<Re
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
-/// So many nulls: some of those that are there, unless they are too few.
+/// `rows` nulls: a slice of the shared ones, unless they are too few.
 fn some_nulls(nulls: &ArrayRef, rows: usize) -> ArrayRef {
     if rows <= nulls.len() { nulls.slice(0, rows) } else { new_null_array(nulls.data_type(), rows) }
 }
 
-/// Typed statistics of the columns that are indexed, and of those that had some before. Where no text is kept they are
-/// all there is, so that every column has some.
+/// The layout of typed statistics: the indexed columns, and those that had some before. If no JSON statistics are kept, the
+/// typed ones have every column.
 fn stats_layout(
     shape: &TableShape,
     properties: Properties<'_>,
@@ -377,7 +377,7 @@ fn stats_layout(
     Ok(StatsLayout::new(&physical, &keeps))
 }
 
-/// Physical paths of everything in `schema` that is no struct.
+/// Physical paths of all leaves in `schema`.
 fn leaf_paths(schema: &StructType, mapping: ColumnMapping) -> Result<HashSet<Vec<String>>> {
     fn walk(schema: &StructType, path: &mut Vec<String>, paths: &mut HashSet<Vec<String>>) {
         for field in &schema.fields {
@@ -432,7 +432,7 @@ fn lacks_text(text: Option<&ArrayRef>, typed: &StructArray) -> bool {
     }
 }
 
-/// A member in its type; one that was not read is null.
+/// A member cast to its type; null if it was not read.
 fn member(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
     let foreign = |e| Error::corrupt(format!("`{}` of a file action cannot be read", field.name())).caused_by(e);
     match rows.column_by_name(field.name()) {
@@ -442,7 +442,7 @@ fn member(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
     }
 }
 
-/// A map of texts under the names this file uses. One that must be there and is not is empty.
+/// A map of strings with the names that this file uses inside. If it is required and missing, it is empty.
 fn text_map(rows: &RecordBatch, field: &Field, is_required: bool) -> Result<ArrayRef> {
     let no_map = || Error::corrupt(format!("`{}` of a file action is no map of texts", field.name()));
     let (ArrowType::Map(entries_field, _), ArrowType::Map(..)) = (&*TEXT_MAP, field.data_type()) else {
@@ -464,7 +464,7 @@ fn text_map(rows: &RecordBatch, field: &Field, is_required: bool) -> Result<Arra
     Ok(if is_required { without_nulls(&map) } else { Arc::new(map) })
 }
 
-/// Empty maps in the place of missing ones, unless something lies beneath a null.
+/// Empty maps instead of null ones, unless a null map has entries.
 fn without_nulls(map: &MapArray) -> ArrayRef {
     let empty = |row: usize| map.value_length(row) == 0;
     let (field, offsets, entries, nulls, ordered) = map.clone().into_parts();

@@ -11,7 +11,7 @@ use deltic_protocol::action::batch::AddBatch;
 
 use crate::error::{Error, Result};
 
-/// Zero for times of modification, which is what readers of the commit take a missing one for.
+/// Zero for missing times of modification, as readers of commits treat them.
 pub(super) fn filled(array: &ArrayRef) -> ArrayRef {
     match array.as_primitive_opt::<Int64Type>() {
         Some(numbers) if numbers.null_count() > 0 => {
@@ -21,7 +21,7 @@ pub(super) fn filled(array: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// The sizes of files, none of which may be missing: any number in its place would be taken for the size. Rows without a
+/// The sizes of files, none of which may be missing: readers would believe any number that was written instead. Rows without a
 /// path are no files. `paths`, if they are not those of the batch.
 ///
 /// # Errors

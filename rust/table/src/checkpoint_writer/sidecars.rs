@@ -1,13 +1,13 @@
-//! Sidecars of a checkpoint, those of the one before reused: a checkpoint costs what has changed, not what there is.
+//! Sidecars of a checkpoint. Unchanged sidecars of the last checkpoint are reused, so that the cost depends on the changes.
 //!
-//! A sidecar is kept as long as every file in it lives. Which ones lost files is known from the least and greatest path
-//! in their tags, else from their paths, which are decoded for it and nothing else. The files of the others, and new
-//! ones, go into new sidecars; small sidecars join in when there are too many of about their size, so that the number of
-//! sidecars stays bounded by that of files. Tombstones, which all expire, are written anew each time.
+//! A sidecar is kept as long as every file in it is live. Which ones lost files is known from the least and greatest path
+//! in their tags, or else from their paths, which are decoded for this. The files of the others, and new
+//! ones, go into new sidecars. Small sidecars are rewritten with them if there are too many of about their size, so that
+//! the number of sidecars stays bounded by that of files. Tombstones, which all expire, are written again each time.
 //!
-//! Sidecars that are not referenced any more stay where they are: older checkpoints may need them, and log cleanup knows.
-//! It deletes those that no checkpoint names and that are more than a day old. So one that is older than half a day is not
-//! named again but copied to a new name, for it could go while the checkpoint is written.
+//! Sidecars that are not referenced any more are not deleted here: older checkpoints may need them. Log cleanup
+//! deletes those that no checkpoint names and that are more than a day old. So a sidecar that is older than half a day is not
+//! named again but copied to a new name, since it could be deleted while the checkpoint is written.
 //!
 //! PROTOCOL.md: "Sidecar Files", "V2 spec".
 
@@ -42,13 +42,13 @@ use crate::log::tail::Tail;
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
-/// Files of a sidecar at most.
+/// Most files of a sidecar.
 pub(super) const SIDECAR_FILES: u64 = 250_000;
-/// Files of a range of keys that gets a sidecar of its own: fewer, since ranges are not quite even.
+/// Files of a range of keys for one sidecar: fewer than the limit, since ranges differ in size.
 const RANGE_FILES: u64 = 220_000;
 /// Sidecars that are written at once.
 const MOST_RANGES: usize = 64;
-/// Sidecars of about the same size that are not joined yet; sizes differ by this factor from class to class.
+/// Most sidecars of about the same size before they are joined; size classes differ by this factor.
 const FANOUT: u64 = 4;
 /// Files of the smallest class of sidecars.
 const SMALL_FILES: u64 = 1_000;
@@ -61,9 +61,9 @@ pub(crate) const OLDEST_REUSED_MS: i64 = 12 * 60 * 60 * 1000;
 
 /// The sidecars of a checkpoint.
 pub(super) struct Sidecars {
-    /// Those of the checkpoint before first.
+    /// All sidecars, the reused ones first.
     pub(super) all: Vec<Sidecar>,
-    /// How many are those of the checkpoint before.
+    /// How many are reused from the last checkpoint.
     pub(super) reused: u64,
     /// Files in them.
     pub(super) adds: u64,
@@ -72,16 +72,16 @@ pub(super) struct Sidecars {
 }
 
 impl Sidecars {
-    /// Deletes those that were written, since no checkpoint came of it.
+    /// Deletes the new ones, because the checkpoint failed.
     pub(super) async fn discard(self, storage: &Storage) {
         for sidecar in self.all.iter().skip(usize::try_from(self.reused).unwrap_or(usize::MAX)) {
-            // No checkpoint references what stays behind.
+            // If one cannot be deleted, no checkpoint references it.
             let _deleted = storage.delete(&path_of(&sidecar.path)).await;
         }
     }
 }
 
-/// One sidecar of the last checkpoint that still holds nothing but live files.
+/// A sidecar of the last checkpoint whose files are all live.
 #[derive(Clone)]
 struct Intact {
     /// Its position among the files of the checkpoint.
@@ -114,7 +114,7 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
     let (old, young): (Vec<_>, Vec<_>) = intact.into_iter().partition(|k| k.is_old);
     let all: Vec<Sidecar> = young.into_iter().map(|k| k.sidecar).collect();
     let mut written = Sidecars { reused: all.len() as u64, adds, removes: 0, all };
-    // What stays need not be written.
+    // Reused sidecars count as written.
     work.progress.advance(written.adds);
     let done = match copy_old(work, old, &mut written.all).await {
         Ok(()) => write_new(work, rewritten, pool, &mut written).await,
@@ -129,7 +129,7 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
     }
 }
 
-/// Copies sidecars to new names, for log cleanup could delete them under those they have.
+/// Copies sidecars to new names, since log cleanup could delete the old ones.
 async fn copy_old(work: &Work, old: Vec<Intact>, all: &mut Vec<Sidecar>) -> Result<()> {
     let storage = work.snapshot.storage();
     let copy = |Intact { sidecar, .. }: Intact| async move {
@@ -151,7 +151,7 @@ async fn copy_old(work: &Work, old: Vec<Intact>, all: &mut Vec<Sidecar>) -> Resu
     failed.map_or(Ok(()), Err)
 }
 
-/// Writes sidecars of about so many `files`: those of the checkpoint before that are `rewritten`, and new ones.
+/// Writes sidecars of about `files` files: those of the sidecars in `rewritten`, and new ones.
 async fn write_new(work: &Work, rewritten: Vec<usize>, files: u64, written: &mut Sidecars) -> Result<()> {
     let schema = work.layout.file_schema();
     let encoding = Encoding::new(schema, Properties::of(work.snapshot.metadata()))?;
@@ -164,8 +164,8 @@ async fn write_new(work: &Work, rewritten: Vec<usize>, files: u64, written: &mut
     Ok(())
 }
 
-/// Takes out of `kept`, and returns, the sidecars that join the `pool` of files to write: those no larger than what is
-/// made of it, if they would be too many. Returns the pool with them too.
+/// Removes from `kept`, and returns, the sidecars that are rewritten with the `pool` of files: those no larger than the
+/// result, if there would be too many of that size. Also returns the size of the pool with them.
 fn join_small(kept: &mut Vec<Intact>, mut pool: u64) -> (Vec<usize>, u64) {
     let mut joined = Vec::new();
     while pool > 0 {
@@ -186,14 +186,14 @@ fn class(files: u64) -> u32 {
     (files / SMALL_FILES).checked_ilog(FANOUT).map_or(0, |class| class + 1)
 }
 
-/// The sidecars of the last checkpoint that lost no file and look as they would be written now.
+/// The sidecars of the last checkpoint that lost no file and have the layout of new ones.
 async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
     let mentioned = mentioned_paths(work.snapshot.tail().await?)?;
     let look = |file: usize| {
         let mentioned = &mentioned;
         async move {
             let Some(sidecar) = previous.sidecar(file).cloned() else { return Ok(None) };
-            // A folder of its own is not ours to keep alive.
+            // A sidecar that is not directly in `_sidecars` is not reused, since log cleanup does not manage it.
             let part = previous.file(file).await?;
             let files = files_in(&part).filter(|files| *files > 0);
             let (Some(files), true) = (files, !sidecar.path.contains('/') && is_like_new(&part, &work.layout)?) else {
@@ -207,7 +207,7 @@ async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
         stream::iter(0..previous.file_count()).map(look).buffered(CONCURRENT_SIDECARS).try_collect().await?;
     let mut found: Vec<Intact> = found.into_iter().flatten().collect();
     if !found.is_empty() {
-        // What is known of them may be older than the last cleaning of the log.
+        // The last log cleanup may have deleted some since.
         let there = LogSource::of(work.snapshot.storage()).list_sidecars().await?;
         let times: HashMap<&str, i64> =
             there.iter().filter_map(|file| Some((file.path.rsplit('/').next()?, file.modified_ms))).collect();
@@ -237,7 +237,7 @@ fn mentioned_paths(tail: &Tail) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// How many files a Parquet file holds, if it says.
+/// How many files a Parquet file has, if its statistics say.
 fn files_in(part: &ActionFile) -> Option<u64> {
     let leaf = part.leaf(&["add", "path"])?;
     part.metadata().metadata().row_groups().iter().try_fold(0_u64, |sum, group| {
@@ -246,7 +246,7 @@ fn files_in(part: &ActionFile) -> Option<u64> {
     })
 }
 
-/// Whether a sidecar has the columns that it would be written with, and no tombstones.
+/// Whether a sidecar has the columns of a new one, and no tombstones.
 fn is_like_new(part: &ActionFile, layout: &Layout) -> Result<bool> {
     let schema = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(layout.file_schema());
     let schema = schema.map_err(|e| Error::internal("a checkpoint's schema has no Parquet form").caused_by(e))?;
@@ -292,7 +292,7 @@ async fn lost_files(
     Ok(false)
 }
 
-/// A sidecar while it is written.
+/// A sidecar that is being written.
 struct Growing {
     output: Output,
     name: String,
@@ -300,13 +300,13 @@ struct Growing {
     paths: Paths,
 }
 
-/// Least and greatest of the paths seen.
+/// The least and the greatest path so far.
 #[derive(Default)]
 enum Paths {
     #[default]
     None,
     Between(String, String),
-    /// One was not canonical.
+    /// A path was not canonical.
     Unknown,
 }
 
@@ -409,7 +409,7 @@ impl Growing {
         let bytes = output.finish().await?;
         let size_in_bytes = i64::try_from(bytes).map_err(|e| Error::internal("a sidecar is too large").caused_by(e))?;
         let part = ActionFile::open(work.snapshot.storage(), path_of(&name), bytes).await?;
-        // A reader that looks for files need not open a sidecar of tombstones.
+        // Tags that say 0 files let readers skip a sidecar of tombstones.
         let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
         let paths = match paths {
             Paths::Between(min, max) if files > 0 => Some((min, max)),
@@ -420,7 +420,7 @@ impl Growing {
     }
 }
 
-/// The columns whose bounds are put into tags: partition columns, those that cluster the table, and the first others.
+/// The columns whose bounds are put into tags: partition columns, clustering columns, and the first others.
 fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
     let shape = work.snapshot.shape();
     let mut columns = Vec::new();
@@ -431,7 +431,7 @@ fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
     let typed = work.layout.typed_stats();
     let mut leaves: Vec<Leaf> = leaves.filter(|leaf| typed.contains(&leaf.path)).collect();
     let clustering = work.order.as_ref().map(|order| order.clustering()).unwrap_or_default();
-    // Stable, so that the others stay in the order of the schema.
+    // The sort is stable, so the others stay in the order of the schema.
     leaves.sort_by_key(|leaf| !clustering.contains(&leaf.path));
     columns.extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| IndexColumn::Bounds { leaf, counted: false }));
     Ok(columns)

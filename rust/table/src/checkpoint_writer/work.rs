@@ -26,7 +26,7 @@ pub(super) struct Work {
     pub(super) layout: Arc<Layout>,
     pub(super) order: Option<Order>,
     pub(super) now_ms: i64,
-    /// Tombstones must be younger.
+    /// Tombstones that are not younger than this are left out.
     pub(super) horizon: i64,
     /// How many live files were read.
     pub(super) progress: Progress,
@@ -56,7 +56,7 @@ impl Work {
     }
 }
 
-/// What the checksum of the version knows must be so, or the checkpoint would make an error lasting.
+/// Compares the number of files with the version's checksum, lest the checkpoint make an error permanent.
 pub(super) fn check_count(snapshot: &Snapshot, adds: u64) -> Result<()> {
     match snapshot.checksum().and_then(|c| u64::try_from(c.num_files).ok()) {
         Some(files) if files != adds => Err(Error::corrupt(format!(
@@ -85,7 +85,7 @@ pub(crate) async fn young_tombstones(
     Ok(stream::iter(newest).chain(older).and_then(young))
 }
 
-/// A tombstone without a time is as old as can be.
+/// A tombstone without a time counts as expired.
 fn unexpired(rows: &RecordBatch, horizon: i64) -> Result<BooleanBuffer> {
     let Some(column) = rows.column_by_name("deletionTimestamp") else {
         return Ok(BooleanBuffer::new_unset(rows.num_rows()));

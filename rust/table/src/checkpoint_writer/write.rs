@@ -2,10 +2,11 @@
 //! sidecars.
 //!
 //! Nothing is replayed that the snapshot has not replayed: live files come from it run by run (`runs`), and are converted
-//! as they are encoded. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
-//! Other tables with the feature get the V2 spec under the classic name, which every reader of V2 understands.
+//! as they are encoded. The file becomes visible only when it is complete, so that a failed checkpoint leaves the previous
+//! one untouched. Smaller tables with the feature get a V2 checkpoint in one file with the classic name, which every reader
+//! of V2 understands.
 //!
-//! The few actions that are not files come last, in a row group of their own when there are many files.
+//! The few actions other than those of files come last, in a row group of their own when there are many files.
 //!
 //! A snapshot of the checkpoint equals the snapshot of its commits (`checkpoint::a_checkpoint_changes_nothing`).
 //!
@@ -34,7 +35,7 @@ use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
-/// More sidecars than these are not repeated in `_last_checkpoint`.
+/// `_last_checkpoint` lists the sidecars only if there are no more than these.
 const HINTED_SIDECARS: usize = 30;
 
 /// A checkpoint that was written.
@@ -54,16 +55,16 @@ pub struct Written {
     pub bytes: u64,
     /// Its sidecars.
     pub sidecars: u64,
-    /// How many of them are those of the checkpoint before.
+    /// How many of the sidecars were taken over from the previous checkpoint.
     pub reused: u64,
 }
 
-/// Whether the table wants a checkpoint of `version`, by its `interval`.
+/// Whether a checkpoint of `version` is due by the table's checkpoint `interval`.
 pub fn is_due(version: u64, interval: u64) -> bool {
     version > 0 && interval > 0 && version.is_multiple_of(interval)
 }
 
-/// Writes a checkpoint of the newest version, unless deltic wrote one before that readers find, and returns the version.
+/// Writes a checkpoint of the newest version, unless there is one of deltic's that readers find, and returns the version.
 ///
 /// # Errors
 /// As [`of_snapshot`].
@@ -82,8 +83,8 @@ pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
 /// Writes a checkpoint of a snapshot, and points `_last_checkpoint` to it unless that points to a newer one.
 ///
 /// # Errors
-/// `Unsupported` if the table has a feature that a checkpoint of deltic's might fail, `Corrupt` if the log cannot be
-/// replayed or is not what its checksum says. A checkpoint that was there before is there still.
+/// `Unsupported` if the table has a feature whose requirements a checkpoint of deltic might not meet; `Corrupt` if the log
+/// cannot be replayed or does not agree with its checksum. A previous checkpoint is still there then.
 pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
     let with_context = |e: Error| e.in_table(snapshot.storage().location()).at_version(snapshot.version());
     let readable = snapshot.with_readable_sidecars().await.map_err(with_context)?;
@@ -126,25 +127,25 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpo
     let written = write_top(&work, &name, follows_v2, sidecars.as_ref()).await;
     match (written, sidecars) {
         (Ok(written), sidecars) => Ok((written, hint(&written, name, now_ms, sidecars))),
-        (Err(Failed::Certainly(error)), Some(sidecars)) => {
+        (Err(Failed::NotWritten(error)), Some(sidecars)) => {
             sidecars.discard(snapshot.storage()).await;
             Err(error)
         }
-        // A checkpoint that appeared after all needs its sidecars.
+        // The checkpoint may exist despite the error, and needs its sidecars then.
         (Err(failed), _) => Err(failed.into()),
     }
 }
 
-/// Whether the table asks for sidecars, or is so large that rewriting it each time would be a waste.
+/// Whether the table's properties ask for sidecars, or it is so large that rewriting all files each time would be a waste.
 fn wants_sidecars(snapshot: &Snapshot) -> Result<bool> {
     let files = snapshot.checksum().and_then(|c| u64::try_from(c.num_files).ok()).unwrap_or_default();
     let policy = Properties::of(snapshot.metadata()).checkpoint_policy()?;
     Ok(policy == CheckpointPolicy::TwoLevel || files > SIDECAR_FILES)
 }
 
-/// Writes the file that the checkpoint is named after; whether it can be there after an error is known.
+/// Writes the main file of the checkpoint; an error tells whether the file may exist nonetheless.
 async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&Sidecars>) -> Result<Written, Failed> {
-    let certain = |e: Error| Failed::Certainly(e);
+    let certain = |e: Error| Failed::NotWritten(e);
     let snapshot = &work.snapshot;
     let properties = Properties::of(snapshot.metadata());
     let path = log_file_path(name);
@@ -152,7 +153,7 @@ async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&
     let mut output = Output::create(snapshot.storage(), &path, &encoding).await.map_err(certain)?;
     match write_actions(work, follows_v2, sidecars, &mut output).await {
         Ok(mut written) => {
-            let bytes = output.finish().await.map_err(Failed::Perhaps)?;
+            let bytes = output.finish().await.map_err(Failed::Unknown)?;
             written.bytes = written.bytes.saturating_add(bytes);
             Ok(written)
         }
@@ -195,7 +196,7 @@ async fn write_actions(
     let mut txns = snapshot.txns().await?;
     if let Some(retention) = Properties::of(snapshot.metadata()).set_transaction_retention()? {
         let horizon = work.now_ms.saturating_sub(retention);
-        // Progress of unknown age is not forgotten: the application would write twice.
+        // A `txn` action without a time is kept: without it the application would write twice.
         txns.retain(|txn: &Txn| txn.last_updated.is_none_or(|updated| updated > horizon));
     }
     let version =
@@ -214,7 +215,7 @@ async fn write_actions(
     Ok(written)
 }
 
-/// What `_last_checkpoint` is to say.
+/// The content of `_last_checkpoint`.
 fn hint(written: &Written, name: String, now_ms: i64, sidecars: Option<Sidecars>) -> LastCheckpoint {
     let count = |number: u64| i64::try_from(number).ok();
     let of_sidecars = |sidecars: Sidecars| {
@@ -244,11 +245,11 @@ async fn point_to(storage: &Storage, written: &LastCheckpoint) -> Result<()> {
         && hint.version > written.version
     {
         let there = LogSource::of(storage).list(hint.version).await?;
-        // A hint to nothing would stay for ever.
+        // A hint whose checkpoint does not exist does not count, or it would stay for ever.
         if there.iter().any(|file| file.name.is_checkpoint() && file.name.version() >= hint.version) {
             return Ok(());
         }
     }
-    // Without it readers list the whole log, and find the checkpoint all the same.
+    // If this fails, readers list the whole log and find the checkpoint all the same.
     storage.put_hint(&log_file_path(LAST_CHECKPOINT), Bytes::from(written.print())).await
 }

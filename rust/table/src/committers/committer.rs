@@ -1,4 +1,4 @@
-//! What a committer is: the place where one version of a table is made to exist, once.
+//! The trait of committers, which make a version of a table exist, once.
 //!
 //! PROTOCOL.md: "Delta Log Entries".
 
@@ -20,17 +20,17 @@ pub trait Committer: Send + Sync {
     /// Reads `version`, `None` if it does not exist.
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>>;
 
-    /// Makes `version` durable, which was found after an unknown outcome: a local disk syncs the folder.
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>>;
+    /// Makes `version` durable after an unknown outcome, when it was found to exist: on a local disk the folder is synced.
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>>;
 
-    /// Whether the log continues past `version` without it: there is a later commit or a checkpoint, and the commit of
-    /// `version` is missing or newer than that. Then log cleanup deleted `version` before, and readers begin after it.
+    /// Whether the log goes on after `version` without that commit: there is a later commit or a checkpoint, and the commit of
+    /// `version` is missing or newer than that. Then log cleanup has deleted `version`, and readers begin after it.
     fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>>;
 
-    /// Whether the table that a writer remembers is still there: the commit of `base` is the file that it was, or a log of
+    /// Whether the table that a writer has read is still there: the commit of `base` is the same file as before, or a log of
     /// the same table leads to one of `versions`.
     ///
-    /// Where tables are not deleted there is nothing to look for.
+    /// The default is for stores in which tables are not deleted: true.
     fn is_same_table<'a>(
         &'a self,
         (_base, _file): (&'a TableState, CommitFile),
@@ -40,36 +40,36 @@ pub trait Committer: Send + Sync {
     }
 }
 
-/// The file of a commit, by which it is known again.
+/// Identifies the file of a commit, so that a writer can tell whether it was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitFile {
     length: u64,
     /// When it was written, in milliseconds since the epoch.
     modified_ms: Option<i64>,
-    /// How far from that the store may say it was.
+    /// By how many milliseconds the store's time may differ from that.
     within_ms: u64,
 }
 
 impl CommitFile {
-    /// As a listing has it, which may tell fractions of a second that a look at the file does not.
+    /// Of a file in a listing, whose time may have fractions of a second that the file's metadata lacks.
     pub fn listed(file: &LogFile) -> Self {
         Self { length: file.size, modified_ms: Some(file.modified_ms), within_ms: 1000 }
     }
 
-    /// As its writer knows it: by another clock than the store's, and before it was sent. Where that is too far off, more is
-    /// asked of the store each time.
+    /// Of a file that was just written: its time is by another clock than the store's, and from before it was sent. If they
+    /// differ too much, each check asks the store for more.
     pub fn written(length: u64, at_ms: Option<i64>) -> Self {
         Self { length, modified_ms: at_ms, within_ms: 5000 }
     }
 
-    /// The length alone does not tell: tables that are made anew as they were have commits of the same lengths.
+    /// The length alone does not suffice: a table that was deleted and made again has commits of the same lengths.
     pub(super) fn is(&self, there: &FileMeta) -> bool {
         let is_time = |modified_ms: i64| modified_ms.abs_diff(there.modified_ms) < self.within_ms;
         self.length == there.size && self.modified_ms.is_some_and(is_time)
     }
 }
 
-/// The lines as a file.
+/// The content of the file.
 pub(super) fn body(lines: &Lines) -> Body {
     Body::of(lines.len(), lines.pieces().map(|piece| piece.map(Bytes::from)))
 }

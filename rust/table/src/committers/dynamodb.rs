@@ -1,9 +1,9 @@
 //! Commits through DynamoDB, for buckets without conditional puts.
 //!
-//! As delta-spark's `S3DynamoDBLogStore` does it, so that both can write to one table. A commit's text goes to a temporary
-//! file; then the item that claims the commit's name is added, which one writer alone achieves and which *is* the commit;
-//! then the text is copied to the name, and the item says so. If the writer dies in between, it has committed
-//! nonetheless: the next writer or reader finishes the commit (`log/claimed.rs`).
+//! This is the method of delta-spark's `S3DynamoDBLogStore`, so that both can write to one table. A commit is written to a
+//! temporary file; then an item that claims the commit's name is put into the table: only one writer succeeds, and the item
+//! *is* the commit; then the file is copied to the commit's name, and the item is marked complete. If the writer dies in
+//! between, it has committed nonetheless: the next writer or reader finishes the commit (`log/claimed.rs`).
 //!
 //! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
 //! `tests/rust/table/storage/turns.rs`, with a scripted DynamoDB and with a real one.
@@ -24,7 +24,7 @@ use crate::log::{LogSource, log_file_path};
 use deltic_store::dynamodb::{Claim, Item, LockTable, TablePaths, now_seconds};
 use deltic_store::{Put, Storage, Syncing};
 
-/// Where temporary files are, below the log.
+/// The directory of temporary files, below the log.
 const TEMPORARY: &str = ".tmp";
 
 /// Commits by claiming `_delta_log/<version>.json` in a table of DynamoDB.
@@ -38,13 +38,13 @@ pub struct DynamoDbCommitter {
 }
 
 impl DynamoDbCommitter {
-    /// Commits to the log of the table at `storage`, if its options say that DynamoDB decides.
+    /// Commits to the log of the table at `storage`, if its options name a DynamoDB table for commits.
     pub fn of(storage: &Storage) -> Option<Self> {
         let claimed = ClaimedCommits::of(storage)?;
         Some(Self { storage: storage.clone(), log: LogSource::of(storage), claimed, before: Arc::default() })
     }
 
-    /// Lets the next commit exist only when the files that it names would survive a power cut.
+    /// Delays the next commit until the files that it names would survive a power cut.
     #[must_use]
     pub fn after(self, files: Syncing) -> Self {
         self.before.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
@@ -66,7 +66,7 @@ impl DynamoDbCommitter {
     async fn claim(&self, name: &str, data: Bytes) -> Result<Put> {
         let (locks, paths) = self.claimed.locks()?;
         let path = log_file_path(name);
-        // Items go after a day, files do not.
+        // Items of complete commits expire after a day; files do not.
         if self.claimed.exists(&path).await? {
             return Ok(Put::Exists);
         }
@@ -92,10 +92,10 @@ impl DynamoDbCommitter {
                 let _ = self.storage.delete(&temporary).await;
                 return self.taken(paths, name).await;
             }
-            // Perhaps still on its way. The text stays for the writer that finds the claim.
+            // The claim may still arrive. The temporary file stays for the writer that finds the claim.
             Err(lost) => return Ok(Put::Unknown(lost)),
         }
-        // The commit is made. What fails from here on is finished by the next writer.
+        // The commit exists now. If a step below fails, the next writer finishes it.
         let item = Item { file_name: name.to_owned(), temp_path, complete: false, expire_time: None };
         if self.storage.put(&path, data).await.is_ok() && locks.complete(&paths.own, &item).await.is_ok() {
             let _ = self.storage.delete(&temporary).await;
@@ -103,7 +103,7 @@ impl DynamoDbCommitter {
         Ok(Put::Created)
     }
 
-    /// Somebody else has the name: sees to it that the file is there.
+    /// Another writer has claimed the name: finishes its commit, so that the file exists.
     async fn taken(&self, paths: &TablePaths, name: &str) -> Result<Put> {
         if self.claimed.finish_file(name).await? || self.claimed.exists(&log_file_path(name)).await? {
             return Ok(Put::Exists);
@@ -132,8 +132,8 @@ impl Committer for DynamoDbCommitter {
         Box::pin(self.log.read_commit(version))
     }
 
-    /// What a bucket shows is there to stay.
-    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+    /// An object that a bucket shows is durable.
+    fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -157,16 +157,16 @@ async fn is_ours(locks: &LockTable, paths: &TablePaths, claim: Claim, (name, tem
         Claim::Taken => None,
         Claim::Unknown(lost) => Some(lost),
     };
-    // Something on the way may have sent the claim twice, so it can be ours that is there.
+    // The request may have been sent twice on the way, so the existing claim can be ours.
     match (locks.item(&paths.own, name).await, lost) {
         (Ok(Some(item)), _) => Ok(item.temp_path == temp_path),
-        // It has gone, as no incomplete one does.
+        // The claim has expired, which incomplete ones do not.
         (Ok(None), None) => Ok(false),
         (Ok(None) | Err(_), Some(lost)) | (Err(lost), None) => Err(lost),
     }
 }
 
-/// Writers that spell the location in two ways would not see each other.
+/// Refuses a table for which there are claims under another spelling of its location: those writers would not see each other.
 async fn refuse_other_name(locks: &LockTable, paths: &TablePaths) -> Result<()> {
     match locks.newest(&paths.other).await? {
         Some(item) if !item.complete || item.expire_time.is_none_or(|at| at > now_seconds()) => {

@@ -1,4 +1,4 @@
-//! Commits to a store that refuses to overwrite: a version is made by putting its file if it is absent.
+//! Commits to a store that can refuse to overwrite: a version exists once its file is put, if absent.
 //!
 //! PROTOCOL.md: "Delta Log Entries".
 
@@ -31,7 +31,7 @@ impl LogCommitter {
         Self { log: LogSource::of(&storage), storage, before: Arc::default() }
     }
 
-    /// Lets the next commit exist only when the files that it names would survive a power cut. They are synced while the
+    /// Delays the next commit until the files that it names would survive a power cut. They are synced while the
     /// commit is written.
     #[must_use]
     pub fn after(self, files: Syncing) -> Self {
@@ -53,7 +53,7 @@ impl Committer for LogCommitter {
         Box::pin(self.log.read_commit(version))
     }
 
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { self.storage.make_durable(&log_file_path(&commit_name(version))).await })
     }
 
@@ -70,17 +70,17 @@ impl Committer for LogCommitter {
     }
 }
 
-/// As [`Committer::log_continues_past`], of commits that are files of the log.
+/// [`Committer::log_continues_past`] where commits are files of the log.
 pub(super) async fn log_continues_past(log: &LogSource, version: u64) -> Result<bool> {
     let listing = log.list(version).await?;
     let own = listing.iter().find(|file| file.name == LogName::Commit { version });
     let is_later = |name: &LogName| name.version() > version || name.is_checkpoint();
-    // Who follows a commit has seen it, and is no older.
+    // A commit or checkpoint that was made after a commit is not older than it.
     let is_older = |modified_ms: i64| own.is_none_or(|own| modified_ms < own.modified_ms);
     Ok(listing.iter().any(|file| is_later(&file.name) && is_older(file.modified_ms)))
 }
 
-/// As [`Committer::is_same_table`], of commits that are files of the log.
+/// [`Committer::is_same_table`] where commits are files of the log.
 pub(super) async fn is_same_table(
     storage: &Storage,
     (base, known): (&TableState, CommitFile),
@@ -92,7 +92,7 @@ pub(super) async fn is_same_table(
         Err(e) if e.is_not_found() => {}
         Err(e) => return Err(e),
     }
-    // The log of the same table may have been cleaned meanwhile.
+    // The commit may be missing because log cleanup deleted it.
     for at in versions {
         match Snapshot::open(storage, Some(*at)).await {
             Ok(snapshot) => return Ok(snapshot.metadata().id == base.metadata.id),

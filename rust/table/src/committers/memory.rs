@@ -46,7 +46,7 @@ impl Committer for MemoryCommitter {
         Box::pin(std::future::ready(Ok(lines)))
     }
 
-    fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+    fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

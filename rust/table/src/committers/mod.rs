@@ -1,10 +1,10 @@
 //! Committers: what makes a version of a table exist.
 //!
-//! A [`Committer`] makes one version exist, once. What to do when it exists already, or when that is not known, is up to
-//! the commit loop. [`for_table`] says which one a table has; catalogs that decide commits themselves belong here, and what
-//! they committed and did not publish belongs in [`LogSource`](crate::log::LogSource).
+//! A [`Committer`] makes one version exist, once. What happens if it exists already, or if that is not known, is up to
+//! the commit loop. [`for_table`] chooses the one for a table. Catalogs that decide commits themselves would belong here,
+//! and commits that they have not published in [`LogSource`](crate::log::LogSource).
 //!
-//! Invariant: a version that exists is never deleted here, whatever is found out about it afterwards: another writer may
+//! Invariant: a version that exists is never deleted here, whatever happens afterwards: another writer may
 //! have built on it. There is no method that could (`simulation::a_commit_that_is_taken_back_is_noticed`).
 //!
 //! PROTOCOL.md: "Delta Log Entries": a version must never be overwritten.
@@ -34,7 +34,7 @@ pub fn for_table(storage: &Storage) -> Arc<dyn Committer> {
     for_table_after(storage, Syncing::default())
 }
 
-/// The same, whose next commit exists only when `files`, which it names, would survive a power cut.
+/// The same, but its next commit waits until `files`, which it names, would survive a power cut.
 pub fn for_table_after(storage: &Storage, files: Syncing) -> Arc<dyn Committer> {
     match DynamoDbCommitter::of(storage) {
         Some(committer) => Arc::new(committer.after(files)),
@@ -42,7 +42,7 @@ pub fn for_table_after(storage: &Storage, files: Syncing) -> Arc<dyn Committer> 
     }
 }
 
-/// Writes a file of the log that is no commit, if there is none, where commits are decided.
+/// Writes a file of the log other than a commit, if it does not exist, in the same way as commits are written.
 pub(crate) async fn put_log_file(storage: &Storage, name: &str, lines: &Lines) -> Result<Put> {
     match DynamoDbCommitter::of(storage) {
         Some(committer) => committer.put_if_absent(name, Bytes::from(lines.to_bytes()?)).await,
@@ -50,7 +50,7 @@ pub(crate) async fn put_log_file(storage: &Storage, name: &str, lines: &Lines) -
     }
 }
 
-/// The same, of a file that readers can do without: after a power cut it may be gone, or torn.
+/// The same, for a file that readers can do without: after a power cut it may be missing or torn.
 pub(crate) async fn put_hint_file(storage: &Storage, name: &str, data: Bytes) -> Result<Put> {
     match DynamoDbCommitter::of(storage) {
         Some(committer) => committer.put_if_absent(name, data).await,

@@ -45,7 +45,7 @@ fn check_type(table: &DataType, file: &DataType, path: &str) -> Result<()> {
     }
 }
 
-/// Refuses types that Spark does not read as what they are.
+/// Refuses types that Spark reads as another type.
 pub(super) fn check_arrow_type(field: &Field, path: &str) -> Result<()> {
     let inner = |child: &Field| check_arrow_type(child, &format!("{path}.{}", child.name()));
     let refuse = |what: &str, instead: &str| {
@@ -62,7 +62,7 @@ pub(super) fn check_arrow_type(field: &Field, path: &str) -> Result<()> {
     }
 }
 
-/// The same columns, in which anything may be null: what one file has everywhere may be missing in the next.
+/// The same columns, all nullable: the next file may lack values that this one has in every row.
 pub(super) fn nullable(schema: &StructType) -> StructType {
     let field = |field: &StructField| StructField {
         nullable: true,

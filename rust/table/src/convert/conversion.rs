@@ -1,4 +1,4 @@
-//! A conversion from the first file to the commit.
+//! The steps of a conversion, from listing files to the commit.
 
 use std::collections::BTreeMap;
 
@@ -34,10 +34,10 @@ pub(super) const CONCURRENT_FOOTERS: usize = 64;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConvertOptions {
-    /// The columns that folders such as `day=2013-01-01` have the values of, in the order of the folders.
+    /// The partition columns, whose values are in the names of folders such as `day=2013-01-01`, in the order of the folders.
     #[serde(skip)]
     pub partition_schema: StructType,
-    /// Whether the bounds and null counts of the footers become statistics; the number of rows does anyway.
+    /// Whether the bounds and null counts of the footers become statistics; the number of rows always does.
     pub collect_statistics: bool,
     /// Properties of the table.
     pub properties: BTreeMap<String, String>,
@@ -45,7 +45,7 @@ pub struct ConvertOptions {
     pub name: Option<String>,
     /// Description of the table.
     pub description: Option<String>,
-    /// The files by the metadata of another format. The directory is not listed then.
+    /// The table of another format that is converted: its metadata names the files, and the directory is not listed.
     pub foreign: Option<ForeignTable>,
     /// Whether nothing is written.
     pub dry_run: bool,
@@ -54,7 +54,7 @@ pub struct ConvertOptions {
 /// Result of a conversion, or of its dry run.
 #[derive(Debug, Default)]
 pub struct Converted {
-    /// The commit; none of a dry run.
+    /// The commit; none after a dry run.
     pub outcome: Option<Box<Outcome>>,
     /// Files that are part of the table.
     pub files: u64,
@@ -70,8 +70,8 @@ pub struct Converted {
 ///
 /// # Errors
 /// `TableExists` if there is a table already; `Invalid` for files that are no Parquet, that are not in folders of the
-/// partition columns, or whose columns no table can have, or not with those of other files; `NotFound` if there is no file;
-/// `Unsupported` for files of another format's table whose columns are not those of the table; `Invalid` where that table was
+/// partition columns, or whose columns no table can have or do not fit those of other files; `NotFound` if there is no file;
+/// `Unsupported` for files of another format's table whose columns are not those of that table; `Invalid` if that table was
 /// written meanwhile.
 pub async fn convert(
     storage: &Storage,
@@ -110,8 +110,8 @@ impl Conversion {
                 let files = of_folder(storage, &options.partition_schema)?;
                 return Ok((files, settings, found));
             };
-            // Physical names that no file has: if a file lacks a field id, Spark looks for the name, and might find a dropped
-            // column.
+            // Physical names that no file has: if a file lacks a field id, Spark looks for the name, and might find that of
+            // a dropped column.
             let mut unique = || ids.unique();
             let (schema, largest) = assign(&foreign.schema, foreign.largest_id, Names::Unique(&mut unique))?;
             foreign.schema = TableSchema::from(schema.clone());
@@ -143,7 +143,7 @@ impl Conversion {
         Ok(())
     }
 
-    /// Takes in a file.
+    /// Adds a file.
     pub(super) fn take(&mut self, file: Existing, footer: Footer) -> Result<()> {
         let Footer { rows, schema, stats } = footer;
         if let Some(schema) = schema {
@@ -209,10 +209,10 @@ impl Conversion {
     }
 }
 
-/// The property by which columns are found.
+/// The property of the column mapping mode.
 const MAPPING: &str = "delta.columnMapping.mode";
 
-/// Properties that ask of files what these may not have.
+/// Properties that make demands on data files, which existing files may not meet.
 const ASKS_OF_FILES: [&str; 4] =
     [MAPPING, "delta.constraints.", "delta.enableIceberg", "delta.enableMaterializePartitionColumns"];
 
@@ -244,7 +244,7 @@ fn check_properties(options: &mut ConvertOptions) -> Result<()> {
     }
 }
 
-/// The columns of the files so far, and new columns of this file. `None` if it has no new ones.
+/// The columns of the files so far, with the new columns of this file. `None` if it has no new ones.
 fn take_columns(known: &StructType, file: &StructType) -> Result<Option<StructType>> {
     if known == file {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! CONVERT by several processes: the driver lists files and commits; tasks read the footers.
 //!
-//! Plain bytes travel: a [`FootersTask`], which has all that reading footers needs except access to the store, and what they
-//! say.
+//! Driver and tasks exchange plain bytes: a [`FootersTask`], which has all that reading footers needs except access to the
+//! store, and the contents of the footers.
 //!
 //! Proved by `tests/spark/test_maintenance.py`.
 
@@ -19,20 +19,20 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
 use deltic_store::Storage;
 
-/// The kinds of what travels.
+/// The kinds of these bytes, in their envelopes.
 const TASK: &str = "footers task";
 const READ: &str = "footers that were read";
 
-/// Most files whose footers are read in one round: their contents are in memory.
-const FILES_OF_A_ROUND: usize = 50_000;
+/// The most files whose footers one task set reads: their contents are in memory.
+const FILES_OF_A_TASK_SET: usize = 50_000;
 
 /// A task: files whose footers are to be read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FootersTask {
     location: String,
-    /// The id of its round.
-    round: String,
-    /// Which one of that.
+    /// The id of its task set.
+    task_set_id: String,
+    /// Its index in the task set.
     number: usize,
     settings: Settings,
     files: Vec<Existing>,
@@ -41,9 +41,9 @@ pub struct FootersTask {
 /// The contents of the footers, in the order of the files.
 #[derive(Debug, Serialize, Deserialize)]
 struct FootersRead {
-    round: String,
+    task_set_id: String,
     number: usize,
-    /// The columns that its files have, each once.
+    /// The different schemas of its files.
     schemas: Vec<TableSchema>,
     /// For each file: its row count, the index of its schema if schemas are wanted, and its statistics.
     footers: Vec<(u64, Option<usize>, String)>,
@@ -68,7 +68,7 @@ impl FootersTask {
     /// # Errors
     /// As [`convert`](super::convert), for a file.
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
-        let Self { location, round, number, settings, files } = self;
+        let Self { location, task_set_id, number, settings, files } = self;
         let footers = &Footers::with(&storage, settings);
         let read = |file: Existing| async move { footers.read(&file).await };
         let read = stream::iter(files).map(read).buffered(CONCURRENT_FOOTERS).try_collect();
@@ -84,29 +84,29 @@ impl FootersTask {
             footers.push((rows, schema_index, stats));
         }
         let schemas = schemas.into_iter().map(TableSchema::from).collect();
-        pack(READ, &FootersRead { round, number, schemas, footers })
+        pack(READ, &FootersRead { task_set_id, number, schemas, footers })
     }
 }
 
 /// A CONVERT whose footers are read by tasks in other processes.
 pub struct DistributedConvert {
     conversion: Conversion,
-    /// The id of its rounds.
+    /// The beginning of the ids of its task sets.
     id: String,
-    /// Rounds so far.
-    rounds: u64,
+    /// How many task sets have been returned so far.
+    task_sets: u64,
     step: Step,
 }
 
-/// How far it is.
+/// What was done last.
 enum Step {
     /// There may be more files.
     Between,
-    /// The files of the round under way, by task.
+    /// The files of the task set under way, by task.
     Reading(Vec<Vec<Existing>>),
-    /// All files were taken in.
+    /// All files were added.
     AllRead,
-    /// Something went wrong, so that files are missing.
+    /// A step failed, so that files are missing.
     Failed,
 }
 
@@ -117,48 +117,52 @@ impl DistributedConvert {
     /// As [`convert`](super::convert).
     pub async fn begin(storage: &Storage, options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
         let conversion = Conversion::begin(storage, options, ids).await?;
-        Ok(Self { conversion, id: ids.unique(), rounds: 0, step: Step::Between })
+        Ok(Self { conversion, id: ids.unique(), task_sets: 0, step: Step::Between })
     }
 
-    /// At most so many tasks of so many files each, in the byte form of [`FootersTask`]; none when there are no more files.
+    /// The next task set: at most so many tasks with at most so many files each, in the byte form of [`FootersTask`]; none
+    /// when there are no more files.
     ///
     /// # Errors
-    /// `Invalid` while a round is running, or after it failed; those of listing files.
+    /// `Invalid` while a task set is running, or after one failed; errors of listing files.
     pub async fn next_tasks(&mut self, tasks: usize, files_per_task: usize) -> Result<Vec<Vec<u8>>> {
         match &self.step {
             Step::Between => {}
             Step::AllRead => return Ok(Vec::new()),
-            Step::Reading(_) => return Err(self.refused("take in what the tasks before read first")),
+            Step::Reading(_) => return Err(self.refused("pass the results of the previous tasks first")),
             Step::Failed => return Err(self.refused("it failed before; begin another conversion")),
         }
         self.step = Step::Failed;
         let in_table = |e: Error| e.in_table(self.conversion.storage.location());
         let (tasks, files_per_task) = (tasks.max(1), files_per_task.max(1));
-        let most = tasks.saturating_mul(files_per_task).min(FILES_OF_A_ROUND);
+        let most = tasks.saturating_mul(files_per_task).min(FILES_OF_A_TASK_SET);
         let files = self.conversion.files.by_ref().take(most);
         let files: Vec<Existing> = files.try_collect().await.map_err(in_table)?;
         if files.is_empty() {
             self.step = Step::AllRead;
             return Ok(Vec::new());
         }
-        self.rounds += 1;
-        // As many tasks for few files as for many.
+        self.task_sets += 1;
+        // The files are divided evenly, so that few files also make as many tasks as possible.
         let groups: Vec<_> = files.chunks(files.len().div_ceil(tasks)).map(<[Existing]>::to_vec).collect();
         let task = |(number, files): (usize, &Vec<Existing>)| {
             let settings = self.conversion.footers.settings().clone();
             let location = self.conversion.storage.location().to_owned();
-            pack(TASK, &FootersTask { location, round: self.round(), number, settings, files: files.clone() })
+            pack(
+                TASK,
+                &FootersTask { location, task_set_id: self.task_set_id(), number, settings, files: files.clone() },
+            )
         };
         let packed = groups.iter().enumerate().map(task).collect::<Result<_>>()?;
         self.step = Step::Reading(groups);
         Ok(packed)
     }
 
-    /// Takes in what each task of the round read.
+    /// Adds what each task of the set read.
     ///
     /// # Errors
-    /// `Invalid` if there is no round, if it is not what each of them read, once, and for a file that does not fit those before
-    /// it. The conversion has failed then.
+    /// `Invalid` if no task set is under way, if `read` is not what each of its tasks read, once, and for a file that does not
+    /// fit those before it. The conversion has failed then.
     pub fn take(&mut self, read: &[impl AsRef<[u8]>]) -> Result<()> {
         let files = match std::mem::replace(&mut self.step, Step::Failed) {
             Step::Reading(files) => files,
@@ -168,11 +172,12 @@ impl DistributedConvert {
             }
         };
         let mut footers: Vec<Option<FootersRead>> = std::iter::repeat_with(|| None).take(files.len()).collect();
-        let round = self.round();
-        let wrong = || Error::invalid("these are not the footers that were asked for; pass what each task gave, once");
+        let task_set_id = self.task_set_id();
+        let wrong = || Error::invalid("these are not the results of the tasks; pass the result of each task once");
         for bytes in read {
             let of_task: FootersRead = unpack(READ, bytes.as_ref())?;
-            let slot = footers.get_mut(of_task.number).filter(|slot| slot.is_none() && of_task.round == round);
+            let slot =
+                footers.get_mut(of_task.number).filter(|slot| slot.is_none() && of_task.task_set_id == task_set_id);
             *slot.ok_or_else(wrong)? = Some(of_task);
         }
         for (files, read) in files.into_iter().zip(footers) {
@@ -193,7 +198,7 @@ impl DistributedConvert {
     /// Refuses to go on while files are missing.
     ///
     /// # Errors
-    /// `Invalid` until [`DistributedConvert::next_tasks`] gave none.
+    /// `Invalid` until [`DistributedConvert::next_tasks`] has returned none.
     pub fn check_all_read(&self) -> Result<()> {
         match &self.step {
             Step::AllRead => Ok(()),
@@ -204,13 +209,13 @@ impl DistributedConvert {
         }
     }
 
-    /// The id of the round under way.
-    fn round(&self) -> String {
-        format!("{}-{}", self.id, self.rounds)
+    /// The id of the task set under way.
+    fn task_set_id(&self) -> String {
+        format!("{}-{}", self.id, self.task_sets)
     }
 
     fn refused(&self, instead: &str) -> Error {
-        let message = format!("the conversion is not at this step: {instead}");
+        let message = format!("the conversion cannot do this now: {instead}");
         Error::invalid(message).in_table(self.conversion.storage.location())
     }
 

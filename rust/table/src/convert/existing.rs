@@ -26,37 +26,38 @@ pub(super) struct Existing {
     pub(super) add_path: String,
     pub(super) size: u64,
     pub(super) modified_ms: i64,
-    /// By physical names.
+    /// Its partition values by physical names.
     pub(super) partition_values: PartitionValues,
-    /// Ids of columns that it must have, by name.
+    /// The field ids of columns that it must have, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) stored: BTreeMap<String, i32>,
 }
 
-/// Files, and what is wrong with one.
+/// The files to convert, or the error of one.
 pub(super) type ExistingFiles = BoxStream<'static, Result<Existing>>;
 
-/// A table of another format, as its own metadata has it.
+/// A table of another format, as its own metadata describes it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignTable {
     /// The format, as the history shows it.
     pub format: String,
-    /// Its columns, each with the id by which files have it (`delta.columnMapping.id`).
+    /// Its columns, each with its field id in the files (`delta.columnMapping.id`).
     pub schema: TableSchema,
-    /// Those that have one value in each file.
+    /// The partition columns, which have one value in each file.
     pub partition_by: Vec<String>,
     /// The largest id that was ever given to a column.
     pub largest_id: i32,
     /// When its newest version was written, in milliseconds since the epoch.
     pub modified_ms: i64,
-    /// The files of its own metadata that were there when it was read, below its root. With others it has been written since.
+    /// The files of its own metadata that existed when it was read, below its root. If there are others later, the table
+    /// was changed.
     pub metadata_files: Vec<String>,
     /// Its live files.
     pub files: Vec<ForeignFile>,
 }
 
-/// A live file of one.
+/// A live file of a table of another format.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignFile {
@@ -64,10 +65,10 @@ pub struct ForeignFile {
     pub path: String,
     /// Its bytes.
     pub size: u64,
-    /// Text forms by column name; none is null.
+    /// The text forms of the partition values by column name; none means null.
     pub partition_values: PartitionValues,
-    /// Ids by name of columns for which its metadata has a value that no partition value of the table says: the file itself
-    /// must have them.
+    /// Field ids by name of columns whose value in its metadata no partition value can express: the file itself
+    /// must have these columns.
     pub stored: BTreeMap<String, i32>,
 }
 
@@ -92,10 +93,10 @@ pub(super) fn of_folder(storage: &Storage, partition_schema: &StructType) -> Res
     Ok(storage.list_everything("").try_filter_map(wanted).boxed())
 }
 
-/// Takes the files out of the metadata of another format.
+/// The files of a table of another format, which are taken out of `table`.
 ///
 /// # Errors
-/// `Unsupported` for a file in a store that the table may not name, and for a partition value that no log can hold;
+/// `Unsupported` for a file in a store that the table may not name, and for a partition value that a Delta log cannot hold;
 /// `Invalid` for one that is not of the column's type.
 pub(super) async fn of_foreign(storage: &Storage, table: &mut ForeignTable) -> Result<ExistingFiles> {
     let mut places = Places { storage, real_root: storage.real_path("").await?, folders: HashMap::new() };
@@ -113,18 +114,18 @@ pub(super) async fn of_foreign(storage: &Storage, table: &mut ForeignTable) -> R
     Ok(stream::iter(files).boxed())
 }
 
-/// Where files are, seen from a table.
+/// Finds out where files are relative to the root of a table.
 struct Places<'a> {
     storage: &'a Storage,
-    /// The root on a disk, with symbolic links followed.
+    /// The root, if it is on a local disk, with symbolic links followed.
     real_root: Option<String>,
-    /// The same of folders.
+    /// Folders with symbolic links followed, by their paths.
     folders: HashMap<String, Option<String>>,
 }
 
 impl Places<'_> {
-    /// How the store and the log of the table name a file. One below the root has a relative path, by symbolic links too:
-    /// a vacuum would take it for a file that no version names.
+    /// The path of a file for the store, and the path for the log. A file below the root, also through symbolic links, gets
+    /// a relative path: otherwise a vacuum would delete it as a file that no version names.
     async fn of(&mut self, path: &str) -> Result<(String, String)> {
         let literal = literal(path);
         if let Some(below) = self.below_root(&literal).await? {
@@ -188,7 +189,7 @@ fn partition_column<'a>(schema: &'a StructType, name: &str) -> Result<&'a Struct
     column.ok_or_else(|| Error::invalid(format!("the table has no column `{name}` to be partitioned by")))
 }
 
-/// Refuses files of tables in other formats, and paths that a log cannot have.
+/// Refuses the files of other tables and of streams, and paths that a log cannot have.
 fn check_foreign(path: &str) -> Result<()> {
     let below = path.split_once(&format!("/{LOG_DIR}/")).map(|(folder, _)| folder);
     if let Some(folder) = below {

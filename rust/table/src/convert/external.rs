@@ -1,11 +1,12 @@
-//! Where another engine's Parquet writer puts the files of a write, and which columns they have.
+//! The folder in which another engine's Parquet writer puts the files of a write, and their columns.
 //!
-//! An engine that has the rows may write them itself: into a folder that no other write has, under the table's physical
-//! names and field ids, in folders of the partition values below that. It moves rows and looks at none. So a table that
-//! asks something of each row is refused by name, and so is a type of which its files would not say what it is.
+//! An engine that has the rows may write them itself: into a folder that only this write uses, under the table's physical
+//! names and field ids, in folders of the partition values below that. It does not check rows. So a table that
+//! checks or computes something for each row is refused, with the reason, and so is a type that its files would not record
+//! exactly.
 //!
-//! Partition values stand in the folders as text that is ASCII: every `%` and what is beyond ASCII is escaped before the
-//! engine escapes what Hive does, whose file names may be in any character set.
+//! Partition values are ASCII text in the names of folders: `%` and every character beyond ASCII is escaped before the
+//! engine adds Hive's own escapes, since the character set of file names is not known.
 //!
 //! Proved by `tests/spark/test_native_write.py`.
 //!
@@ -33,11 +34,11 @@ use crate::write::plan::{FileKind, WritePlan, WriteSpec};
 /// Key of a column's metadata from which Spark takes the Parquet field id.
 const SPARK_FIELD_ID: &str = "parquet.field.id";
 
-/// Metadata of columns that the table computes or checks, and what that is.
+/// Metadata keys of columns that the table computes or checks, and what each is called in errors.
 const RULES: [(&str, &str); 2] =
     [("delta.generationExpression", "is a generated column"), ("delta.invariants", "has an invariant")];
 
-/// Metadata of a column with a default.
+/// Metadata key of a column with a default.
 const DEFAULT: &str = "CURRENT_DEFAULT";
 
 /// Layout of the files for another engine's Parquet writer.
@@ -45,23 +46,23 @@ const DEFAULT: &str = "CURRENT_DEFAULT";
 pub struct ExternalLayout {
     /// The directory below the table's root. It does not exist yet.
     folder: String,
-    /// The columns of the files as the rows have them, as a `schemaString`.
+    /// The columns of the files by their names in the rows, as a `schemaString`.
     columns: String,
-    /// The same as the files have them.
+    /// The same by their names in the files.
     files: String,
-    /// The partition columns as the rows have them.
+    /// The partition columns by their names in the rows.
     partitions: String,
     /// The partition columns' names in directories.
     folders: Vec<String>,
     /// The codec, as Spark calls it.
     compression: &'static str,
-    /// Its level, where it has some.
+    /// Its level, if the codec has levels.
     compression_level: Option<i64>,
     max_rows_per_file: Option<u64>,
 }
 
 impl ExternalLayout {
-    /// That of a plan for rows with these columns.
+    /// The layout of a plan for rows with these columns.
     ///
     /// # Errors
     /// `Unsupported`, naming it, for what only deltic's own writer does.
@@ -89,13 +90,13 @@ impl ExternalLayout {
     }
 }
 
-/// The columns of a table as another engine's files have them, under logical names.
+/// The columns that another engine's files have, under logical names.
 #[derive(Debug)]
 pub(super) struct Columns {
     pub(super) mapping: ColumnMapping,
-    /// Those in files.
+    /// The columns in files.
     pub(super) data: StructType,
-    /// Those in folders.
+    /// The columns in the names of folders.
     pub(super) partitions: StructType,
     /// The Arrow schema of the files.
     pub(super) stored: Vec<FieldRef>,
@@ -128,7 +129,7 @@ pub(super) fn folder(plan: &WritePlan) -> Result<String> {
     Ok(id.map_err(|e| Error::internal("a transaction has an id that is no UUID").caused_by(e))?.to_string())
 }
 
-/// A text as a folder has it before the engine escapes it.
+/// A text as it is in the name of a folder, before the engine adds its escapes.
 pub(super) fn folder_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -173,7 +174,7 @@ fn described_type(data_type: &DataType, mapping: ColumnMapping) -> DataType {
 
 fn codec(spec: &WriteSpec) -> Result<(&'static str, Option<i64>)> {
     let (name, level) = match spec.compression {
-        // The defaults of deltic.
+        // The same defaults as deltic's own writer.
         Compression::Zstd => ("zstd", spec.compression_level.or(Some(1))),
         Compression::Snappy => ("snappy", None),
         Compression::Gzip => ("gzip", None),
@@ -283,7 +284,7 @@ fn check_type(data_type: &DataType, path: &str) -> Result<()> {
         }
         DataType::Primitive(PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. })
         | DataType::Foreign(_) => foreign(),
-        // Spark made the bytes.
+        // The bytes of a variant come from Spark.
         DataType::Primitive(_) | DataType::Variant => Ok(()),
     }
 }

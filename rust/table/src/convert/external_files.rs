@@ -1,8 +1,8 @@
 //! The files that another engine's Parquet writer left in the folder of a write, as data files of the transaction.
 //!
-//! Each footer is read and held against the plan: the columns, their types and field ids, the calendar, nulls where there
-//! may be none. Together they have the rows that the engine counted, no more and no less. Nothing is taken on trust that
-//! the footers do not say: a bound that may be wrong is left out.
+//! Each footer is read and compared with the plan: the columns, their types and field ids, the calendar, nulls where there
+//! may be none. Together they must have exactly as many rows as the engine counted. Statistics come
+//! from the footers only, and a bound that may be wrong is left out.
 //!
 //! Proved by `tests/spark/test_native_write.py` and `tests/interop/test_native_write.py`.
 
@@ -31,7 +31,8 @@ use crate::write::partition::PartitionSplitter;
 use crate::write::plan::{DataFile, WritePlan, WriteSpec, physical_indexed};
 use deltic_store::{FileMeta, Storage};
 
-/// The writer whose bounds of floating-point columns have a NaN where there is one, up to the minor version that was tested.
+/// The writer whose bounds of floating-point columns are NaN if there is a NaN, and its last minor version for which that
+/// was tested.
 const PARQUET_MR: &str = "parquet-mr version 1.";
 const LAST_TESTED_MINOR: u32 = 17;
 
@@ -71,7 +72,7 @@ pub async fn take_external(storage: &Storage, plan: &WritePlan, rows: u64) -> Re
         check_rows(&taken, rows, &folder)?;
         let syncs: Vec<_> = taken.iter().map(|(path, _)| storage.make_durable(path)).collect();
         stream::iter(syncs).buffer_unordered(CONCURRENT_SYNCS).try_collect::<()>().await?;
-        // Markers and checksum files of the engine. One that cannot be deleted remains as an orphan.
+        // Marker and checksum files of the engine. One that cannot be deleted remains as an orphan.
         let _deleted = storage.delete_many(&orphans).await;
         Ok(taken.into_iter().map(|(_, file)| file).collect())
     };
@@ -114,7 +115,7 @@ fn is_data_file(path: &str) -> bool {
     let mut parts = path.rsplit('/');
     let name = parts.next().unwrap_or_default();
     let is_hidden = |name: &str| name.starts_with(['_', '.']);
-    // A folder of a partition column may begin so.
+    // The name of a partition column may begin like that of a hidden folder.
     name.ends_with(".parquet") && !is_hidden(name) && !parts.any(|folder| is_hidden(folder) && !folder.contains('='))
 }
 
@@ -149,7 +150,7 @@ impl Expected {
         })
     }
 
-    /// The file as one of the table's; none if it has no rows.
+    /// Reads and checks a file; none if it has no rows.
     async fn read(self: Arc<Self>, storage: &Storage, below: &str, file: &FileMeta) -> Result<Option<DataFile>> {
         let this = Arc::clone(&self);
         let described = look_at_footer(storage, (&file.path, file.size), move |footer| this.describe(footer));
@@ -200,7 +201,7 @@ impl Expected {
         Ok((rows, statistics(metadata, schema, &wanted)?))
     }
 
-    /// The partition values by physical names, by the folders that a file is in.
+    /// The partition values by physical names, from the names of a file's folders.
     fn partition_values(&self, below: &str) -> Result<PartitionValues> {
         let folders = below.rsplit_once('/').map_or("", |(folders, _)| folders);
         let found: Vec<&str> = folders.split('/').filter(|part| !part.is_empty()).collect();
@@ -235,7 +236,7 @@ impl Expected {
     }
 }
 
-/// Whether the writer of a file is one of which a NaN is among the bounds.
+/// Whether the writer of a file is known to include NaN in the bounds.
 fn bounds_have_nan(created_by: &str) -> bool {
     let version = created_by.strip_prefix(PARQUET_MR).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
     version.is_some_and(|minor| minor <= LAST_TESTED_MINOR)
@@ -257,7 +258,7 @@ fn null_in(name: &str, nulls: Option<u64>) -> Error {
     Error::invalid(format!("{problem}; give them one, or use engine='arrow', which names the first of them"))
 }
 
-/// Refuses a file with other columns than these, in whichever way.
+/// Refuses a file with other columns than these.
 fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMapping, above: &str) -> Result<()> {
     let names = |fields: &[Arc<Field>]| fields.iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>();
     if !table.iter().map(|field| field.name()).eq(file.iter().map(|field| field.name())) {

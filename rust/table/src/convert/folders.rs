@@ -31,7 +31,7 @@ impl Folders {
         partition_schema.fields.iter().map(column).collect::<Result<_>>().map(|columns| Self { columns })
     }
 
-    /// Whether a path may be that of a data file: neither its name nor a folder is hidden.
+    /// Whether a path may be that of a data file: neither its name nor one of its folders is hidden.
     pub(super) fn may_hold_data(&self, path: &str) -> bool {
         let is_hidden = |name: &str| name.starts_with(['_', '.']);
         let mut parts = path.split('/');
@@ -43,7 +43,7 @@ impl Folders {
         pair(folder).is_some_and(|(name, _)| self.columns.iter().any(|(column, _)| *column == name))
     }
 
-    /// The partition values of a file, by the folders that it is in.
+    /// The partition values of a file, from the names of its folders.
     ///
     /// # Errors
     /// `Invalid` if the directories are not those of the partition columns, or a value does not have the column's type.
@@ -80,7 +80,7 @@ impl Folders {
     }
 }
 
-/// Name and value of a partition folder.
+/// The column and the value in the name of a partition folder.
 fn pair(folder: &str) -> Option<(String, String)> {
     let (name, value) = folder.split_once('=')?;
     let plain = |text: &str| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned);

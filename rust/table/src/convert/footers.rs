@@ -29,7 +29,8 @@ const ICEBERG: &str = "iceberg.schema";
 #[derive(Debug, Clone)]
 pub(super) struct Footer {
     pub(super) rows: u64,
-    /// Its columns, all nullable, without partition columns of directories. `None` if the table's columns are known.
+    /// Its columns, all nullable, without the partition columns in folder names. `None` if the table's columns are known
+    /// already.
     pub(super) schema: Option<StructType>,
     /// The text of `add.stats`.
     pub(super) stats: String,
@@ -78,7 +79,7 @@ impl Footers {
     }
 }
 
-/// A file that cannot be read, where there is no table yet that it could be missing from.
+/// The error for a file that is no Parquet file; it is not called damage of a table, since there is no table yet.
 fn no_parquet(error: &Error) -> Error {
     let why = std::error::Error::source(error).map_or_else(|| error.message().to_owned(), ToString::to_string);
     Error::invalid(format!(
@@ -87,13 +88,13 @@ fn no_parquet(error: &Error) -> Error {
 }
 
 impl Settings {
-    /// Of files in folders of partition columns.
+    /// Settings for files in folders of partition values.
     pub(super) fn of_folders(partitions: &StructType, indexed: Option<IndexedColumns>) -> Self {
         let partition_columns = partitions.fields.iter().map(|field| field.name.clone()).collect();
         Self { partition_columns, columns: None, indexed }
     }
 
-    /// Of files of a table that has these columns.
+    /// Settings for files of another format's table, which has these columns.
     pub(super) fn of_foreign(schema: &StructType, partition_by: &[String], indexed: Option<IndexedColumns>) -> Self {
         let columns = schema.fields.iter().filter(|field| !partition_by.contains(&field.name)).cloned().collect();
         let columns = Some(TableSchema::from(StructType::new(columns)));
@@ -144,13 +145,13 @@ impl Settings {
 pub(super) struct Wanted {
     /// The columns, by physical names.
     pub(super) indexed: IndexedColumns,
-    /// Characters of a string kept in its bounds.
+    /// How many characters of a string its bounds keep.
     pub(super) prefix_length: usize,
-    /// Whether a NaN would be among the bounds of a floating-point column, which they leave out otherwise.
+    /// Whether floating-point columns get bounds: only if the writer of the file includes NaN in them.
     pub(super) floats: bool,
 }
 
-/// The text of `add.stats`, by the bounds of the row groups.
+/// The text of `add.stats`, from the statistics of the row groups.
 pub(super) fn statistics(
     metadata: &ArrowReaderMetadata,
     (schema, mapping): (&StructType, ColumnMapping),
@@ -191,13 +192,13 @@ pub(super) fn null_rows(
 fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> Result<Option<Column>> {
     let (mut inside, mut logical, mut leaf) = (schema, Vec::with_capacity(path.len()), None);
     for (depth, name) in path.iter().enumerate() {
-        let mut found = None;
+        let mut named = None;
         for (index, field) in inside.fields.iter().enumerate() {
             if mapping.physical_name(field)? == *name {
-                found = Some((index, field));
+                named = Some((index, field));
             }
         }
-        let Some((index, field)) = found else { return Ok(None) };
+        let Some((index, field)) = named else { return Ok(None) };
         logical.push(field.name.clone());
         let first = leaf.map_or(index, |(first, _)| first);
         leaf = Some((first, &field.data_type));

@@ -1,6 +1,6 @@
 //! Finds the newest metadata file of an Iceberg table, and reads bytes of the files that it names. Python parses them.
 //!
-//! A file name does not prove that the file is the newest. If names, hint and times do not decide it, the table is refused.
+//! A file name does not prove that the file is the newest. If names, hint and times do not settle it, the table is refused.
 //!
 //! Iceberg's specification: "Table Metadata", "File System Tables".
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use deltic_store::{FileMeta, Storage};
 
-/// The folder of it.
+/// The folder of an Iceberg table's metadata.
 const FOLDER: &str = "metadata";
 
 /// Suffixes of the names of metadata files, longer ones first.
@@ -20,7 +20,7 @@ const ENDINGS: [&str; 3] = [".gz.metadata.json", ".metadata.json.gz", ".metadata
 /// The hint: a file with the newest version at the time when it was written.
 const HINT: &str = "metadata/version-hint.text";
 
-/// Advice in errors if the newest metadata file is not certain.
+/// Advice in errors that are raised if the newest metadata file is not certain.
 const INSTEAD: &str = "pass the metadata file that the catalog names";
 
 /// The metadata of an Iceberg table.
@@ -30,7 +30,7 @@ pub struct FoundMetadata {
     pub newest: String,
     /// The one that was written before it, if there is one.
     pub before: Option<String>,
-    /// All of them.
+    /// All metadata files.
     pub files: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub async fn metadata_files(storage: &Storage) -> Result<Vec<String>> {
     Ok(files.into_iter().map(|file| file.path).collect())
 }
 
-/// Refuses a table of which there is metadata that was not there before.
+/// Refuses a table that has metadata files which are not in `before`.
 pub(super) async fn check_unchanged(storage: &Storage, before: &[String]) -> Result<()> {
     match metadata_files(storage).await?.into_iter().find(|path| !before.contains(path)) {
         None => Ok(()),
@@ -99,8 +99,8 @@ async fn newest(storage: &Storage, files: &[FileMeta]) -> Result<String> {
     Ok(newest.path.clone())
 }
 
-/// The one whose name has the largest number. A hint may be of an older version: it is written after the commit, or not at
-/// all if the writer ends between.
+/// The file with the largest number in its name. The hint may name an older version: it is written after the commit, or not at
+/// all if the writer dies in between.
 fn of_largest_number<'a>(files: &'a [FileMeta], hinted: Option<&Hint>) -> Result<&'a FileMeta> {
     let mut versions = Vec::with_capacity(files.len());
     for file in files {
@@ -173,11 +173,11 @@ async fn hinted(storage: &Storage) -> Result<Option<Hint>> {
     let text = std::str::from_utf8(&bytes).map_err(|_| {
         Error::invalid(format!("`{HINT}` is no text, so that it does not say which metadata is the newest; {INSTEAD}"))
     })?;
-    // A writer that ended in between may leave an empty one.
+    // A writer that dies while writing may leave an empty one.
     Ok(Some(text.trim()).filter(|text| !text.is_empty()).map(|text| Hint(text.to_owned())))
 }
 
-/// The number in a name. Tables of a file system count otherwise than catalogs do.
+/// The version number in a name. Tables without a catalog number their files differently from catalogs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Version {
     /// `v3.metadata.json`.
@@ -208,7 +208,7 @@ fn stem(path: &str) -> &str {
     ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
 }
 
-/// Bytes of a file that such metadata names, by a path or URI that is not encoded.
+/// Reads a file that Iceberg metadata names by a path or URI that is not encoded.
 ///
 /// # Errors
 /// `Unsupported` if it is in a store that a table at `storage` may not name; those of the store.
@@ -217,7 +217,7 @@ pub async fn read_named(storage: &Storage, path: &str) -> Result<Bytes> {
     read.map_err(|e| e.in_file(path).in_table(storage.location()))
 }
 
-/// A path or URI as other formats write it, as stores take it.
+/// A path or URI of another format's metadata in the form that stores take.
 pub(super) fn literal(path: &str) -> String {
     path.strip_prefix("file://").map_or_else(|| path.to_owned(), |rest| format!("file:{rest}"))
 }

@@ -11,8 +11,8 @@ use deltic_protocol::schema::{DataType, StructField, StructType};
 use super::columns::check_arrow_type;
 use crate::scan::read::parquet_id;
 
-/// Refuses a file with a column that has no id, or another type than the table's column of that id. What the table does
-/// not have any more it may have.
+/// Refuses a file with a column that has no id, or another type than the table's column with that id. Columns that the table
+/// has dropped are allowed.
 ///
 /// # Errors
 /// `Invalid` and `Unsupported`, naming the column.
@@ -35,7 +35,7 @@ pub(super) fn check_mapped(table: &StructType, file: &Fields, above: &str) -> Re
     Ok(())
 }
 
-/// Refuses a file that lacks one of these columns, given by name with their field ids.
+/// Refuses a file that lacks one of these columns, which are given by name with their field ids.
 ///
 /// # Errors
 /// `Unsupported`, naming the column.

@@ -1,8 +1,8 @@
-//! A folder of Parquet files becomes a table: its first commit names the files where they are, and moves none.
+//! CONVERT: a folder of Parquet files becomes a table, whose first commit names the files where they are.
 //!
-//! The footers are read, many at a time; of each file stay the line of the commit and the columns that no file before
-//! had. A column has one type in all files, or it is refused: no reader is asked to convert. Statistics are those of the
-//! footers. Floating-point columns have no bounds, since those of Parquet leave NaN out.
+//! The footers are read, many at a time. Memory holds, for each file, its line of the commit and the columns that no
+//! earlier file had. A column must have the same type in all files, since readers may not convert types. Statistics come
+//! from the footers. Floating-point columns get no bounds, since Parquet's leave NaN out.
 //!
 //! A table of another format, such as Iceberg, becomes one too: its metadata names the files and the columns, which are
 //! found by their field ids (`existing`, `mapped`). Other processes may read the footers (`distributed`).

@@ -1,9 +1,9 @@
-//! CLONE: one commit after which a table elsewhere is what a version of this one is.
+//! CLONE: one commit makes a table at another location equal to a version of this one.
 //!
-//! A shallow clone names the files where they are, by absolute URIs, deletion vectors too; those below its own root by
-//! relative paths, so that one file never has two names there. A deep one has copies of them under the same relative paths;
-//! files that this table has by absolute URIs itself get new names. Files are copied before the commit and stay if it
-//! fails: the next run takes those whose names have a UUID, and refuses the others. Memory holds the actions that are
+//! A shallow clone names data files and deletion vectors where they are, by absolute URIs, but those below its own root by
+//! relative paths, so that one file never has two names there. A deep clone has copies of them under the same relative paths;
+//! files that the source itself names by absolute URIs get new names. Files are copied before the commit and stay if it
+//! fails: the next run uses those whose names have a UUID, and refuses the others. Memory holds the actions that are
 //! committed, the paths to be copied, and fingerprints of the files of both tables.
 //!
 //! PROTOCOL.md: "Add File and Remove File" (path), "Deletion Vectors" (`p` and `u`).
@@ -35,16 +35,16 @@ use crate::vector_file::literal;
 use crate::write::layout::encode_add_path;
 use deltic_store::{Storage, decode_path};
 
-/// What happens where there is a table already.
+/// What happens if there is a table already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CloneMode {
-    /// It is an error.
+    /// The clone fails.
     #[default]
     Error,
-    /// All its files go, but for those that both have, and its history goes on.
+    /// Its files are removed, except those that both tables have, and its history continues.
     Replace,
-    /// The same, and where nothing differs nothing is committed.
+    /// The same, but nothing is committed if nothing differs.
     Update,
 }
 
@@ -54,7 +54,7 @@ pub enum CloneMode {
 pub struct CloneOptions {
     /// Whether files are copied rather than named where they are.
     pub deep: bool,
-    /// What happens where there is a table already.
+    /// What happens if there is a table already.
     pub mode: CloneMode,
     /// Properties of the clone besides those of the source, or instead of them.
     pub properties: BTreeMap<String, String>,
@@ -62,25 +62,25 @@ pub struct CloneOptions {
     pub commit: TransactionOptions,
 }
 
-/// What a clone is of.
+/// The metrics of a clone, as the history has them.
 #[derive(Debug, Default)]
 struct Counted {
     /// Bytes of the data files of the source.
     source_table_size: u64,
     /// Its data files.
     source_num_of_files: u64,
-    /// Files of the table that was there that are part of it no more.
+    /// Files that are removed from the table that was at the target.
     num_removed_files: u64,
     /// Bytes of them.
     removed_files_size: u64,
-    /// Files that were copied, those of deletion vectors among them.
+    /// Files that were copied, including those of deletion vectors.
     num_copied_files: u64,
     /// Bytes of them.
     copied_files_size: u64,
 }
 
 impl Counted {
-    /// As the history counts it.
+    /// As the operation metrics of the commit.
     fn metrics(&self) -> Map<String, Value> {
         let counts = [
             ("sourceTableSize", self.source_table_size),
@@ -94,13 +94,13 @@ impl Counted {
     }
 }
 
-/// Makes the table at `target` what a version of another one is. Needless, as of the version that is there, if an update finds
-/// nothing that differs.
+/// Makes the table at `target` equal to a version of another one. If an update finds no difference, it returns the existing
+/// version as [`TransactionEnd::Replayed`].
 ///
 /// # Errors
 /// `TableExists` if there is one and the mode forbids it; `Invalid` if one of the two lies below the other, for properties that
-/// the clone cannot have, where another file is in the place of a copy, or if files of a version that was asked for are gone;
-/// `Corrupt` for a file that is not of the size that the log says, or whose copy would lie in the log or elsewhere;
+/// the clone cannot have, if another file has the path of a copy, or if files of the requested version are missing;
+/// `Corrupt` for a file that has not the size that the log records, or whose copy would lie in the log or outside of the clone;
 /// `Unsupported` if the clone could not read files where they are, or deltic could not write the table; `Conflict` if another
 /// writer changed the clone meanwhile.
 pub async fn clone(
@@ -127,12 +127,12 @@ pub async fn clone(
     let there = transaction.replaced().cloned();
     let gives_ids = transaction.gives_row_ids()?;
     let mut plan = Plan::new((source, target), options.deep, gives_ids);
-    plan.looks = names_version;
+    plan.checks_files = names_version;
     if !options.deep {
         plan.real_root = target.real_path("").await?;
     }
     if let Some(snapshot) = &there {
-        plan.look_at(snapshot).await?;
+        plan.read_existing(snapshot).await?;
     }
     plan.add_all(source, &mut done).await?;
     plan.refuse_missing(source.version())?;
@@ -143,7 +143,7 @@ pub async fn clone(
     if let Some(snapshot) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
         return Ok(TransactionEnd::Replayed(snapshot.version()));
     }
-    // What refuses the clone has done so before a byte is copied.
+    // Every check that could refuse the clone was made before: copying comes last.
     (done.num_copied_files, done.copied_files_size) = copy_all(source.storage(), target, plan.copies).await?;
     transaction.count(done.metrics());
     transaction.commit(committer, retry).await
@@ -156,7 +156,7 @@ fn commit_options(source: &Snapshot, options: &CloneOptions) -> Result<Transacti
     commit.commit_empty = true;
     let root = match source.storage().is_local() {
         true => source.storage().absolute_uri("")?,
-        // Which may be one that no file of a clone could be named by.
+        // An absolute URI of it may not exist.
         false => source.storage().location().to_owned(),
     };
     let parameters = [
@@ -186,27 +186,28 @@ struct Plan<'a> {
     source: &'a Storage,
     target: &'a Storage,
     deep: bool,
-    /// Whether the source gives ids to rows, and the clone to those that come without.
-    numbers: [bool; 2],
+    /// Whether the source tracks rows, and whether the clone gives row ids to files that have none.
+    ids_of_rows: [bool; 2],
     actions: Actions,
-    /// All files that it will have.
+    /// All files of the clone.
     files: LiveFiles,
-    /// Those of the table that is there, as [`exact`] has them; those that have row ids; and those with their ids.
-    there: Fingerprints,
-    there_with_ids: Fingerprints,
-    there_by_ids: Fingerprints,
-    there_by_name: LiveFiles,
+    /// The files of the table that is at the target already, as [`exact`] describes them; those of them that have row ids;
+    /// and the same with their row ids.
+    existing: Fingerprints,
+    existing_with_ids: Fingerprints,
+    existing_by_ids: Fingerprints,
+    existing_by_name: LiveFiles,
     copies: Vec<Copying>,
-    /// Where copies go.
+    /// Paths that files are copied to, and pairs of source and target path.
     taken: Fingerprints,
-    /// The root of the clone, where that is on a disk, with symbolic links followed.
+    /// The root of the clone, if it is on a local disk, with symbolic links followed.
     real_root: Option<String>,
-    /// Folders elsewhere by their paths, and where they are below the root.
+    /// For folders that were looked up: their path below the root of the clone, if they are below it.
     folders: HashMap<String, Option<String>>,
-    /// Whether files are looked for.
-    looks: bool,
-    asked: Fingerprints,
-    /// Files that are gone, and some of their names.
+    /// Whether it is checked that the files of the source exist.
+    checks_files: bool,
+    checked: Fingerprints,
+    /// How many files are missing, and some of their names.
     num_missing: usize,
     missing: Vec<String>,
 }
@@ -217,26 +218,26 @@ impl<'a> Plan<'a> {
             source: source.storage(),
             target,
             deep,
-            numbers: [feature::supported(source.protocol()).contains("rowTracking"), gives_ids],
+            ids_of_rows: [feature::supported(source.protocol()).contains("rowTracking"), gives_ids],
             actions: Actions::new(),
             files: LiveFiles::default(),
-            there: Fingerprints::default(),
-            there_with_ids: Fingerprints::default(),
-            there_by_ids: Fingerprints::default(),
-            there_by_name: LiveFiles::default(),
+            existing: Fingerprints::default(),
+            existing_with_ids: Fingerprints::default(),
+            existing_by_ids: Fingerprints::default(),
+            existing_by_name: LiveFiles::default(),
             copies: Vec::new(),
             taken: Fingerprints::default(),
             real_root: None,
             folders: HashMap::new(),
-            looks: false,
-            asked: Fingerprints::default(),
+            checks_files: false,
+            checked: Fingerprints::default(),
             num_missing: 0,
             missing: Vec::new(),
         }
     }
 
-    /// Takes note of the files of the table that is there.
-    async fn look_at(&mut self, there: &Snapshot) -> Result<()> {
+    /// Records the files of the table that is at the target already.
+    async fn read_existing(&mut self, there: &Snapshot) -> Result<()> {
         let members = vec!["path", "deletionVector", "size", "modificationTime", "baseRowId"];
         let columns = AddColumns { members, ..AddColumns::default() };
         let mut live = std::pin::pin!(there.live_files(&columns).await?);
@@ -244,23 +245,23 @@ impl<'a> Plan<'a> {
             for row in 0..adds.len() {
                 let add = adds.add(row)?;
                 let file = exact(&add);
-                self.there.insert(&file);
+                self.existing.insert(&file);
                 if add.base_row_id.is_some() {
-                    self.there_with_ids.insert(&file);
-                    self.there_by_ids.insert(&(file, add.base_row_id));
+                    self.existing_with_ids.insert(&file);
+                    self.existing_by_ids.insert(&(file, add.base_row_id));
                 }
-                self.there_by_name.insert(&add.path, add.deletion_vector.as_ref())?;
+                self.existing_by_name.insert(&add.path, add.deletion_vector.as_ref())?;
             }
         }
         Ok(())
     }
 
-    /// Adds the files of the source, but for those that are there already.
+    /// Adds the files of the source, except those that the target has already.
     async fn add_all(&mut self, source: &Snapshot, done: &mut Counted) -> Result<()> {
         let mut live = std::pin::pin!(source.live_files(&AddColumns::all()).await?);
         while let Some(adds) = live.try_next().await? {
-            if self.looks {
-                self.look_for(&adds).await?;
+            if self.checks_files {
+                self.find_missing(&adds).await?;
             }
             for add in whole_adds(&adds, 0..adds.len())? {
                 let add = add?;
@@ -268,17 +269,16 @@ impl<'a> Plan<'a> {
                 done.source_num_of_files += 1;
                 done.source_table_size = done.source_table_size.saturating_add(size);
                 let path = add.path.clone();
-                let (add, copies) = self.moved(add).await.map_err(|e| e.in_file(path))?;
+                let (add, copies) = self.add_in_clone(add).await.map_err(|e| e.in_file(path))?;
                 self.files.insert(&add.path, add.deletion_vector.as_ref())?;
-                if self.there.contains(&exact(&add)) {
+                if self.existing.contains(&exact(&add)) {
                     if !self.has_its_ids(&add) {
                         self.actions.push_again(add)?;
                     }
                     continue;
                 }
-                if self.there_by_name.logical().has(&add.path, add.deletion_vector.as_ref()) {
-                    let message =
-                        "the table that is there has a file of this name, which is another; clone to another place";
+                if self.existing_by_name.logical().has(&add.path, add.deletion_vector.as_ref()) {
+                    let message = "the existing table has another file of this name; clone to another place";
                     return Err(Error::invalid(message).in_table(self.target.location()).in_file(add.path));
                 }
                 copies.into_iter().try_for_each(|copying| self.copy(copying))?;
@@ -288,22 +288,22 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Whether the file that is there has the row ids that it is to have.
+    /// Whether the existing file has the row ids that it needs in the clone.
     fn has_its_ids(&self, add: &Add) -> bool {
-        let [source_numbers, gives_ids] = self.numbers;
+        let [source_has_ids, gives_ids] = self.ids_of_rows;
         match add.base_row_id {
-            Some(_) => self.there_by_ids.contains(&(exact(add), add.base_row_id)),
-            // Those of the clone's own, unless the source may have given them to another file.
-            None => !gives_ids || !source_numbers && self.there_with_ids.contains(&exact(add)),
+            Some(_) => self.existing_by_ids.contains(&(exact(add), add.base_row_id)),
+            // The ids that the clone has given to it are kept, unless they may be ids of another file of the source.
+            None => !gives_ids || !source_has_ids && self.existing_with_ids.contains(&exact(add)),
         }
     }
 
-    /// Looks for files of the source, and notes those that are gone.
-    async fn look_for(&mut self, adds: &AddBatch) -> Result<()> {
+    /// Checks that files of the source exist, and records those that are missing.
+    async fn find_missing(&mut self, adds: &AddBatch) -> Result<()> {
         let mut unseen = Vec::new();
         for row in 0..adds.len() {
             for path in stored_files(adds.path().value(row), adds.deletion_vector(row)?.as_ref())? {
-                if self.asked.insert(&path.as_str()) {
+                if self.checked.insert(&path.as_str()) {
                     unseen.push(path);
                 }
             }
@@ -328,7 +328,7 @@ impl<'a> Plan<'a> {
         Err(Error::invalid(message).in_table(self.source.location()).at_version(version))
     }
 
-    /// Removes the files of the table that is there, but for those that the clone has.
+    /// Removes the files of the table that is at the target, except those that are part of the clone.
     async fn remove_others(&mut self, there: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
         let mut live = std::pin::pin!(there.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
@@ -349,7 +349,7 @@ impl<'a> Plan<'a> {
             return Err(Error::corrupt(message).in_table(self.source.location()).in_file(copying.from));
         };
         let copying = Copying { to, ..copying };
-        // Vectors of many files stand in one.
+        // One file may hold the deletion vectors of many data files.
         if self.taken.insert(&(copying.from.as_str(), copying.to.as_str())) {
             if !self.taken.insert(&copying.to.as_str()) {
                 let message = "two files of the table would be copied to the same place; clone it shallow";
@@ -360,14 +360,14 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// A file as the clone names it, and what is to be copied for that.
-    async fn moved(&mut self, mut add: Add) -> Result<(Add, Vec<Copying>)> {
+    /// The `add` action of a file in the clone, and the files to be copied for it.
+    async fn add_in_clone(&mut self, mut add: Add) -> Result<(Add, Vec<Copying>)> {
         let literal = decode_path(&add.path)?;
         // "The first commit version in which an add action with the same path was committed to the table": the clone's.
         add.default_row_commit_version = None;
         let vector = add.deletion_vector.take();
         if !self.deep {
-            add.path = match self.place_of(&literal).await? {
+            add.path = match self.name_in_clone(&literal).await? {
                 Named::Here(key) => relative_uri(&key),
                 Named::Elsewhere(uri) => uri,
             };
@@ -395,8 +395,8 @@ impl<'a> Plan<'a> {
         Ok((add, copies))
     }
 
-    /// How a shallow clone names a file of the source, which its readers must be able to follow.
-    async fn place_of(&mut self, literal: &str) -> Result<Named> {
+    /// How a shallow clone names a file of the source, so that its readers find it.
+    async fn name_in_clone(&mut self, literal: &str) -> Result<Named> {
         let uri = self.source.absolute_uri(literal)?;
         let decoded = decode_path(&uri)?;
         match self.below_target(&decoded).await? {
@@ -409,8 +409,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Where a file is below the root of the clone, if it is, by symbolic links too: a table that has one file by two names
-    /// loses it when a vacuum deletes what one of them stood for.
+    /// The path of a file below the root of the clone, if it is there, also through symbolic links: a table that has one
+    /// file by two names loses it when a vacuum deletes one of them.
     async fn below_target(&mut self, literal: &str) -> Result<Option<String>> {
         if let Some(below) = self.target.below_root(literal) {
             return Ok(Some(below));
@@ -432,7 +432,7 @@ impl<'a> Plan<'a> {
             Source::Inline(_) => return Ok(vector),
             Source::File { path, .. } => literal(path)?,
         };
-        let (storage_type, path_or_inline_dv) = match self.place_of(&literal).await? {
+        let (storage_type, path_or_inline_dv) = match self.name_in_clone(&literal).await? {
             Named::Elsewhere(uri) => ("p", uri),
             Named::Here(key) => {
                 let (prefix, name) = key.rsplit_once('/').unwrap_or(("", &key));
@@ -449,24 +449,24 @@ impl<'a> Plan<'a> {
 
 /// How a shallow clone names a file.
 enum Named {
-    /// By its key below the root of the clone.
+    /// By its path below the root of the clone.
     Here(String),
     /// By an absolute URI.
     Elsewhere(String),
 }
 
-/// A key below the root as a log has it, which cannot be read as an absolute URI.
+/// A path below the root in the form that a log has, which cannot be taken for an absolute URI.
 fn relative_uri(key: &str) -> String {
     let path = encode_add_path(key);
     if is_absolute(&path) { path.replacen(':', "%3A", 1) } else { path }
 }
 
-/// Whether a key below a table's root is one of its log.
+/// Whether a path below a table's root is in its log.
 fn is_in_log(key: &str) -> bool {
     key.split('/').next().is_some_and(|first| first.eq_ignore_ascii_case("_delta_log"))
 }
 
-/// The id that the file of a deletion vector is named by.
+/// The UUID in the name of a deletion vector file.
 fn vector_id(name: &str) -> Option<Uuid> {
     let id = name.strip_prefix("deletion_vector_")?.strip_suffix(".bin")?;
     Uuid::parse_str(id).ok()
@@ -480,7 +480,7 @@ fn misnamed(path: &str) -> Error {
     Error::unsupported("deletion vector file of another name", message)
 }
 
-/// A deletion vector as a deep clone has it, and its file.
+/// The descriptor of a deletion vector in a deep clone, and the file to be copied for it.
 fn copied_vector(vector: DeletionVectorDescriptor) -> Result<(DeletionVectorDescriptor, Option<Copying>)> {
     let of_size = |from: String, to: String| Some(Copying { from, to, size: None });
     match deletion_vector::source(&vector)? {
@@ -498,20 +498,21 @@ fn copied_vector(vector: DeletionVectorDescriptor) -> Result<(DeletionVectorDesc
     }
 }
 
-/// A file as it is carried from one log to another, but for its row ids.
+/// What must be equal for a file of one log to be the same file in another: everything except its row ids.
 fn exact(add: &Add) -> (String, Option<String>, i64, i64) {
     let vector = add.deletion_vector.as_ref().map(DeletionVectorDescriptor::unique_id);
     (canonical_path(&add.path).into_owned(), vector, add.size, add.modification_time)
 }
 
-/// Whether a path of a log stands for itself.
+/// Whether a path in a log is absolute.
 fn is_absolute(path: &str) -> bool {
     let scheme = path.split_once(':').filter(|(scheme, rest)| scheme.len() > 1 && rest.starts_with('/'));
     path.starts_with('/')
         || scheme.is_some_and(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)))
 }
 
-/// Eight digits that tell URIs apart whose last names are the same: the same ones in every process.
+/// Eight hexadecimal digits, the hash of a URI, that distinguish files with the same name in different folders. Every process
+/// computes the same ones.
 fn mark(uri: &str) -> String {
     let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     format!("{:08x}", uri.bytes().fold(0x811c_9dc5, fold))

@@ -10,16 +10,16 @@ use deltic_store::Storage;
 /// Files that are copied at once; each holds a piece of 8 MiB.
 const CONCURRENT_COPIES: usize = 16;
 
-/// A file to be copied, as the stores take its paths.
+/// A file to be copied, by the paths that the two stores take.
 #[derive(Debug, Clone)]
 pub(super) struct Copying {
     pub(super) from: String,
     pub(super) to: String,
-    /// Its bytes, if the log says them.
+    /// Its size in bytes, if the log has it.
     pub(super) size: Option<u64>,
 }
 
-/// Copies the files; how many there are now that were not there, and their bytes.
+/// Copies the files. Returns how many were copied, and their bytes: without those that existed already.
 pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copying>) -> Result<(u64, u64)> {
     let progress = Progress::begin("CLONE", Unit::Files, Some(files.len() as u64));
     let copies = stream::iter(files).map(|file| copy(source, target, file)).buffer_unordered(CONCURRENT_COPIES);
@@ -30,7 +30,7 @@ pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copy
     copies.try_fold((0, 0), add).await
 }
 
-/// The bytes that were copied, if it was not there.
+/// Copies a file, and returns its bytes; none if it existed already.
 async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Option<u64>> {
     let found = async || match source.head(&file.from).await {
         Ok(found) => Ok(found.size),
@@ -52,7 +52,7 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
         Err(e) => return Err(e),
     }
     if let Some(size) = file.size {
-        // A larger one would be copied in part, and stand in the clone as a whole one.
+        // Of a larger file only a part would be copied, and the clone would not notice.
         let found = found().await?;
         if found != size {
             let message = format!("the log says that the file has {size} bytes, and it has {found}");
@@ -64,13 +64,13 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
     Ok(Some(size))
 }
 
-/// A file that the log names and the store does not have.
+/// The error for a file that the log names and the store does not have.
 fn gone(error: Error, source: &Storage, path: &str) -> Error {
     if !error.is_not_found() {
         return error;
     }
     let message = "the log names a file that is gone; if VACUUM removed it, clone a later version of the table";
-    // The cause would name the file again.
+    // The error of the store is left out, since it would name the file again.
     Error::corrupt(message).in_table(source.location()).in_file(path)
 }
 

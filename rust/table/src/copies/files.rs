@@ -1,4 +1,4 @@
-//! Live files of a version, logical and in the store, for membership only, and whether files are in the store.
+//! Which files are live in a version, by fingerprints, and which files the store has.
 
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::replay::logical::LogicalFiles;
@@ -12,10 +12,10 @@ use crate::snapshot::Snapshot;
 use crate::vector_file::VectorFile;
 use deltic_store::{Storage, decode_path};
 
-/// Files that are looked for at once.
+/// How many files the store is asked for at once.
 const CONCURRENT_LOOKS: usize = 64;
 
-/// Missing files that an error names.
+/// How many missing files an error names.
 pub(super) const NAMED: usize = 10;
 
 /// The live files of a version.
@@ -53,18 +53,18 @@ impl LiveFiles {
         Ok(())
     }
 
-    /// As logical files.
+    /// The logical files: a path with the id of a deletion vector.
     pub(super) fn logical(&self) -> &LogicalFiles {
         &self.logical
     }
 
-    /// Whether a file in the store is of one of these.
+    /// Whether a file in the store is a data file or a deletion vector of these.
     pub(super) fn has_stored(&self, literal: &str) -> bool {
         self.stored.contains(&literal)
     }
 }
 
-/// The files in the store that hold a logical file, as the store takes their paths.
+/// The files that a logical file consists of, by the paths that the store takes.
 pub(super) fn stored_files(path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<Vec<String>> {
     let in_file = |e: Error| e.in_file(path);
     let mut stored = vec![decode_path(path).map_err(in_file)?];
@@ -73,7 +73,7 @@ pub(super) fn stored_files(path: &str, vector: Option<&DeletionVectorDescriptor>
     Ok(stored)
 }
 
-/// How many files are gone, and some of them by name.
+/// The words of an error: how many files are missing, and the names of some.
 pub(super) fn told_missing(count: usize, some: &[String]) -> String {
     let named: Vec<&str> = some.iter().take(NAMED).map(String::as_str).collect();
     let others = match count.saturating_sub(named.len()) {
@@ -86,7 +86,7 @@ pub(super) fn told_missing(count: usize, some: &[String]) -> String {
     )
 }
 
-/// Those of some files, as the store takes their paths, that it does not have. `operation`: who looks.
+/// Those of `paths` that the store does not have. `operation`: the name of the operation, for progress reports.
 pub(super) async fn missing(storage: &Storage, paths: Vec<String>, operation: &str) -> Result<Vec<String>> {
     let look = |path: String| async move {
         match storage.head(&path).await {

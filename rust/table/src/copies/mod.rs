@@ -1,10 +1,10 @@
-//! A table becomes what a version was: the same table again (RESTORE), or another one elsewhere (CLONE).
+//! A table is made equal to a version: the same table to an older one (RESTORE), or a table at another location (CLONE).
 //!
-//! Both make one commit of files that exist. Files are compared as logical files (`files`): a path with the id of its
-//! deletion vector. Nothing here commits but by a [`Transaction`](crate::transaction::builder::Transaction).
+//! Both make one commit that names existing files. Files are compared as logical files (`files`): a path with the id of its
+//! deletion vector. Both commit by a [`Transaction`](crate::transaction::builder::Transaction).
 //!
-//! Invariant: what the log names after it was seen to exist, or is left out and said to be missing. Of the newest version of
-//! a table, and of files that are live in the table itself, that is taken for granted.
+//! Invariant: a file that the new commit adds was seen to exist; one that is missing is left out and reported. For the
+//! newest version of a table, and for files that are live in the table itself, this is taken for granted.
 //!
 //! Proved by `tests/rust/table/restore.rs`, `tests/python/test_restore.py`, `tests/python/test_clone.py` and
 //! `tests/interop/test_restore.py`.

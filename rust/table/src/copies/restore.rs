@@ -1,10 +1,11 @@
 //! RESTORE: one commit that makes the table what an older version was. Older versions stay readable.
 //!
-//! Files that must come back are looked for first, all of them but those that are live now: nothing is written if one is
-//! missing. Whatever another writer does to files or metadata meanwhile is a conflict, since it would be undone unseen.
-//! Memory holds the actions of files that come and go, and some fingerprints of 16 bytes for each file of both versions.
+//! First it is checked that all files which must come back exist, except those that are live now: nothing is written if one is
+//! missing. Any concurrent change of files or metadata is a conflict, since the restore would undo it unnoticed.
+//! Memory holds the actions of added and removed files, and some fingerprints of 16 bytes for each file of both versions.
 //!
-//! PROTOCOL.md: "Add File and Remove File", "Change Metadata", "Add CDC File" (there are none: the files are the changes).
+//! PROTOCOL.md: "Add File and Remove File", "Change Metadata", "Add CDC File" (none are written: readers derive the changes
+//! from the files).
 
 use std::collections::HashSet;
 
@@ -26,22 +27,22 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
 use deltic_store::Storage;
 
-/// To which version.
+/// The version to restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestoreTo {
-    /// The one of this number.
+    /// The version with this number.
     Version(u64),
-    /// The last one at a time in milliseconds since the epoch, which the history shows as this text.
+    /// The newest version at this time, in milliseconds since the epoch, and the text of the time for the history.
     Time(i64, String),
 }
 
-/// How a table is restored.
+/// Options of a restore.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RestoreOptions {
-    /// Whether files that the store does not have any more are left out, with their rows.
+    /// Whether files that no longer exist are left out, with their rows, instead of being an error.
     pub ignore_missing_files: bool,
-    /// Whether features that the older version had not are taken out of the protocol.
+    /// Whether features that the older version did not have are removed from the protocol.
     pub protocol_downgrade_allowed: bool,
     /// Whether nothing is committed.
     pub dry_run: bool,
@@ -52,28 +53,28 @@ pub struct RestoreOptions {
 /// What a restore did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// The version that was made; none of a dry run. Of an application's transaction that the table had already, that one's.
+    /// The version of the commit; none after a dry run. If the application's transaction was committed before, its version.
     pub version: Option<u64>,
-    /// The version that was gone back to.
+    /// The version that was restored.
     pub restored_version: u64,
-    /// Files that come back, and their bytes.
+    /// Files that come back.
     pub num_restored_files: u64,
     /// Bytes of them.
     pub restored_files_size: u64,
-    /// Files that go.
+    /// Files that are removed.
     pub num_removed_files: u64,
     /// Bytes of them.
     pub removed_files_size: u64,
-    /// Files of the table after it.
+    /// Files of the table after the restore.
     pub num_of_files_after_restore: u64,
     /// Bytes of them.
     pub table_size_after_restore: u64,
-    /// Files that would have to come back and that the store does not have, deletion vectors among them.
+    /// Files that would have to come back and do not exist any more, including those of deletion vectors.
     pub missing: Vec<String>,
 }
 
 impl Restored {
-    /// As the history counts it.
+    /// As the operation metrics of the commit.
     fn metrics(&self) -> Map<String, Value> {
         let counts = [
             ("numRestoredFiles", self.num_restored_files),
@@ -87,11 +88,11 @@ impl Restored {
     }
 }
 
-/// Makes the table what it was at an older version.
+/// Makes the table equal to an older version.
 ///
 /// # Errors
 /// `VersionNotFound` if the log does not have the version any more; `Invalid` for one that is not older than the newest, if
-/// files are missing, naming them, if the table is append-only and files would go, or row tracking was dropped since;
+/// files are missing (naming them), if the table is append-only and files would be removed, or row tracking was dropped since;
 /// `Conflict` if another writer changed files or metadata meanwhile; `Unsupported` if deltic could not write the table.
 pub async fn restore(
     (storage, latest): (&Storage, Option<Snapshot>),
@@ -136,7 +137,7 @@ fn members(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The version to go back to.
+/// The snapshot of the version to restore.
 async fn older(newest: &Snapshot, to: &RestoreTo) -> Result<Snapshot> {
     let version = match to {
         RestoreTo::Version(version) => *version,
@@ -158,7 +159,7 @@ fn refusal(done: &Restored) -> Error {
     ))
 }
 
-/// What takes the table from one version to an older one, and what there is to say of it. What is missing is left out.
+/// The actions that lead from one version to an older one, and their metrics. Missing files are left out.
 async fn difference(newest: &Snapshot, old: &Snapshot, now_ms: i64) -> Result<(Actions, Restored)> {
     let now = LiveFiles::of(newest).await?;
     let mut done = Restored { restored_version: old.version(), ..Restored::default() };
@@ -191,7 +192,7 @@ async fn difference(newest: &Snapshot, old: &Snapshot, now_ms: i64) -> Result<(A
     Ok((actions, done))
 }
 
-/// The files of an older version that are not live now; those that the store does not have are noted.
+/// The files of an older version that are not live now; those that the store does not have go to `done.missing`.
 async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Result<Vec<Add>> {
     let (mut coming, mut unseen, mut asked) = (Vec::new(), Vec::new(), Fingerprints::default());
     let mut live = std::pin::pin!(old.live_files(&AddColumns::all()).await?);

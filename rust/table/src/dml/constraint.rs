@@ -1,6 +1,6 @@
-//! ADD CONSTRAINT: a condition that every row makes TRUE from now on, once the rows that are there do.
+//! ADD CONSTRAINT: a condition that must be TRUE for every row from now on. The existing rows are checked first.
 //!
-//! Invariant: the commit has read the whole table, so that rows which others add meanwhile are a conflict.
+//! Invariant: the read set of the commit is the whole table, so that rows added meanwhile are a conflict.
 //!
 //! PROTOCOL.md: "CHECK Constraints".
 
@@ -20,7 +20,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `Invalid` for a name that is taken, an expression that is no condition on the table's columns, and rows that do not
-    /// make it TRUE, saying how many; `Unsupported`, naming the function, for what deltic does not evaluate; those of
+    /// make it TRUE (with their number); `Unsupported`, naming the function, for what deltic does not evaluate; those of
     /// reading.
     pub async fn add_constraint(&mut self, name: &str, expression: &str, ids: &dyn Ids) -> Result<()> {
         if self.replayed().is_some() {

@@ -1,7 +1,7 @@
 //! DELETE: rows that make a condition TRUE leave the table.
 //!
-//! Files without any other row are removed, unread where the log proves it. In the others the rows are marked in deletion
-//! vectors, where the table's properties ask for that, or the files are written again without them.
+//! Files with only such rows are removed, without being read if the log proves it. In other files the rows are marked in
+//! deletion vectors, if the table's properties ask for that, or the files are rewritten without them.
 //!
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
@@ -12,19 +12,19 @@ use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
 
 impl Transaction {
-    /// Deletes the rows that make `filter` TRUE, all without one; says how many, unless a file that went unread does not
-    /// say how many it has.
+    /// Deletes the rows that make `filter` TRUE, or all rows without a filter. Returns how many; none if a file that was
+    /// not read does not say how many it has.
     ///
     /// # Errors
     /// `Invalid` if the table is append-only or the filter does not fit its columns; `Unsupported` for rows that the
-    /// transaction has changed before, on a table that records changes; those of reading and writing. The transaction is
-    /// what it was then.
+    /// transaction has changed before, on a table with a change data feed; those of reading and writing. The transaction is
+    /// unchanged then.
     pub async fn delete(&mut self, filter: Option<&str>, clock: Clock) -> Result<Option<u64>> {
         let deleted = self.delete_rows(filter, clock).await;
         deleted.map_err(|e| e.in_table(self.storage().location()))
     }
 
-    /// Deletes the rows that a write replaces, before any is added; nothing for other writes.
+    /// Deletes the rows that a write replaces, before new ones are added. Other writes delete nothing.
     ///
     /// # Errors
     /// As [`Transaction::delete`].

@@ -1,4 +1,5 @@
-//! What becomes of each file with matching rows: it is removed, gets a deletion vector or is rewritten. Writes the new files.
+//! Decides how each file with matching rows is changed: it is removed, gets a deletion vector or is rewritten. Writes the
+//! new files.
 //!
 //! Files that the transaction itself has written are always rewritten: no commit names them yet. New files are deleted
 //! unless the transaction takes them over ([`ChangedFiles::apply`]).
@@ -25,7 +26,7 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
 use deltic_store::{Storage, Syncing};
 
-/// Files with deleted or updated rows, by how they are changed.
+/// The files with deleted or updated rows, divided by how they are changed.
 #[derive(Debug, Default)]
 pub(super) struct ChangedFiles {
     /// Files of the base that are removed as a whole.
@@ -49,12 +50,12 @@ pub(super) enum TouchedFileAction {
     Remove,
     /// Its rows are marked in a deletion vector.
     Mark,
-    /// It is written again, without the deleted rows and with the updated ones.
+    /// It is rewritten, without the deleted rows and with the updated ones.
     Rewrite,
 }
 
 impl TouchedFileAction {
-    /// The change of a file, where `marks` says whether there are deletion vectors.
+    /// How a file is changed; `marks`: whether deletion vectors are allowed.
     pub(super) fn of(touched: &TouchedFile, marks: bool) -> Self {
         match touched.all_rows_match() {
             true if touched.updated.is_empty() => Self::Remove,
@@ -67,7 +68,7 @@ impl TouchedFileAction {
 /// Chooses for each file how it is changed.
 ///
 /// # Errors
-/// `Unsupported` for rows that the transaction has changed before, on a table that records changes.
+/// `Unsupported` for rows that the transaction has changed before, on a table with a change data feed.
 pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> Result<ChangedFiles> {
     let (marks, feeds, own) = (tx.writes_deletion_vectors()?, tx.has_change_data_feed()?, tx.own());
     let mut chosen = ChangedFiles {
@@ -123,7 +124,7 @@ pub(super) struct WrittenFiles {
 }
 
 impl ChangedFiles {
-    /// The rows that are deleted where all that match are; none if a file that went unread does not say how many it has.
+    /// The number of rows that a DELETE deletes; none if a file that was not read does not say how many it has.
     pub(super) fn deleted_rows(&self) -> Option<u64> {
         self.removed_files.live_rows.map(|rows| rows.saturating_add(self.matching_rows))
     }
@@ -195,7 +196,7 @@ impl ChangedFiles {
         }
     }
 
-    /// How rows are written, if any is.
+    /// How rows are written; none if no row has to be written.
     ///
     /// # Errors
     /// As [`WriteSpecs::of`].
@@ -242,8 +243,8 @@ impl ChangedFiles {
             return Ok(());
         }
         let error = Error::corrupt(format!(
-            "by the statistics in the log {expected} rows are to be written again, and the files have {written}: the log counts \
-             other rows than a file has; rewrite the file, or restore it"
+            "by the statistics in the log {expected} rows have to be rewritten, but {written} rows were: the log gives a wrong \
+             number of rows for a file; rewrite that file, or restore it"
         ));
         Err(match self.rewritten.as_slice() {
             [only] => error.in_file(&only.task.path),
@@ -263,7 +264,7 @@ impl ChangedFiles {
         let all = self.rewritten.iter().chain(&self.marked);
         let parts = all.filter(|touched| !touched.updated.is_empty()).map(update_task).collect::<Result<Vec<_>>>()?;
         if let Some(update) = update.filter(|_| !parts.is_empty()) {
-            // Also refuses a column of the name of the feed's.
+            // Also refuses a column with the name of one of the feed's columns.
             changes_spec(read.clone())?;
             let changed = update.record(storage, (read, write.clone()), parts).await?;
             written.unclaimed.hold(&changed.0)?;
@@ -285,8 +286,8 @@ impl ChangedFiles {
         Ok(())
     }
 
-    /// Ends a step that began, had found the rows and ends at these times: takes what was read and written over into the
-    /// transaction, and counts it.
+    /// Ends a step, given the times of its start, of the end of the search and of its end: adds the reads and the new files
+    /// to the transaction, and its metrics.
     ///
     /// # Errors
     /// `Internal` if an action cannot be printed, which the types rule out.
@@ -304,13 +305,13 @@ impl ChangedFiles {
         Ok(())
     }
 
-    /// Takes the changes and the written files over into the transaction.
+    /// Adds the changes and the written files to the transaction.
     fn apply(self, tx: &mut Transaction, written: WrittenFiles, now_ms: i64) -> Result<()> {
         let mut removes = self.removed_files.removes;
         let mut recorded_rows = Vec::new();
         for TouchedFile { add, physical_rows, .. } in self.rewritten {
             let Some(add) = add else { continue };
-            // The change files of this step do not have the rows that an earlier step marked.
+            // The change files of this step lack the rows that an earlier step marked.
             let earlier = tx.marked_rows(&add.path);
             let all = earlier.is_empty();
             recorded_rows
@@ -353,10 +354,10 @@ impl WrittenFiles {
         }
     }
 
-    /// Those that other processes wrote: with rows of the base, and change files. They are durable.
+    /// Files that other processes wrote: those with rows of the base, and change files. They are durable.
     ///
     /// # Errors
-    /// `Corrupt` for a path that is none.
+    /// `Corrupt` for an invalid path.
     pub(super) fn of_others(storage: &Storage, rewritten: Vec<DataFile>, changes: Vec<DataFile>) -> Result<Self> {
         let mut written = Self::none(storage);
         written.unclaimed.hold(&rewritten)?;
@@ -368,10 +369,11 @@ impl WrittenFiles {
         Ok(written)
     }
 
-    /// Waits until the files are durable, for who commits in another process: those with rows of the base, and change files.
+    /// Waits until the files are durable, and returns them for a commit in another process: those with rows of the base,
+    /// and change files.
     ///
     /// # Errors
-    /// `Storage` if they might not be; no file is left then.
+    /// `Storage` if they may not be durable; no file is left then.
     pub(super) async fn durable(self) -> Result<(Vec<DataFile>, Vec<DataFile>, Unclaimed)> {
         let Self { rewritten: (rewritten, syncing), changes, unclaimed, .. } = self;
         syncing.wait().await?;
@@ -383,13 +385,13 @@ impl WrittenFiles {
         Ok((rewritten, recorded, unclaimed))
     }
 
-    /// Deletes the files again.
+    /// Deletes the files.
     pub(super) async fn delete(self) {
         self.unclaimed.delete().await;
     }
 }
 
-/// Writes the rows of files again, in their order.
+/// Copies the remaining rows of files into new files, in their order.
 async fn copy(
     storage: &Storage,
     copying: &Copying,
@@ -402,7 +404,7 @@ async fn copy(
     }
 }
 
-/// Reads the rows of a file that are not deleted, and says which of them are updated.
+/// A task that reads the rows of a file that are not deleted, and knows which of them are updated.
 fn rewrite_task(touched: &TouchedFile) -> Result<UpdateTask> {
     let deleted = touched.deleted();
     let mut task = touched.task.clone();
@@ -413,7 +415,7 @@ fn rewrite_task(touched: &TouchedFile) -> Result<UpdateTask> {
     Ok(UpdateTask { task, updated_rows })
 }
 
-/// Reads only the updated rows of a file.
+/// A task that reads only the updated rows of a file.
 fn update_task(touched: &TouchedFile) -> Result<UpdateTask> {
     let all = touched.updated.cardinality() >= touched.live_rows();
     let only_rows = if all { None } else { Some(touched.updated.to_inline()?) };

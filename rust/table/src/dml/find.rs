@@ -1,6 +1,6 @@
-//! Finds the rows that a DELETE, an UPDATE or a MERGE concerns: in which files they are, and at which positions.
+//! Finds the rows that a DELETE, an UPDATE or a MERGE changes: their files, and their positions in them.
 //!
-//! A scan plan skips files that cannot hold a matching row. A file whose bounds prove that every row matches need not be
+//! A scan plan skips files that cannot have a matching row. A file whose bounds prove that every row matches need not be
 //! read; of the others only the columns of the condition are read.
 //!
 //! Invariant: a position is found exactly if its row is live in the transaction and makes the condition TRUE
@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::parallel::{all_of, in_parallel, worker_count};
 use crate::progress::{Progress, Unit};
 use crate::rewrite::refuse_column;
-use crate::scan::count::{count_rows, covered};
+use crate::scan::count::{count_rows, fully_matching};
 use crate::scan::plan::{ScanPlan, task};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::ROW_INDEX;
@@ -37,17 +37,17 @@ use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use deltic_store::Storage;
 
-/// The operations, as the history of a table has them.
+/// The names of the operations in the history.
 pub(super) const DELETE: &str = "DELETE";
 pub(super) const UPDATE: &str = "UPDATE";
 pub(super) const MERGE: &str = "MERGE";
 
-/// What the operation does with the rows that are found.
+/// The operation for which rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RowAction {
     Delete,
-    /// The rows have to be read, whatever the log proves.
+    /// The rows have to be read even if the log proves that they match.
     Update,
     /// A [`RowMatcher`] decides for each row, so every file is read.
     Merge,
@@ -65,7 +65,7 @@ pub(super) struct MatchedRows {
 /// Decides which rows of a batch match. Takes the file, the batch and the positions of its rows in the file.
 pub(super) type RowMatcher = Arc<dyn Fn(&FileTask, &RecordBatch, &[i64]) -> Result<MatchedRows> + Send + Sync>;
 
-/// What to find.
+/// Which rows to find.
 #[derive(Clone)]
 pub(super) struct FindRequest {
     /// The name of the operation, for progress reports.
@@ -79,7 +79,7 @@ pub(super) struct FindRequest {
     pub(super) matcher: Option<RowMatcher>,
 }
 
-/// The files and rows that make the condition TRUE.
+/// The files and rows for which the condition is TRUE.
 #[derive(Debug)]
 pub(super) struct FindResult {
     /// Files of the base whose rows all match, as the log proves.
@@ -94,8 +94,8 @@ pub(super) struct FindResult {
     pub(super) candidates: u64,
     /// Bytes of data files that were read.
     pub(super) bytes_read: u64,
-    /// Files that this transaction removes or rewrites as a whole: a concurrent change of one is a conflict. Of files that
-    /// stay, only a change of the same rows is.
+    /// Files that this transaction removes or rewrites as a whole: any concurrent change of them is a conflict. In other
+    /// files only a change of the same rows is.
     pub(super) read: PathSet,
     /// The scan plan of the base version's files.
     pub(super) plan: ScanPlan,
@@ -117,7 +117,7 @@ pub(super) struct RemovedFiles {
 /// A file with matching rows.
 #[derive(Debug)]
 pub(super) struct TouchedFile {
-    /// How to read it. Its deletion vector includes the rows that the transaction has deleted.
+    /// How to read it. The deletion vector includes the rows that the transaction itself has deleted.
     pub(super) task: FileTask,
     /// Its `add` action; none for a file that the transaction itself has written.
     pub(super) add: Option<Add>,
@@ -125,7 +125,7 @@ pub(super) struct TouchedFile {
     pub(super) matching: DeletionVector,
     /// The matching rows that are updated.
     pub(super) updated: DeletionVector,
-    /// The rows that were deleted before.
+    /// The rows that were deleted before this operation.
     pub(super) deleted_before: DeletionVector,
     /// Rows in the Parquet file, deleted ones included.
     pub(super) physical_rows: u64,
@@ -205,7 +205,7 @@ pub(super) async fn find_with(
     Ok(found)
 }
 
-/// Finds out from the log which files have to be read, and what is known without reading one.
+/// Finds out from the log which files have to be read, and which rows match without reading.
 pub(super) async fn candidates(
     tx: &Transaction,
     snapshot: &Snapshot,
@@ -225,11 +225,11 @@ pub(super) async fn candidates(
         plan: plan.clone(),
     };
     let mut candidates = Vec::new();
-    for (adds, covered) in plan.judged_adds().await? {
-        for row in covered.set_indices() {
+    for (adds, fully_matching) in plan.adds_with_full_matches().await? {
+        for row in fully_matching.set_indices() {
             found.read.insert(adds.path().value(row));
         }
-        classify(tx, (&adds, &covered), (action, now_ms), (&mut found, &mut candidates))?;
+        classify(tx, (&adds, &fully_matching), (action, now_ms), (&mut found, &mut candidates))?;
     }
     classify_own(tx, &plan, action, (&mut found, &mut candidates))?;
     found.candidates = candidates.iter().filter(|candidate| candidate.rows_if_all_match().is_none()).count() as u64;
@@ -265,7 +265,7 @@ impl FindResult {
 /// Divides files of the base into those whose rows all match, as the log proves, and those that have to be read.
 fn classify(
     tx: &Transaction,
-    (adds, covered): (&AddBatch, &BooleanBuffer),
+    (adds, fully_matching): (&AddBatch, &BooleanBuffer),
     (action, now_ms): (RowAction, i64),
     (found, candidates): (&mut FindResult, &mut Vec<Candidate>),
 ) -> Result<()> {
@@ -273,7 +273,7 @@ fn classify(
     for row in 0..adds.len() {
         let physical_rows = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
         let Some(task) = tx.with_own_deletes(task(adds, row)?)? else { continue };
-        let all_rows_match = covered.value(row);
+        let all_rows_match = fully_matching.value(row);
         if all_rows_match && action == RowAction::Delete {
             let deleted = task.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
             let live_rows = physical_rows
@@ -300,11 +300,11 @@ fn classify_own(
 ) -> Result<()> {
     let Some(adds) = tx.own_adds()? else { return Ok(()) };
     let filter = plan.filter();
-    let covered = covered(&adds, plan.snapshot().shape(), filter.as_ref())?;
+    let fully_matching = fully_matching(&adds, plan.snapshot().shape(), filter.as_ref())?;
     let counts = statistics(&adds, &[])?.num_records;
     for row in 0..adds.len() {
         let physical_rows = counts.is_valid(row).then(|| counts.value(row)).and_then(|rows| u64::try_from(rows).ok());
-        let all_rows_match = covered.value(row);
+        let all_rows_match = fully_matching.value(row);
         match physical_rows.filter(|_| all_rows_match && action == RowAction::Delete) {
             Some(rows) => {
                 found.own_removed.insert(adds.path().value(row).to_owned());
@@ -319,7 +319,7 @@ fn classify_own(
     Ok(())
 }
 
-/// Reads the candidates; gives those that hold matching rows, with those rows.
+/// Reads the candidates, and returns those that have matching rows, with those rows.
 pub(super) async fn read_candidates(
     storage: &Storage,
     spec: &ReadSpec,
@@ -332,7 +332,7 @@ pub(super) async fn read_candidates(
     let columns = std::iter::once(ROW_INDEX.to_owned()).chain(request.columns.iter().cloned()).collect();
     let spec = ReadSpec { columns, ..spec.clone() };
     let reader = Reader::new(storage.clone(), spec.clone())?;
-    // As parallel as a scan: several splits of a single file, or one split of each of many files.
+    // As parallel as a scan: several splits of one file, or one split each of many files.
     let workers = worker_count();
     let concurrent_files = (workers / candidates.len().min(workers)).max(1);
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
@@ -364,7 +364,7 @@ async fn read_candidate(
         Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| place(e, &task))?,
         None => DeletionVector::default(),
     };
-    // Inline, so that the scan does not fetch it again.
+    // As inline bytes, so that the scan need not fetch it again.
     task.deletion_vector = if deleted_before.is_empty() { None } else { Some(deleted_before.to_inline()?) };
     if let Some(physical_rows) = rows_if_all_match.filter(|rows| *rows <= MOST_UNREAD_ROWS) {
         let matching = DeletionVector::first(physical_rows).minus(&deleted_before);
@@ -383,11 +383,11 @@ async fn read_candidate(
     let Some(last) = matching.last() else { return Ok(None) };
     let physical_rows = match physical_rows {
         Some(logged) if matching.cardinality() < logged.saturating_sub(deleted_before.cardinality()) => logged,
-        // Before all rows are taken to match, the file's footer has to confirm their number.
+        // All rows are only taken to match if the file's footer confirms their number.
         logged => count_physical_rows(&storage, &spec, &task).await.and_then(|in_file| match logged {
             Some(logged) if logged != in_file => {
                 let message = format!(
-                    "the statistics in the log say that the file has {logged} rows, and it has {in_file}; rewrite the file, or \
+                    "the statistics in the log say that the file has {logged} rows, but it has {in_file}; rewrite the file, or \
                      restore it"
                 );
                 Err(place(Error::corrupt(message), &task))
@@ -397,8 +397,8 @@ async fn read_candidate(
     };
     if last >= physical_rows {
         let message = format!(
-            "the statistics in the log say that the file has {physical_rows} rows, and it has more; rewrite the file, or restore \
-             it"
+            "the statistics in the log say that the file has {physical_rows} rows, but it has more; rewrite the file, or \
+             restore it"
         );
         return Err(place(Error::corrupt(message), &task));
     }

@@ -38,7 +38,7 @@ impl ClaimedCommits {
     /// Finishes the newest commit if its writer did not.
     pub(crate) async fn finish_newest(&self) -> Result<()> {
         let (locks, paths) = self.locks()?;
-        match locks.newest(&paths.own).await.map_err(|e| self.with_context(e))? {
+        match locks.newest(&paths.own).await.map_err(|e| self.in_table(e))? {
             Some(item) => self.finish(&locks, paths, &item).await,
             None => Ok(()),
         }
@@ -55,7 +55,7 @@ impl ClaimedCommits {
     /// The same of any file of the log.
     pub(crate) async fn finish_file(&self, file_name: &str) -> Result<bool> {
         let (locks, paths) = self.locks()?;
-        match locks.item(&paths.own, file_name).await.map_err(|e| self.with_context(e))? {
+        match locks.item(&paths.own, file_name).await.map_err(|e| self.in_table(e))? {
             Some(item) if !item.complete => self.finish(&locks, paths, &item).await.map(|()| true),
             _ => Ok(false),
         }
@@ -73,14 +73,14 @@ impl ClaimedCommits {
                 Err(error) => return Err(error),
             }
         }
-        locks.complete(&paths.own, item).await.map_err(|e| self.with_context(e))
+        locks.complete(&paths.own, item).await.map_err(|e| self.in_table(e))
     }
 
     /// Temporary files go when a commit is complete, which may have happened since the item was read.
     async fn finished_meanwhile(&self, locks: &LockTable, paths: &TablePaths, item: &Item) -> Result<()> {
-        match locks.item(&paths.own, &item.file_name).await.map_err(|e| self.with_context(e))? {
+        match locks.item(&paths.own, &item.file_name).await.map_err(|e| self.in_table(e))? {
             Some(now) if !now.complete && now.temp_path == item.temp_path => {
-                Err(self.with_context(Error::corrupt(format!(
+                Err(self.in_table(Error::corrupt(format!(
                     "the DynamoDB table says that the commit {} is to be copied from {}, which does not exist",
                     item.file_name, item.temp_path
                 ))))
@@ -98,7 +98,7 @@ impl ClaimedCommits {
         }
     }
 
-    fn with_context(&self, error: Error) -> Error {
+    fn in_table(&self, error: Error) -> Error {
         error.in_table(self.storage.location())
     }
 }

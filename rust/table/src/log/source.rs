@@ -103,11 +103,11 @@ impl LogSource {
 
     /// The files that define `target`, or the newest version.
     pub async fn segment(&self, target: Option<u64>) -> Result<Segment> {
-        let with_context = |e: Error| e.in_table(self.storage.location());
+        let in_table = |e: Error| e.in_table(self.storage.location());
         let hint = self.last_checkpoint().await.map(|h| h.version);
         let hinted = hint.filter(|v| target.is_none_or(|target| *v <= target));
         if let Some(version) = hinted {
-            let listing = self.list(version).await.map_err(with_context)?;
+            let listing = self.list(version).await.map_err(in_table)?;
             // A hint may be stale or wrong in any way: only a segment that starts at its checkpoint is taken from it.
             if let Ok(segment) = Segment::choose(&listing, target, true)
                 && segment.checkpoint_version() >= Some(version)
@@ -115,8 +115,8 @@ impl LogSource {
                 return Ok(segment);
             }
         }
-        let listing = self.list(0).await.map_err(with_context)?;
-        Segment::choose(&listing, target, true).map_err(with_context)
+        let listing = self.list(0).await.map_err(in_table)?;
+        Segment::choose(&listing, target, true).map_err(in_table)
     }
 
     /// Fetches and parses listed commits, in the order given, but for those whose bytes are `known` by the name of their

@@ -34,7 +34,7 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// The kinds of what travels.
+/// The kinds of these bytes, in their envelopes.
 const TASK: &str = "rewrite task";
 const REWRITTEN: &str = "rewritten group of files";
 
@@ -44,7 +44,7 @@ const REWRITTEN: &str = "rewritten group of files";
 pub struct RewriteTask {
     location: String,
     /// The id of its commit's tasks.
-    round: String,
+    task_set_id: String,
     /// Which one of them.
     number: usize,
     /// The id of what is clustered together.
@@ -60,7 +60,7 @@ pub struct RewriteTask {
 /// What a task wrote.
 #[derive(Debug, Serialize, Deserialize)]
 struct RewrittenBin {
-    round: String,
+    task_set_id: String,
     number: usize,
     files: Vec<DataFile>,
 }
@@ -87,13 +87,13 @@ impl RewriteTask {
     /// # Errors
     /// Those of reading and writing.
     pub async fn carry_out(self, storage: Storage, clock: Clock) -> Result<Vec<u8>> {
-        let Self { location, round, number, cube, bin, read, write, layout, target, limits } = self;
+        let Self { location, task_set_id, number, cube, bin, read, write, layout, target, limits } = self;
         let rewritten = async {
             let copying = Copying::of_specs(&storage, read, write)?;
             let rewriting = Rewriting { storage, copying, layout, target, limits, tasks: 1, clock };
             let uncounted = Progress::default().share(0, None);
             let Rewritten { files, unclaimed, .. } = rewriting.write(bin, cube, uncounted).await?;
-            let bytes = pack(REWRITTEN, &RewrittenBin { round, number, files })?;
+            let bytes = pack(REWRITTEN, &RewrittenBin { task_set_id, number, files })?;
             unclaimed.claim();
             Ok(bytes)
         };
@@ -112,7 +112,7 @@ pub struct DistributedOptimize {
     /// Those of the one under way.
     current: Vec<Bin>,
     /// The id of its tasks.
-    round: String,
+    task_set_id: String,
     /// By which its files are known.
     id_prefix: Option<u64>,
     done: Optimized,
@@ -140,7 +140,7 @@ impl DistributedOptimize {
             rewriting,
             left,
             current: Vec::new(),
-            round: String::new(),
+            task_set_id: String::new(),
             id_prefix: None,
             done,
         })
@@ -157,13 +157,13 @@ impl DistributedOptimize {
     /// `Internal` if one has no byte form, which the types rule out.
     pub fn next_tasks(&mut self, ids: &dyn Ids) -> Result<Vec<Vec<u8>>> {
         self.current = self.left.next().unwrap_or_default();
-        self.round = ids.unique();
-        self.id_prefix = id_prefix(&self.round);
+        self.task_set_id = ids.unique();
+        self.id_prefix = id_prefix(&self.task_set_id);
         let Rewriting { storage, copying, layout, target, limits, .. } = &self.rewriting;
         let task = |(number, bin): (usize, &Bin)| {
             let task = RewriteTask {
                 location: storage.location().to_owned(),
-                round: self.round.clone(),
+                task_set_id: self.task_set_id.clone(),
                 number,
                 cube: ids.unique(),
                 bin: bin.clone(),
@@ -216,19 +216,22 @@ impl DistributedOptimize {
         let mut files: Vec<Option<Vec<DataFile>>> = vec![None; self.current.len()];
         for bytes in written {
             let of_task: RewrittenBin = unpack(REWRITTEN, bytes.as_ref())?;
-            if of_task.round != self.round {
+            if of_task.task_set_id != self.task_set_id {
                 return Err(Error::invalid(
-                    "files were handed back of a task of another commit; pass those of this one",
+                    "a result belongs to a task of another commit; pass the results of this commit's tasks",
                 ));
             }
             match files.get_mut(of_task.number) {
                 Some(slot @ None) => *slot = Some(of_task.files),
-                Some(Some(_)) => return Err(Error::invalid("a task handed back its files twice; pass them once")),
-                None => return Err(Error::invalid("files were handed back of a task that there is not")),
+                Some(Some(_)) => {
+                    return Err(Error::invalid("the result of a task was passed twice; pass each result once"));
+                }
+                None => return Err(Error::invalid("a result belongs to a task that this commit does not have")),
             }
         }
         let all = files.into_iter().collect::<Option<Vec<_>>>();
-        let all = all.ok_or_else(|| Error::invalid("a task handed back no files; pass what each of them gave"))?;
+        let all =
+            all.ok_or_else(|| Error::invalid("the result of a task is missing; pass the results of all tasks"))?;
         let mut paths = HashSet::new();
         for (bin, files) in self.current.iter().zip(&all) {
             self.check_files(bin, files, &mut paths)?;
@@ -241,14 +244,14 @@ impl DistributedOptimize {
         let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
         for path in files.iter().map(|file| file.add.path.as_str()) {
             if !is_ours(path) || !paths.insert(path) {
-                let message = "a task handed back a file that no task of this commit wrote, or one twice";
+                let message = "a task returned a file that no task of this commit wrote, or a file was returned twice";
                 return Err(Error::invalid(message).in_file(path));
             }
         }
         let written = files.iter().map(|file| file.rows).try_fold(0_u64, u64::checked_add);
         match bin.rows() {
             Some(rows) if written != Some(rows) => Err(Error::invalid(format!(
-                "the files that a task handed back do not have the {rows} rows of the files that they are to replace; run it again"
+                "the files that a task returned do not have the {rows} rows of the files that they replace; run it again"
             ))),
             _ => Ok(()),
         }

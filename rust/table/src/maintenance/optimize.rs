@@ -223,20 +223,20 @@ async fn unless_cancelled<T>(
     }
 }
 
-/// Bins in groups that are committed together.
-pub(super) fn of_commits(bins: Vec<Bin>, bytes: u64) -> Vec<Vec<Bin>> {
+/// Bins in groups that are committed together. A group takes bins until it has `commit_bytes` bytes.
+pub(super) fn of_commits(bins: Vec<Bin>, commit_bytes: u64) -> Vec<Vec<Bin>> {
     let mut groups: Vec<Vec<Bin>> = Vec::new();
-    let mut held = u64::MAX;
+    let mut group_bytes = u64::MAX;
     for bin in bins {
         let more = bin.bytes();
         match groups.last_mut() {
-            Some(group) if held < bytes => group.push(bin),
+            Some(group) if group_bytes < commit_bytes => group.push(bin),
             Some(_) | None => {
                 groups.push(vec![bin]);
-                held = 0;
+                group_bytes = 0;
             }
         }
-        held = held.saturating_add(more);
+        group_bytes = group_bytes.saturating_add(more);
     }
     groups
 }
@@ -301,8 +301,8 @@ pub(super) fn target_file_size(options: &OptimizeOptions, snapshot: &Snapshot) -
 
 pub(super) fn check(options: &OptimizeOptions) -> Result<()> {
     match (options.target_file_size, options.max_tasks) {
-        (Some(0), _) => Err(Error::invalid("target_file_size is a number of bytes, at least 1")),
-        (_, Some(0)) => Err(Error::invalid("max_tasks is a number of bins, at least 1")),
+        (Some(0), _) => Err(Error::invalid("target_file_size must be at least 1 byte")),
+        (_, Some(0)) => Err(Error::invalid("max_tasks must be at least 1")),
         (Some(_) | None, _) => Ok(()),
     }
 }

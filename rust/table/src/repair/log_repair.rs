@@ -101,20 +101,21 @@ impl LogRepair {
         let paths =
             |checkpoint: &Checkpoint| checkpoint.files.iter().map(|file| log_file_path(&file.file_name)).collect();
         if let Some((checkpoint, how)) = &self.dispute {
-            let message = format!("{how}. Nothing is done: restore whichever is wrong, or delete it yourself");
+            let message = format!("{how}. Nothing is done: restore the one that is wrong, or delete it yourself");
             done.steps.push(RepairStep::new(FindingKind::Checkpoint, message, paths(checkpoint), false));
         }
         for (checkpoint, damage) in &self.damaged {
             let message = format!(
-                "the checkpoint of version {} is damaged: {damage}. A new one of version {version} is written, of what else \
-                 the log has, and the damaged one is deleted",
+                "the checkpoint of version {} is damaged: {damage}. A new one of version {version} is written from the rest \
+                 of the log, and the damaged one is deleted",
                 checkpoint.version
             );
             done.push(FindingKind::Checkpoint, message, paths(checkpoint));
         }
         if let Some(message) = self.last_checkpoint_fault(listing, &findings).await? {
-            let message =
-                format!("{message}. A checkpoint of version {version} is written, and the hint is to name it");
+            let message = format!(
+                "{message}. A checkpoint of version {version} is written, and `_last_checkpoint` names it then"
+            );
             done.push(FindingKind::LastCheckpoint, message, vec![log_file_path(LAST_CHECKPOINT)]);
         }
         if let Some((message, mends)) = self.checksum_fault(listing, &findings).await? {
@@ -123,14 +124,14 @@ impl LogRepair {
         }
         for Finding { kind, message, path } in findings {
             if kind == FindingKind::Checkpoint {
-                let message = format!("{message}. Nothing is done about it: cleaning the log will take it away");
+                let message = format!("{message}. Nothing is done about it: log cleanup will delete it");
                 done.steps.push(RepairStep::new(kind, message, path.into_iter().collect(), false));
             }
         }
         Ok(())
     }
 
-    /// Carries out the steps of [`LogRepair::plan`].
+    /// Carries out the steps that [`LogRepair::plan`] added.
     pub(super) async fn mend(&self, now_ms: i64, done: &mut Repaired) -> Result<()> {
         if done.mends(&CHECKPOINTS) {
             self.replace_checkpoints(now_ms, done).await?;
@@ -238,8 +239,8 @@ async fn judge(
             let checksum = checksum_of(storage, at, &rest).await?;
             Ok(match checksum.and_then(|checksum| disagreement(checksum, &rest)) {
                 Some(sentence) => Verdict::Disputed(format!(
-                    "the checkpoint of version {at} is damaged: {damage}; and what else the log has is not what the checksum of \
-                     that version says: {sentence}"
+                    "the checkpoint of version {at} is damaged: {damage}. The rest of the log disagrees with the checksum of \
+                     that version: {sentence}"
                 )),
                 None => Verdict::Damaged(damage),
             })

@@ -32,7 +32,7 @@ impl ScanPlan {
             let filter = self.filter();
             let (mut rows, mut rest) = (0_u64, Vec::new());
             for adds in self.adds_with_stats().await? {
-                let known = known_rows(&adds, &covered(&adds, self.snapshot().shape(), filter.as_ref())?)?;
+                let known = known_rows(&adds, &fully_matching(&adds, self.snapshot().shape(), filter.as_ref())?)?;
                 for (row, known) in known.into_iter().enumerate() {
                     match known {
                         Some(known) => rows = rows.saturating_add(known),
@@ -45,17 +45,17 @@ impl ScanPlan {
         counted.await.map_err(|e: crate::error::Error| e.in_table(storage.location()))
     }
 
-    /// The files to read, and which of them hold matching rows only, by what the log says of them.
-    pub(crate) async fn judged_adds(&self) -> Result<Vec<(AddBatch, BooleanBuffer)>> {
-        let judged = async {
+    /// The files to read, and which of them hold no other rows than matching ones, as the log proves.
+    pub(crate) async fn adds_with_full_matches(&self) -> Result<Vec<(AddBatch, BooleanBuffer)>> {
+        let adds = async {
             let filter = self.filter();
-            let judge = |adds: AddBatch| {
-                let covered = covered(&adds, self.snapshot().shape(), filter.as_ref())?;
-                Ok((adds, covered))
+            let with_full_matches = |adds: AddBatch| {
+                let fully_matching = fully_matching(&adds, self.snapshot().shape(), filter.as_ref())?;
+                Ok((adds, fully_matching))
             };
-            self.adds_with_stats().await?.into_iter().map(judge).collect::<Result<_>>()
+            self.adds_with_stats().await?.into_iter().map(with_full_matches).collect::<Result<_>>()
         };
-        judged.await.map_err(|e: crate::error::Error| e.in_table(self.snapshot().storage().location()))
+        adds.await.map_err(|e: crate::error::Error| e.in_table(self.snapshot().storage().location()))
     }
 
     /// One task for each file to read, with its number of rows where the log has it.
@@ -83,8 +83,12 @@ pub async fn count_rows(storage: &Storage, spec: &ReadSpec, tasks: Vec<FileTask>
     reader.read(tasks, options).try_fold(0, add).await
 }
 
-/// The files of which the filter keeps every row, as their bounds prove.
-pub(crate) fn covered(adds: &AddBatch, shape: &TableShape, filter: Option<&BoundPredicate>) -> Result<BooleanBuffer> {
+/// Which files hold no other rows than matching ones, as their bounds prove.
+pub(crate) fn fully_matching(
+    adds: &AddBatch,
+    shape: &TableShape,
+    filter: Option<&BoundPredicate>,
+) -> Result<BooleanBuffer> {
     match filter {
         Some(filter) => {
             let bounds = LogBounds::of_statistics(adds, shape, &filter.columns(), true)?;

@@ -199,11 +199,11 @@ impl Snapshot {
     /// Those of [`Snapshot::open`].
     pub async fn refresh(&self) -> Result<Self> {
         let storage = &self.0.storage;
-        let with_context = |e: Error| e.in_table(storage.location());
+        let in_table = |e: Error| e.in_table(storage.location());
         if self.is_gone() {
             return Self::open(storage, None).await;
         }
-        let listing = LogSource::of(storage).list(self.version()).await.map_err(with_context)?;
+        let listing = LogSource::of(storage).list(self.version()).await.map_err(in_table)?;
         let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(storage, None).await };
         if segment.version == self.version() {
             return Ok(self.clone());

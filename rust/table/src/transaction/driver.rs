@@ -70,7 +70,7 @@ pub async fn try_commit(
     (committer, vectors): (&dyn Committer, &dyn VectorFiles),
     retry: &dyn RetryPolicy,
 ) -> Result<Committed, Failed> {
-    let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::Certainly)?;
+    let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::NotWritten)?;
     retry.start();
     let (mut tried, mut attempts) = (None, 0_u32);
     loop {
@@ -105,7 +105,7 @@ pub async fn try_commit(
                     }
                 }
             }
-            Step::Settle { version } => commit_loop.settled(committer.settle(version).await),
+            Step::MakeDurable { version } => commit_loop.made_durable(committer.make_durable(version).await),
             Step::VerifyBase { base, version } => {
                 commit_loop.base_verified(was_cleaned_past(committer, &[base], version).await);
             }
@@ -174,14 +174,14 @@ pub async fn state_of(snapshot: &Snapshot) -> Result<TableState> {
     let domain = |name: &str| domains.iter().find(|d| d.domain == name && !d.removed).map(|d| d.configuration.as_str());
     let row_id_watermark = domain(ROW_TRACKING_DOMAIN).filter(|_| tracks_rows).map(watermark).transpose();
     let clustering = domain(CLUSTERING_DOMAIN).filter(|_| is_clustered).map(clustering_columns).transpose();
-    let with_context = |e: Error| e.in_table(snapshot.storage().location());
+    let in_table = |e: Error| e.in_table(snapshot.storage().location());
     let timestamp = timestamp(snapshot, &metadata).await?;
     Ok(TableState {
         version: snapshot.version(),
         protocol,
         metadata,
-        row_id_watermark: row_id_watermark.map_err(with_context)?,
-        clustering: clustering.map_err(with_context)?.unwrap_or_default(),
+        row_id_watermark: row_id_watermark.map_err(in_table)?,
+        clustering: clustering.map_err(in_table)?.unwrap_or_default(),
         timestamp,
     })
 }

@@ -231,8 +231,8 @@ impl Committer for MadeAnewBeforePut<'_> {
         self.0.read(version)
     }
 
-    fn settle(&self, version: u64) -> BoxFuture<'_, Result<()>> {
-        self.0.settle(version)
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+        self.0.make_durable(version)
     }
 
     fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {

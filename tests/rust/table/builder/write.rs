@@ -453,7 +453,7 @@ async fn files_of_others_go_when_the_commit_is_refused() {
             Box::pin(async { Ok(None) })
         }
 
-        fn settle(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
+        fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
             Box::pin(async { Ok(()) })
         }
 

@@ -1,8 +1,8 @@
-//! A bucket that speaks enough of S3, and of Google's dialect of it, to be listed, read and written, and that fails on request.
-//! Of Azure's interface it has blobs, their blocks and listings.
+//! An HTTP server that stands for a bucket and fails on request. It knows the requests of S3, and of Google's version of
+//! them, that list, read, write, copy and delete; of Azure it knows blobs, their blocks and listings.
 //!
-//! A key that contains `!503`, `!409` or any other status is answered with it. `!lost` is carried out, but the
-//! connection closes without an answer.
+//! A request whose key contains `!503`, `!409` or another status is answered with that status. A request whose key
+//! contains `!lost` is carried out, but the connection closes without an answer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,25 +18,25 @@ struct State {
     /// Method and key (or list query) of every request.
     log: Vec<(String, String)>,
     page: usize,
-    /// Takes no notice of conditions.
+    /// Ignores the conditions of puts.
     careless: bool,
-    /// What completing an upload under a condition is answered with (0: not at all), and whether it is carried out.
+    /// The status with which the completion of a conditional upload is answered (0: no answer), and whether it is done.
     completing: Option<(u16, bool)>,
-    /// Blocks by key and id, that no list has named yet.
+    /// Uncommitted blocks, by key and id: no list of blocks has named them yet.
     blocks: HashMap<String, BTreeMap<String, Vec<u8>>>,
-    /// Looks for the blocks of a list before it looks at the condition.
+    /// Checks the blocks of a list before the condition.
     blocks_first: bool,
-    /// Takes a key that has blocks for one that has a file.
+    /// Treats a key that has uncommitted blocks as if it had a file.
     blocks_in_the_way: bool,
-    /// How many blocks are not taken just now.
+    /// How many more requests are refused: blocks with 503, puts without a condition with 500.
     busy: usize,
     /// Query and headers of the newest list of blocks.
     listed: (HashMap<String, String>, HashMap<String, String>),
-    /// A key that the next listing misses.
+    /// A key that the next listing leaves out.
     missed: Option<String>,
-    /// What becomes of copies.
+    /// How requests to copy are answered.
     copying: Copying,
-    /// A copy that is not made yet, and the looks at it until it is.
+    /// A copy that does not exist yet: its key, its bytes, and the number of requests for it until it exists.
     late: Option<(String, Vec<u8>, usize)>,
 }
 
@@ -45,12 +45,12 @@ struct State {
 pub(crate) enum Copying {
     #[default]
     Whole,
-    /// Takes the request for a put without a body.
+    /// Treats the request as a put without a body.
     Nothing,
-    /// Makes the copy when it has been asked for so many times, and is empty until then.
+    /// Makes the copy after this many requests for it. Until then it is an empty file.
     Late(usize),
     Refused(u16),
-    /// Says that the copy is made, and has none.
+    /// Answers that the copy was made, and makes none.
     Lost,
 }
 
@@ -85,7 +85,7 @@ impl Answer {
 }
 
 impl State {
-    /// Whatever makes a file discards the blocks of its name.
+    /// Makes a file, and discards the uncommitted blocks of its key.
     fn insert(&mut self, key: &str, data: Vec<u8>) {
         self.objects.insert(key.into(), data);
         self.blocks.remove(key);
@@ -98,7 +98,7 @@ impl Bucket {
         Self::serve(State { page, ..State::default() })
     }
 
-    /// One that overwrites whatever the condition of a put.
+    /// A bucket that ignores the conditions of puts, and overwrites.
     pub(crate) fn careless() -> Self {
         Self::serve(State { page: 1000, careless: true, ..State::default() })
     }
@@ -136,37 +136,37 @@ impl Bucket {
         state.log.iter().filter(|(m, k)| m == method && k.contains(key)).count()
     }
 
-    /// Lets the next listing miss a key, as if it had been made meanwhile.
+    /// Lets the next listing leave out a key, as if the file had been made meanwhile.
     pub(crate) fn miss(&self, key: &str) {
         self.state.lock().unwrap().missed = Some(key.to_owned());
     }
 
-    /// Answers the completion of conditional uploads so, whether `done` or not.
+    /// Answers the completion of conditional uploads with this status (0: no answer), and completes them if the flag says so.
     pub(crate) fn complete_with(&self, answer: Option<(u16, bool)>) {
         self.state.lock().unwrap().completing = answer;
     }
 
-    /// Answers so many blocks with 503, so many files without a condition with 500.
+    /// Answers this many blocks with 503, or this many puts without a condition with 500.
     pub(crate) fn is_busy(&self, times: usize) {
         self.state.lock().unwrap().busy = times;
     }
 
-    /// Takes a key that has blocks for one that has a file.
+    /// Treats a key that has uncommitted blocks as if it had a file.
     pub(crate) fn let_blocks_stand_in_the_way(&self) {
         self.state.lock().unwrap().blocks_in_the_way = true;
     }
 
-    /// Looks for the blocks of a list before it looks at the condition.
+    /// Checks the blocks of a list before the condition.
     pub(crate) fn look_for_blocks_first(&self) {
         self.state.lock().unwrap().blocks_first = true;
     }
 
-    /// Somebody else sends a block and goes away.
+    /// Another writer sends a block and never names it in a list.
     pub(crate) fn leave_block(&self, key: &str, id: &str) {
         self.state.lock().unwrap().blocks.entry(key.into()).or_default().insert(id.into(), Vec::new());
     }
 
-    /// Somebody else makes a file.
+    /// Another writer makes a file.
     pub(crate) fn make(&self, key: &str, data: &[u8]) {
         self.state.lock().unwrap().insert(key, data.to_vec());
     }
@@ -179,7 +179,7 @@ impl Bucket {
         self.state.lock().unwrap().copying = copying;
     }
 
-    /// Somebody else deletes a file.
+    /// Another writer deletes a file.
     pub(crate) fn delete(&self, key: &str) {
         self.state.lock().unwrap().objects.remove(key);
     }
@@ -384,7 +384,7 @@ fn copied(state: &mut State, key: &str, headers: &HashMap<String, String>) -> Op
     })
 }
 
-/// The status that a key asks for.
+/// The status that a key asks for by `!` and three digits.
 fn asked_status(key: &str) -> Option<u16> {
     key.split_once('!').and_then(|(_, rest)| rest.get(..3)?.parse().ok())
 }
@@ -406,7 +406,7 @@ fn delete_all(state: &mut State, batch: &[u8]) -> Answer {
     Answer { headers: vec![kind], ..Answer::new(202, answers + "--batch--\r\n") }
 }
 
-/// Amazon's deletion of many files. It takes no notice of one that is not there.
+/// The request of S3 that deletes many files. A file that does not exist is no error.
 fn delete_named(state: &mut State, request: &[u8]) -> Answer {
     let text = String::from_utf8_lossy(request);
     let mut answers = String::new();
@@ -518,7 +518,7 @@ fn list(state: &mut State, query: &HashMap<String, String>, is_azure: bool) -> A
             && let Some(at) = key[prefix.len()..].find(&delimiter)
         {
             let found = &key[..prefix.len() + at + delimiter.len()];
-            // Whose keys an earlier page had was named there.
+            // A folder is named on the page with the first of its keys, and not again.
             if found != folder && !after.starts_with(found) {
                 folder = found.to_owned();
                 let tag = if is_azure { ("BlobPrefix", "Name") } else { ("CommonPrefixes", "Prefix") };

@@ -1,6 +1,6 @@
-//! Which changes of a table's metadata a commit may follow without being made anew.
+//! Which changes of a table's metadata a commit may follow without being prepared again.
 //!
-//! Everything that is not listed here is refused: schema, partitioning and properties decide what a data file must be.
+//! Every other change is refused: data files depend on schema, partitioning and properties.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::feature;
 use crate::property::Properties;
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, NESTED_IDS, PHYSICAL_NAME};
 
-/// Properties that may be set as said, where the protocol has the feature: key, value (empty for any), feature.
+/// Properties that a winner may set if the protocol has the feature: key, value (empty for any), feature.
 ///
-/// What was written before stays right: new features that need nothing of files written already, and names for columns
-/// that are the names they have.
+/// Files that were written before stay valid: these features need nothing of existing files, and the names that columns get
+/// are the ones that they have.
 pub const COMPATIBLE: &[(&str, &str, &str)] = &[
     ("delta.enableRowTracking", "true", "rowTracking"),
     ("delta.rowTracking.materializedRowIdColumnName", "", "rowTracking"),
@@ -48,12 +48,12 @@ pub const MAINTENANCE: &[&str] = &[
     "delta.tuneFileSizesForRewrites",
 ];
 
-/// What column mapping says of columns.
+/// The metadata of columns that column mapping adds.
 const MAPPING: &[&str] = &[FIELD_ID, NESTED_IDS, PHYSICAL_NAME];
 
 const HIGH_WATERMARK: &str = "delta.identity.highWaterMark";
 
-/// What in the step from `before` to `after` a commit prepared before may not follow, if anything.
+/// The first change from `before` to `after` that a commit prepared on `before` may not follow.
 pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Protocol) -> Result<Option<String>> {
     let parts = [
         ("the table's id", before.id == after.id),
@@ -75,7 +75,7 @@ pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Proto
             let is_value = new.is_some_and(|new| value.is_empty() || new.eq_ignore_ascii_case(value));
             let from = match key.as_str() {
                 "delta.columnMapping.mode" => old.is_none_or(|old| old.eq_ignore_ascii_case("none")),
-                // Once they are set they stay what they are.
+                // Once such a property is set, its value must not change.
                 _ if value.is_empty() && key != "delta.columnMapping.maxColumnId" => old.is_none(),
                 _ => true,
             };
@@ -91,15 +91,15 @@ pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Proto
     Ok((!same).then(|| "the schema".to_owned()))
 }
 
-/// Whether the step from `before` to `after` only says which number of an identity column was given out last. Who follows
-/// without metadata of its own has given out none.
+/// Whether only high watermarks of identity columns differ between `before` and `after`. A commit without metadata of its own
+/// may follow, since it has given out no number.
 pub(super) fn only_counts_identities(before: &Metadata, after: &Metadata) -> Result<bool> {
     let with_schema_of = Metadata { schema_string: after.schema_string.clone(), ..before.clone() };
     let counts = before.schema_string != after.schema_string && with_schema_of == *after;
     Ok(counts && same_schema(&before.schema_string, &after.schema_string, &[HIGH_WATERMARK])?)
 }
 
-/// Whether two schemas differ in nothing but some members of what is said of columns.
+/// Whether two schemas differ only in some members of the metadata of columns.
 fn same_schema(before: &str, after: &str, but: &[&str]) -> Result<bool> {
     if before == after {
         return Ok(true);

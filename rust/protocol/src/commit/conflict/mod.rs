@@ -1,11 +1,11 @@
 //! Conflict checks between a commit and a winner, and what the commit becomes after it.
 //!
-//! A commit was prepared on some version; meanwhile another won the next one. [`Pending::follow`] runs [`CHECKS`] in
-//! order, on what was read and what is written, and moves the state that the commit builds on past the winner.
-//! [`Attempt`](super::attempt::Attempt) then completes the commit for that state. No I/O, no clock.
+//! A commit was prepared on a version, and another commit (the winner) is the next version. [`Pending::follow`] runs
+//! [`CHECKS`] in order, against what the commit reads and writes, and moves the state that the commit builds on past the
+//! winner. [`Attempt`](super::attempt::Attempt) then completes the commit for that state. No I/O, no clock.
 //!
-//! The checks are delta-spark's, in its order and with its exception names; where one is finer, its `argument` says why
-//! that is safe. Invariant: what is let through gives the table that running one after the other gives
+//! The checks are delta-spark's, in its order and with its exception names; if one refuses less, its `argument` says why
+//! that is safe. Invariant: commits that pass give the same table as if they had run one after the other
 //! (`conflict::oracle::what_is_let_through_is_serialisable`); cases in `tests/data/text/conflict.txt`.
 //!
 //! PROTOCOL.md: "Commit Protocol".
@@ -39,11 +39,11 @@ use super::pending::{
 /// One check of [`CHECKS`].
 #[derive(Debug)]
 pub struct Check {
-    /// What is looked at.
+    /// What it checks.
     pub name: &'static str,
     /// When it refuses.
     pub refuses: &'static str,
-    /// With what.
+    /// The conflict.
     pub conflict: &'static str,
     /// What it changes in the commit or the state it builds on, when it does not refuse.
     pub rebases: &'static str,
@@ -56,27 +56,28 @@ pub struct Check {
 pub const CHECKS: &[Check] = &[
     Check {
         name: "protocol",
-        refuses: "the winner created the table, dropped a feature, or both change the protocol; or the new protocol asks \
-                  for what deltic does not do",
-        conflict: "ProtocolChanged, or the missing feature by name",
-        rebases: "the winner's protocol holds",
+        refuses: "the winner created the table or dropped a feature, or both change the protocol, or the new \
+                  protocol needs a feature that deltic does not write",
+        conflict: "ProtocolChanged, or an error that names the missing feature",
+        rebases: "the winner's protocol applies",
         argument: "",
         run: |case| case.protocol(),
     },
     Check {
         name: "metadata",
-        refuses: "both change the metadata, or the winner changes anything but the high watermark of identity columns and \
-                  what the lists below allow",
+        refuses: "both change the metadata, or the winner changes more than the high watermark of identity columns \
+                  and what the lists below allow",
         conflict: "MetadataChanged",
-        rebases: "the winner's metadata holds",
-        argument: "Properties that only cleaning, checkpoints and file sizes depend on, the name and the description bind no \
-                   row and no file that a commit adds or removes.",
+        rebases: "the winner's metadata applies",
+        argument: "Rows and files that a commit adds or removes do not depend on the name, on the description, or on \
+                   properties that concern only cleaning, checkpoints and file sizes.",
         run: |case| case.metadata(),
     },
     Check {
         name: "domain metadata",
-        refuses: "both set or remove one domain, `delta.rowTracking` apart; or the winner clusters the table by other columns \
-                  and this commit has new files, which may lack their statistics, or drops one of the columns",
+        refuses: "both set or remove the same domain, except `delta.rowTracking`; or the winner clusters the table \
+                  by other columns, and this commit adds files, which may lack statistics of these columns, or drops \
+                  one of them",
         conflict: "ConcurrentTransaction, MetadataChanged",
         rebases: "",
         argument: "",
@@ -84,7 +85,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "application transactions",
-        refuses: "the winner advances an application that this commit advances or has looked up",
+        refuses: "the winner advances an application whose version this commit advances or has read",
         conflict: "ConcurrentTransaction",
         rebases: "",
         argument: "",
@@ -94,8 +95,8 @@ pub const CHECKS: &[Check] = &[
         name: "row-tracking backfill",
         refuses: "",
         conflict: "",
-        rebases: "the ids that a backfill gave to files which this commit removes or adds again are taken over; a backfill \
-                  leaves out the files that the winner mentions",
+        rebases: "files that this commit removes or adds again keep the ids that a backfill gave them; a backfill \
+                  leaves out files that the winner mentions",
         argument: "",
         run: |case| case.backfill(),
     },
@@ -125,26 +126,27 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "rows of one file",
-        refuses: "both delete rows of one file by its deletion vector, and a row twice; the winner brought rows of it back, \
-                  or took the whole file out",
+        refuses: "both delete rows of one file by its deletion vector, and at least one row is the same; or the \
+                  winner restored rows of the file, or removed the whole file",
         conflict: "ConcurrentDeleteDelete, ConcurrentAppend",
         rebases: "this commit's rows are united with the winner's deletion vector",
-        argument: "Rows keep their places in a file, and a larger vector only takes some out: what this commit found in the \
-                   file is what it would have found after the winner, since no row of it is gone and none came. So such \
-                   a file does not count as added, either. delta-spark compares files, not rows.",
+        argument: "Rows keep their positions in a file, and a larger vector only deletes more of them: after the \
+                   winner this commit would have found the same rows, since none of them is gone and none was \
+                   restored. For the same reason such a file does not count as added. delta-spark compares files, \
+                   not rows.",
         run: |case| case.rows_of_files(),
     },
     Check {
         name: "added files",
-        refuses: "the winner added a file that may hold rows which this commit was to read; under WriteSerializable a \
-                  winner that was a blind append is passed over, unless this commit changes metadata; under \
-                  SnapshotIsolation all are",
+        refuses: "the winner added a file that may hold rows which this commit had to read; under WriteSerializable \
+                  a winner may be a blind append, unless this commit changes metadata; under SnapshotIsolation any \
+                  added file is allowed",
         conflict: "ConcurrentAppend",
         rebases: "",
-        argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a file out \
-                   only if no row of it can make it TRUE, so reading after the winner would have given the \
-                   same rows. A file with `dataChange` = false holds rows that were there before: had one matched, its \
-                   old file would have been read, and the next check decides.",
+        argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a \
+                   file out only if no row of it can make the condition TRUE, so reading after the winner would have \
+                   given the same rows. A file with `dataChange` = false holds rows that were there before: if one \
+                   of them matches, this commit has read its old file, and the next check decides.",
         run: |case| case.added_files(),
     },
     Check {
@@ -152,14 +154,14 @@ pub const CHECKS: &[Check] = &[
         refuses: "the winner removed a file that this commit has read",
         conflict: "ConcurrentDeleteRead",
         rebases: "",
-        argument: "A remove with `dataChange` = false only moved the rows: reading after the winner would have given the same \
-                   rows. The files they went to count as read from then on, for the next winners. Who removes the file \
-                   too is stopped by the next check.",
+        argument: "A remove with `dataChange` = false only moved the rows: reading after the winner would have given \
+                   the same rows. From then on the files with the moved rows count as read, for the next winners. If \
+                   this commit removes the file too, the next check refuses it.",
         run: |case| case.removed_files_read(),
     },
     Check {
         name: "removed files, removed",
-        refuses: "both remove a file of one path",
+        refuses: "both remove a file with the same path",
         conflict: "ConcurrentDeleteDelete",
         rebases: "",
         argument: "",
@@ -169,14 +171,15 @@ pub const CHECKS: &[Check] = &[
         name: "in-commit timestamp",
         refuses: "",
         conflict: "",
-        rebases: "the time of the attempt is later than the winner's; properties that say since when follow it",
+        rebases: "the time of the attempt is later than the winner's; a commit that enables in-commit timestamps \
+                  records its own version and time",
         argument: "",
         run: |case| case.timestamp(),
     },
     Check {
         name: "duplicate actions",
-        refuses: "after all this the commit would add or remove a logical file twice",
-        conflict: "a defect",
+        refuses: "after these checks the commit would add or remove a logical file twice",
+        conflict: "an internal error",
         rebases: "",
         argument: "",
         run: |case| case.duplicates(),
@@ -184,8 +187,8 @@ pub const CHECKS: &[Check] = &[
 ];
 
 impl Pending {
-    /// Whether it may stand after `winner`, which is version `version`; if so, builds on it from now on. `vectors`: those
-    /// of [`Pending::vectors_to_judge`].
+    /// Checks whether the commit may follow `winner`, which is version `version`; if so, the commit builds on it from then on.
+    /// `vectors`: those of [`Pending::vectors_to_judge`].
     ///
     /// # Errors
     /// `Conflict` with the reason; `Unsupported` if the winner made the table one that deltic does not write; `Corrupt`
@@ -207,7 +210,7 @@ struct Case<'a> {
     winner: &'a CommitActions,
     vectors: &'a Vectors,
     isolation: IsolationLevel,
-    /// Files that the winner removed and added again, of which rows are gone and none came.
+    /// Files that the winner removed and added again with fewer rows.
     only_lost_rows: PathSet,
 }
 
@@ -241,7 +244,7 @@ impl Case<'_> {
             return Err(refuse(Conflict::MetadataChanged, "both change it"));
         }
         if let Some(state) = &mut self.pending.state {
-            // A table is as writable after such a change as it was before.
+            // Such a change does not affect whether deltic can write the table.
             if metadata::only_counts_identities(&state.metadata, metadata)? {
                 state.metadata = metadata.clone();
                 return Ok(());
@@ -254,7 +257,7 @@ impl Case<'_> {
         self.check_writable()
     }
 
-    /// What the winner made of the table must still be one that deltic writes, with this commit's own metadata if any.
+    /// Checks that deltic can still write the table after the winner, with this commit's own metadata if it has any.
     fn check_writable(&self) -> Result<()> {
         match (self.pending.protocol(), self.pending.metadata()) {
             (Some(protocol), Some(metadata)) => {
@@ -320,7 +323,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether the winner only gave ids to rows that were there, or took them away.
+    /// Whether the winner only gave ids to existing rows, or removed their ids.
     fn is_backfill(&self) -> bool {
         let operation =
             self.winner.commit_info.as_ref().and_then(|info| info.0.get("operation")).and_then(|o| o.as_str());
@@ -366,7 +369,7 @@ impl Case<'_> {
         })
     }
 
-    /// A file that the winner removed must not come back, and its own `add` of one is newer.
+    /// Leaves out files that the winner mentions: a removed file must not come back, and the winner's `add` of a file is newer.
     fn drop_superseded(&mut self) -> Result<()> {
         let (actions, adds, removes) = (&mut self.pending.actions, &self.winner.adds, &self.winner.removes);
         let added = adds.path().iter().flatten();
@@ -384,8 +387,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Checks nothing and changes nothing: such an entry stands in [`CHECKS`] for the table in `docs/commit-protocol.md`
-    /// only. When the commit is printed, `Attempt::tracked` sets row commit versions, and `Attempt::dated` the versions of
+    /// Checks nothing and changes nothing: the entry is in [`CHECKS`] only for the table in `docs/commit-protocol.md`.
+    /// When the commit is printed, `Attempt::tracked` sets row commit versions, and `Attempt::dated` the versions of
     /// type changes.
     #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
     fn no_check(&mut self) -> Result<()> {
@@ -441,7 +444,7 @@ impl Case<'_> {
         self.follow_moved_rows()
     }
 
-    /// Rows that were read may stand in other files now, which later winners may remove.
+    /// Counts the files to which the winner moved rows that were read as read, since later winners may remove them.
     fn follow_moved_rows(&mut self) -> Result<()> {
         let adds = &self.winner.adds;
         if adds.is_empty() {
@@ -484,7 +487,7 @@ impl Case<'_> {
     }
 
     fn duplicates(&mut self) -> Result<()> {
-        // Only a backfill changes actions; it takes out files, and adds none.
+        // Only a backfill changes actions; it leaves out files, and adds none.
         let broken =
             |e: Error| Error::internal("rebasing made a commit that adds or removes a file twice").caused_by(e);
         if self.is_backfill() { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }
@@ -501,7 +504,7 @@ fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
     adds.filter(kept)
 }
 
-/// The file actions that change rows rather than rearrange them; unknown counts as yes.
+/// The file actions with `dataChange` true, or without it.
 fn data_changing(rows: &arrow_array::RecordBatch, len: usize) -> BooleanBuffer {
     let column: Option<&BooleanArray> = rows.column_by_name("dataChange").and_then(|c| c.as_boolean_opt());
     BooleanBuffer::collect_bool(len, |row| column.is_none_or(|c| c.is_null(row) || c.value(row)))

@@ -1,8 +1,8 @@
-//! Files that a winner took rows out of while they stayed: whether a commit that read them, or takes out rows itself, may
+//! Files of which a winner deleted rows by a deletion vector: whether a commit that read them, or deletes rows of them too, may
 //! follow.
 //!
-//! Rows keep their places in a file, and a vector only takes some out. So what a commit found in a file is what it would
-//! have found after the winner, unless the winner took out one of those rows or brought others back.
+//! Rows keep their positions in a file, and a vector only deletes some. So a commit would have found the same rows in the file
+//! after the winner, unless the winner deleted one of them or restored others.
 //!
 //! PROTOCOL.md: "Deletion Vectors".
 
@@ -22,7 +22,7 @@ use crate::replay::paths::PathSet;
 /// A file that a winner removes and adds again.
 struct Exchanged<'a> {
     path: &'a str,
-    /// Its place among the winner's adds.
+    /// Its index in the winner's adds.
     add: usize,
     old: Option<DeletionVectorDescriptor>,
     new: Option<DeletionVectorDescriptor>,
@@ -47,7 +47,7 @@ fn exchanged(winner: &CommitActions) -> Result<Vec<Exchanged<'_>>> {
 }
 
 impl Pending {
-    /// The deletion vectors that have to be known to judge a winner. [`Pending::follow`] is given them.
+    /// The deletion vectors that have to be read before a winner can be checked. The caller passes them to [`Pending::follow`].
     ///
     /// # Errors
     /// `Corrupt` if the winner's actions are.
@@ -64,7 +64,7 @@ impl Pending {
     }
 }
 
-/// Whether rows were looked for, so that more of them would matter.
+/// Whether rows were searched for, so that restored rows would matter.
 fn reads_rows(read: &ReadSet) -> bool {
     match read {
         ReadSet::Predicates(_) | ReadSet::WholeTable | ReadSet::EveryFile => true,
@@ -83,7 +83,7 @@ impl Case<'_> {
             }
             let (old, new) = match self.pending.marked.get(file.path) {
                 Some(marked) => (marked.deleted_before.clone(), known(self.vectors, file.new.as_ref())?),
-                // Of a file that had no vector every row was there.
+                // If the file had no vector, no row was deleted.
                 None if file.old.is_none() => (DeletionVector::default(), DeletionVector::default()),
                 None => (known(self.vectors, file.old.as_ref())?, known(self.vectors, file.new.as_ref())?),
             };
@@ -106,7 +106,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Goes on from the file as the winner left it, with the rows that `vector` deletes.
+    /// Makes this commit build on the file as the winner left it, with the rows that `vector` deletes.
     fn unite(&mut self, file: &Exchanged<'_>, vector: DeletionVector) -> Result<()> {
         let add = self.winner.adds.sized_add(file.add)?;
         let Some(marked) = self.pending.marked.get_mut(file.path) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Operators and functions: the types that their operands need, and of what they give.
+//! Operators and functions: the types of their operands and of their results.
 
 use super::coerce::{cast, text, to_common, to_decimal, unfit};
 use super::forms::{case, compare, is_null, limited, negate as negate_condition};
@@ -79,7 +79,7 @@ pub(super) fn arithmetic(left: Typed, op: ArithmeticOp, right: Typed, whole: &Ex
     Ok(Typed::new(Node::Arithmetic { left, op, right }, target))
 }
 
-/// Two numbers: a string beside a whole number is a long, else a double; NULL is whatever the other is.
+/// Two numbers: a string beside a whole number is a long, otherwise a double; NULL gets the type of the other.
 fn promoted(left: Typed, right: Typed, whole: &Expression) -> Result<(Typed, Typed)> {
     let is = |of: &Typed, p: &P| primitive(&of.data_type) == Some(p);
     let beside = |other: &Typed| if primitive(&other.data_type).is_some_and(is_whole) { LONG } else { DOUBLE };
@@ -115,7 +115,7 @@ fn promoted(left: Typed, right: Typed, whole: &Expression) -> Result<(Typed, Typ
     Ok((number(left, whole)?, number(right, whole)?))
 }
 
-/// A call: another form if it is one, else of a function.
+/// Binds a call: rewritten if it is only another spelling, or else as a function.
 pub(super) fn bind(name: &str, arguments: Vec<Typed>, whole: &Expression) -> Result<Typed> {
     let count = arguments.len();
     let arguments = match reduced(name, arguments, whole)? {
@@ -212,7 +212,7 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
         ("from_unixtime", 1) => named("from_unixtime", vec![take(0), seconds_pattern()], whole)?,
         ("unix_timestamp" | "to_unix_timestamp", 1 | 2) if !is_text => {
             let value = take(0);
-            // Of moments before 1970 Spark cuts the seconds towards zero, and `unix_seconds` rounds them down.
+            // Before 1970 Spark truncates the seconds towards zero here, and rounds them down in `unix_seconds`.
             if value.data_type != DataType::Primitive(P::Date) {
                 let message = "it takes a string or a date here; for timestamps write unix_seconds";
                 return Err(Error::unsupported(format!("function {}", name), message));
@@ -259,7 +259,7 @@ fn arguments_are_text(arguments: &[Typed]) -> bool {
     arguments.first().is_some_and(|first| matches!(primitive(&first.data_type), Some(P::String | P::Void)))
 }
 
-/// The pattern of what is written without one.
+/// The pattern that is used if none is written.
 fn seconds_pattern() -> Typed {
     Typed::literal(Scalar::String("yyyy-MM-dd HH:mm:ss".to_owned()))
 }
@@ -337,7 +337,7 @@ fn call(function: &'static Definition, arguments: Vec<Typed>, whole: &Expression
     Ok(Typed::new(Node::Call { function, arguments }, DataType::Primitive(data_type)))
 }
 
-/// The type of what is inside of an array or a map, if it is computed with.
+/// The type of the elements of an array, or of the values of a map, if it is a type that expressions compute with.
 fn plain(of: &DataType, whole: &Expression) -> Result<P> {
     match primitive(of) {
         Some(P::Geometry { .. } | P::Geography { .. }) | None => {
@@ -347,7 +347,7 @@ fn plain(of: &DataType, whole: &Expression) -> Result<P> {
     }
 }
 
-/// What is looked for in an array or a map, in the type of what is there: one that holds more is refused.
+/// The value that is searched in an array or a map, cast to the type of its elements. A wider type is refused.
 fn inside(argument: Typed, slot: Slot, collection: &DataType, whole: &Expression) -> Result<Typed> {
     let target = match (slot, collection) {
         (Slot::Key, DataType::Array(_)) => return fit(argument, Slot::Int, whole),
@@ -366,7 +366,7 @@ fn inside(argument: Typed, slot: Slot, collection: &DataType, whole: &Expression
     }
 }
 
-/// An argument in the type that its place needs.
+/// An argument, cast to the type that the function needs.
 fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
     let of = primitive(&argument.data_type);
     let refused = |what: &str| Err(unfit(whole, what, &[&argument.data_type]));

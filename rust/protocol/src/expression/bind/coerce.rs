@@ -7,7 +7,7 @@ use crate::expression::types::{castable, common, decimal_of, is_whole, primitive
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType as P};
 
-/// All in the type that they have in common.
+/// Casts all parts to their common type.
 pub(super) fn to_common(parts: Vec<Typed>, whole: &Expression) -> Result<Vec<Typed>> {
     let mut target = DataType::Primitive(P::Void);
     for part in &parts {
@@ -17,7 +17,7 @@ pub(super) fn to_common(parts: Vec<Typed>, whole: &Expression) -> Result<Vec<Typ
     Ok(parts.into_iter().map(|part| cast(part, &target)).collect())
 }
 
-/// A value in another type; nothing is done if it has that.
+/// Casts a value to a type, unless it has that type.
 pub(crate) fn cast(operand: Typed, to: &DataType) -> Typed {
     if operand.data_type == *to {
         return operand;
@@ -28,7 +28,7 @@ pub(crate) fn cast(operand: Typed, to: &DataType) -> Typed {
     Typed::new(Node::Cast { operand, is_try: false }, to.clone())
 }
 
-/// Beside a decimal a whole number becomes one, a literal with as many digits as it has.
+/// Beside a decimal a whole number becomes a decimal; a literal gets as many digits as it has.
 pub(super) fn to_decimal(whole: Typed) -> Typed {
     let digits = match whole.as_literal() {
         Some(Scalar::Byte(v)) => Some(i128::from(*v)),
@@ -101,7 +101,7 @@ pub(super) fn check_order(data_type: &DataType, whole: &Expression) -> Result<()
     }
 }
 
-/// What must be TRUE, FALSE or NULL.
+/// A part that must be TRUE, FALSE or NULL.
 pub(super) fn condition(part: Typed, typed: &Expression) -> Result<Typed> {
     match primitive(&part.data_type) {
         Some(P::Boolean) => Ok(part),
@@ -111,7 +111,7 @@ pub(super) fn condition(part: Typed, typed: &Expression) -> Result<Typed> {
     }
 }
 
-/// What must be a string: every other primitive type becomes one.
+/// A part that must be a string: other primitive types are cast.
 pub(super) fn text(part: Typed, whole: &Expression) -> Result<Typed> {
     match primitive(&part.data_type) {
         Some(P::Geometry { .. } | P::Geography { .. }) | None => {
@@ -131,7 +131,7 @@ pub(super) fn explicit(operand: Typed, to: &P, is_try: bool, whole: &Expression)
     if operand.as_literal() == Some(&Scalar::Null) {
         return Ok(cast(operand, &target));
     }
-    // Even to the type that it has: a cast is no literal, and types depend on that.
+    // Even a cast to the same type is kept: a cast is no literal, and coercion treats literals differently.
     Ok(Typed::new(Node::Cast { operand, is_try }, target))
 }
 

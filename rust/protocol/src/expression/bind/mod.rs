@@ -1,5 +1,5 @@
-//! Checks an expression against a schema: resolves columns, gives every part a type, puts in the casts of Spark's ANSI
-//! coercion, and reduces what is only another spelling (BETWEEN, IF, NULLIF, `::`) to fewer forms.
+//! Checks an expression against a schema: resolves columns, gives every part a type, adds the casts of Spark's ANSI
+//! coercion, and rewrites other spellings (BETWEEN, IF, NULLIF, `::`) to fewer forms.
 
 mod call;
 mod coerce;
@@ -27,8 +27,8 @@ impl Expression {
         Ok(BoundExpression { root, text: format!("{self:#}") })
     }
 
-    /// The value of an expression without columns, as a default has it; `None` if it has columns, or is another one each
-    /// time.
+    /// The value of an expression without columns, such as a default; `None` if it has columns or is not
+    /// deterministic.
     ///
     /// # Errors
     /// Those of [`Expression::bind`], and `Invalid` where the value is an error in Spark, too.
@@ -40,7 +40,7 @@ impl Expression {
     }
 }
 
-/// Values are folded only at the end: the type of what is computed with a literal depends on it.
+/// Constants are folded only at the end, because types depend on which operands are literals.
 fn bind(expression: &Expression, schema: &StructType) -> Result<Typed> {
     let of = |part: &Expression| bind(part, schema);
     let condition = |part: &Expression| coerce::condition(bind(part, schema)?, part);

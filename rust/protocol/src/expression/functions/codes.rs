@@ -1,4 +1,4 @@
-//! Functions of codes: digits and characters that stand for bytes, checksums of the SHA family, and how alike words are.
+//! Functions of codes: bytes as digits and characters, hashes of the SHA family, and the distance and sound of words.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn digits(bytes: &[u8], alphabet: &[u8; 16]) -> String {
     bytes.iter().flat_map(each).map(char::from).collect()
 }
 
-/// A string of each row's bytes, and of the number beside them.
+/// A string computed from each row's bytes and the number in the second argument.
 fn of_bytes(arguments: &Arguments<'_>, of: impl Fn(&[u8], usize) -> Option<String>) -> Evaluated {
     let array = arguments.array(0)?;
     let bytes = array.as_binary_opt::<i32>().ok_or_else(|| unexpected(array))?;
@@ -55,7 +55,7 @@ fn hex(arguments: &Arguments<'_>) -> Evaluated {
     }
 }
 
-/// The bytes of hexadecimal digits, the first of which may be alone; NULL where there are other characters.
+/// The bytes of hexadecimal digits. An odd first digit is a byte of its own. NULL if there are other characters.
 fn unhex(arguments: &Arguments<'_>) -> Evaluated {
     let texts = arguments.text(0)?;
     let bytes = |text: &str| {
@@ -74,7 +74,7 @@ fn bin(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(arguments.strings(|row| Ok(format!("{:b}", numbers.value(row))))?))
 }
 
-/// Of 0 bits are 256; NULL where there is no such hash.
+/// 0 bits mean 256. NULL if there is no hash of that length.
 fn sha2(arguments: &Arguments<'_>) -> Evaluated {
     let bits = arguments.int(1)?;
     of_bytes(arguments, |bytes, row| match bits.value(row) {
@@ -86,19 +86,19 @@ fn sha2(arguments: &Arguments<'_>) -> Evaluated {
     })
 }
 
-/// The character of a number's last eight bits; nothing for one below zero.
+/// The character of a number's lowest eight bits; an empty string for a negative number.
 fn char_of(arguments: &Arguments<'_>) -> Evaluated {
     let numbers = arguments.primitive::<Int64Type>(0)?;
     let of = |number: i64| if number < 0 { String::new() } else { char::from((number & 0xff) as u8).to_string() };
     Ok(Arc::new(arguments.strings(|row| Ok(of(numbers.value(row))))?))
 }
 
-/// Pairs of characters that are compared for two strings at most: as many as a second or so allows.
+/// Most pairs of characters that are compared for two strings, which takes about a second.
 const MOST_PAIRS: usize = 1 << 30;
-/// Characters of either: each takes memory.
+/// Most characters of a string: each takes memory.
 const MOST_CHARACTERS: usize = 1 << 24;
 
-/// How many characters must be put in, taken out or replaced to make one of the other.
+/// How many characters must be inserted, deleted or replaced to make one string the other.
 fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
     let (left, right) = (arguments.text(0)?, arguments.text(1)?);
     let distance = |a: &str, b: &str| {
@@ -120,13 +120,13 @@ fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
     };
     let of = |row: usize| {
         let (a, b) = (left.value(row), right.value(row));
-        // No string has more characters than bytes, which are counted already.
+        // A string has at most as many characters as bytes, so the cheaper test comes first.
         if a.len().saturating_mul(b.len()) > MOST_PAIRS || a.len().max(b.len()) > MOST_CHARACTERS {
             let (one, other) = (a.chars().count(), b.chars().count());
             if one.saturating_mul(other) > MOST_PAIRS || one.max(other) > MOST_CHARACTERS {
                 return Err(format!(
-                    "levenshtein of two strings of {one} and {other} characters takes too long; compare shorter ones, of \
-                     {MOST_PAIRS} pairs of characters and {MOST_CHARACTERS} characters each at most"
+                    "levenshtein of two strings of {one} and {other} characters takes too long; a string may have \
+                     {MOST_CHARACTERS} characters, and the product of both lengths may be {MOST_PAIRS}"
                 ));
             }
         }
@@ -135,7 +135,7 @@ fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(arguments.each::<_, Int32Array>(of)?))
 }
 
-/// What a letter sounds like; `7` says nothing and parts nothing, `0` parts.
+/// The soundex code of each letter. Letters with `7` are ignored; letters with `0` separate equal codes.
 const SOUNDS: &[u8; 26] = b"01230127022455012623017202";
 
 fn soundex(arguments: &Arguments<'_>) -> Evaluated {

@@ -1,4 +1,4 @@
-//! Functions of arrays and maps. Values are looked for as `=` compares them: NaN equals itself, and the zeros each other.
+//! Functions of arrays and maps. Values are compared as by `=`: NaN equals NaN, and -0.0 equals 0.0.
 
 use std::sync::Arc;
 

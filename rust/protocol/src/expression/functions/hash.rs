@@ -12,7 +12,7 @@ use crate::expression::kernel::{Evaluated, unexpected};
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType as P;
 
-/// Where Spark begins.
+/// Spark's seed.
 const SEED: u32 = 42;
 
 pub(super) static FUNCTIONS: &[Definition] = &[
@@ -64,7 +64,7 @@ fn md5(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(arguments.strings(|row| Ok(hex(row)))?))
 }
 
-/// One hash after the other over the values of a row; a null leaves it as it is.
+/// Hashes the values of a row one after the other, each with the hash before as seed; a null does not change the hash.
 fn over<H: Copy>(arguments: &Arguments<'_>, seed: H, of: impl Fn(Bits<'_>, H) -> H) -> Result<Vec<H>> {
     let mut hashes = vec![seed; arguments.rows];
     for array in &arguments.arrays {
@@ -77,7 +77,7 @@ fn over<H: Copy>(arguments: &Arguments<'_>, seed: H, of: impl Fn(Bits<'_>, H) ->
     Ok(hashes)
 }
 
-/// What is hashed of a value.
+/// The bits of a value that are hashed.
 enum Bits<'a> {
     Int(i32),
     Long(i64),
@@ -101,7 +101,7 @@ fn hashed<H>(array: &ArrayRef, row: usize, seed: H, of: &impl Fn(Bits<'_>, H) ->
         }
         Scalar::Decimal { value, precision: ..=18, .. } => of(Bits::Long(value as i64), seed),
         Scalar::Decimal { value, .. } => {
-            // As Java's BigInteger writes it: no more bytes than the sign needs.
+            // The bytes of Java's BigInteger: as few as possible, with the sign.
             let bytes = value.to_be_bytes();
             let sign = if value < 0 { 0xff } else { 0 };
             let needless = |at: &usize| {

@@ -45,7 +45,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     double("sqrt", |a| map(a, |v| Some(v.sqrt()))),
     double("cbrt", |a| map(a, |v| Some(libm::cbrt(v)))),
     double("exp", |a| map(a, |v| Some(libm::exp(v)))),
-    // A logarithm of what has none is NULL.
+    // The logarithm of zero and of negative numbers is NULL.
     double("ln", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log(v)))),
     double("log10", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log10(v)))),
     double("log2", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log(v) / libm::log(2.0)))),
@@ -57,7 +57,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     double("atan", |a| map(a, |v| Some(libm::atan(v)))),
     define("atan2", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), |a| {
         let (y, x) = (a.primitive::<Float64Type>(0)?, a.primitive::<Float64Type>(1)?);
-        // As in Spark, there is no zero below zero here.
+        // As in Spark, -0.0 becomes 0.0 here.
         let angle = |row: usize| libm::atan2(y.value(row) + 0.0, x.value(row) + 0.0);
         Ok(Arc::new(a.each::<_, Float64Array>(|row| Ok(Some(angle(row))))?))
     }),
@@ -110,7 +110,7 @@ fn log(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(arguments.each::<_, Float64Array>(|row| Ok(of(base.value(row), value.value(row))))?))
 }
 
-/// NULL beyond the longs.
+/// NULL if the result does not fit a long.
 fn factorial(arguments: &Arguments<'_>) -> Evaluated {
     let values = arguments.int(0)?;
     let of = |value: i32| (0..=20).contains(&value).then(|| (1..=i64::from(value)).product::<i64>());
@@ -210,7 +210,7 @@ fn typed_decimal(digits: Decimal128Array, to: &P) -> Evaluated {
     }
 }
 
-/// Of a decimal with fewer digits after the point; other numbers keep their type.
+/// A rounded decimal has fewer digits after the point; other numbers keep their type.
 fn round_type(types: &[P], places: Second<'_>) -> Result<P, String> {
     let places = match places {
         Second::Missing | Second::Value(Scalar::Null) => 0,
@@ -252,7 +252,7 @@ fn round(arguments: &Arguments<'_>, even: bool) -> Evaluated {
     let array = arguments.array(0)?;
     let places = if arguments.arrays.len() > 1 { Some(arguments.int(1)?) } else { None };
     let places = |row: usize| places.map_or(0, |places| places.value(row));
-    // A float counts by the digits that it is written with.
+    // A float is rounded by its written digits.
     let float = |v: f64, spelled: String, places: i32| -> f64 {
         if !v.is_finite() || !(-308..=400).contains(&places) {
             return if places < 0 && v.is_finite() { 0.0 } else { v };
@@ -396,7 +396,7 @@ fn pmod(arguments: &Arguments<'_>) -> Evaluated {
     })
 }
 
-/// The greatest, or the least, of what is not null.
+/// The greatest, or the least, of the values that are not null.
 fn extreme(arguments: &Arguments<'_>, op: Op) -> Evaluated {
     let mut best = arguments.array(0)?.clone();
     for other in arguments.arrays.iter().skip(1) {

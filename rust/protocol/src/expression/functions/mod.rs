@@ -1,6 +1,6 @@
-//! The functions: by which names they are called, what they take and give, and what they compute.
+//! The functions: their names, the types of arguments and results, and their code.
 //!
-//! Arguments come in the types that their slots ask for; a row with a null among them gives null, unless a function
+//! Arguments have the types of their slots. If one is null in a row, the result is null, unless a function
 //! says otherwise.
 
 mod codes;

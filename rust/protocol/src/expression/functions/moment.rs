@@ -110,7 +110,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     },
 ];
 
-/// The type, if a pattern that is a literal is one.
+/// The type `gives`. Fails if the pattern is a literal and not valid.
 fn checked(pattern: Second<'_>, gives: P) -> Result<P, String> {
     match pattern {
         Second::Value(Scalar::String(pattern)) => Pattern::new(pattern).map(|_| gives),
@@ -279,7 +279,7 @@ fn named(arguments: &Arguments<'_>, pattern: &str) -> Evaluated {
     Ok(Arc::new(arguments.strings(|row| Ok(name(row)))?))
 }
 
-/// The first day of that name after a day.
+/// The first day after a day that has this name.
 fn next_day(arguments: &Arguments<'_>) -> Evaluated {
     let (dates, names) = (arguments.primitive::<Date32Type>(0)?, arguments.text(1)?);
     let made: Date32Array = arguments.each(|row| {
@@ -300,8 +300,8 @@ fn next_day(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(made))
 }
 
-/// Months from the second timestamp to the first. Of whole months, and from one month's end to another's, the time of the
-/// day does not count; else a month has 31 days. Eight digits after the point.
+/// Months from the second timestamp to the first. For whole months, and from one month's end to another's, the time of the
+/// day does not count; otherwise a month counts as 31 days. Rounded to eight digits after the point.
 fn months_between(arguments: &Arguments<'_>) -> Evaluated {
     let [end, start] =
         [arguments.primitive::<TimestampMicrosecondType>(0)?, arguments.primitive::<TimestampMicrosecondType>(1)?];
@@ -319,7 +319,7 @@ fn months_between(arguments: &Arguments<'_>) -> Evaluated {
         }
         let seconds = (end.1 - start.1) * 86_400 + end.3 - start.3;
         let exact = (months + seconds as f64 / (31.0 * 86_400.0)) * 1e8;
-        // Halves go up.
+        // Halves are rounded up.
         let floor = exact.floor();
         (if exact - floor >= 0.5 { floor + 1.0 } else { floor }) / 1e8
     };

@@ -1,4 +1,4 @@
-//! Patterns of dates and times, such as `yyyy-MM-dd HH:mm:ss`: the letters that are common, in English.
+//! Patterns of dates and times, such as `yyyy-MM-dd HH:mm:ss`: the usual letters, with English names.
 
 use crate::expression::civil;
 use crate::scalar::MICROS_PER_DAY;
@@ -29,7 +29,7 @@ pub(super) struct Pattern {
 #[derive(Debug, Clone, PartialEq)]
 enum Item {
     Text(String),
-    /// A letter and how often it stands there.
+    /// A letter and how often it is repeated.
     Field(char, usize),
 }
 
@@ -145,8 +145,8 @@ impl Pattern {
         made
     }
 
-    /// Reads a timestamp; what the pattern does not have is the beginning of 1970. As in Spark, capitals count as small
-    /// letters, and a fraction may have fewer digits than the pattern.
+    /// Reads a timestamp. Fields that the pattern does not have are those of the beginning of 1970. As in Spark, capitals count
+    /// as small letters, and a fraction may have fewer digits than the pattern.
     pub(super) fn parse(&self, text: &str) -> Option<i64> {
         let (mut rest, mut found) = (text, Found::default());
         for item in &self.items {
@@ -162,14 +162,14 @@ impl Pattern {
     }
 }
 
-/// What was read of a timestamp.
+/// The fields of a timestamp that were read.
 struct Found {
     year: i64,
     month: i64,
     day: i64,
     of_year: Option<i64>,
     hours: i64,
-    /// The hour by a clock of twelve.
+    /// The hour of a 12-hour clock.
     twelve: Option<i64>,
     is_pm: bool,
     minutes: i64,

@@ -66,7 +66,7 @@ fn spans(pattern: &str) -> Result<Spans, String> {
     regex::compile_spans(pattern).map_err(|error| error.message().to_owned())
 }
 
-/// The type, if a pattern that is a literal is one.
+/// The type `gives`. Fails if the pattern is a literal and not valid.
 fn checked(pattern: Second<'_>, gives: P) -> Result<P, String> {
     match pattern {
         Second::Value(Scalar::String(pattern)) => spans(pattern).map(|_| gives),

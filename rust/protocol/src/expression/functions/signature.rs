@@ -1,4 +1,4 @@
-//! What functions take and give.
+//! The types of functions' arguments and results.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int32Type};
@@ -9,12 +9,12 @@ use crate::expression::kernel::{Evaluated, bounded, each, unexpected};
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType;
 
-/// What an argument must be, and is cast to.
+/// The type that an argument must have or is cast to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// Any primitive type.
     Any,
-    /// The type that all arguments have in common; stands alone.
+    /// The common type of all arguments. It is the only slot of its function.
     Common,
     Text,
     TextOrBytes,
@@ -58,7 +58,7 @@ pub(crate) enum Gives {
     First,
     /// That of the elements of an array, or of the values of a map.
     Element,
-    /// By the types of the arguments and the value of the second.
+    /// Computed from the types of the arguments and the value of the second.
     With(TypeOf),
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Definition {
     pub(crate) name: &'static str,
     /// Fewest arguments.
     pub(crate) least: usize,
-    /// Of each argument; the last one holds for more.
+    /// One for each argument. The last one is also for further arguments.
     pub(crate) slots: &'static [Slot],
     /// Whether there may be more arguments than slots.
     pub(crate) repeats: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    /// A function that takes all of its arguments and gives one type.
+    /// A function with a fixed number of arguments and one result type.
     pub(crate) const fn fixed(
         name: &'static str,
         slots: &'static [Slot],
@@ -86,7 +86,7 @@ impl Definition {
         Self { name, least: slots.len(), slots, repeats: false, gives: Gives::Fixed(gives), run }
     }
 
-    /// Whether the last argument divides the first, and so is computed before it, as in Spark.
+    /// Whether the last argument is the divisor of the first. Then it is computed first, as in Spark.
     pub(crate) fn divides(&self) -> bool {
         self.name == "pmod"
     }

@@ -30,7 +30,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     define("initcap", 1, &[Slot::Text], P::String, |a| map(a, initcap)),
     define("reverse", 1, &[Slot::Text], P::String, |a| map(a, |text| text.chars().rev().collect())),
     define("btrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (0, 1), true, true)),
-    // Of two arguments the first holds the characters.
+    // With two arguments, the first one has the characters to trim.
     define("ltrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (1, 0), true, false)),
     define("rtrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (1, 0), false, true)),
     Definition {
@@ -107,7 +107,7 @@ fn octet_length(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(lengths))
 }
 
-/// A capital at the beginning of each word, words being separated by spaces.
+/// Makes the first letter of each word a capital. Words are separated by spaces.
 fn initcap(text: &str) -> String {
     let mut capital = true;
     let mut made = String::with_capacity(text.len());
@@ -121,7 +121,7 @@ fn initcap(text: &str) -> String {
     made
 }
 
-/// Bytes of a set of characters that is searched from its beginning.
+/// A set of characters with at most this many bytes is searched without a hash set.
 const FEW: usize = 16;
 
 fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end: bool) -> Evaluated {
@@ -144,7 +144,7 @@ fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end
     Ok(Arc::new(trimmed))
 }
 
-/// From where to where `length` things from `position` on are, of `count`: from 1, or from the end if negative.
+/// The range of `length` items from `position` on, of `count` items. Positions count from 1, or from the end if negative.
 fn range(position: i32, length: i32, count: usize) -> (usize, usize) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let start = match position {
@@ -286,7 +286,7 @@ fn locate(arguments: &Arguments<'_>, text: usize, part: usize) -> Evaluated {
     let (texts, parts) = (arguments.text(text)?, arguments.text(part)?);
     let from = if arguments.arrays.len() > 2 { Some(arguments.int(2)?) } else { None };
     let find = |row: usize| {
-        // Spark looks at the position first, and finds nothing from nowhere.
+        // Spark checks the position first: with a null position the result is 0.
         let from = match from {
             Some(from) if from.is_null(row) => return Some(0),
             Some(from) => from.value(row),
@@ -324,7 +324,7 @@ fn split_part(arguments: &Arguments<'_>) -> Evaluated {
         let part = match separator.is_empty() {
             true => Some(text).filter(|_| at == 0),
             false if number > 0 => text.split(separator).nth(at),
-            // From the end, of the parts that there are from the beginning.
+            // From the end, the same parts are counted as from the beginning.
             false => {
                 let parts = text.split(separator).count();
                 parts.checked_sub(wanted).and_then(|at| text.split(separator).nth(at))
@@ -344,7 +344,7 @@ fn ascii(arguments: &Arguments<'_>) -> Evaluated {
 
 fn translate(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, from, to) = (arguments.text(0)?, arguments.text(1)?, arguments.text(2)?);
-    // What the characters of the latest arguments become.
+    // The replacements of characters for the latest arguments.
     let (mut latest, mut becomes) = (("", ""), HashMap::new());
     let made = arguments.strings(|row| {
         let pair = (from.value(row), to.value(row));
@@ -377,8 +377,8 @@ fn space(arguments: &Arguments<'_>) -> Evaluated {
     Ok(Arc::new(made))
 }
 
-/// What is before occurrence number `count` of a separator, or after it from the end if negative. As in Spark, an
-/// occurrence may begin inside of the one before.
+/// The text before occurrence number `count` of a separator; if negative, the text after it, counted from the end. As in
+/// Spark, an occurrence may begin inside of the one before.
 fn substring_index(arguments: &Arguments<'_>) -> Evaluated {
     let (texts, separators, counts) = (arguments.text(0)?, arguments.text(1)?, arguments.int(2)?);
     let part = |text: &str, separator: &str, count: i32| -> String {

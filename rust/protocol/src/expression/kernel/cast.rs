@@ -1,4 +1,4 @@
-//! CAST in ANSI mode: what does not fit is an error, or NULL if it is tried.
+//! CAST in ANSI mode: a value that does not fit is an error, or NULL with TRY_CAST.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 /// The first double that is more microseconds than a timestamp has.
 const MICROS_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
-/// What one row gives: a value, NULL, or a failure, for which the value and its type are named.
+/// The result of one row: a value, or a failure, for which the error names the value and the type.
 type Cell<T> = Option<T>;
 
 pub(crate) fn cast(array: &ArrayRef, from: &DataType, to: &DataType, is_try: bool) -> Evaluated {
@@ -125,7 +125,7 @@ impl Cast<'_> {
         }
     }
 
-    /// A whole number between two, of which `make` takes the low bits.
+    /// A whole number between two limits; `make` takes its low bits.
     fn whole<T: ArrowPrimitiveType>(
         &self,
         least: i128,
@@ -191,7 +191,7 @@ impl Cast<'_> {
 
     fn decimal(&self, precision: u8, scale: u8) -> Evaluated<PrimitiveArray<Decimal128Type>> {
         let whole = |v: i64| decimal::rescale(v.into(), 0, precision, scale);
-        // By the digits that are written; NaN and the infinities are NULL.
+        // Converted from its written digits; NaN and the infinities are NULL.
         let float = |v: f64| match v.is_finite() {
             true => decimal_of(&format!("{v:e}"), precision, scale).map(Some),
             false => Some(None),
@@ -267,7 +267,7 @@ impl Cast<'_> {
             P::Float => self.primitive::<Float32Type, _, _>(|v| float(v.into())),
             P::Double => self.primitive::<Float64Type, _, _>(float),
             P::Decimal { scale, .. } => self.primitive::<Decimal128Type, _, _>(|v| {
-                // As in Spark, what 64 bits do not hold wraps around.
+                // As in Spark, an overflow of 64 bits wraps around.
                 Some(match u32::from(*scale) {
                     scale @ 0..=6 => v.wrapping_mul(10_i128.pow(6 - scale)) as i64,
                     scale => (v / 10_i128.pow(scale - 6)) as i64,

@@ -35,7 +35,7 @@ fn rounded(value: i256, by: i256) -> i256 {
     quotient.wrapping_add(away)
 }
 
-/// Digits of `from` places after the point as digits of `to`, rounded half up; `None` beyond the precision.
+/// Digits with `from` places after the point as digits with `to` places, rounded half up; `None` beyond the precision.
 fn fitted(value: i256, from: u32, precision: u8, to: u32) -> Option<i128> {
     let value = if to >= from { value.checked_mul(power(to - from))? } else { rounded(value, power(from - to)) };
     checked(value.to_i128()?, precision)
@@ -102,7 +102,7 @@ pub(crate) fn positive_remainder(
     fitted(rest, shared.into(), *precision, (*scale).into()).ok_or("the result has more digits than its decimal type")
 }
 
-/// The quotient with `scale` digits after the point, one after the other where 256 bits do not hold the dividend.
+/// The quotient with `scale` digits after the point, computed digit by digit if the dividend does not fit 256 bits.
 fn quotient((a, s): (i128, u32), (b, t): (i128, u32), precision: u8, scale: u32) -> Option<i128> {
     let (dividend, divisor) = (i256::from_i128(a), i256::from_i128(b));
     // a / 10^s / (b / 10^t) * 10^scale

@@ -1,6 +1,6 @@
 //! Arithmetic, casts and comparisons of Arrow arrays with Spark's semantics in ANSI mode and UTC.
 //!
-//! Knows nothing of expressions: operands come in the types that binding gave them. What SQL has no value for is
+//! This module knows nothing of expressions: operands have the types that binding gave them. An error of SQL is
 //! [`Trouble`] with the row. Proved by `tests/data/text/expression_values.txt` and `tests/spark/test_expressions.py`.
 
 mod arithmetic;

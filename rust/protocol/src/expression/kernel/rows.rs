@@ -1,4 +1,4 @@
-//! What a computation on rows gives: values, or the row that SQL has no value for.
+//! The result of a computation on rows: values, or the row for which SQL has an error.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -16,9 +16,9 @@ use crate::expression::compare::compare_columns;
 /// Why a value could not be computed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// SQL has none for this row.
+    /// SQL has an error for this row.
     Row(usize, String),
-    /// An external function has no value for these rows.
+    /// An external function failed for these rows.
     Call(String),
     /// Another reason.
     Other(Error),
@@ -39,7 +39,7 @@ impl From<arrow_schema::ArrowError> for Trouble {
 }
 
 impl Trouble {
-    /// The error, after so many other rows.
+    /// The error, with row numbers that count from `first_row`.
     pub(crate) fn into_error(self, first_row: u64) -> Error {
         match self {
             Self::Row(row, message) => {
@@ -51,12 +51,12 @@ impl Trouble {
     }
 }
 
-/// An array of a type that binding leaves out.
+/// The error for an array of a type that binding excludes.
 pub(crate) fn unexpected(array: &ArrayRef) -> Error {
     Error::internal(format!("an expression meets the Arrow type {}", array.data_type()))
 }
 
-/// `left op right` of one type, or of two decimals.
+/// Compares values of one type, or two decimals.
 pub(crate) fn compare(left: &ArrayRef, op: Op, right: &ArrayRef) -> Result<BooleanArray> {
     let nulls = NullBuffer::union(left.logical_nulls().as_ref(), right.logical_nulls().as_ref());
     let values = match (left.data_type(), right.data_type()) {

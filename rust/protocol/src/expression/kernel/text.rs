@@ -30,7 +30,7 @@ fn parse_float(text: &str) -> Option<&str> {
     let stripped =
         text.strip_suffix(['d', 'D', 'f', 'F']).filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit() || c == '.'));
     let number = stripped.unwrap_or(text);
-    // What is no number has a sign only as Java spells it.
+    // A signed NaN must be spelled as in Java.
     let signed = number.strip_prefix(['+', '-']).filter(|rest| rest.eq_ignore_ascii_case("nan"));
     (signed.is_none_or(|rest| rest == "NaN")).then_some(number)
 }
@@ -50,7 +50,7 @@ pub(crate) fn decimal_of(text: &str, precision: u8, scale: u8) -> Option<i128> {
     if whole.len() + fraction.len() == 0 || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // So many digits of all stand before the last place of the result.
+    // How many of all digits the result keeps.
     let wanted = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(scale);
     let mut value: i128 = 0;
     let mut all = whole.bytes().chain(fraction.bytes()).map(|b| i128::from(b - b'0'));
@@ -111,12 +111,12 @@ pub(crate) fn instant_of(text: &str) -> Option<i64> {
     i64::try_from(wall - i128::from(offset.unwrap_or(0)) * i128::from(MICROS_PER_SECOND)).ok()
 }
 
-/// A timestamp without a zone; one that is written does not count.
+/// A timestamp without a zone; a written zone is ignored.
 pub(crate) fn wall_of(text: &str) -> Option<i64> {
     i64::try_from(moment(text)?.0).ok()
 }
 
-/// Microseconds by the wall's clock, and the offset in seconds: `[+-]yyyy[-[m]m[-[d]d[( |T)[h]h[:[m]m[:[s]s[.f][zone]]]]]]`.
+/// Local microseconds, and the offset in seconds: `[+-]yyyy[-[m]m[-[d]d[( |T)[h]h[:[m]m[:[s]s[.f][zone]]]]]]`.
 fn moment(text: &str) -> Option<(i128, Option<i64>)> {
     let text = trimmed(text);
     let (sign, rest) = match text.strip_prefix('-') {

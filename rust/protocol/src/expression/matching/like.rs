@@ -1,6 +1,6 @@
-//! LIKE patterns: `%` is any string, `_` any one character, an escape takes the meaning from the one after it.
+//! LIKE patterns: `%` is any string, `_` any one character, an escape makes the next character an ordinary one.
 //!
-//! A pattern is split once; common shapes run as Arrow kernels, the rest as a matcher that backtracks only to the
+//! A pattern is parsed once. Common forms run as Arrow kernels, others as a matcher that backtracks only to the
 //! latest `%` and so needs no stack.
 
 use arrow_array::{BooleanArray, Scalar as Datum, StringArray};
@@ -80,7 +80,7 @@ impl Pattern {
         self.tokens == [Token::AnyString]
     }
 
-    /// What every matching text begins with; empty if nothing in particular.
+    /// The common beginning of all matching texts; may be empty.
     pub fn prefix(&self) -> &str {
         match self.tokens.first() {
             Some(Token::Literal(text)) => text,

@@ -1,14 +1,15 @@
-//! Regular expressions: those that Java and Rust read alike.
+//! Regular expressions that mean the same in Java and in Rust.
 //!
-//! RLIKE asks whether there is a match. Functions that ask where it is take fewer: what repeats a part that may be empty is
-//! refused, since the two disagree about its groups, and a `$` before a line break at the end is an error of the row.
+//! RLIKE needs only whether there is a match. Functions that need its position accept fewer: repeating a part that may be
+//! empty is refused, since Java and Rust differ in its groups, and a `$` before a line break at the end is an error of the
+//! row.
 
 use regex::{Captures, Regex};
 use regex_syntax::hir::{Hir, HirKind};
 
 use crate::error::{Error, Result};
 
-/// A regular expression ready to match.
+/// A compiled regular expression, for whether there is a match.
 #[derive(Debug, Clone)]
 pub(crate) struct Regular {
     compiled: Regex,
@@ -27,7 +28,7 @@ impl Regular {
     }
 }
 
-/// A regular expression ready to say where it matches.
+/// A compiled regular expression, for the positions of matches.
 #[derive(Debug)]
 pub(crate) struct Spans {
     compiled: Regex,
@@ -60,7 +61,7 @@ impl Spans {
         }
     }
 
-    /// Every match. Unlike in Rust, and as in Java, an empty one may stand right after another.
+    /// Every match. As in Java, and unlike in Rust, an empty match may directly follow another match.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -78,7 +79,7 @@ impl Spans {
             if all.is_empty() {
                 match text.get(at..).and_then(|rest| rest.chars().next()) {
                     None => return Ok(()),
-                    // Java counts it twice, and looks between its halves.
+                    // In Java it is two characters, and there may be a match between them.
                     Some(c) if c.len_utf16() > 1 => {
                         return Err(format!(
                             "a regular expression matches nothing before {c:?}, which is not supported"
@@ -92,10 +93,10 @@ impl Spans {
     }
 }
 
-/// Writes what takes a match's place: `$1` is a group, a backslash takes the meaning from the character after it.
+/// Writes the replacement of a match: `$1` is a group, a backslash makes the next character an ordinary one.
 ///
 /// # Errors
-/// If a group is meant that there is not.
+/// If there is no such group.
 pub(crate) fn expand(replacement: &str, found: &Captures<'_>, made: &mut String) -> Result<(), String> {
     let mut chars = replacement.chars().peekable();
     while let Some(c) = chars.next() {
@@ -129,17 +130,17 @@ pub(crate) fn expand(replacement: &str, found: &Captures<'_>, made: &mut String)
 /// Compiles a regular expression.
 ///
 /// # Errors
-/// `Invalid` if it is none, or one of Java's alone: with groups that look around or refer back.
+/// `Invalid` if it is none, or if only Java has its syntax, such as look-around and back references.
 pub(crate) fn compile(pattern: &str) -> Result<Regular> {
-    // Java's `$` stands before a line break at the end, too.
+    // Java's `$` also matches before a line break at the end.
     let java = translated(pattern, r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z")?;
     Ok(Regular { compiled: built(&java.text)? })
 }
 
-/// Compiles a regular expression whose matches are asked for.
+/// Compiles a regular expression of which the positions of matches are needed.
 ///
 /// # Errors
-/// As [`compile`], and for what repeats a part that may be empty.
+/// As [`compile`]; also if it repeats a part that may be empty.
 pub(crate) fn compile_spans(pattern: &str) -> Result<Spans> {
     let java = translated(pattern, r"\z")?;
     let compiled = built(&java.text)?;
@@ -176,7 +177,7 @@ struct Translated {
     has_end: bool,
 }
 
-/// What stands last in an expression, as far as a quantifier may follow.
+/// The last item of an expression, as far as it decides whether a quantifier may follow.
 #[derive(Clone, Copy, PartialEq)]
 enum Last {
     Part,
@@ -185,7 +186,7 @@ enum Last {
 }
 
 impl Last {
-    /// After another character. Java and Rust read a quantifier of a quantifier in their own ways.
+    /// The state after one more character. A quantifier of a quantifier means different things in Java and Rust.
     fn then(self, c: char) -> Result<Self> {
         match (self, c) {
             (Self::Part, '*' | '+' | '?') | (_, '}') => Ok(Self::Quantifier),
@@ -198,7 +199,7 @@ impl Last {
     }
 }
 
-/// What Java's expression is in Rust's terms; `end` is what `$` becomes.
+/// Java's expression in Rust's syntax; `end` replaces `$`.
 fn translated(pattern: &str, end: &str) -> Result<Translated> {
     let mut java = Translated { text: String::new(), has_end: false };
     let text = &mut java.text;
@@ -208,7 +209,7 @@ fn translated(pattern: &str, end: &str) -> Result<Translated> {
         let following = chars.peek().copied();
         if in_class == 0 {
             last = last.then(c)?;
-            // Of Java's `$`, which takes nothing, a line break may follow.
+            // Java's `$` may be followed by a line break that it does not consume.
             if after_end && !matches!(c, ')' | '|') {
                 return Err(refused("something follows a `$`"));
             }
@@ -218,7 +219,7 @@ fn translated(pattern: &str, end: &str) -> Result<Translated> {
             ('\\', Some(escaped)) => {
                 chars.next();
                 match escaped {
-                    // Java's classes know ASCII alone.
+                    // Java's classes have only ASCII.
                     'd' => text.push_str("[0-9]"),
                     'D' => text.push_str("[^0-9]"),
                     'w' => text.push_str("[a-zA-Z0-9_]"),
@@ -240,7 +241,7 @@ fn translated(pattern: &str, end: &str) -> Result<Translated> {
             ('&', Some('&')) | ('-', Some('-')) | ('~', Some('~')) if in_class > 0 => {
                 return Err(refused(&format!("a class has `{c}{c}`")));
             }
-            // Java has neither classes with a name there nor, as Rust does, a bracket that needs no backslash.
+            // Rust has named classes here, and a bracket that needs no backslash; Java has neither.
             ('[', Some(':')) if in_class > 0 => return Err(refused("a class has `[:`")),
             (']', _) if matches!(before, Some('[')) || (before == Some('^') && text.ends_with("[^")) => {
                 return Err(refused("a class begins with `]`; write `\\]`"));
@@ -262,7 +263,7 @@ fn translated(pattern: &str, end: &str) -> Result<Translated> {
             }
             _ => text.push(c),
         }
-        // What a backslash stands before is no bracket.
+        // An escaped bracket is an ordinary character.
         before = (c != '\\').then_some(c);
     }
     Ok(java)

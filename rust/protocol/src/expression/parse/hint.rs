@@ -1,6 +1,6 @@
-//! What to write instead of what other dialects of SQL have and expressions here have not.
+//! Hints: what to write instead of syntax of other SQL dialects that expressions here do not have.
 //!
-//! Only sentences: the parser decides what is wrong and asks here for the right form. The cases are in
+//! Here are only sentences: the parser decides what is wrong and takes the hint from here. The cases are in
 //! `tests/data/text/predicate_parse.txt`.
 
 /// How an error shows that a quote inside a string is doubled.
@@ -31,7 +31,7 @@ pub(super) fn method(name: &str) -> String {
     }
 }
 
-/// For a word after an operand, that other dialects have for an operator.
+/// For a word after an operand that is an operator in other dialects.
 pub(super) fn operator(word: &str) -> Option<String> {
     Some(match word.to_ascii_uppercase().as_str() {
         "SIMILAR" | "GLOB" | "MATCH" => "write RLIKE for a regular expression, LIKE for % and _".to_owned(),
@@ -42,7 +42,7 @@ pub(super) fn operator(word: &str) -> Option<String> {
     })
 }
 
-/// For a name that begins a statement or an expression elsewhere, when what follows it makes no sense after a column.
+/// For a name that begins a statement or an expression in other dialects, if the next token cannot follow a column.
 pub(super) fn beginning(name: &str) -> Option<String> {
     Some(match name.to_ascii_uppercase().as_str() {
         "WHERE" => "write the condition alone, without WHERE".to_owned(),
@@ -51,7 +51,7 @@ pub(super) fn beginning(name: &str) -> Option<String> {
     })
 }
 
-/// For what stands after IS or IS NOT and has no place there.
+/// For a word that cannot follow IS or IS NOT.
 pub(super) fn is(word: &str, operand: &str, negated: bool) -> Option<String> {
     let not = if negated { "NOT " } else { "" };
     match word.to_ascii_uppercase().as_str() {
@@ -87,7 +87,7 @@ pub(super) fn character(c: char) -> String {
     }
 }
 
-/// For a word that names no column and is compared with one.
+/// For a word that is compared with a column and is no column itself.
 pub(crate) fn value(word: &str) -> Option<&'static str> {
     Some(match word.to_ascii_lowercase().as_str() {
         "nan" => "write DOUBLE 'NaN'",
@@ -99,7 +99,7 @@ pub(crate) fn value(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether text begins as a date does, without quotes.
+/// The date without quotes at the beginning of the text, if there is one.
 pub(super) fn date(text: &str) -> Option<&str> {
     let shaped = text.get(..10)?;
     let is_date = shaped.bytes().enumerate().all(|(at, byte)| match at {

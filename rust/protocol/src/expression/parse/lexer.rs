@@ -1,8 +1,8 @@
 //! Splits a text into tokens, one at a time, without storing them.
 //!
-//! Knows nothing of grammar. In filters a string has no escapes but the doubled quote; in SQL that stands in a table's
-//! metadata it has Spark's. Positions are byte offsets at character boundaries; [`error_at`] turns one into a message
-//! with the surrounding text and a caret.
+//! It knows nothing of grammar. In filters the only escape of a string is the doubled quote; in SQL of a table's
+//! metadata a string has Spark's escapes. Positions are byte offsets at character boundaries; [`error_at`] makes a message
+//! of one, with the surrounding text and a caret.
 
 use super::hint;
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ pub(super) enum Token<'a> {
     End,
 }
 
-/// Whose text it is.
+/// Where the text is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// A caller's filter.
@@ -72,7 +72,7 @@ impl<'a> Lexer<'a> {
         let token = match first {
             '\'' => Token::Text(self.quoted('\'', "a string")?),
             '`' => Token::Quoted(self.quoted('`', "a name")?),
-            // As in Spark, which wrote it, unless it is told otherwise.
+            // As in Spark with its default settings.
             '"' if self.dialect == Dialect::Sql => Token::Text(self.quoted('"', "a string")?),
             '"' => Token::Quoted(self.quoted('"', "a name")?),
             c if c.is_ascii_digit() || (c == '.' && second.is_some_and(|d| d.is_ascii_digit())) => {
@@ -108,7 +108,7 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// Up to the closing quote; a doubled quote stands for itself.
+    /// The text up to the closing quote; a doubled quote means one quote.
     fn quoted(&mut self, quote: char, what: &str) -> Result<String> {
         let start = self.at;
         self.at += quote.len_utf8();
@@ -133,7 +133,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// One escape as Spark reads it: `\n` and its like, octal and Unicode numbers; `\%` and `\_` stay for patterns.
+    /// One escape as Spark reads it: `\n` and similar ones, octal and Unicode numbers; `\%` and `\_` stay as they are.
     fn escape(&mut self, content: &mut String) {
         self.take(1);
         let rest = self.rest();

@@ -1,4 +1,4 @@
-//! Values as they are spelled: numbers with their suffixes, strings with a type before them, names of types.
+//! Literals: numbers with suffixes, strings with a type before them, names of types.
 
 use crate::scalar::Scalar;
 use crate::schema::{PrimitiveType, with_article};
@@ -125,7 +125,7 @@ pub(super) fn typed(word: &str, text: &str) -> Result<Scalar, String> {
     value.ok_or_else(|| format!("'{text}' is not {}; write it like {form}", with_article(&data_type)))
 }
 
-/// The type that a word names; of a decimal the one without precision and scale.
+/// The type that a word names; for a decimal the type without precision and scale.
 pub(crate) fn type_named(word: &str) -> Option<PrimitiveType> {
     use PrimitiveType as P;
     Some(match word.to_ascii_uppercase().as_str() {

@@ -70,7 +70,7 @@ impl std::str::FromStr for Expression {
     }
 }
 
-/// What was read, and how many levels it has.
+/// A parsed expression, and how many levels it has.
 struct Tree {
     expression: Expression,
     height: usize,
@@ -90,7 +90,7 @@ struct Parser<'a> {
     text: &'a str,
     dialect: Dialect,
     lexer: Lexer<'a>,
-    /// The token that is looked at.
+    /// The current token.
     token: Token<'a>,
     /// Where it begins.
     at: usize,
@@ -98,7 +98,7 @@ struct Parser<'a> {
     end: usize,
     /// Where the token before it begins and ends, if that was a string.
     string: Option<(usize, usize)>,
-    /// Whether a CASE is possible at all.
+    /// Whether the text has a WHEN, without which there is no CASE.
     has_when: bool,
 }
 
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         error_at(self.dialect, self.text, at, message)
     }
 
-    /// What stands after the end of a string without a space between, as in `'O'Hare'`.
+    /// The text directly after the end of a string, as in `'O'Hare'`.
     fn after_quote(&self) -> Option<String> {
         let (start, end) = self.string.filter(|(_, end)| *end == self.at)?;
         if !matches!(self.token, Token::Word(_) | Token::Number(_)) {
@@ -208,7 +208,7 @@ impl<'a> Parser<'a> {
         Ok(Tree { expression, height: height + 1 })
     }
 
-    /// In a filter a value that is no condition can stand neither alone nor beside AND, OR and NOT.
+    /// Refuses a value that is no condition as a whole filter, and beside AND, OR and NOT.
     fn check_condition(&self, tree: &Tree) -> Result<()> {
         match &tree.expression {
             Expression::Literal(Scalar::Boolean(_) | Scalar::Null) => Ok(()),
@@ -219,7 +219,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whatever binds at least as tightly as `least`.
+    /// Reads an expression whose operators bind at least as tightly as `least`.
     fn expression(&mut self, least: u8, depth: usize) -> Result<Tree> {
         let negates = self.is_word("NOT") || self.token == Token::Symbol("!");
         let (mut left, mut most) = if least <= level::NOT && negates {
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What other dialects write after an operand.
+    /// Refuses syntax of other dialects after an operand, with a hint.
     fn check_rest(&self, left: &Tree) -> Result<()> {
         match (&self.token, &left.expression) {
             (Token::Symbol("("), Expression::Column(Name(path))) => {

@@ -1,4 +1,4 @@
-//! The operands of an expression: values, names, calls, casts, CASE, and what stands in parentheses.
+//! The operands of an expression: values, names, calls, casts, CASE, and parentheses.
 
 use super::lexer::Token;
 use super::literal::{number, type_named, typed};
@@ -11,7 +11,7 @@ use crate::schema::PrimitiveType;
 
 /// Functions that are written without parentheses.
 const BARE: [&str; 3] = ["current_date", "current_timestamp", "localtimestamp"];
-/// Words that follow an operand, and so make a column of a keyword before them.
+/// Words that follow an operand, so that a keyword before them is a column's name.
 const AFTER_OPERAND: [&str; 10] = ["AND", "OR", "IS", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "DIV"];
 
 impl Parser<'_> {
@@ -306,7 +306,7 @@ impl Parser<'_> {
         Ok(PrimitiveType::Decimal { precision, scale })
     }
 
-    /// Whether a token after `CASE` makes it one, and no column of that name. A sign may be an operator after a column.
+    /// Whether a token after `CASE` shows that it is no column of that name. A sign may be an operator after a column.
     fn begins_operand(&self, token: &Token<'_>) -> bool {
         match token {
             Token::Word(word) => !AFTER_OPERAND.iter().any(|after| after.eq_ignore_ascii_case(word)),

@@ -1,38 +1,38 @@
-//! In what two versions of a schema differ, column by column.
+//! The differences between two versions of a schema, column by column.
 
 use crate::schema::mapping::MatchBy;
 use crate::schema::{DataType, StructField, StructType};
 
-/// One column that is not what it was. Paths go from the top, through `element`, `key` and `value`.
+/// The difference of one column. Paths go from the top, through `element`, `key` and `value`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
     /// It is new.
     Added {
-        /// Where it is.
+        /// Its path in the new schema.
         path: Vec<String>,
         /// What it is.
         field: StructField,
     },
     /// It is not there any more.
     Dropped {
-        /// Where it was.
+        /// Its path in the old schema.
         path: Vec<String>,
     },
-    /// It has another name; what is inside it is listed by its old path.
+    /// It has another name. Differences inside it have its old path.
     Renamed {
-        /// Where it was.
+        /// Its path in the old schema.
         path: Vec<String>,
         /// Its name now.
         name: String,
     },
-    /// It was nullable, or something in it was, and is not any more.
+    /// It, or something inside it, was nullable and is not any more.
     Tightened {
-        /// Where it was.
+        /// Its path in the old schema.
         path: Vec<String>,
     },
     /// It is of another type.
     Retyped {
-        /// Where it was.
+        /// Its path in the old schema.
         path: Vec<String>,
         /// The type that it had.
         from: DataType,
@@ -41,7 +41,7 @@ pub enum Difference {
     },
 }
 
-/// Every difference, in the order of `before`, then what is new.
+/// Every difference, in the order of `before`, then new columns.
 pub fn differences(before: &StructType, after: &StructType, match_by: MatchBy) -> Vec<Difference> {
     let mut differences = Vec::new();
     compare(before, after, &[], (match_by, &mut differences));

@@ -1,4 +1,4 @@
-//! Two schemas made one: a write brings new columns, or a caller says what all columns are to be.
+//! Merges two schemas: for a write with new columns, or for a caller who passes the complete new schema.
 //!
 //! PROTOCOL.md: "Type Widening".
 
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::schema::widen::is_automatic;
 use crate::schema::{ArrayType, DataType, MapType, StructField, StructType};
 
-/// `schema` with what rows of `incoming` have besides: columns that it has not come last in their struct and may be null,
-/// since files that are there lack them; where it `widens`, a type becomes the wider one of the rows'. All else stays, and
-/// whether the rows fit is for the write to say. Names are paired whatever their case.
+/// `schema` with the further columns of `incoming`. New columns come last in their struct and are nullable,
+/// since existing files lack them. With `widens`, a type becomes that of the rows if that is wider. Everything else stays;
+/// the write checks whether the rows fit. Names are compared without regard to case.
 pub fn merge(schema: &StructType, incoming: &StructType, widens: bool) -> StructType {
     let mut merged = schema.clone();
     for new in &incoming.fields {
@@ -38,8 +38,8 @@ fn merged_type(existing: &DataType, incoming: &DataType, widens: bool) -> DataTy
     }
 }
 
-/// `given` as the next version of `schema`: columns that are there are spelled as they are, and keep what is said of them
-/// where `given` says nothing of it, or says the same in text, since schemas that come from elsewhere have no other
+/// `given` as the next version of `schema`. Columns that `schema` has keep their spelling, and keep their metadata
+/// if `given` has none, or the same values as strings, since schemas from elsewhere have only strings as
 /// values.
 pub fn replace(schema: &StructType, given: &StructType) -> StructType {
     let keep = |field: &StructField| {

@@ -27,10 +27,10 @@ pub const COMMENT: &str = "comment";
 /// Column metadata key of the default.
 pub const CURRENT_DEFAULT: &str = "CURRENT_DEFAULT";
 
-/// Columns that a message names at most.
+/// Most columns that a message names.
 const MOST_NAMED: usize = 20;
 
-/// Where a column goes among those beside it.
+/// The position of a column among those of the same struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Position {
     /// Before all others.
@@ -63,34 +63,34 @@ impl fmt::Display for Position {
     }
 }
 
-/// What becomes of a column; what is `None` stays.
+/// A change of a column; parts that are `None` stay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnChange {
     /// The type.
     pub data_type: Option<DataType>,
     /// Whether values may be null.
     pub nullable: Option<bool>,
-    /// The comment; an empty one is taken away.
+    /// The comment; an empty one removes it.
     pub comment: Option<String>,
-    /// The default, as SQL; none takes it away.
+    /// The default, as SQL; `Some(None)` removes it.
     pub default: Option<Option<String>>,
     /// The place.
     pub position: Option<Position>,
 }
 
-/// A column that was looked for.
+/// A column, element, key or value that was found by its path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundField {
     /// Its path in the schema's spelling.
     pub path: Vec<String>,
-    /// What is there; an element, key or value has no metadata.
+    /// The field; an element, key or value has no metadata.
     pub field: StructField,
 }
 
-/// Finds what is at a path.
+/// Finds the column, element, key or value at a path.
 ///
 /// # Errors
-/// `Invalid`, saying what there is, if nothing is.
+/// `Invalid` if there is none; the error lists what there is.
 pub fn find(schema: &StructType, path: &[String]) -> Result<FoundField> {
     let mut at = StructField::new("", DataType::Struct(Arc::new(schema.clone())), false);
     let mut spelled = Vec::new();
@@ -105,7 +105,7 @@ pub fn find(schema: &StructType, path: &[String]) -> Result<FoundField> {
     Ok(FoundField { path: spelled, field: at })
 }
 
-/// What is right inside a type.
+/// The field, element, key or value directly inside a type.
 fn child(container: &DataType, name: &str) -> Option<StructField> {
     let part = |spelled: &str, data_type: &DataType, nullable: bool| {
         name.eq_ignore_ascii_case(spelled).then(|| StructField::new(spelled, data_type.clone(), nullable))
@@ -142,10 +142,10 @@ fn missing(schema: &StructType, path: &[String], (found, at): (&[String], &Struc
     Error::invalid(format!("there is no column `{shown}`: {has}"))
 }
 
-/// Adds a column, whose name is its path: where `position` says, else behind the others.
+/// Adds a column, whose name is its path, at `position` or at the end.
 ///
 /// # Errors
-/// `Invalid` if there is one of the name, or no struct to have it.
+/// `Invalid` if there is a column of that name, or no struct for it.
 pub fn add(schema: &StructType, column: &StructField, position: Option<&Position>) -> Result<StructType> {
     let (parent, name) = parted(path::parse(&column.name)?)?;
     let above = struct_at(schema, &parent)?;
@@ -160,7 +160,7 @@ pub fn add(schema: &StructType, column: &StructField, position: Option<&Position
     })
 }
 
-/// Gives a column another name; its path from then on. `name` may have the path before it.
+/// Renames a column. Returns its new path. `name` may include the path.
 ///
 /// # Errors
 /// `Invalid` if there is no such column, or one of the new name.
@@ -249,7 +249,7 @@ fn altered(fields: &StructType, (above, name): (&[String], &str), change: &Colum
         })
     };
     let at = match &change.position {
-        // After itself is where it is.
+        // "After itself" means its present position.
         Some(Position::After(column)) if is_itself(path::parse(column)?) => at,
         position => place(&others, above, position.as_ref())?.unwrap_or(at),
     };
@@ -271,7 +271,7 @@ fn with_child(container: &DataType, part: &str, data_type: Option<&DataType>) ->
     }
 }
 
-/// A path without its last name, and that.
+/// A path without its last name, and the last name.
 fn parted(mut path: Vec<String>) -> Result<(Vec<String>, String)> {
     let name = path.pop().ok_or_else(|| Error::invalid("no column is named"))?;
     Ok((path, name))
@@ -298,7 +298,7 @@ fn struct_at(schema: &StructType, parent: &[String]) -> Result<Vec<String>> {
     Ok(found.path)
 }
 
-/// The place that a position means, among `fields`.
+/// The index of a position in `fields`.
 fn place(fields: &StructType, above: &[String], position: Option<&Position>) -> Result<Option<usize>> {
     let Some(position) = position else { return Ok(None) };
     let Position::After(column) = position else { return Ok(Some(0)) };

@@ -1,4 +1,4 @@
-//! The schema of rows that take the place of all others.
+//! The schema of a table after an overwrite that replaces the schema.
 //!
 //! PROTOCOL.md: "Column Mapping".
 
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::schema::mapping::{FIELD_ID, NESTED_IDS, PHYSICAL_NAME};
 use crate::schema::{ArrayType, DataType, MapType, StructType};
 
-/// What a column keeps that is there already.
+/// The metadata that an existing column keeps.
 const KEPT: [&str; 4] = [FIELD_ID, PHYSICAL_NAME, NESTED_IDS, "comment"];
 
-/// `given`, in which a column that `schema` has with the same type keeps its id, its physical name and its comment. What
-/// defines a column otherwise goes with the rows that it was defined for.
+/// `given`, in which a column that `schema` has with the same type keeps its id, its physical name and its comment. Other
+/// definitions of a column are removed together with the rows that they were for.
 pub fn overwrite(schema: &StructType, given: &StructType) -> StructType {
     let mut after = given.clone();
     for field in &mut after.fields {
@@ -27,7 +27,7 @@ pub fn overwrite(schema: &StructType, given: &StructType) -> StructType {
     after
 }
 
-/// The type, if it is the same but for the columns of structs.
+/// The type, if it is the same except for the fields of structs.
 fn kept(old: &DataType, new: &DataType) -> Option<DataType> {
     Some(match (old, new) {
         (DataType::Struct(old), DataType::Struct(new)) => DataType::Struct(Arc::new(overwrite(old, new))),

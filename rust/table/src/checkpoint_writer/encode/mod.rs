@@ -1,8 +1,8 @@
 //! Rows of a checkpoint to a Parquet file.
 //!
-//! A row group is encoded in one go on the blocking pool, several at once, its rows made a piece at a time as they are
-//! encoded: what is in work fits the processor's caches. Row groups are small enough to be read in parallel and in little
-//! memory. The file appears when it is whole, so that a failed checkpoint leaves the one that was there.
+//! A row group is encoded by one task on the blocking pool, several at once. Its rows are made piece by piece while they are
+//! encoded, so that a piece fits the processor's caches. Row groups are small enough to be read in parallel and in little
+//! memory. The file appears when it is complete, so that a failed checkpoint does not replace an older file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,10 +44,10 @@ pub(super) const GROUP_BYTES: usize = 80 * 1024 * 1024;
 /// Fewer rows and bytes than these do not get a row group of their own.
 const SMALL_GROUP_ROWS: usize = 8 * 1024;
 const SMALL_GROUP_BYTES: usize = 8 * 1024 * 1024;
-/// The name that the schema of a checkpoint has in everybody's files.
+/// The name of the schema of a checkpoint, which is the same for all writers.
 pub(super) const SCHEMA_ROOT: &str = "spark_schema";
 
-/// Rows that are made when their turn comes.
+/// Rows that are made when they are encoded.
 pub(super) type Piece = Box<dyn FnOnce() -> Result<RecordBatch> + Send>;
 
 /// The rows of one row group, unless they are few.
@@ -71,11 +71,11 @@ impl Group {
 /// How rows become row groups.
 pub(super) struct Encoding {
     properties: WriterPropertiesPtr,
-    /// Where each leaf is encoded.
+    /// Which encoder encodes each leaf.
     tree: Tree,
     leaves: SchemaDescPtr,
     general: ArrowRowGroupWriterFactory,
-    /// The schema of the leaves that are left to it.
+    /// The schema of the leaves that the parquet crate encodes.
     general_root: TypePtr,
     /// Memory of written pages, which is used again.
     pool: Arc<Pool>,
@@ -88,7 +88,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoding {
-    /// For rows with the columns of `schema`.
+    /// The encoding of rows with the columns of `schema`.
     pub(super) fn new(schema: &SchemaRef, properties: Properties<'_>) -> Result<Arc<Self>> {
         let version = match properties.page_version()? {
             PageVersion::One => WriterVersion::PARQUET_1_0,
@@ -97,7 +97,7 @@ impl Encoding {
         Self::with(schema, version, compression(properties))
     }
 
-    /// The same, given how pages are written.
+    /// The same with these settings for pages.
     fn with(schema: &SchemaRef, version: WriterVersion, compression: basic::Compression) -> Result<Arc<Self>> {
         let unique = |action: &str, member: &str| ColumnPath::from(vec![action.to_owned(), member.to_owned()]);
         let properties = WriterProperties::builder()
@@ -129,7 +129,7 @@ impl Encoding {
         Ok(Arc::new(Self { properties, tree, leaves, general, general_root, pool }))
     }
 
-    /// Encodes a row group, and shows each piece to `look`.
+    /// Encodes a row group, and passes each piece to `look`.
     pub(super) fn encode(&self, pieces: Vec<Piece>, mut look: impl FnMut(&RecordBatch)) -> Result<Encoded> {
         let mut compressor = PageCompressor::default();
         let slots = self.tree.slots().iter().enumerate();
@@ -150,7 +150,7 @@ impl Encoding {
         Ok(Encoded { rows, chunks })
     }
 
-    /// What was written, leaf by leaf.
+    /// The encoded column chunks, leaf by leaf.
     fn chunks(
         &self,
         here: Vec<ColumnWriter>,
@@ -178,7 +178,7 @@ impl Encoding {
         Ok(chunks)
     }
 
-    /// The leaves that were left to the general encoder, which takes them to a file of its own.
+    /// The leaves that the parquet crate encodes, which puts them into a file of its own.
     fn general_chunks(&self, general: Vec<ArrowColumnWriter>) -> Result<(RowGroupMetaDataPtr, Bytes), ParquetError> {
         let mut writer = SerializedFileWriter::new(Vec::new(), self.general_root.clone(), self.properties.clone())?;
         let mut group = writer.next_row_group()?;
@@ -190,7 +190,7 @@ impl Encoding {
     }
 }
 
-/// The leaves that are encoded here: those that take most of a checkpoint's bytes, and those that it has most of.
+/// How a leaf is encoded here: leaves with most of a checkpoint's bytes, and the most common kinds of leaves.
 fn kind_of(leaf: &ColumnDescriptor, arrow: &ArrowType) -> Option<Kind> {
     match leaf.path().parts() {
         [root, member] if root == "add" && member == "stats" => Some(Kind::String { has_bounds: false }),
@@ -201,11 +201,11 @@ fn kind_of(leaf: &ColumnDescriptor, arrow: &ArrowType) -> Option<Kind> {
     }
 }
 
-/// The file and what fills it.
+/// A file that is being written.
 pub(super) struct Output {
     encoding: Arc<Encoding>,
     assembly: Assembly,
-    /// Rows that share a row group, since they are few.
+    /// Small groups of rows that will share a row group.
     few: Vec<Piece>,
     file: FileWriter,
 }
@@ -282,13 +282,13 @@ impl Output {
         }
     }
 
-    /// Leaves nothing behind. Whatever led here says more than an error from cleaning up.
+    /// Deletes what was written. An error of that is ignored, since the error that led here is more important.
     pub(super) async fn abort(self) {
         let _aborted = self.file.abort().await;
     }
 }
 
-/// Reads row groups, encodes several at once, and gives them to `done` in their order. All goes on at the same time: the
+/// Reads row groups, encodes several at once, and passes them to `done` in their order. All of this overlaps: the
 /// next ones are read as soon as none waits to be encoded.
 pub(super) async fn encode_all<T, E: Future<Output = Result<T>>>(
     groups: impl Stream<Item = Result<Group>>,
@@ -296,10 +296,10 @@ pub(super) async fn encode_all<T, E: Future<Output = Result<T>>>(
     done: mpsc::Sender<T>,
 ) -> Result<()> {
     let (read, waiting) = mpsc::channel(1);
-    // A receiver that is gone has failed, and reports that itself.
+    // If the receiver is gone, it has failed, and reports that itself.
     let reading = async move {
         let mut groups = std::pin::pin!(groups);
-        // Rows that are gathered for longer make larger row groups.
+        // Waiting longer gathers more rows and makes larger row groups.
         while let Ok(place) = read.reserve().await
             && let Some(group) = groups.try_next().await?
         {
@@ -329,7 +329,7 @@ pub(super) async fn encode_all<T, E: Future<Output = Result<T>>>(
     try_join(reading, encoding).await.map(drop)
 }
 
-/// Row groups of actions that come batch by batch, each converted when its turn comes.
+/// Row groups of actions that come batch by batch; each batch is converted when it is encoded.
 pub(super) fn grouped(
     batches: impl Stream<Item = Result<RecordBatch>> + Send,
     convert: impl Fn(RecordBatch) -> Result<RecordBatch> + Send + Sync + 'static,
@@ -363,12 +363,12 @@ fn memory_of_column(column: &dyn Array) -> usize {
     own.saturating_add(texts.unwrap_or_default())
 }
 
-/// The codec that the table asks for, if it is one of ours; else the one that every reader of checkpoints has.
+/// The codec of the table's property, if deltic writes it in checkpoints, or else Snappy, which every reader has.
 fn compression(properties: Properties<'_>) -> basic::Compression {
     if properties.get("delta.parquet.compression.codec").is_none() {
         return basic::Compression::SNAPPY;
     }
-    // Data files of other writers may have one that is not written here; a checkpoint must not fail for that.
+    // The property may name a codec for other writers' data files; a checkpoint must not fail because of it.
     let Ok(compression) = properties.compression() else { return basic::Compression::SNAPPY };
     match compression {
         Compression::Uncompressed => basic::Compression::UNCOMPRESSED,

@@ -12,12 +12,12 @@ use arrow_select::interleave::interleave;
 
 use crate::error::{Error, Result};
 
-/// Texts that are looked for before the first of them is copied, and how far apart bytes are that the processor fetches
-/// one by one.
+/// How many texts are touched before the first of them is copied, so that the processor fetches them at the same time.
 const TOGETHER: usize = 16;
+/// Bytes of a cache line: the processor fetches no fewer.
 const LINE: usize = 64;
 
-/// The rows of `pieces`, which have the same columns, that are at `rows`: piece and row.
+/// The rows of `pieces`, which have the same columns, at `rows`: each the index of a piece and of a row in it.
 pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)]) -> Result<RecordBatch> {
     let schema = pieces.first().ok_or_else(|| Error::internal("there are no rows to gather"))?.schema();
     let column = |at: usize| -> Result<ArrayRef> {
@@ -32,7 +32,7 @@ pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)]) -> Result<
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-/// `None` if they are so long that views cannot point to them.
+/// The texts of one column. `None` if they are too long for string views.
 fn texts(columns: &[&StringViewArray], rows: &[(usize, usize)]) -> Result<Option<StringViewArray>> {
     let text = |(piece, row): &(usize, usize)| {
         columns.get(*piece).filter(|texts| texts.is_valid(*row)).map(|texts| texts.value(*row))

@@ -1,4 +1,4 @@
-//! Live files in the order that a checkpoint has them in, in bounded memory.
+//! Brings live files into the order in which a checkpoint lists them, in bounded memory.
 
 mod gather;
 mod order;

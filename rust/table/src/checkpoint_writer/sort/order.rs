@@ -1,8 +1,8 @@
 //! The order of file actions in a checkpoint, so that row groups and sidecars hold neighbours and others can be skipped.
 //!
-//! Files go by the columns that the table is clustered by, else by its partition columns, unknown first; others stay as
-//! they came. Tables with neither kind of column keep the order in which files came, which follows time. Not here: how
-//! many rows are sorted together (`runs`).
+//! Files are sorted by the clustering columns of the table, else by its partition columns, unknown values first; others stay as
+//! they came. Tables with neither kind of column keep the order in which files were read, which is that of the commits. Not
+//! here: how many rows are sorted together (`runs`).
 //!
 //! PROTOCOL.md: "Clustered Table", "Checkpoint Schema".
 
@@ -22,7 +22,7 @@ pub(crate) type Key = Box<[u8]>;
 /// What file actions are sorted by.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Order {
-    /// Members below `add`, as they stand in the checkpoint.
+    /// Paths of the sort keys below `add`, by the names that they have in the checkpoint.
     keys: Vec<Vec<String>>,
     /// Physical paths of the clustering columns.
     clustering: Vec<Vec<String>>,
@@ -32,7 +32,7 @@ impl Order {
     /// The order for a table; `None` if it has no layout that files could follow.
     pub(crate) fn of(shape: &TableShape, domains: &[DomainMetadata]) -> Result<Option<Self>> {
         let domain = domains.iter().find(|domain| domain.domain == CLUSTERING_DOMAIN && !domain.removed);
-        // What cannot be read gives no order; it is not for a checkpoint to complain.
+        // A domain that cannot be read means no order, not an error: a checkpoint does not depend on it.
         let clustering = domain.and_then(|domain| clustering_columns(&domain.configuration).ok()).unwrap_or_default();
         let below = |head: &[&str], path: &[String]| -> Vec<String> {
             head.iter().map(|name| (*name).to_owned()).chain(path.iter().cloned()).collect()
@@ -47,7 +47,7 @@ impl Order {
         Ok((!keys.is_empty()).then_some(Self { keys, clustering }))
     }
 
-    /// By one member of `add`.
+    /// The order by one member of `add`.
     #[cfg(test)]
     pub(crate) fn by(key: &[&str]) -> Self {
         Self { keys: vec![key.iter().map(|name| (*name).to_owned()).collect()], clustering: Vec::new() }
@@ -58,13 +58,13 @@ impl Order {
         &self.clustering
     }
 
-    /// Whether files are told apart by their statistics.
+    /// Whether the order depends on the files' statistics.
     pub(crate) fn needs_stats(&self) -> bool {
         !self.clustering.is_empty()
     }
 
-    /// What each of the rows, which have the members of `add` as columns, is sorted by: as bytes, and the same for the
-    /// same values in all pieces of a checkpoint. `None` if nothing is there to tell rows apart, in any of the pieces.
+    /// The sort keys of rows whose columns are the members of `add`: as bytes, and the same for the
+    /// same values in all pieces of a checkpoint. `None` if the rows have none of the columns to sort by.
     pub(crate) fn keys(&self, piece: &RecordBatch) -> Result<Option<Rows>> {
         let columns: Vec<ArrayRef> = self.keys.iter().filter_map(|key| find(piece, key)).collect();
         if columns.is_empty() {
@@ -76,7 +76,7 @@ impl Order {
         Ok(Some(converter.convert_columns(&columns)?))
     }
 
-    /// Piece and row of each of the rows in this order; those that are equal in the order they came. `None` as for
+    /// The rows in this order, each as the index of its piece and of the row in it; equal rows keep their order. `None` as for
     /// [`Self::keys`].
     pub(crate) fn sorted(&self, pieces: &[RecordBatch]) -> Result<Option<Vec<(u32, u32)>>> {
         let keys = pieces.iter().map(|piece| self.keys(piece)).collect::<Result<Option<Vec<Rows>>>>()?;
@@ -97,7 +97,7 @@ impl Order {
     }
 }
 
-/// Piece and row of each of the rows of pieces with so many rows.
+/// All rows of pieces with these numbers of rows, each as the index of its piece and of the row in it.
 pub(crate) fn all_rows(pieces: impl Iterator<Item = usize>) -> impl Iterator<Item = (u32, u32)> {
     let rows = |(piece, rows): (u32, usize)| (0..).take(rows).map(move |row: u32| (piece, row));
     (0..).zip(pieces).flat_map(rows)
@@ -114,7 +114,7 @@ fn find(rows: &RecordBatch, path: &[String]) -> Option<ArrayRef> {
     (!found.data_type().is_nested()).then_some(found)
 }
 
-/// A number that is greater only if the bytes are.
+/// The first eight bytes as a number, which is greater only if the bytes are.
 fn head(bytes: &[u8]) -> u64 {
     let mut head = [0; 8];
     head.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);

@@ -1,7 +1,7 @@
-//! Ranges of keys that files of a large checkpoint are told apart by, before there is room to sort them all.
+//! Ranges of sort keys, by which the files of a checkpoint are divided that is too large to be sorted in memory.
 //!
-//! Each range is written by itself, so that few row groups, and of several sidecars one, hold the files that are asked
-//! for. The bounds come from a sample: they decide how even the ranges are, and nothing else.
+//! Each range is written by itself, so that the files a query asks for are in few row groups, and in one of several
+//! sidecars. The bounds come from a sample: they decide how even the ranges are, and nothing else.
 
 use arrow_array::RecordBatch;
 
@@ -9,20 +9,20 @@ use super::gather::gather;
 use super::order::{Key, Order};
 use crate::error::{Error, Result};
 
-/// Ranges at least: as many as there is memory to gather files for.
+/// The least number of ranges: as many as there is memory to gather files for.
 const LEAST_RANGES: usize = 16;
 
-/// Ranges of keys, the least first.
+/// Ranges of keys, in ascending order.
 pub(super) struct Ranges {
     order: Order,
-    /// Where each range but the first begins.
+    /// The first key of each range except the first range.
     starts: Vec<Key>,
-    /// Which of the outputs each range goes to.
+    /// The output file of each range.
     outputs: Vec<usize>,
 }
 
 impl Ranges {
-    /// Of keys like those in a sample, as many as are worth it, for so many outputs of the same size.
+    /// Ranges for keys like those in a sample, for so many outputs of about the same size.
     pub(super) fn new(order: &Order, mut sample: Vec<Key>, outputs: usize) -> Self {
         sample.sort_unstable();
         let outputs = outputs.max(1);
@@ -30,7 +30,7 @@ impl Ranges {
         let mut ranges = Self { order: order.clone(), starts: Vec::new(), outputs: vec![0] };
         for range in 1..count {
             let Some(start) = sample.get(range * sample.len() / count) else { break };
-            // Files with the same key are not told apart, however many they are.
+            // Files with the same key are in one range, however many they are.
             if sample.first() < Some(start) && ranges.starts.last() < Some(start) {
                 ranges.starts.push(start.clone());
                 ranges.outputs.push(range * outputs / count);
@@ -39,17 +39,17 @@ impl Ranges {
         ranges
     }
 
-    /// How many there are: one at least.
+    /// How many ranges there are: at least one.
     pub(super) fn count(&self) -> usize {
         self.outputs.len()
     }
 
-    /// The output that a range goes to; ranges that follow another do not go to an earlier one.
+    /// The output file of a range; it does not decrease from a range to the next.
     pub(super) fn output(&self, range: usize) -> usize {
         self.outputs.get(range).copied().unwrap_or_default()
     }
 
-    /// The rows of each range that has some, which keep nothing in memory but themselves.
+    /// Divides rows by range, without empty ranges. The parts do not keep the memory of `rows` alive.
     pub(super) fn split(&self, rows: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let Some(keys) = self.order.keys(rows)? else { return Ok(vec![(0, rows.clone())]) };
         let mut chosen = vec![Vec::new(); self.count()];

@@ -1,9 +1,9 @@
-//! Live files on their way into a checkpoint: read bit by bit, brought into order, and written as row groups.
+//! Reads the live files for a checkpoint in portions, sorts them, and writes them as row groups.
 //!
-//! What is held takes a bounded amount of memory, however large the table is, those rows included that are not encoded
-//! yet. Files that fit into it are sorted. Others are gathered by range of keys; when there is no room left the fullest
-//! range is sorted and goes into row groups of its own. Long texts stay in the pages that they were decoded from until
-//! then; statistics are not parsed before their row group is encoded.
+//! The rows in memory take a bounded amount of it, however large the table is, including those that are not encoded
+//! yet. If all files fit, they are sorted. Otherwise they are gathered by range of keys; when there is no room left, the
+//! largest range is sorted and becomes row groups of its own. Long texts stay in the pages that they were decoded from
+//! until then; statistics are not parsed before their row group is encoded.
 //!
 //! PROTOCOL.md: "Checkpoints".
 
@@ -39,22 +39,22 @@ use crate::snapshot::Snapshot;
 /// Bytes in memory of rows that are gathered or being encoded, and how finely they are counted.
 const HELD_BYTES: usize = 112 * 1024 * 1024;
 const COUNTED_BYTES: usize = 4 * 1024;
-/// Bytes of rows read before it is asked whether there is room for more.
+/// Bytes of rows that are read before each check whether there is room for more.
 const STEP_BYTES: usize = 16 * 1024 * 1024;
-/// Rows decoded together at most, and at least, however long a footer says that they are.
+/// The most rows that are decoded together, and the fewest, however long they are by the footer.
 const READ_ROWS: usize = 8 * 1024;
 const FEW_ROWS: usize = 128;
-/// Bytes of pages that may stay in memory whatever is used of them.
+/// Bytes of pages that may stay in memory, however little of them is used.
 const SMALL_PAGES: usize = 32 * 1024;
-/// Bytes of rows that go into row groups together where no order asks for more.
+/// Bytes of rows that are made into row groups together if files are not sorted.
 const UNSORTED_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes in memory of rows encoded together.
 const PIECE_BYTES: usize = 8 * 1024 * 1024;
-/// Row groups are made smaller than they might be, to be encoded at once, but not smaller than this.
+/// Fewest rows of a row group that is made smaller so that several can be encoded at once.
 const SHARED_ROWS: usize = 32 * 1024;
-/// Row groups decoded at once: each keeps its compressed bytes meanwhile.
+/// Row groups that are decoded at once: each has its compressed bytes in memory meanwhile.
 const READERS: usize = 4;
-/// One row of so many is looked at to learn what keys there are, in so many row groups at most.
+/// A sample of the keys has one row of so many, from so many row groups at most.
 const SAMPLED: usize = 64;
 const SAMPLED_GROUPS: usize = 16;
 
@@ -63,30 +63,30 @@ pub(crate) struct Reader {
     buffer: SortBuffer,
     /// How many files the checkpoint is to consist of.
     outputs: usize,
-    /// Files that are in memory already, and whether the commits supersede some of them.
+    /// Files that are in memory already, and whether they are of the checkpoint, so that newer commits may supersede some.
     given: VecDeque<(AddBatch, bool)>,
     readers: Vec<GroupReader>,
-    /// What was read, by range of keys.
+    /// Files that were read, by range of keys.
     partitions: Vec<Partition>,
     room: Arc<Semaphore>,
 }
 
-/// How files are held.
+/// How files are kept in memory until they are written.
 #[derive(Clone)]
 struct SortBuffer {
     snapshot: Snapshot,
     layout: Arc<Layout>,
     order: Option<Order>,
-    /// Once it is clear that they do not fit into memory.
+    /// Set once it is clear that not all files fit into memory.
     ranges: Option<Arc<Ranges>>,
-    /// Memory of pages that are read.
+    /// The memory budget of pages that are read.
     pages: Arc<Pool>,
 }
 
 /// Row groups.
 type Groups = Vec<(Arc<ActionFile>, usize)>;
 
-/// Files with their range.
+/// Files with the index of their range.
 type Keyed = (usize, RecordBatch);
 
 #[derive(Default)]
@@ -96,7 +96,7 @@ struct GroupReader {
 }
 
 impl Reader {
-    /// Of the files in the checkpoint before only those `which`, by position, if given. What is written goes to so many
+    /// `which`: positions of the files in the previous checkpoint that are read, if not all. The files are written to so many
     /// outputs.
     pub(crate) async fn new(
         snapshot: &Snapshot,
@@ -112,7 +112,7 @@ impl Reader {
             groups = checkpoint.row_groups_of("add", which).await?;
         }
         given.retain(|(adds, _)| !adds.is_empty());
-        // What is sorted need not come in order.
+        // Files that will be sorted can be read in any order.
         let readers = if order.is_some() { (parallelism() - 1).min(READERS) } else { 1 };
         let mut readers: Vec<GroupReader> = (0..readers.min(groups.len())).map(|_| GroupReader::default()).collect();
         for (at, group) in groups.into_iter().enumerate() {
@@ -143,7 +143,7 @@ impl Reader {
         })
     }
 
-    /// None when all were there.
+    /// Returns none after the last ones.
     async fn next_groups(&mut self, schema: &SchemaRef) -> Result<VecDeque<Group>> {
         let step = (STEP_BYTES / COUNTED_BYTES) as u32;
         while !self.given.is_empty() || self.readers.iter().any(|reader| !reader.is_done()) {
@@ -176,7 +176,7 @@ impl Reader {
         flush(&self.buffer, rest, true, schema).await
     }
 
-    /// Files by ranges of their keys from now on, if they have an order.
+    /// From now on divides files by range of their keys, if they have an order.
     async fn split_by_range(&mut self) -> Result<()> {
         let (Some(order), None) = (self.buffer.order.clone(), &self.buffer.ranges) else { return Ok(()) };
         let (mut sample, groups) = self.known_keys()?;
@@ -187,16 +187,16 @@ impl Reader {
         Ok(())
     }
 
-    /// The range that has most, unless most of what is held is being encoded and will soon make room.
+    /// The largest range; none if most of the rows in memory are being encoded, which will soon make room.
     fn fullest(&mut self) -> Option<Partition> {
-        // The rest of the memory is that of rows being encoded; without it none would be freed.
+        // The rest of the memory belongs to rows that are being encoded; if there is none of it, waiting would free nothing.
         let room = |partition: &Partition| partition.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let held_room: usize = self.partitions.iter().map(room).sum();
         let fullest = self.partitions.iter_mut().max_by_key(|partition| partition.bytes);
         fullest.filter(|_| held_room >= HELD_BYTES / COUNTED_BYTES / 2).map(Partition::take)
     }
 
-    /// Some of the keys of what is in memory, and the row groups that are not yet.
+    /// Some of the keys of the files in memory, and the row groups that are not read yet.
     fn known_keys(&self) -> Result<(Vec<Key>, Groups)> {
         let (buffer, mut keys) = (&self.buffer, Vec::new());
         for rows in self.partitions.iter().flat_map(|partition| &partition.pieces) {
@@ -208,7 +208,7 @@ impl Reader {
         Ok((keys, self.readers.iter().flat_map(|reader| &reader.groups).cloned().collect()))
     }
 
-    /// Reads some more.
+    /// Reads some more files.
     async fn read(&mut self, mut room: OwnedSemaphorePermit) -> Result<()> {
         let mut read = Vec::new();
         if self.given.is_empty() {
@@ -225,7 +225,7 @@ impl Reader {
         for (range, rows) in read {
             let bytes = memory_of(&rows);
             let partition = self.partitions.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
-            // What is beyond a step was not expected, and is not counted.
+            // Bytes beyond those of one step were not reserved, and are not counted.
             partition.push(rows, bytes, room.split(bytes.div_ceil(COUNTED_BYTES).min(room.num_permits())));
         }
         Ok(())
@@ -237,7 +237,7 @@ impl GroupReader {
         self.groups.is_empty() && self.open.is_none()
     }
 
-    /// The next files, of about so many bytes.
+    /// Reads the next files, of about `most` bytes.
     async fn read(&mut self, buffer: &SortBuffer, most: usize) -> Result<Vec<Keyed>> {
         let (mut read, mut bytes) = (Vec::new(), 0);
         while bytes < most {
@@ -255,7 +255,7 @@ impl GroupReader {
                 }
             };
             let buffer = buffer.clone();
-            // A decoder that panics says something of the file.
+            // If the decoder panics, the file is at fault.
             let more = part.blocking(move |here| {
                 let (mut read, mut bytes) = (Vec::new(), bytes);
                 while bytes < most {
@@ -288,7 +288,7 @@ impl SortBuffer {
         }
     }
 
-    /// The first of files that are in memory, which are taken out.
+    /// Takes the first batch of the files that are in memory.
     fn of_given(&self, given: &mut VecDeque<(AddBatch, bool)>) -> Result<Vec<Keyed>> {
         let (mut read, mut bytes) = (Vec::new(), 0);
         while bytes < STEP_BYTES
@@ -308,7 +308,7 @@ impl SortBuffer {
         Ok(read)
     }
 
-    /// Which files the commits say nothing of.
+    /// Which files the newer commits do not mention.
     fn unseen(&self, keys: &KeyBatch) -> Result<BooleanBuffer> {
         let tail = self.snapshot.replayed();
         Ok(tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?.unseen(keys))
@@ -319,7 +319,7 @@ impl SortBuffer {
         Ok(if unseen.count_set_bits() < adds.len() { adds.filter(unseen)? } else { adds })
     }
 
-    /// Files as the buffer holds them, by the range that they belong to.
+    /// Divides files by range, in the form that the buffer keeps.
     fn by_range(&self, adds: &AddBatch, paths: Option<&ArrayRef>) -> Result<Vec<Keyed>> {
         let rows = self.layout.buffered_rows(adds, paths, self.needs_stats())?;
         if rows.num_rows() == 0 {
@@ -336,7 +336,7 @@ impl SortBuffer {
         Ok(stream::iter(some).buffered(parallelism() - 1).try_collect::<Vec<_>>().await?.concat())
     }
 
-    /// Some of the keys in a row group that stands for so many.
+    /// Some of the keys in a row group, which is the only one read of `each` row groups.
     async fn keys_in_group(&self, part: Arc<ActionFile>, group: usize, each: usize) -> Result<Vec<Key>> {
         let columns = AddColumns {
             members: vec!["partitionValues"],
@@ -349,10 +349,10 @@ impl SortBuffer {
         let mut rows = part.read_views(group, READ_ROWS, STEP_BYTES, &self.pages, &wanted).await?;
         let (buffer, all) = (self.clone(), part.rows(group).saturating_mul(each));
         let some = part.blocking(move |part| {
-            // Files that have neither the one nor the other have no keys.
+            // Row groups without that column have no keys.
             let some = rows.next().transpose()?.filter(|rows| rows.column_by_name("add").is_some());
             let Some(rows) = some else { return Ok(Vec::new()) };
-            // The first rows stand for all that come until the next ones that are looked at.
+            // One key for every `SAMPLED` rows of all the row groups that these rows are a sample of.
             let many = rows.num_rows().saturating_mul(SAMPLED).checked_div(all).unwrap_or_default();
             let adds = action_rows(&one_of(&rows, many)?, "add", false).map_err(|e| e.in_file(part.path()))?;
             buffer.keys_of(AddBatch::new(Origin::Checkpoint(buffer.snapshot.version()), without_paths(&adds)?)?)
@@ -364,14 +364,14 @@ impl SortBuffer {
         self.keys(&self.layout.buffered_rows(&adds, None, self.needs_stats())?)
     }
 
-    /// What files are sorted by.
+    /// The sort keys of files.
     fn keys(&self, rows: &RecordBatch) -> Result<Vec<Key>> {
         let keys = self.order.as_ref().map(|order| order.keys(rows)).transpose()?.flatten();
         Ok(keys.iter().flat_map(Rows::iter).map(|key| key.as_ref().into()).collect())
     }
 }
 
-/// Row groups of what was gathered; those that are not the last give their room back when they are encoded.
+/// Makes row groups of the gathered files; all except the last ones free their memory when they are encoded.
 async fn flush(
     buffer: &SortBuffer,
     full: Vec<Partition>,
@@ -390,13 +390,13 @@ async fn flush(
     .await
 }
 
-/// Every so many rows one.
+/// One row of every `many`.
 fn one_of(rows: &RecordBatch, many: usize) -> Result<RecordBatch> {
     let chosen = (0..rows.num_rows() as u64).step_by(many.max(1));
     Ok(take_record_batch(rows, &UInt64Array::from_iter_values(chosen))?)
 }
 
-/// Files whose paths were not read, as if those were empty.
+/// Files whose paths were not read, with empty paths.
 fn without_paths(adds: &RecordBatch) -> Result<RecordBatch> {
     let paths: ArrayRef = Arc::new(StringArray::new_repeated("", adds.num_rows()));
     let fields =
@@ -405,7 +405,7 @@ fn without_paths(adds: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns)?)
 }
 
-/// Rows whose texts do not keep pages in memory of which they are a small part.
+/// Copies texts that are a small part of the pages that they would keep in memory.
 fn without_pages(rows: RecordBatch) -> Result<RecordBatch> {
     let compact = |column: &ArrayRef| match column.as_string_view_opt() {
         Some(texts) => {
@@ -445,13 +445,13 @@ impl Partition {
         }
     }
 
-    /// Leaves none.
+    /// Takes all files out of it.
     fn take(&mut self) -> Self {
         let none = Self { output: self.output, ..Self::default() };
         std::mem::replace(self, none)
     }
 
-    /// By ranges of keys.
+    /// Divides the files by range of keys.
     async fn split(all: Vec<Self>, ranges: &Arc<Ranges>) -> Result<Vec<Self>> {
         let mut whole = Self::default();
         all.into_iter().for_each(|partition| whole.extend(partition));
@@ -465,7 +465,7 @@ impl Partition {
         }
         let empty = |range| Self { output: ranges.output(range), ..Self::default() };
         let mut split: Vec<Self> = (0..ranges.count()).map(empty).collect();
-        // The last share was taken off first.
+        // The last share was split off first.
         for (range, rows) in try_join_all(shares).await?.into_iter().rev().flatten().flatten() {
             let bytes = memory_of(&rows);
             let room = whole.room.as_mut();
@@ -482,9 +482,9 @@ struct SortedRun {
     layout: Arc<Layout>,
     pieces: Vec<RecordBatch>,
     bytes: usize,
-    /// Piece and row.
+    /// For each file, its piece and its row in it.
     order: Vec<(u32, u32)>,
-    /// Given back when all of it is encoded.
+    /// The reserved memory, freed when the whole run is encoded.
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -499,12 +499,12 @@ impl SortedRun {
         Ok(Self { layout: buffer.layout.clone(), pieces, bytes, order, _room: room })
     }
 
-    /// Row groups; `may_wait` if they may be put off until others share one with them.
+    /// Makes row groups; with `may_wait` a small one may wait for the next files, to share a row group with them.
     fn groups(self, output: usize, may_wait: bool, schema: &SchemaRef) -> VecDeque<Group> {
         let (rows, bytes) = (self.order.len(), self.bytes);
         let least = rows.div_ceil(GROUP_ROWS).max(bytes.div_ceil(GROUP_BYTES)).max(1);
         let workers = parallelism() - 1;
-        // As many for each of those who encode them.
+        // The same number for each thread that encodes them.
         let groups = if rows / SHARED_ROWS >= workers { least.next_multiple_of(workers) } else { least };
         let run = Arc::new(self);
         let part = |at: usize| rows * at / groups;
@@ -534,12 +534,12 @@ impl SortedRun {
     }
 }
 
-/// How many of some rows take so many bytes: one at least, and no more than there are.
+/// How many rows take `bytes` bytes, where all `rows` rows take `of` bytes: at least one, and no more than there are.
 fn rows_of_bytes(bytes: usize, rows: usize, of: usize) -> usize {
     rows.saturating_mul(bytes).checked_div(of).unwrap_or(rows).min(rows).max(1)
 }
 
-/// Pieces that can be mixed: a column that any of them has is in all of them.
+/// Gives all pieces the same columns: a column that one of them has is added to the others.
 fn with_the_same_columns(layout: &Layout, pieces: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
     let is_typed = |piece: &RecordBatch| piece.column_by_name("stats_parsed").is_some();
     let pieces = match pieces.iter().any(is_typed) {

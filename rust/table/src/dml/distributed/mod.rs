@@ -1,7 +1,7 @@
-//! DELETE, UPDATE and MERGE by several processes: one plans, decides and commits, others read and write files.
+//! DELETE, UPDATE and MERGE by several processes: one plans and commits, the others read and write files.
 //!
-//! Plain bytes travel: a [`RowChangeTask`], which has some of the files whose rows may change, and what it found and wrote. The
-//! planner adds the results to the transaction as if it had done the work itself: the same choice of files, the same read
+//! They exchange plain bytes: a [`RowChangeTask`], which has some of the files whose rows may change, and its result. The
+//! planner adds the results to the transaction as if it had done the work itself: with the same choice of files, the same read
 //! set, and one commit, which unites deletion vectors with those of other writers. The planner writes the rows that a merge
 //! inserts: when all tasks are done it knows which rows of the source match none. A task that is carried out twice, or whose
 //! process ends, leaves files that no commit names.
@@ -42,22 +42,22 @@ use crate::write::rules::WriteRules;
 use crate::write::writer::Clock;
 use deltic_store::{Storage, decode_path};
 
-/// Files that are looked for at a time.
+/// How many files the store is asked for at once.
 const LOOKING: usize = 32;
 
-/// Into how many tasks files are divided.
+/// Limits on the tasks into which files are divided.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskLimits {
-    /// At most.
+    /// The most tasks.
     pub tasks: usize,
-    /// Bytes of files that are worth a task.
+    /// Bytes of files from which another task is worth while.
     pub bytes: u64,
 }
 
 /// How many rows a row change changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RowChangeCounts {
-    /// Rows that a DELETE deleted; none if a file that went unread does not say how many it had.
+    /// Rows that a DELETE deleted; none if a file that was not read does not say how many it had.
     pub deleted: Option<u64>,
     /// Rows that an UPDATE updated.
     pub updated: u64,
@@ -76,31 +76,31 @@ pub struct DistributedRowChange {
     /// How rows are written, if there are tasks.
     specs: Option<WriteSpecs>,
     rules: WriteRules,
-    /// The id of this row change, which its tasks have.
+    /// The id of this row change, which its tasks repeat.
     row_change_id: String,
     /// The beginning of the ids in the names of the files that its tasks write.
     id_prefix: Option<u64>,
     merging: Option<Merging>,
-    /// When it began, and was planned.
+    /// When it began, in milliseconds since the epoch, and when it was planned.
     begun_ms: i64,
     planned_ms: i64,
 }
 
-/// A merge between the plan and its end.
+/// The state of a merge between its planning and its end.
 struct Merging {
     join: Arc<Join>,
-    /// The metadata before the columns that the merge adds.
+    /// The metadata without the columns that the merge adds.
     metadata_before: Option<SavedMetadata>,
 }
 
 impl Transaction {
-    /// Plans a row change whose files other processes read and write. Without `filter` it is of all rows; a merge has no
-    /// filter. `None` if the application's transaction is in the table already. The results go to
+    /// Plans a row change whose files other processes read and write. Without `filter` it concerns all rows; a merge has no
+    /// filter. `None` if the application's transaction was committed before. Pass the results to
     /// [`DistributedRowChange::apply`] before any other step; otherwise call [`DistributedRowChange::discard`].
     ///
     /// # Errors
     /// As [`Transaction::delete`], [`Transaction::update`] and [`Transaction::merge`], but for those of reading and writing
-    /// files; `Invalid` if the transaction has other steps. The transaction is what it was then.
+    /// files; `Invalid` if the transaction has other steps. The transaction is unchanged then.
     pub async fn plan_row_change(
         &mut self,
         (row_change, filter): (RowChange, Option<&str>),
@@ -230,12 +230,12 @@ impl DistributedRowChange {
         self.groups.iter().enumerate().map(task).collect()
     }
 
-    /// Takes what the tasks found and wrote into the transaction that planned them, and writes the rows that a merge inserts.
+    /// Adds the results of the tasks to the transaction that planned them, and writes the rows that a merge inserts.
     ///
     /// # Errors
-    /// `Invalid` if it is not what each of these tasks gave, once, with all rows, and in the table's store; what a task was
-    /// refused with; else as [`Transaction::delete`], [`Transaction::update`] and [`Transaction::merge`]. The transaction is
-    /// what it was then, and no file of a task is left.
+    /// `Invalid` if `results` are not one result of each task, with all rows, and with files in the table's store; the
+    /// error of a task that failed; otherwise as [`Transaction::delete`], [`Transaction::update`] and
+    /// [`Transaction::merge`]. The transaction is unchanged then, and no file of a task is left.
     pub async fn apply(
         mut self,
         tx: &mut Transaction,
@@ -247,7 +247,7 @@ impl DistributedRowChange {
         let applied = Box::pin(self.take_in(tx, results, clock)).await;
         match (metadata_before, &applied) {
             (Some(before), Err(_)) => tx.restore_metadata(before),
-            // No row needs the columns.
+            // No row was changed, so that the new columns are not needed.
             (Some(before), Ok(done)) if merge::is_nothing(&done.merged) => tx.restore_metadata(before),
             _ => {}
         }
@@ -257,14 +257,14 @@ impl DistributedRowChange {
         applied.map_err(|e| e.in_table(storage.location()))
     }
 
-    /// Gives it up: deletes what the tasks wrote, as far as the store lets it.
+    /// Gives the row change up: deletes the files of the tasks, as far as the store allows.
     pub async fn discard(self, tx: &mut Transaction) {
         let (storage, id_prefix) = (self.storage.clone(), self.id_prefix);
         self.forget(tx);
         delete_written(&storage, id_prefix).await;
     }
 
-    /// Gives it up before any task was carried out.
+    /// Gives the row change up before any task was carried out.
     pub fn forget(self, tx: &mut Transaction) {
         if let Some(before) = self.merging.and_then(|merging| merging.metadata_before) {
             tx.restore_metadata(before);
@@ -290,7 +290,7 @@ impl DistributedRowChange {
             changes.append(&mut changed.changes);
         }
         let rows = [&rewritten, &changes].map(|files| files.iter().map(|file| file.rows).fold(0, u64::saturating_add));
-        // Deleted again unless the transaction gets them.
+        // These files are deleted again when dropped, unless the transaction takes them over.
         let written = WrittenFiles::of_others(&self.storage, rewritten, changes)?;
         all_of(first.into_iter().map(|file| look_for(self.storage.clone(), file)), LOOKING).await?;
         let Self { mut found, groups, action, merging, begun_ms, planned_ms, .. } = self;
@@ -335,7 +335,7 @@ impl DistributedRowChange {
         Ok(ended)
     }
 
-    /// Refuses files that no task of this row change wrote, and one twice; gives the first file of each task.
+    /// Refuses a file that no task of this row change wrote, or that is returned twice. Returns the first file of each task.
     fn check_files(&self, done: &[TaskChanges]) -> Result<Vec<DataFile>> {
         let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
         let (mut paths, mut first) = (HashSet::new(), Vec::new());
@@ -343,7 +343,8 @@ impl DistributedRowChange {
             let files = || changed.rewritten.iter().chain(&changed.changes);
             for path in files().map(|file| file.add.path.as_str()) {
                 if !is_ours(path) || !paths.insert(path) {
-                    let message = "a task handed back a file that no task of this statement wrote, or one twice";
+                    let message =
+                        "a task returned a file that no task of this operation wrote, or a file was returned twice";
                     return Err(Error::invalid(message).in_file(path));
                 }
             }
@@ -353,48 +354,48 @@ impl DistributedRowChange {
     }
 }
 
-/// Refuses a file that the table's store does not have: the settings of the process that wrote it lead to another store, in
+/// Refuses a file that the table's store does not have: the settings of the process that wrote it point to another store, in
 /// which all of its files are.
 async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()> {
     match storage.head(&decode_path(&add.path)?).await {
         Ok(found) if u64::try_from(add.size) == Ok(found.size) => Ok(()),
         Err(error) if !error.is_not_found() => Err(error),
         Ok(_) | Err(_) => {
-            let message = "a task wrote a file that is not in the table's store: the settings of its process lead elsewhere; \
-                           give storage_options, which travel to executors";
+            let message = "a task wrote a file that is not in the table's store: the settings of its process lead to another \
+                           store; pass storage_options, which are sent to executors";
             Err(Error::invalid(message).in_file(add.path))
         }
     }
 }
 
-/// What the tasks of a merge found out together.
+/// The result of the join, from the results of all tasks.
 fn outcome_of(join: &Join, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<Outcome> {
     let mut outcome = Outcome { matched: vec![false; join.source_rows()], ..Outcome::default() };
     for (changed, files) in done.iter_mut().zip(groups) {
         let matched = changed.merged.take();
-        let matched = matched.ok_or_else(|| Error::invalid("a task of a merge does not say what it merged"))?;
+        let matched = matched.ok_or_else(|| Error::invalid("a task of a MERGE returned no matches of the source"))?;
         outcome.counts = outcome.counts.and(matched.counts);
         matched.add_to((&mut outcome.matched, &mut outcome.unchanged), files)?;
     }
     Ok(outcome)
 }
 
-/// Refuses files that do not have as many rows as they must for the rows that were found. `written`: rows of data files and
+/// Refuses files whose rows are not as many as the rows that were found require. `written`: rows of data files and
 /// of change files.
 fn check_rows(chosen: &ChangedFiles, written: [u64; 2], feeds: bool) -> Result<()> {
     let recorded = if feeds { chosen.recorded_rows() } else { 0 };
     for (expected, written) in [chosen.rewritten_rows(), recorded].into_iter().zip(written) {
         if expected != written {
             return Err(Error::invalid(format!(
-                "the files that tasks handed back have {written} rows, and the changes take {expected}: a task failed, or \
-                 statistics in the log count other rows than a file has"
+                "the files that the tasks returned have {written} rows instead of {expected}: a task failed, or the \
+                 statistics in the log give a wrong number of rows for a file"
             )));
         }
     }
     Ok(())
 }
 
-/// Refuses counts that are not those of the rows that were found.
+/// Refuses counts that disagree with the rows that were found.
 fn check_counts(chosen: &ChangedFiles, counts: &MergeCounts) -> Result<()> {
     let counted = [counts.matched_updated, counts.unmatched_updated, counts.matched_deleted, counts.unmatched_deleted];
     let known = chosen.deleted_rows().unwrap_or_default();

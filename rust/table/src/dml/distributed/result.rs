@@ -1,4 +1,4 @@
-//! The result of a task as plain data, and how it is checked before the driver uses it: bytes that come back are untrusted.
+//! The result of a task as plain data, and the checks before the driver uses it: the driver does not trust these bytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,15 +14,15 @@ use crate::scan::task::FileTask;
 use crate::transaction::row_counts::MergeCounts;
 use crate::write::plan::DataFile;
 
-/// The kind of what travels.
+/// The kind of these bytes, in their envelope.
 const RESULT: &str = "result of a task of a row change";
 
-/// What a task hands back.
+/// What a task returns.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TaskResult {
     /// The id of the row change.
     pub(super) row_change_id: String,
-    /// Which of its tasks.
+    /// The index of the task.
     pub(super) number: usize,
     pub(super) end: TaskEnd,
 }
@@ -41,17 +41,17 @@ pub(super) enum TaskEnd {
 pub(super) struct TaskChanges {
     /// The files with matching rows.
     pub(super) touched: Vec<FileMatches>,
-    /// Files with rows of the base, some of them updated.
+    /// Files written in place of files of the base.
     pub(super) rewritten: Vec<DataFile>,
     /// Change files.
     pub(super) changes: Vec<DataFile>,
-    /// What a merge says of its source.
+    /// Which rows of a merge's source match.
     pub(super) merged: Option<SourceMatches>,
     /// Milliseconds that finding the rows took.
     pub(super) scan_ms: i64,
 }
 
-/// Positions of rows, as a deletion vector that has its bytes in itself; none if there are no rows.
+/// Positions of rows, as a deletion vector with inline bytes; none if there are no rows.
 pub(super) type InlineDeletionVector = Option<DeletionVectorDescriptor>;
 
 /// The matching rows of a file: a [`TouchedFile`] as plain data.
@@ -72,12 +72,12 @@ pub(super) struct SourceMatches {
     /// How many rows the source has.
     pub(super) source_rows: u64,
     pub(super) rows: InlineDeletionVector,
-    /// Files with rows that match and stay as they are.
+    /// Files with rows that match and are not changed.
     pub(super) unchanged: Vec<String>,
     pub(super) counts: MergeCounts,
 }
 
-/// An error that comes again wherever the task runs, so that running it again is of no use.
+/// An error that would occur again wherever the task runs, so that it is not worth running again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum PermanentError {
@@ -95,7 +95,7 @@ pub(super) struct ErrorMessage {
 
 impl PermanentError {
     /// # Errors
-    /// The error itself if another attempt may not have it.
+    /// The error itself if another attempt may succeed.
     pub(super) fn of(error: Error) -> Result<Self> {
         let message = ErrorMessage { message: error.message().to_owned(), path: error.path().map(str::to_owned) };
         match error.kind() {
@@ -125,10 +125,10 @@ impl TaskResult {
         pack(RESULT, self)
     }
 
-    /// What each task of a row change found and wrote, in their order.
+    /// The results of all tasks of a row change, in the order of the tasks.
     ///
     /// # Errors
-    /// `Invalid` unless each of these tasks handed back something, once; the error that a task failed with.
+    /// `Invalid` unless there is one result of each task; the error that a task failed with.
     pub(super) fn of_row_change(
         results: &[impl AsRef<[u8]>],
         row_change_id: &str,
@@ -139,17 +139,20 @@ impl TaskResult {
             let Self { row_change_id: of, number, end } = unpack(RESULT, bytes.as_ref())?;
             if of != row_change_id {
                 return Err(Error::invalid(
-                    "a task of another statement handed back something; pass those of this one",
+                    "a result belongs to a task of another operation; pass the results of this operation's tasks",
                 ));
             }
             match ends.get_mut(number) {
                 Some(place @ None) => *place = Some(end),
-                Some(Some(_)) => return Err(Error::invalid("a task handed back something twice; pass it once")),
-                None => return Err(Error::invalid("a task handed back something that there is not")),
+                Some(Some(_)) => {
+                    return Err(Error::invalid("the result of a task was passed twice; pass each result once"));
+                }
+                None => return Err(Error::invalid("a result belongs to a task that this operation does not have")),
             }
         }
         let ends = ends.into_iter().collect::<Option<Vec<_>>>();
-        let ends = ends.ok_or_else(|| Error::invalid("a task handed back nothing; pass what each of them gave"))?;
+        let ends =
+            ends.ok_or_else(|| Error::invalid("the result of a task is missing; pass the results of all tasks"))?;
         let changed = |end| match end {
             TaskEnd::Changed(changed) => Ok(*changed),
             TaskEnd::Failed(error) => Err(error.into_error()),
@@ -162,13 +165,13 @@ impl TaskChanges {
     /// The files with matching rows, of those that the task was given.
     ///
     /// # Errors
-    /// `Invalid` for other files, one twice, and rows that a file does not have.
+    /// `Invalid` for files that the task was not given, for a file that comes twice, and for rows that a file does not have.
     pub(super) fn take_touched(&mut self, files: &[Candidate]) -> Result<Vec<TouchedFile>> {
         let mut asked: HashMap<&str, &Candidate> = files.iter().map(|file| (file.task.path.as_str(), file)).collect();
         let touched = std::mem::take(&mut self.touched).into_iter();
         let known = |rows: FileMatches| {
             let file = asked.remove(rows.path.as_str()).ok_or_else(|| {
-                let message = "a task handed back rows of a file that it was not given, or of one twice";
+                let message = "a task returned rows of a file that it was not given, or rows of a file twice";
                 Error::invalid(message).in_file(&rows.path)
             })?;
             rows.in_file(file).map_err(|e| e.in_file(&file.task.path))
@@ -199,7 +202,7 @@ impl FileMatches {
             && file.physical_rows.is_none_or(|rows| rows == self.physical_rows)
             && matching.last().is_some_and(|last| last < self.physical_rows);
         if !fits {
-            return Err(Error::invalid("a task handed back rows that the file does not have; run it again"));
+            return Err(Error::invalid("a task returned rows that the file does not have; run it again"));
         }
         let mut task: FileTask = file.task.clone();
         task.deletion_vector = if deleted_before.is_empty() { None } else { Some(deleted_before.to_inline()?) };
@@ -208,26 +211,25 @@ impl FileMatches {
 }
 
 impl SourceMatches {
-    /// Adds what matches to what other tasks have found.
+    /// Adds the matches to those of other tasks.
     ///
     /// # Errors
-    /// `Invalid` if the task had another source, or says something of other files than its own.
+    /// `Invalid` if the task had another source, or its result has other files than the task.
     pub(super) fn add_to(
         self,
         (matched, unchanged): (&mut [bool], &mut HashSet<String>),
         files: &[Candidate],
     ) -> Result<()> {
         if self.source_rows != matched.len() as u64 {
-            return Err(Error::invalid("a task merged another source than the one that was planned"));
+            return Err(Error::invalid("a task merged another source than the one of the plan"));
         }
         for row in from_vector(self.rows.as_ref())?.iter() {
             let place = usize::try_from(row).ok().and_then(|row| matched.get_mut(row));
-            *place.ok_or_else(|| Error::invalid("a task says that a row matches that the source does not have"))? =
-                true;
+            *place.ok_or_else(|| Error::invalid("a task returned a row number that the source does not have"))? = true;
         }
         let asked: HashSet<&str> = files.iter().map(|file| file.task.path.as_str()).collect();
         if let Some(path) = self.unchanged.iter().find(|path| !asked.contains(path.as_str())) {
-            return Err(Error::invalid("a task says something of a file that it was not given").in_file(path));
+            return Err(Error::invalid("a task returned a file that it was not given").in_file(path));
         }
         unchanged.extend(self.unchanged);
         Ok(())
@@ -243,6 +245,8 @@ fn from_vector(rows: Option<&DeletionVectorDescriptor>) -> Result<DeletionVector
     let Some(descriptor) = rows else { return Ok(DeletionVector::default()) };
     match deletion_vector::source(descriptor)? {
         Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor),
-        Source::File { .. } => Err(Error::invalid("a task handed back rows that are somewhere else")),
+        Source::File { .. } => {
+            Err(Error::invalid("a task returned positions of rows in a separate file; they must be inline"))
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! What an executor does of a DELETE, an UPDATE or a MERGE: it finds the rows in its files and writes what takes their place.
+//! The part of a DELETE, an UPDATE or a MERGE that an executor carries out: it finds the rows in its files and writes new
+//! files.
 //!
-//! The functions are those of a transaction that does all of it alone. Deletion vectors are not written: the positions of the
-//! marked rows travel, for the commit unites them with those of other writers.
+//! It uses the same functions as a transaction that does everything itself. Deletion vectors are not written: the positions
+//! of the marked rows are returned, since the commit unites them with those of other writers.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -28,21 +29,21 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// The kind of what travels.
+/// The kind of these bytes, in their envelope.
 const TASK: &str = "task of a row change";
 
-/// A DELETE, an UPDATE or a MERGE. It is sent beside the tasks: it is the same for all, and the source of a merge may be large.
+/// A DELETE, an UPDATE or a MERGE. It is not part of the tasks: it is the same for all, and the source of a merge may be large.
 #[derive(Debug, Clone)]
 pub enum RowChange {
-    /// They are deleted.
+    /// Rows are deleted.
     Delete,
     /// Columns are set.
     Update(Vec<(String, NewValue)>),
-    /// A source is merged.
+    /// Rows of a source are merged into the table.
     Merge {
-        /// Its rows.
+        /// The rows of the source.
         source: (SchemaRef, Vec<RecordBatch>),
-        /// What becomes of which rows.
+        /// The condition and the clauses.
         request: MergeRequest,
     },
 }
@@ -64,11 +65,11 @@ pub struct RowChangeTask {
     pub(super) location: String,
     /// The id of the row change.
     pub(super) row_change_id: String,
-    /// Which of its tasks.
+    /// The index of the task.
     pub(super) number: usize,
     pub(super) action: RowAction,
     pub(super) files: Vec<Candidate>,
-    /// Finds the rows, in files of the columns that the table had before.
+    /// How files are read to find the rows: with the columns of the table before the row change.
     pub(super) find: ReadSpec,
     /// Whether rows are marked in deletion vectors.
     pub(super) marks: bool,
@@ -94,13 +95,13 @@ impl RowChangeTask {
         &self.location
     }
 
-    /// Finds the rows of the files and writes what takes their place; what
-    /// [`DistributedRowChange::apply`](super::DistributedRowChange::apply) takes. Files are durable then, and after an error
-    /// none is left. An error that would come again wherever the task runs is what the task gives, for the driver to raise.
+    /// Finds the rows and writes the new files. Returns the result for
+    /// [`DistributedRowChange::apply`](super::DistributedRowChange::apply). Files are durable then, and after an error
+    /// none is left. An error that would occur again wherever the task runs is returned as a result, for the driver to raise.
     ///
     /// # Errors
-    /// `Invalid` if the row change is of another kind than the one that was planned; those of reading and writing that
-    /// another attempt may not have.
+    /// `Invalid` if the row change is not the one that was planned; those errors of reading and writing that
+    /// another attempt may not meet.
     pub async fn carry_out(self, storage: Storage, row_change: RowChange, clock: Clock) -> Result<Vec<u8>> {
         let (location, row_change_id, number) = (self.location.clone(), self.row_change_id.clone(), self.number);
         let carried_out = async {
@@ -124,7 +125,7 @@ impl RowChangeTask {
     async fn change(self, storage: Storage, row_change: RowChange, clock: Clock) -> Result<(TaskChanges, Unclaimed)> {
         let Self { action, files, find, marks, specs, rules, .. } = self;
         if row_change.action() != action {
-            return Err(Error::invalid("a task is carried out with a statement that it is not of"));
+            return Err(Error::invalid("a task was run with another operation than it was planned for"));
         }
         let begun_ms = clock();
         let shape = shape_of(&specs.rows)?;
@@ -167,7 +168,7 @@ impl RowChangeTask {
     }
 }
 
-/// What writes the rows that a merge updates, and what else the join says.
+/// The writer of the rows that a merge updates, and the matches of the source.
 fn outcome(join: &Join) -> Result<(UpdateWriter, SourceMatches)> {
     let outcome = join.take_outcome();
     let rows = outcome.matched.iter().enumerate().filter(|(_, matched)| **matched).map(|(row, _)| row as u64);
@@ -181,7 +182,7 @@ fn outcome(join: &Join) -> Result<(UpdateWriter, SourceMatches)> {
     Ok((merge::writer(join, outcome.updates), matched))
 }
 
-/// The columns of the table that rows are written for.
+/// The columns of the table that is written.
 fn shape_of(rows: &ReadSpec) -> Result<TableShape> {
     Ok(TableShape {
         schema: rows.schema.clone(),

@@ -1,4 +1,4 @@
-//! The clauses of a merge: what they ask, checked against both sides.
+//! The clauses of a merge, and their checks against the columns of both sides.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use super::super::update::conformed_value;
 use crate::error::{Error, Result};
 
-/// Which rows a clause is for.
+/// The rows to which a clause applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Rows of the target that a row of the source matches.
@@ -44,32 +44,32 @@ impl When {
 /// What a clause does with its rows.
 #[derive(Debug, Clone)]
 pub enum ClauseAction {
-    /// Columns get values: rows are updated, or inserted.
+    /// Columns get these values in rows that are updated or inserted.
     Set(Vec<(String, NewValue)>),
-    /// The same with every column of the source, but for some.
+    /// The same, with the values of all columns of the source, except some.
     All {
         /// The columns of the target that are left out.
         except: Vec<String>,
     },
-    /// They are deleted.
+    /// Rows are deleted.
     Delete,
 }
 
 /// A clause of a merge.
 #[derive(Debug, Clone)]
 pub struct Clause {
-    /// Which rows it is for.
+    /// The rows to which it applies.
     pub when: When,
-    /// What else must be TRUE of them.
+    /// A condition that must also be TRUE of them.
     pub condition: Option<String>,
-    /// What is done with them.
+    /// What it does with them.
     pub action: ClauseAction,
 }
 
-/// What a clause for rows of the target does with them, whether or not the source matches them.
+/// The action of a clause for rows of the target, matched or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TargetAction {
-    /// The update at this position of [`Clauses::updates`].
+    /// The update at this index of [`Clauses::updates`].
     Update(usize),
     Delete,
 }
@@ -81,7 +81,7 @@ pub(super) struct BoundClause<T> {
     pub(super) action: T,
 }
 
-/// All clauses, each kind in its order.
+/// All clauses, those of each kind in their order.
 #[derive(Debug, Default)]
 pub(super) struct Clauses {
     pub(super) matched: Vec<BoundClause<TargetAction>>,
@@ -92,8 +92,8 @@ pub(super) struct Clauses {
 
 impl Clauses {
     /// # Errors
-    /// `Invalid`, naming the clause, for what the sides do not have or cannot become; `Unsupported` for what deltic does not
-    /// evaluate.
+    /// `Invalid`, naming the clause, for columns that the sides lack and values that do not fit; `Unsupported` for
+    /// expressions that deltic cannot evaluate.
     pub(super) fn new(clauses: Vec<Clause>, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<Self> {
         check(&clauses)?;
         let mut all = Self::default();
@@ -135,13 +135,13 @@ impl Clauses {
         Ok(())
     }
 
-    /// Whether rows may match several times: they are deleted, once.
+    /// Whether the only clause for matched rows deletes without a condition: then a row may match several times.
     pub(super) fn only_deletes(&self) -> bool {
         matches!(self.matched.as_slice(), [BoundClause { condition: None, action: TargetAction::Delete }])
     }
 }
 
-/// Refuses clauses that no row would reach.
+/// Refuses clauses after one of the same kind without a condition: no row would reach them.
 fn check(clauses: &[Clause]) -> Result<()> {
     if clauses.is_empty() {
         return Err(Error::invalid(
@@ -177,7 +177,7 @@ fn named(set: Vec<(String, NewValue)>, sides: &Sides) -> Result<Vec<(String, New
     set.into_iter().map(one).collect()
 }
 
-/// Every column that both sides have. Without schema evolution the source has them all.
+/// Every column that both sides have. Without schema evolution the source must have all columns.
 fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) -> Result<Vec<(String, NewValue)>> {
     if when == When::NotMatchedBySource {
         return Err(Error::invalid("there is no row of the source to take values from"));
@@ -195,7 +195,7 @@ fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) 
             continue;
         }
         match sides.source.field(&field.name) {
-            // The table numbers rows.
+            // The table itself computes identity columns.
             Some(_) if is_identity(field) && when == When::Matched => {}
             Some(given) => {
                 set.push((field.name.clone(), NewValue::Parsed(sides.column(true, &given.name))));
@@ -219,7 +219,7 @@ fn has_computed_value(field: &StructField) -> bool {
         .any(|key| field.metadata.contains_key(*key))
 }
 
-/// The columns that the table has after the merge, if it gets any, or wider types where `widens`.
+/// The columns of the table after the merge, if the merge adds any, or widens types where `widens`.
 pub(super) fn evolved(clauses: &[Clause], sides: &Sides, widens: bool) -> Option<StructType> {
     let mut given: BTreeMap<usize, StructField> = BTreeMap::new();
     let mut add = |name: &str| {
@@ -254,7 +254,7 @@ pub(super) fn evolved(clauses: &[Clause], sides: &Sides, widens: bool) -> Option
     (evolved != sides.target).then_some(evolved)
 }
 
-/// Whether a value is the column of the source that is called as what it is assigned to.
+/// Whether a value is the source column with the same name as the column that it is assigned to.
 fn is_same_column(sql: &str, key: &str, sides: &Sides) -> bool {
     let is = |text: &str| text.trim().trim_matches('`').eq_ignore_ascii_case(key);
     match sql.trim().split_once('.') {

@@ -1,9 +1,9 @@
-//! The join of a merge: rows of files of the target, batch by batch, beside the rows of the source.
+//! The join of a merge: compares rows of the target's files, batch by batch, with the rows of the source.
 //!
-//! For each pair that the condition makes TRUE the first clause whose condition is TRUE says what becomes of the target's
-//! row. Memory holds the keys of the source, so many pairs at a time, and where the rows are that change.
+//! For each pair that makes the condition TRUE, the first clause whose own condition is TRUE decides what happens to the
+//! target's row. Memory holds the keys of the source, `PAIRS` pairs at a time, and the positions of the changed rows.
 //!
-//! Proved by `tests/python/test_merge.py` beside a model.
+//! Proved by `tests/python/test_merge.py`, which compares with a model.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
 use crate::transaction::row_counts::MergeCounts;
 
-/// Pairs of a row of the target and one of the source that are looked at together.
+/// How many pairs of a target row and a source row are evaluated together.
 const PAIRS: usize = 64 * 1024;
 
 /// Stands for no row of the source.
@@ -39,7 +39,7 @@ pub(crate) struct Join {
     keys: Vec<JoinKey>,
     /// The rows of the source by their keys; none if no equality joins the sides.
     index: Option<Keys>,
-    /// What else must be TRUE of a pair of rows with equal keys.
+    /// The remaining conditions for a pair of rows with equal keys.
     rest: Vec<BoundExpression>,
     now: Option<i64>,
     /// Columns of the source that conditions on pairs read.
@@ -47,7 +47,7 @@ pub(crate) struct Join {
     outcome: Mutex<Outcome>,
 }
 
-/// Where rows are updated in a file: by position, the update and the row of the source.
+/// The updated rows of a file: for each position, the index of the update and the row of the source.
 pub(crate) type Updates = HashMap<u64, (usize, u32)>;
 
 /// The result of the join.
@@ -57,7 +57,7 @@ pub(crate) struct Outcome {
     pub(crate) updates: HashMap<String, Updates>,
     /// Which rows of the source match a row of the target.
     pub(crate) matched: Vec<bool>,
-    /// Files with rows that match and stay as they are.
+    /// Files with rows that match and are not changed.
     pub(crate) unchanged: HashSet<String>,
     pub(crate) counts: MergeCounts,
 }
@@ -275,7 +275,7 @@ impl Join {
         Ok(())
     }
 
-    /// Adds the result of a batch to the outcome.
+    /// Adds the result for a batch to the outcome.
     fn finish_batch(&self, joined: JoinedBatch<'_>) -> Result<MatchedRows> {
         let mut rows = MatchedRows::default();
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
@@ -332,7 +332,7 @@ impl Join {
     }
 }
 
-/// Notes for some rows that they match.
+/// Sets the values at these rows to true.
 fn set_true(all: &mut [bool], rows: &[u32]) {
     for row in rows {
         if let Some(matches) = all.get_mut(*row as usize) {
@@ -347,7 +347,7 @@ fn filter_pairs(keep: &[bool], targets: &[u32], sources: &[u32]) -> (Vec<u32>, V
     pairs.map(|((target, source), _)| (*target, *source)).unzip()
 }
 
-/// For which rows a condition is TRUE.
+/// Whether a condition is TRUE, for each row.
 pub(super) fn true_rows(condition: &BoundExpression, on: &RecordBatch, now: Option<i64>) -> Result<Vec<bool>> {
     let values = evaluate_at(condition, on, Context { now, first_row: 0 })?;
     let none = || vec![false; on.num_rows()];
@@ -355,7 +355,7 @@ pub(super) fn true_rows(condition: &BoundExpression, on: &RecordBatch, now: Opti
     Ok(values.as_boolean_opt().map_or_else(none, of))
 }
 
-/// An error of an expression, whose row is none that the caller knows.
+/// The error of an expression over target rows, without the row number, which would mean nothing to the caller.
 pub(super) fn of_target(error: &Error) -> Error {
     Error::new(error.kind().clone(), without_row(error.message()))
 }

@@ -1,6 +1,6 @@
-//! The keys of a source, by which rows of a target find theirs: a hash table over keys in Arrow's row format.
+//! A hash table over the keys of the source rows, in Arrow's row format, in which the keys of target rows are looked up.
 //!
-//! Floats are equal as SQL has it: -0.0 equals 0.0, and NaN equals NaN. NULL equals nothing, unless the key says so.
+//! Floats are compared as in SQL: -0.0 equals 0.0, and NaN equals NaN. NULL equals nothing, unless the key is null-safe.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use hashbrown::HashTable;
 
 use crate::error::Result;
 
-/// No row follows.
+/// Stands for "no next row".
 const END: u32 = u32::MAX;
 
 /// The rows of a source by their keys.
@@ -26,7 +26,7 @@ pub(super) struct Keys {
     null_safe: Vec<bool>,
     /// The first row of each key.
     heads: HashTable<u32>,
-    /// For each row the one after it with the same key.
+    /// For each row, the next row with the same key.
     following: Vec<u32>,
     hasher: RandomState,
 }
@@ -49,7 +49,7 @@ impl Keys {
         let hasher = RandomState::new();
         let mut heads: HashTable<u32> = HashTable::with_capacity(rows.num_rows());
         let mut following = vec![END; rows.num_rows()];
-        // From the last to the first, so that rows of one key follow each other in their order.
+        // From the last to the first, so that the rows of each key are in their order.
         for row in (0..rows.num_rows()).rev().filter(|row| present.get(*row).copied().unwrap_or_default()) {
             let key = rows.row(row);
             let hash = hasher.hash_one(key.data());
@@ -68,7 +68,7 @@ impl Keys {
         Ok(Self { converter, rows, null_safe, heads, following, hasher })
     }
 
-    /// Calls with each row of the target, by its position in the batch, and each row of the source that has its keys.
+    /// Calls `visit` with each pair of a target row, by its position in the batch, and a source row with the same keys.
     pub(super) fn probe(&self, values: &[ArrayRef], mut visit: impl FnMut(u32, u32) -> Result<()>) -> Result<()> {
         let values: Vec<ArrayRef> = values.iter().map(equalized).collect();
         let present = present_rows(&values, &self.null_safe);
@@ -87,7 +87,7 @@ impl Keys {
     }
 }
 
-/// The rows whose keys are equal to any.
+/// The rows whose keys can be equal to some key: those without NULL in a key that is not null-safe.
 fn present_rows(values: &[ArrayRef], null_safe: &[bool]) -> BooleanBuffer {
     let rows = values.first().map_or(0, |values| values.len());
     let mut present = BooleanBuffer::new_set(rows);
@@ -99,7 +99,7 @@ fn present_rows(values: &[ArrayRef], null_safe: &[bool]) -> BooleanBuffer {
     present
 }
 
-/// Values of which those have the same bytes that are equal.
+/// The values in a form in which equal values have the same bytes.
 fn equalized(values: &ArrayRef) -> ArrayRef {
     match values.data_type() {
         ArrowType::Float32 => {

@@ -30,10 +30,10 @@ const RESULT: &str = "result of a vacuum task";
 
 /// Most files that one task deletes.
 const FILES_OF_A_TASK: usize = 10_000;
-/// Most files that the driver chooses for one round.
-const FILES_OF_A_ROUND: usize = 200_000;
-/// Most hashes that the tasks of one round have together.
-const HASHES_OF_A_ROUND: usize = 8_000_000;
+/// Most files that the driver chooses for one task set.
+const FILES_OF_A_TASK_SET: usize = 200_000;
+/// Most hashes that the tasks of one set have together.
+const HASHES_OF_A_TASK_SET: usize = 8_000_000;
 /// Most hashes of one task, some 20 bytes each: Spark sends tasks below 128 MiB.
 const HASHES_OF_A_TASK: usize = 4_000_000;
 
@@ -44,9 +44,9 @@ type File = (String, u64, i64);
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SweepTask {
     location: String,
-    /// The id of its round.
-    round: String,
-    /// Its index in the round.
+    /// The id of the tasks that are given out together.
+    task_set_id: String,
+    /// Its index among them.
     number: usize,
     dry_run: bool,
     /// The VACUUM START commit, which the task must find. `None` for a dry run.
@@ -92,7 +92,7 @@ enum Work {
 /// The result of a task.
 #[derive(Debug, Serialize, Deserialize)]
 struct TaskResult {
-    round: String,
+    task_set_id: String,
     number: usize,
     seen: u64,
     deleted: u64,
@@ -145,7 +145,7 @@ impl SweepTask {
     /// # Errors
     /// `Internal` if the result cannot be encoded, which the types rule out.
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
-        let Self { round, number, dry_run, start, work, .. } = self;
+        let Self { task_set_id, number, dry_run, start, work, .. } = self;
         let mut sweep = match &work {
             Work::Delete(..) => Sweep::with((storage.clone(), Vec::new()), dry_run),
             Work::Sweep(_, rule) => Sweep::new((storage.clone(), rule), dry_run),
@@ -172,7 +172,7 @@ impl SweepTask {
         pack(
             RESULT,
             &TaskResult {
-                round,
+                task_set_id,
                 number,
                 seen: vacuumed.files_seen,
                 deleted: vacuumed.files_deleted,
@@ -217,18 +217,18 @@ pub struct DistributedVacuum {
     listing: Option<BoxStream<'static, Result<Listed>>>,
     /// Top-level directories that no task has yet.
     folders: Vec<String>,
-    /// The id of its rounds.
+    /// What the ids of its task sets begin with.
     id: String,
-    /// Number of rounds so far.
-    rounds: u64,
+    /// How many task sets there were so far.
+    task_sets: u64,
     step: Step,
     ended: Result<()>,
 }
 
 /// State of a distributed vacuum.
 enum Step {
-    BetweenRounds,
-    /// The round with this number of tasks is running.
+    BetweenTaskSets,
+    /// A task set with this number of tasks is running.
     Running(usize),
     AllDone,
     Failed,
@@ -272,20 +272,20 @@ impl DistributedVacuum {
         if is_lite {
             sweep.trust_paths();
         }
-        let (folders, step, listing) = (Vec::new(), Step::BetweenRounds, Some(listing));
-        Ok(Self { started, start, rule, sweep, listing, folders, id, rounds: 0, step, ended: Ok(()) })
+        let (folders, step, listing) = (Vec::new(), Step::BetweenTaskSets, Some(listing));
+        Ok(Self { started, start, rule, sweep, listing, folders, id, task_sets: 0, step, ended: Ok(()) })
     }
 
-    /// At most `tasks` tasks of the next round, in the byte form of [`SweepTask`]. Empty when all is done, or after a failure
+    /// At most `tasks` tasks of the next set, in the byte form of [`SweepTask`]. Empty when all is done, or after a failure
     /// of the store.
     ///
     /// # Errors
-    /// `Invalid` while a round is running, or after it failed; those of listing files.
+    /// `Invalid` while a task set is running, or after one failed; errors of listing files.
     pub async fn next_tasks(&mut self, tasks: usize) -> Result<Vec<Vec<u8>>> {
         match self.step {
-            Step::BetweenRounds => {}
+            Step::BetweenTaskSets => {}
             Step::AllDone => return Ok(Vec::new()),
-            Step::Running(_) => return Err(self.refused("take in what the tasks before did first")),
+            Step::Running(_) => return Err(self.refused("pass the results of the previous tasks first")),
             Step::Failed => return Err(self.refused("it failed before; begin another vacuum")),
         }
         self.step = Step::Failed;
@@ -297,20 +297,20 @@ impl DistributedVacuum {
             self.step = Step::AllDone;
             return Ok(Vec::new());
         }
-        self.rounds += 1;
+        self.task_sets += 1;
         let (location, dry_run) = (storage.location(), self.started.dry_run);
         let task = |(number, work): (usize, Work)| {
             let (location, start) = (location.to_owned(), self.start.clone());
-            pack(TASK, &SweepTask { location, round: self.round(), number, dry_run, start, work })
+            pack(TASK, &SweepTask { location, task_set_id: self.task_set_id(), number, dry_run, start, work })
         };
         let packed = work.into_iter().enumerate().map(task).collect::<Result<Vec<_>>>()?;
         self.step = Step::Running(packed.len());
         Ok(packed)
     }
 
-    /// The work of the next round.
+    /// The work of the next task set.
     async fn choose_work(&mut self, tasks: usize) -> Result<Vec<Work>> {
-        let most = tasks.saturating_mul(FILES_OF_A_TASK).min(FILES_OF_A_ROUND);
+        let most = tasks.saturating_mul(FILES_OF_A_TASK).min(FILES_OF_A_TASK_SET);
         loop {
             let chosen = self.choose_files(most).await?;
             if !chosen.is_empty() {
@@ -361,11 +361,11 @@ impl DistributedVacuum {
     /// Divides the remaining directories among tasks so that each has about as many hashes of retained files, up to the limits.
     fn divide_directories(&mut self, tasks: usize) -> Vec<Work> {
         let names = self.rule.retained.names();
-        let at_once = (HASHES_OF_A_ROUND / names.max(1)).clamp(1, tasks);
+        let at_once = (HASHES_OF_A_TASK_SET / names.max(1)).clamp(1, tasks);
         let all: usize = self.folders.iter().map(|folder| self.weight(folder)).sum();
         let each = (all / at_once).clamp(1, HASHES_OF_A_TASK);
         let (mut work, mut hashes) = (Vec::new(), 0);
-        while work.len() < tasks && hashes < HASHES_OF_A_ROUND && !self.folders.is_empty() {
+        while work.len() < tasks && hashes < HASHES_OF_A_TASK_SET && !self.folders.is_empty() {
             let (mut directories, mut weighs) = (Vec::new(), 0);
             while weighs < each
                 && let Some(folder) = self.folders.pop()
@@ -385,10 +385,10 @@ impl DistributedVacuum {
         self.rule.retained.count_in(folder) + 100
     }
 
-    /// Adds the results of the round's tasks.
+    /// Adds the results of the tasks of the set.
     ///
     /// # Errors
-    /// `Invalid` if no round is running, or if these are not the results of all its tasks, once each. The vacuum has failed
+    /// `Invalid` if no task set is running, or if these are not the results of all its tasks, once each. The vacuum has failed
     /// then.
     pub fn take(&mut self, results: &[impl AsRef<[u8]>]) -> Result<()> {
         let Step::Running(tasks) = self.step else {
@@ -396,11 +396,11 @@ impl DistributedVacuum {
         };
         self.step = Step::Failed;
         let mut all: Vec<Option<TaskResult>> = std::iter::repeat_with(|| None).take(tasks).collect();
-        let wrong = || Error::invalid("these are not the results of the tasks; pass what each task gave, once");
+        let wrong = || Error::invalid("these are not the results of the tasks; pass the result of each task once");
         for bytes in results {
             let result: TaskResult = unpack(RESULT, bytes.as_ref())?;
-            let round = self.round();
-            let slot = all.get_mut(result.number).filter(|slot| slot.is_none() && result.round == round);
+            let task_set_id = self.task_set_id();
+            let slot = all.get_mut(result.number).filter(|slot| slot.is_none() && result.task_set_id == task_set_id);
             *slot.ok_or_else(wrong)? = Some(result);
         }
         let all = all.into_iter().collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
@@ -421,7 +421,7 @@ impl DistributedVacuum {
                 self.ended = Err(failure.into_error());
             }
         }
-        self.step = Step::BetweenRounds;
+        self.step = Step::BetweenTaskSets;
         Ok(())
     }
 
@@ -433,7 +433,7 @@ impl DistributedVacuum {
         match self.step {
             Step::AllDone => Ok(()),
             Step::Failed => Err(self.refused("it failed before; begin another vacuum")),
-            Step::BetweenRounds | Step::Running(_) => {
+            Step::BetweenTaskSets | Step::Running(_) => {
                 Err(self.refused("there may be more files; end when there are no tasks"))
             }
         }
@@ -448,13 +448,13 @@ impl DistributedVacuum {
         self.started.end(self.sweep.into_done(), ended, committer, with).await
     }
 
-    /// The id of the current round.
-    fn round(&self) -> String {
-        format!("{}-{}", self.id, self.rounds)
+    /// The id of the current task set.
+    fn task_set_id(&self) -> String {
+        format!("{}-{}", self.id, self.task_sets)
     }
 
     fn refused(&self, instead: &str) -> Error {
-        let message = format!("the vacuum is not at this step: {instead}");
+        let message = format!("the vacuum cannot do this now: {instead}");
         Error::invalid(message).in_table(self.started.snapshot.storage().location())
     }
 }

@@ -508,7 +508,7 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
         true => Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol())?,
         false => None,
     };
-    let with_context = |e: Error| e.in_table(snapshot.storage().location());
+    let in_table = |e: Error| e.in_table(snapshot.storage().location());
     let fields_by_name = shape.schema.by_name();
     let resolve = |name: &String| {
         if is_tracked(name) {
@@ -521,7 +521,7 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
         Ok(field.name.clone())
     };
     let columns = match columns {
-        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>().map_err(with_context)?,
+        Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>().map_err(in_table)?,
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
     let mut seen = HashSet::with_capacity(columns.len());
@@ -529,7 +529,7 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
         return Err(Error::invalid(format!("the column `{twice}` is asked for twice")));
     }
     let fields = columns.iter().filter_map(|name| fields_by_name.field(name)).cloned().collect();
-    check_types(&StructType::new(fields)).map_err(with_context)?;
+    check_types(&StructType::new(fields)).map_err(in_table)?;
     Ok(ReadSpec {
         schema: shape.schema.clone(),
         partition_columns: shape.partition_columns.clone(),

@@ -94,7 +94,7 @@ impl Transaction {
         match Box::pin(self.on_newest_version()).await {
             Ok(Some(rebased)) => Some(Box::pin(rebased.commit_once((committer, vectors), retry)).await),
             Ok(None) => None,
-            Err(error) => Some(Err(Failed::Certainly(error))),
+            Err(error) => Some(Err(Failed::NotWritten(error))),
         }
     }
 
@@ -110,7 +110,7 @@ impl Transaction {
             syncing.wait().await?;
             self.prepare(retry.now_ms()).await
         };
-        let Some(prepared) = prepared.await.map_err(Failed::Certainly)? else { return Ok(None) };
+        let Some(prepared) = prepared.await.map_err(Failed::NotWritten)? else { return Ok(None) };
         if let Some(base) = &base {
             check_same_table(committer, (&base.state, base.commit_file())).await?;
         }
@@ -152,12 +152,12 @@ impl Transaction {
         let isolation = match (self.isolation, &self.base) {
             (Some(isolation), _) => isolation,
             (None, Some(base)) => {
-                Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.with_context(e))?
+                Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.in_table(e))?
             }
             (None, None) => IsolationLevel::default(),
         };
         let metrics = self.metrics(now_ms);
-        let numbered = self.numbered().map_err(|e| self.with_context(e))?;
+        let numbered = self.numbered().map_err(|e| self.in_table(e))?;
         let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
         others.extend(self.protocol.map(Action::Protocol));

@@ -8,13 +8,13 @@ use crate::transaction::Failed;
 /// Whether a failure proves that no commit names the files, nor ever will. A resumed transaction may have been committed
 /// by the process that began it, which only a failure found after reading the log rules out.
 pub(super) fn proves_no_commit(failed: &Failed, is_resumed: bool) -> bool {
-    let Failed::Certainly(error) = failed else { return false };
+    let Failed::NotWritten(error) = failed else { return false };
     !is_resumed || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
 }
 
 /// Whether a commit failed because of another writer's.
 pub(super) fn is_conflict(failed: &Failed) -> bool {
-    matches!(failed, Failed::Certainly(error) if matches!(error.kind(), Kind::Conflict(_)))
+    matches!(failed, Failed::NotWritten(error) if matches!(error.kind(), Kind::Conflict(_)))
 }
 
 /// Whether a commit failed because the table's schema, properties or protocol have changed, or because the table was made
@@ -22,9 +22,9 @@ pub(super) fn is_conflict(failed: &Failed) -> bool {
 /// `Transaction::retry_on_newest_version`.
 pub(super) fn is_table_changed(failed: &Failed) -> bool {
     match failed {
-        Failed::Certainly(error) => {
+        Failed::NotWritten(error) => {
             matches!(error.kind(), Kind::Conflict(Conflict::MetadataChanged | Conflict::ProtocolChanged))
         }
-        Failed::Perhaps(_) => false,
+        Failed::Unknown(_) => false,
     }
 }

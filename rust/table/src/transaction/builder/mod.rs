@@ -164,7 +164,7 @@ impl Transaction {
                 begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
             }
         }
-        begun.check_writable().map_err(|e| begun.with_context(e))?;
+        begun.check_writable().map_err(|e| begun.in_table(e))?;
         begun.find_replayed().await?;
         begun.txn_id = ids.unique();
         Ok(begun)
@@ -265,9 +265,7 @@ impl Transaction {
             return Ok(snapshot.clone());
         }
         let Some(old) = &self.base else {
-            return Err(
-                self.with_context(Error::invalid("the transaction creates the table, so there is nothing to read"))
-            );
+            return Err(self.in_table(Error::invalid("the transaction creates the table, so there is nothing to read")));
         };
         if self.is_resumed {
             // The version that was planned on: whether the table has moved on shows when it is committed.
@@ -284,9 +282,9 @@ impl Transaction {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
             let message =
                 "another writer changed the table's schema or properties since this handle looked; begin again";
-            return Err(self.with_context(Error::new(conflict, message).at_version(after.version)));
+            return Err(self.in_table(Error::new(conflict, message).at_version(after.version)));
         }
-        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.with_context(e))?;
+        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.in_table(e))?;
         self.build_on(new, &snapshot);
         Ok(snapshot)
     }
@@ -420,7 +418,7 @@ impl Transaction {
         delete_files(&self.storage, self.discarded).await;
     }
 
-    fn with_context(&self, error: Error) -> Error {
+    fn in_table(&self, error: Error) -> Error {
         error.in_table(self.storage.location())
     }
 }

@@ -68,10 +68,10 @@ impl Transaction {
         let snapshot = Snapshot::open(&self.storage, None).await?;
         let state = HandleState::of(&snapshot).await?;
         let after = &state.state;
-        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.with_context(e))?;
+        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.in_table(e))?;
         let Some(before) = self.base.as_ref().map(|base| &base.state) else { return Ok(None) };
         let has_statistics = after.clustering.iter().all(|column| before.clustering.contains(column));
-        if !has_statistics || !takes_files_of(&before.metadata, &after.metadata).map_err(|e| self.with_context(e))? {
+        if !has_statistics || !takes_files_of(&before.metadata, &after.metadata).map_err(|e| self.in_table(e))? {
             return Ok(None);
         }
         self.build_on(state, &snapshot);

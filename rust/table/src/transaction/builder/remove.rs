@@ -14,7 +14,7 @@ use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
 use super::Transaction;
-use super::whole_files::{batch_of, covered, remove_columns};
+use super::whole_files::{batch_of, fully_matching, remove_columns};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::plan::DataFile;
@@ -48,7 +48,7 @@ impl Transaction {
             }
         }
         if let Some(path) = wanted.into_iter().min() {
-            return Err(self.with_context(Error::invalid("the file is not in the table").in_file(path)));
+            return Err(self.in_table(Error::invalid("the file is not in the table").in_file(path)));
         }
         let removed = removes.num_removed() as u64;
         self.read.extend(ReadSet::Files(files));
@@ -68,7 +68,7 @@ impl Transaction {
         self.refuse_after_records()?;
         let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
-        let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.with_context(e))?;
+        let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.in_table(e))?;
         let mut leaves = Vec::new();
         for column in predicate.columns() {
             leaves.extend(shape.leaf(&column.path)?.map(|leaf| leaf.path));
@@ -77,7 +77,7 @@ impl Transaction {
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
         while let Some(adds) = live.try_next().await? {
             let is_gone = |path: &str| self.is_removed(path);
-            for row in covered(&adds, &shape, &predicate, is_gone).map_err(|e| self.with_context(e))? {
+            for row in fully_matching(&adds, &shape, &predicate, is_gone).map_err(|e| self.in_table(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
                     removes.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
@@ -87,7 +87,7 @@ impl Transaction {
         }
         let mut dropped = HashSet::new();
         if let Some(added) = self.own_adds()? {
-            let rows = covered(&added, &shape, &predicate, |_| false).map_err(|e| self.with_context(e))?;
+            let rows = fully_matching(&added, &shape, &predicate, |_| false).map_err(|e| self.in_table(e))?;
             dropped.extend(rows.into_iter().map(|row| added.path().value(row).to_owned()));
         }
         self.discard(|file| dropped.contains(&file.add.path));
@@ -115,7 +115,7 @@ impl Transaction {
         let snapshot = self.searchable().await?;
         if Properties::of(snapshot.metadata()).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be removed";
-            return Err(self.with_context(Error::invalid(message)));
+            return Err(self.in_table(Error::invalid(message)));
         }
         Ok(snapshot)
     }
@@ -134,7 +134,7 @@ impl Transaction {
             false => {
                 let message = "changes of rows are recorded already in this transaction, as the table asks \
                                (`delta.enableChangeDataFeed`); remove files before that";
-                Err(self.with_context(Error::invalid(message)))
+                Err(self.in_table(Error::invalid(message)))
             }
         }
     }
@@ -145,7 +145,7 @@ impl Transaction {
             false => Ok(()),
             true => {
                 let message = format!("files that other processes wrote were added already; {what} before that");
-                Err(self.with_context(Error::invalid(message)))
+                Err(self.in_table(Error::invalid(message)))
             }
         }
     }

@@ -52,7 +52,7 @@ impl Transaction {
         (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
         (resumed.is_resumed, resumed.writes) = (true, true);
         (resumed.delete_first, resumed.rearrange_only) = (header.delete_first, header.rearrange_only);
-        resumed.check_writable().map_err(|e| resumed.with_context(e))?;
+        resumed.check_writable().map_err(|e| resumed.in_table(e))?;
         match header.overwrites {
             Overwrites::Nothing => {}
             Overwrites::Partitions => resumed.overwrite_partitions()?,

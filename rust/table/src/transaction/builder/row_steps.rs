@@ -190,7 +190,7 @@ impl Transaction {
         if let Some(RowTracking { row_id_column: None, .. } | RowTracking { row_commit_version_column: None, .. }) =
             &tracking
         {
-            return Err(self.with_context(Error::corrupt(
+            return Err(self.in_table(Error::corrupt(
                 "the table tracks rows, and its properties do not name the columns by which rows that move keep their ids \
                  (`delta.rowTracking.materializedRowIdColumnName`, `…RowCommitVersionColumnName`)",
             )));

@@ -1,4 +1,4 @@
-//! Which files a filter covers: only whole ones are removed.
+//! Which files a filter matches in full: `remove_where` removes only such files.
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
@@ -18,8 +18,8 @@ pub(crate) fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
     AddColumns { members, stats, num_records, ..AddColumns::default() }
 }
 
-/// The files that hold matching rows and no others. What `is_gone` may hold others.
-pub(super) fn covered(
+/// The files that hold matching rows and no others. Those that `is_gone` says are removed already may hold others.
+pub(super) fn fully_matching(
     adds: &AddBatch,
     shape: &TableShape,
     predicate: &BoundPredicate,

@@ -153,7 +153,7 @@ fn with_options(
             properties = properties.set_column_bloom_filter_fpp(path(), *fpp);
         }
         match ndv {
-            Some(0) => return Err(Error::invalid("ndv of a bloom filter is at least 1")),
+            Some(0) => return Err(Error::invalid("ndv of a bloom filter must be at least 1")),
             Some(ndv) => properties = properties.set_column_bloom_filter_max_ndv(path(), *ndv),
             None => {}
         }

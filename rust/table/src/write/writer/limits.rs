@@ -16,7 +16,7 @@ pub const LEAST_MEMORY: u64 = 1024 * 1024;
 /// `Invalid` for a limit below [`LEAST_MEMORY`].
 pub(crate) fn check_memory_limit(bytes: Option<u64>) -> Result<()> {
     match bytes.is_some_and(|bytes| bytes < LEAST_MEMORY) {
-        true => Err(Error::invalid(format!("memory_limit is at least 1 MB ({LEAST_MEMORY} bytes)"))),
+        true => Err(Error::invalid(format!("memory_limit must be at least 1 MB ({LEAST_MEMORY} bytes)"))),
         false => Ok(()),
     }
 }

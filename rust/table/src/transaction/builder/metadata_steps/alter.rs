@@ -29,7 +29,7 @@ impl Transaction {
             return Ok(());
         }
         self.refuse_after_rows("change the metadata")?;
-        self.altered(alteration, ids).map_err(|e| self.with_context(e))
+        self.altered(alteration, ids).map_err(|e| self.in_table(e))
     }
 
     fn altered(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
@@ -75,7 +75,7 @@ impl Transaction {
             false => {
                 let message =
                     format!("rows were written under the old metadata in this transaction; {what} before that");
-                Err(self.with_context(Error::invalid(message)))
+                Err(self.in_table(Error::invalid(message)))
             }
         }
     }

@@ -38,14 +38,14 @@ impl Transaction {
     ) -> Result<Self> {
         let mut begun = Self::new(storage, options)?;
         match find(storage, known.latest.as_ref()).await? {
-            Some(_) if !replaces => return Err(begun.with_context(Error::table_exists())),
+            Some(_) if !replaces => return Err(begun.in_table(Error::table_exists())),
             Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
             None => begun.mode = if replaces { Mode::Append } else { Mode::Error },
         }
         begun.find_replayed().await?;
         let there = begun.base.as_ref().map(|base| (&base.state.protocol, &base.state.metadata));
         let of_source = (source.protocol(), source.metadata());
-        let (protocol, metadata) = copied(of_source, there, ids.unique()).map_err(|e| begun.with_context(e))?;
+        let (protocol, metadata) = copied(of_source, there, ids.unique()).map_err(|e| begun.in_table(e))?;
         begun.set_table(metadata, protocol);
         // All files come from the source, which gave them ids, or get some in this commit.
         begun.every_file_has_ids();
@@ -106,7 +106,7 @@ impl Transaction {
             && Properties::of(&state.metadata).append_only()?
         {
             let message = "the table that is there is append-only (`delta.appendOnly`), so its files cannot be removed";
-            return Err(self.with_context(Error::invalid(message)));
+            return Err(self.in_table(Error::invalid(message)));
         }
         let state = state_of(source).await?;
         let is_same = there.is_some_and(|there| self.metadata.as_ref() == Some(&there.metadata))

@@ -32,12 +32,12 @@ impl Transaction {
             return Ok(());
         }
         self.snapshot().await?;
-        if self.guards_history(name).map_err(|e| self.with_context(e))? {
+        if self.guards_history(name).map_err(|e| self.in_table(e))? {
             let message = format!(
                 "dropping the feature `{name}` takes several commits, for readers of older versions need it: call \
                  `Table.drop_feature`"
             );
-            return Err(self.with_context(Error::invalid(message)));
+            return Err(self.in_table(Error::invalid(message)));
         }
         self.drop_from_protocol(name, false).await
     }
@@ -52,11 +52,11 @@ impl Transaction {
         let snapshot = self.snapshot().await?;
         // Those of deletion vectors are taken away once no writer makes new ones.
         if name != "deletionVectors" {
-            refuse_traces(&snapshot, name).await.map_err(|e| self.with_context(e))?;
+            refuse_traces(&snapshot, name).await.map_err(|e| self.in_table(e))?;
         }
         let before = self.before()?;
-        let droppable = find_droppable(before, name).map_err(|e| self.with_context(e))?;
-        let metadata = disabled(before.metadata, droppable).map_err(|e| self.with_context(e))?;
+        let droppable = find_droppable(before, name).map_err(|e| self.in_table(e))?;
+        let metadata = disabled(before.metadata, droppable).map_err(|e| self.in_table(e))?;
         if metadata == *before.metadata {
             return Ok(false);
         }
@@ -74,24 +74,24 @@ impl Transaction {
     pub(crate) async fn drop_from_protocol(&mut self, name: &str, guards: bool) -> Result<()> {
         self.refuse_after_rows("drop features")?;
         let snapshot = self.snapshot().await?;
-        refuse_traces(&snapshot, name).await.map_err(|e| self.with_context(e))?;
-        let altered = without_feature(self.before()?, name, guards).map_err(|e| self.with_context(e))?;
+        refuse_traces(&snapshot, name).await.map_err(|e| self.in_table(e))?;
+        let altered = without_feature(self.before()?, name, guards).map_err(|e| self.in_table(e))?;
         let Altered { metadata, protocol, operation, parameters, .. } = altered;
         match name {
             "rowTracking" => {
                 if !self.removed.is_empty() {
                     let message = "the transaction has removed files already, and dropping `rowTracking` adds all files of the \
                                    table again; commit first";
-                    return Err(self.with_context(Error::invalid(message)));
+                    return Err(self.in_table(Error::invalid(message)));
                 }
-                self.re_add(without_ids(&snapshot).await.map_err(|e| self.with_context(e))?);
+                self.re_add(without_ids(&snapshot).await.map_err(|e| self.in_table(e))?);
                 let domain = ROW_TRACKING_DOMAIN.to_owned();
                 let removed = DomainMetadata { domain: domain.clone(), configuration: String::new(), removed: true };
                 self.set_own_domain(removed);
             }
             "domainMetadata" if self.domains.values().any(|domain| !domain.removed) => {
                 let message = "the transaction has set a metadata domain already; drop `domainMetadata` in another one";
-                return Err(self.with_context(Error::invalid(message)));
+                return Err(self.in_table(Error::invalid(message)));
             }
             "clustering" => self.set_clustering(None),
             _ => {}

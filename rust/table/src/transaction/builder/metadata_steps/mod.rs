@@ -40,27 +40,27 @@ impl Transaction {
         let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
         let mut begun = Self::new(storage, options)?;
         match (find(storage, known.latest.as_ref()).await?, mode) {
-            (Some(_), CreateMode::Error) => return Err(begun.with_context(Error::table_exists())),
+            (Some(_), CreateMode::Error) => return Err(begun.in_table(Error::table_exists())),
             (Some(snapshot), CreateMode::Ignore) => {
                 begun.replayed = Some(snapshot.version());
                 return Ok(begun);
             }
             (None, CreateMode::Replace) => {
                 let message = "there is no table to replace; create one, or write `create_or_replace`";
-                return Err(begun.with_context(Error::not_found(message)));
+                return Err(begun.in_table(Error::not_found(message)));
             }
             (None, _) => {}
             (Some(snapshot), CreateMode::Replace | CreateMode::CreateOrReplace) => {
                 begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
-                begun.check_writable().map_err(|e| begun.with_context(e))?;
+                begun.check_writable().map_err(|e| begun.in_table(e))?;
                 begun.overwrite()?;
             }
         }
         let cluster_by = table.cluster_by.clone();
-        begun.define(table, (ids, now_ms)).map_err(|e| begun.with_context(e))?;
+        begun.define(table, (ids, now_ms)).map_err(|e| begun.in_table(e))?;
         if begun.base.is_some() {
             // The features of the table that was there stay.
-            begun.check_writable().map_err(|e| begun.with_context(e))?;
+            begun.check_writable().map_err(|e| begun.in_table(e))?;
         }
         begun.tell_of_definition(&cluster_by);
         begun.txn_id = ids.unique();
@@ -141,7 +141,7 @@ impl Transaction {
             None => Ok(()),
             Some(_) => {
                 let message = format!("the metadata was changed in this transaction already; {what} before that");
-                Err(self.with_context(Error::invalid(message)))
+                Err(self.in_table(Error::invalid(message)))
             }
         }
     }
@@ -155,7 +155,7 @@ impl Transaction {
         if self.replayed.is_some() {
             return Ok(());
         }
-        let upgraded = self.with_feature(name).map_err(|e| self.with_context(e))?;
+        let upgraded = self.with_feature(name).map_err(|e| self.in_table(e))?;
         if upgraded.is_some() {
             self.protocol = upgraded;
             (self.shape, self.planned) = (None, None);
@@ -188,11 +188,11 @@ impl Transaction {
         if domain.is_empty() || domain.get(..6).is_some_and(|head| head.eq_ignore_ascii_case("delta.")) {
             let message =
                 format!("the metadata domain `{domain}` cannot be set: names that begin with `delta.` are taken");
-            return Err(self.with_context(Error::invalid(message)));
+            return Err(self.in_table(Error::invalid(message)));
         }
         if !feature::supported(self.after()?.0).contains("domainMetadata") {
             let message = "the table does not have the feature `domainMetadata`; add it first (`add_feature`)";
-            return Err(self.with_context(Error::invalid(message)));
+            return Err(self.in_table(Error::invalid(message)));
         }
         let (name, removed) = (domain.to_owned(), configuration.is_none());
         let configuration = configuration.unwrap_or_default().to_owned();

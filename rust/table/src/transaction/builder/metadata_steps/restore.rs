@@ -25,7 +25,7 @@ impl Transaction {
     /// write the table then.
     pub(crate) async fn return_to(&mut self, old: &Snapshot, files: Actions, lowers_protocol: bool) -> Result<()> {
         let newest = self.snapshot().await?;
-        self.returned_to((&newest, old), files, lowers_protocol).await.map_err(|e| self.with_context(e))
+        self.returned_to((&newest, old), files, lowers_protocol).await.map_err(|e| self.in_table(e))
     }
 
     async fn returned_to(

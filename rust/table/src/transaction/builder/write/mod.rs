@@ -67,15 +67,15 @@ impl Transaction {
         }
         begun.latest = known.latest;
         match find(storage, begun.latest.as_ref()).await? {
-            Some(_) if options.mode == Mode::Error => return Err(begun.with_context(Error::table_exists())),
+            Some(_) if options.mode == Mode::Error => return Err(begun.in_table(Error::table_exists())),
             Some(snapshot) if options.mode == Mode::Ignore => {
                 begun.replayed = Some(snapshot.version());
                 return Ok(begun);
             }
             Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
-            None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.with_context(e))?,
+            None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.in_table(e))?,
         }
-        begun.plan_in_mode(schema, options, ids).map_err(|e| begun.with_context(e))?;
+        begun.plan_in_mode(schema, options, ids).map_err(|e| begun.in_table(e))?;
         begun.find_replayed().await?;
         Ok(begun)
     }
@@ -168,14 +168,14 @@ impl Transaction {
     pub fn plan_write(&mut self, schema: &Schema) -> Result<WritePlan> {
         if self.set_files.is_some() {
             let message = "the transaction adds files of the table again already; write rows in another one";
-            return Err(self.with_context(Error::invalid(message)));
+            return Err(self.in_table(Error::invalid(message)));
         }
         // Rows that were written meanwhile have numbers, which others must not get.
         let is_same = |planned: &&Planned| planned.rows == *schema && planned.plan.spec.identities.is_empty();
         if let Some(planned) = self.planned.as_ref().filter(is_same) {
             return Ok(planned.plan.clone());
         }
-        let plan = self.plan_of(schema).map_err(|e| self.with_context(e))?;
+        let plan = self.plan_of(schema).map_err(|e| self.in_table(e))?;
         self.planned = Some(Planned { rows: schema.clone(), plan: plan.clone() });
         Ok(plan)
     }

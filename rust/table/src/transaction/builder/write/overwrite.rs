@@ -56,7 +56,7 @@ impl Transaction {
     pub(super) fn check_replaceable(&self) -> Result<()> {
         if Properties::of(self.after()?.1).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
-            return Err(self.with_context(Error::invalid(message)));
+            return Err(self.in_table(Error::invalid(message)));
         }
         self.refuse_after_files_of_others("remove files")?;
         self.refuse_after_records()
