@@ -386,20 +386,21 @@ def test_a_column_that_takes_the_name_of_another_is_another(uri: str) -> None:
 def test_a_drop_of_row_tracking_is_not_beside_changes_of_files(uri: str) -> None:
     deltic.create(uri, pa.schema([("id", pa.int64())]), properties={"delta.enableRowTracking": "true"})
     deltic.write(uri, pa.table({"id": [1, 2]}))
-    table = Table(uri)
+    table, free = Table(uri), Table(f"{uri}-free")
+    deltic.write(free, pa.table({"id": [1]}), properties={"delta.feature.domainMetadata": "supported"})
 
-    def both(*steps: Callable[[deltic.Transaction], Any]) -> None:
+    def both(table: Table, *steps: Callable[[deltic.Transaction], Any]) -> None:
         with table.transaction() as tx:
             for step in steps:
                 step(tx)
 
-    for first, second in [
-        (lambda tx: tx.delete("id < 10"), lambda tx: tx.drop_feature("rowTracking")),
-        (lambda tx: tx.drop_feature("rowTracking"), lambda tx: tx.append(pa.table({"id": [3]}))),
-        (lambda tx: tx.set_domain("app", "{}"), lambda tx: tx.drop_feature("domainMetadata")),
+    for of, first, second in [
+        (table, lambda tx: tx.delete("id < 10"), lambda tx: tx.drop_feature("rowTracking")),
+        (table, lambda tx: tx.drop_feature("rowTracking"), lambda tx: tx.append(pa.table({"id": [3]}))),
+        (free, lambda tx: tx.set_domain("app", "{}"), lambda tx: tx.drop_feature("domainMetadata")),
     ]:
         with pytest.raises(InvalidInputError, match=r"commit first|in another one"):
-            both(first, second)
+            both(of, first, second)
     assert (table.snapshot().version, table.scan().count()) == (1, 2)
 
 

@@ -51,21 +51,21 @@ pub(super) fn lookups(
             _ => continue,
         };
         let Some(leaf) = bounds.leaf(column) else { continue };
-        let mut filters = Vec::new();
-        for at in row_groups {
-            let Some(group) = metadata.metadata().row_groups().get(*at) else { continue };
-            let range = group.columns().get(leaf.index).and_then(filter_range);
-            filters.extend(
-                range.filter(|range| range.end - range.start < bytes_of(group, needed)).map(|range| (*at, range)),
-            );
-        }
-        if filters.is_empty() {
+        let groups = metadata.metadata().row_groups();
+        let chunk_of = |group: &RowGroupMetaData| group.columns().get(leaf.index).and_then(filter_range);
+        if !groups.iter().any(|group| chunk_of(group).is_some()) {
             continue;
         }
         let physical = metadata.parquet_schema().column(leaf.index).physical_type();
         let Some(values) = stored(&values, &leaf, physical)?.map(Arc::new) else { continue };
-        let lookup = |(row_group, range)| Lookup { row_group, range, values: Arc::clone(&values) };
-        lookups.extend(filters.into_iter().map(lookup));
+        for row_group in row_groups {
+            let Some(group) = groups.get(*row_group) else { continue };
+            let chunks = needed.iter().filter_map(|leaf| group.columns().get(*leaf));
+            let bytes = chunks.map(ColumnChunkMetaData::compressed_size).fold(0, i64::saturating_add);
+            let range = chunk_of(group).filter(|range| i64::try_from(range.end - range.start).is_ok_and(|n| n < bytes));
+            let values = Arc::clone(&values);
+            lookups.extend(range.map(|range| Lookup { row_group: *row_group, range, values }));
+        }
     }
     Ok(lookups)
 }
@@ -101,38 +101,33 @@ fn filter_range(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
     Some(start..start.checked_add(length)?)
 }
 
-/// Compressed bytes of some leaves of a row group.
-fn bytes_of(group: &RowGroupMetaData, leaves: &[usize]) -> u64 {
-    let chunks = leaves.iter().filter_map(|leaf| group.columns().get(*leaf));
-    chunks.map(|chunk| u64::try_from(chunk.compressed_size()).unwrap_or(0)).fold(0, u64::saturating_add)
-}
-
 /// The values as a leaf stores them; `None` if it stores them otherwise than as they are.
 fn stored(values: &ArrayRef, leaf: &Leaf, physical: PhysicalType) -> Result<Option<Vec<Vec<u8>>>> {
     use ArrowType as A;
     if leaf.conversion.is_rebased() {
         return Ok(None);
     }
-    let micros = |data_type: &A| matches!(data_type, A::Timestamp(TimeUnit::Microsecond, _));
-    let is_whole = |data_type: &A| matches!(data_type, A::Int8 | A::Int16 | A::Int32 | A::Int64);
-    let is_bytes = |data_type: &A| matches!(data_type, A::Utf8 | A::Binary);
-    let (table, file) = (values.data_type(), &leaf.file_type);
-    let is_same = (is_whole(table) && is_whole(file))
-        || (*table == A::Date32 && *file == A::Date32)
-        || (micros(table) && micros(file));
-    Ok(match physical {
-        PhysicalType::INT32 | PhysicalType::INT64 if is_same => {
+    let kind = |data_type: &A| match data_type {
+        A::Int8 | A::Int16 | A::Int32 | A::Int64 => 1,
+        A::Date32 => 2,
+        A::Timestamp(TimeUnit::Microsecond, _) => 3,
+        A::Utf8 | A::Binary => 4,
+        _ => 0,
+    };
+    if kind(values.data_type()) != kind(&leaf.file_type) {
+        return Ok(None);
+    }
+    Ok(match (kind(&leaf.file_type), physical) {
+        (1..=3, PhysicalType::INT32 | PhysicalType::INT64) => {
             let numbers = arrow_cast::cast(values, &A::Int64)?;
             let numbers = numbers.as_primitive::<Int64Type>().iter().flatten();
             Some(match physical {
                 // A number of more bits is in no file of fewer.
-                PhysicalType::INT32 => {
-                    numbers.filter_map(|n| i32::try_from(n).ok()).map(|n| n.to_le_bytes().to_vec()).collect()
-                }
+                PhysicalType::INT32 => numbers.flat_map(i32::try_from).map(|n| n.to_le_bytes().to_vec()).collect(),
                 _ => numbers.map(|n| n.to_le_bytes().to_vec()).collect(),
             })
         }
-        PhysicalType::BYTE_ARRAY if is_bytes(table) && is_bytes(file) => {
+        (4, PhysicalType::BYTE_ARRAY) => {
             let texts = arrow_cast::cast(values, &A::Binary)?;
             Some(texts.as_binary::<i32>().iter().flatten().map(<[u8]>::to_vec).collect())
         }
