@@ -110,7 +110,7 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
         plan(&scan, &task.path, bytes, metadata, &origin)
     });
-    let Some(Planned { file, mut row_groups, lookups }) = planned.await? else { return Ok(Vec::new()) };
+    let Some((file, mut row_groups, lookups)) = planned.await? else { return Ok(Vec::new()) };
     let filters = bloom_filters::fetch(&file.bytes, &lookups).await?;
     blocking(&path, move || {
         bloom_filters::prune(&mut row_groups, &lookups, &filters);
@@ -230,23 +230,14 @@ fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
     Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
 }
 
-/// How a file is read.
-struct Planned {
-    file: OpenFile,
-    /// Those whose bounds do not rule them out.
-    row_groups: Vec<usize>,
-    /// The bloom filters that may rule out more.
-    lookups: Vec<Lookup>,
-}
-
-/// Decides how a file is read; `None` if no row qualifies.
+/// The file, the row groups that their bounds do not rule out, and bloom filters that may; `None` if no row qualifies.
 fn plan(
     scan: &Scan,
     path: &str,
     bytes: FileBytes,
     metadata: Arc<ParquetMetaData>,
     origin: &Origin,
-) -> Result<Option<Planned>> {
+) -> Result<Option<(OpenFile, Vec<usize>, Vec<Lookup>)>> {
     let (metadata, fields) =
         arrow_metadata(metadata, origin.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
@@ -283,7 +274,7 @@ fn plan(
     }
     let (path, width) = (path.to_owned(), scan.output.fields.len());
     let file = OpenFile { path, bytes, metadata, filter, adapter: output, width };
-    Ok(Some(Planned { file, row_groups, lookups }))
+    Ok(Some((file, row_groups, lookups)))
 }
 
 /// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything. With
