@@ -329,7 +329,7 @@ fn sorting_leaves_the_threads_of_the_runtime_to_those_that_write() {
     let runtime = few_threads.worker_threads(2).max_blocking_threads(2).enable_all().build().unwrap();
     let options = OptimizeOptions { max_tasks: Some(4), ..z_order(&["x"]) };
     let committer = LogCommitter::new(table.sample.storage.clone());
-    let all = tokio::time::timeout(Duration::from_secs(120), run(&table, &options, &committer));
+    let all = async { tokio::time::timeout(Duration::from_secs(120), run(&table, &options, &committer)).await };
     let done = runtime.block_on(all);
     runtime.shutdown_background();
     assert_eq!(done.expect("it does not end").unwrap().metrics["numRemovedFiles"], 8);
@@ -461,7 +461,7 @@ fn what_others_wrote_is_looked_at() {
         (theirs.clone(), "of another commit"),
         (changed(&|files| files[0]["add"]["path"] = path(&theirs[0])), "no task of this commit wrote"),
         (changed(&|files| files[0]["add"]["path"] = json!("p=a/f0")), "no task of this commit wrote"),
-        (changed(&|files| files[0]["add"]["path"] = path(&written[1])), "or one twice"),
+        (changed(&|files| files[0]["add"]["path"] = path(&written[1])), "returned twice"),
         (changed(&|files| *files = json!([])), "do not have the"),
         (changed(&|files| files[0]["rows"] = json!(1)), "do not have the"),
     ] {
