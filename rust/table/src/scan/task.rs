@@ -1,6 +1,6 @@
 //! What an executor needs to read files of a snapshot: plain data with a versioned byte form.
 //!
-//! [`TaskGroup`] is what travels. Proved by `read::task_groups_travel`.
+//! Tasks are sent to other processes as a [`TaskGroup`]. Proved by `read::task_groups_have_a_byte_form`.
 
 use std::collections::BTreeMap;
 

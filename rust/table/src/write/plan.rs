@@ -1,6 +1,6 @@
 //! The data that an executor needs to write data files of a table, and the data that it returns.
 //!
-//! Proved by `write::plans_travel`.
+//! Proved by `write::plans_have_a_byte_form`.
 
 use std::collections::BTreeMap;
 
