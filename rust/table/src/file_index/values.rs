@@ -9,9 +9,9 @@ use crate::error::Result;
 /// A column of the files of one row group.
 #[derive(Debug, Clone)]
 pub(super) enum Values {
-    /// Which rows have something.
+    /// Which rows are set.
     Rows(BooleanBuffer),
-    /// One value a row.
+    /// One value for each row.
     Array(ArrayRef),
     /// One value a row, of which few are wanted.
     Encoded(EncodedColumn),
