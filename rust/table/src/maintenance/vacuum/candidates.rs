@@ -29,7 +29,7 @@ pub(super) fn listed(storage: &Storage) -> Listing {
     storage.list_in_ranges("")
 }
 
-/// The files of an inventory, whose paths are relative to the table or absolute.
+/// The files of an inventory, with paths that are relative to the table or absolute.
 ///
 /// # Errors
 /// `Invalid` for a file that is not below the table.
@@ -130,7 +130,7 @@ impl Folders {
         let is_hidden = |name: &str| name.starts_with(['_', '.']);
         let is_partition = |name: &str| {
             let Some((column, _)) = name.split_once('=') else { return false };
-            // Spark's native writer escapes a second time what deltic has escaped.
+            // Spark's own writer escapes names that deltic has escaped already.
             let column = decode_path(column).unwrap_or_default();
             self.partitions.contains(&column)
                 || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
