@@ -31,7 +31,7 @@ const FILE: &str = "manifest";
 /// Manifests that are written at once.
 const CONCURRENT_PUTS: usize = 16;
 
-/// How often manifests are written again, at most, because the table was changed meanwhile.
+/// How often manifests are written at most, if the table is changed each time meanwhile.
 const MOST_ATTEMPTS: usize = 5;
 
 /// The most bytes of a folder's name in a file system, and of a key in an object store.
@@ -74,7 +74,7 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
         }
     }
     let message = format!(
-        "the manifests were written {MOST_ATTEMPTS} times, and each time the table had gone on meanwhile, so that they may be \
+        "the manifests were written {MOST_ATTEMPTS} times, and each time the table was changed meanwhile, so that they may be \
          older than the table; write them again when there are fewer commits (`Table.write_manifests()`)"
     );
     Err(in_table(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
