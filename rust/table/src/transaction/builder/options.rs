@@ -215,34 +215,34 @@ impl WriteOptions {
     }
 }
 
-/// A table to be.
+/// The definition of a table to be created.
 #[derive(Debug, Clone, Default)]
 pub struct TableDefinition {
     /// Its schema.
     pub schema: StructType,
-    /// Columns of it, in order.
+    /// Its partition columns, in order.
     pub partition_by: Vec<String>,
-    /// Paths of columns by which files are laid out.
+    /// Paths of its clustering columns.
     pub cluster_by: Vec<String>,
     /// Table properties.
     pub properties: BTreeMap<String, String>,
-    /// What all rows must fulfil: expressions by name.
+    /// CHECK constraints: expressions by name.
     pub constraints: BTreeMap<String, String>,
-    /// Name for people.
+    /// Its name in the metadata.
     pub name: Option<String>,
-    /// Description for people.
+    /// Its description in the metadata.
     pub description: Option<String>,
-    /// The largest id that files have of any column, where they were there before the table and have columns by ids.
+    /// The largest field id in files that existed before the table, if columns are found by ids in them.
     pub largest_column_id: Option<i32>,
 }
 
-/// What identifies a new table and a new transaction; passed in, since neither may come from hidden randomness.
+/// Makes ids for new tables and transactions. It is passed in, so that there is no hidden randomness.
 pub trait Ids: Send + Sync {
     /// A new unique id.
     fn unique(&self) -> String;
 }
 
-/// How rows of a schema are written.
+/// The write plan for rows of a schema.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub(super) rows: Schema,

@@ -105,7 +105,7 @@ impl Transaction {
         if let Some(state) = there.filter(|_| files.num_removed() > 0)
             && Properties::of(&state.metadata).append_only()?
         {
-            let message = "the table that is there is append-only (`delta.appendOnly`), so its files cannot be removed";
+            let message = "the existing table is append-only (`delta.appendOnly`), so its files cannot be removed";
             return Err(self.in_table(Error::invalid(message)));
         }
         let state = state_of(source).await?;

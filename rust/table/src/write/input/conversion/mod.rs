@@ -1,4 +1,4 @@
-//! Which Arrow types a table's primitive types take, and how their values get there without loss.
+//! The Arrow types that a table's primitive types accept, and how their values are converted without loss.
 //!
 //! | table type | takes, if every value is exact in it |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `timestamp` | instants of any unit and zone; strings `2024-02-29T12:00:00.000001Z` or with an offset |
 //! | `timestamp_ntz` | times without a zone of any unit; dates; strings `2024-02-29 12:00:00.000001` |
 //!
-//! Values are checked, not only types. The first that would be another one, or in another zone, is refused.
+//! Values are checked, not only types: the first value that conversion would change, or move to another time zone, is refused.
 //!
 //! PROTOCOL.md: "Primitive Types".
 
@@ -30,7 +30,7 @@ mod times;
 
 use numbers::{beyond_precision, decimal, double, from_numbers, integer, single};
 
-/// The longest value that a message repeats, in characters.
+/// The most characters of a value in a message.
 const MAX_SHOWN: usize = 60;
 
 /// Why values do not become the table's, and what the caller can do.
