@@ -1,9 +1,9 @@
-//! Dropping a feature that readers of older versions need.
+//! DROP FEATURE, also for features that readers of older versions need.
 //!
-//! The feature is disabled, and files with deletion vectors are written again if it is that; three checkpoints follow,
-//! each of an empty commit; and one commit takes the feature out of the protocol and protects those checkpoints, so that
-//! no reader goes back to versions before them and no writer makes other checkpoints there. A process that dies in between leaves a table
-//! that is as good as before, and running it again goes on from there.
+//! The feature is disabled, and for deletion vectors the files that have them are rewritten. Three checkpoints follow,
+//! each of an empty commit; then one commit removes the feature from the protocol and protects those checkpoints, so that
+//! no reader needs versions before them and no writer makes other checkpoints there. A process that dies in between leaves a
+//! valid table, and running it again continues from there.
 //!
 //! PROTOCOL.md: "Protocol Evolution"; RFC "Checkpoint Protection".
 
@@ -17,14 +17,14 @@ use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, Transa
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// Checkpoints that stand between readers and what is before: delta-spark passes over as many that it cannot read, less one.
+/// How many checkpoints keep readers from older versions. delta-spark skips up to one less of those that it cannot read.
 const BARRIERS: usize = 3;
 
-/// Drops a feature from the table at `storage`; the commit that did. That a checkpoint after it fails is logged only.
+/// Drops a feature from the table at `storage`, and returns the commit. If the checkpoint after it fails, that is only logged.
 ///
 /// # Errors
-/// `Invalid` if the table has not the feature, it cannot be dropped or something is left of it, saying what to do;
-/// `Unsupported` for a history that is to be truncated; those of committing and of writing checkpoints.
+/// `Invalid` if the table does not have the feature, it cannot be dropped or traces of it are left, with what to do;
+/// `Unsupported` if the history is to be truncated; those of committing and of writing checkpoints.
 pub async fn drop_feature(
     storage: &Storage,
     (name, truncates_history): (&str, bool),
@@ -45,7 +45,7 @@ pub async fn drop_feature(
         transaction.commit(committer, retry).await?;
     }
     if name == "deletionVectors" {
-        // No writer makes new ones now.
+        // No writer adds deletion vectors any more.
         let how = ReorgOptions::default();
         reorganize((storage, None), &how, (ids, clock), (options(), committer, retry)).await?;
     }
@@ -59,7 +59,7 @@ pub async fn drop_feature(
     let mut transaction = Transaction::begin(storage, HandleCache::default(), options(), ids).await?;
     transaction.drop_from_protocol(name, true).await?;
     let outcome = committed(transaction.commit(committer, retry).await?)?;
-    // Readers that judge by all protocols on their way need not pass the commit that dropped it.
+    // With this checkpoint, readers that check every protocol action they read need not read the older ones.
     if let Err(error) = checkpoint(storage, retry.now_ms()).await {
         log::warn!(target: TARGET, "the feature was dropped, and the checkpoint after it failed: {error}");
     }

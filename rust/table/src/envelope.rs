@@ -1,7 +1,7 @@
-//! The byte form of whatever travels between processes: JSON with the number of the form and the kind of what is in it.
+//! The byte form of plans, tasks and results between processes: JSON with a format number and the kind of its content.
 //!
-//! One number counts for all kinds, so that a driver and an executor with different releases fail with a clear message
-//! rather than with wrong rows (`write::plans_travel`, `read::task_groups_travel`).
+//! All kinds share one format number, so that a driver and an executor with different releases fail with a clear message
+//! instead of wrong rows (`write::plans_have_a_byte_form`, `read::task_groups_have_a_byte_form`).
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::error::{Error, Result};
 
-/// Another one for every change of what any kind means.
+/// The format number: it must change with every change of any kind.
 const FORM: u32 = 9;
 
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ struct Unpacked<'a> {
     body: &'a RawValue,
 }
 
-/// The form that travels.
+/// Packs the body of a plan, task or result.
 ///
 /// # Errors
 /// `Internal` if it has no JSON form, which the types rule out.

@@ -7,15 +7,15 @@ use parquet::errors::ParquetError;
 pub use deltic_protocol::commit::Failed;
 pub use deltic_protocol::error::{Error, Kind, Result};
 
-/// A Parquet file that cannot be decoded is corrupt, wherever it came from.
+/// The error for a Parquet file that cannot be decoded.
 pub fn corrupt_parquet(path: &str, source: ParquetError) -> Error {
     Error::corrupt("the Parquet file cannot be decoded; restore it, or remove it from the table")
         .in_file(path)
         .caused_by(source)
 }
 
-/// A listed file that is not there: log cleanup came in between. Not to be taken for a table that does not exist, in
-/// whose place another might be created.
+/// The error for a listed file that is missing: log cleanup has deleted it. It must not be taken for a missing table, in
+/// whose place a new one might be created.
 pub(crate) fn vanished(error: Error) -> Error {
     match error.is_not_found() {
         true => replacing(
@@ -26,7 +26,7 @@ pub(crate) fn vanished(error: Error) -> Error {
     }
 }
 
-/// `replacement` with the path, version and table of `error`, which it replaces. As the cause of it, `error` would name
+/// Gives `replacement` the path, version and table of `error`, which it replaces. If `error` were its cause, it would name
 /// the file a second time.
 pub(crate) fn replacing(error: &Error, mut replacement: Error) -> Error {
     if let Some(path) = error.path() {
@@ -46,7 +46,7 @@ pub(crate) fn replacing(error: &Error, mut replacement: Error) -> Error {
 pub(crate) struct NotFoundFlag(AtomicBool);
 
 impl NotFoundFlag {
-    /// Sets the flag if the error is a missing file; gives the error to return.
+    /// Sets the flag if the error is a missing file. Returns the error to pass on.
     pub(crate) fn note(&self, error: Error) -> Error {
         if error.is_not_found() {
             self.0.store(true, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! The past of a table: what each commit says of itself, and which version was current at a time.
+//! The history of a table: the commit info of each commit, and which version was current at a time.
 //!
-//! A commit's time is its in-commit timestamp from the version on that enabled them; before, and in tables without, it
-//! is the modification time of its file, made monotone: never earlier than a millisecond after the commit before it.
-//! Times in commits are found by binary search, since reading one costs a request.
+//! A commit's time is its in-commit timestamp from the version on that enabled them; before that, and in tables without
+//! them, it is the modification time of its file, but at least one millisecond after the time of the previous commit.
+//! In-commit timestamps are searched by binary search, since reading one costs a request.
 //!
-//! A time leads only to versions that can be rebuilt: in a log that was cut off, commits before the oldest checkpoint
-//! are part of the history but no place to travel to.
+//! A time leads only to versions that can be rebuilt: if log cleanup deleted commits, those left before the oldest checkpoint
+//! are part of the history, but their versions cannot be read.
 //!
-//! Invariant: the times of the history are those by which versions are found
+//! Invariant: versions are found by the times that the history shows
 //! (`history::every_time_finds_its_version`).
 //!
 //! PROTOCOL.md: "In-Commit Timestamps", "Commit Provenance Information".
@@ -28,7 +28,7 @@ use deltic_store::Storage;
 
 /// Commits read at once.
 const CONCURRENT_READS: usize = 16;
-/// Commit infos stand first in a commit, so this much of a large one is read at first.
+/// The commit info is the first action of a commit, so only this much of a large commit is read at first.
 const HEAD: u64 = 32 * 1024;
 
 /// One commit of the history: the members of its commit info, and `version` and `timestamp` (ms).
@@ -36,7 +36,7 @@ pub type Entry = Map<String, Value>;
 
 /// The commits still in the log, newest first, at most `limit`.
 ///
-/// Commits that log cleanup removed are not there; `timestamp` is the time by which [`version_at`] finds the commit.
+/// Commits that log cleanup removed are missing; `timestamp` is the time by which [`version_at`] finds the commit.
 pub async fn history(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> {
     entries(storage, limit).await.map_err(|e| e.in_table(storage.location()))
 }
@@ -44,13 +44,13 @@ pub async fn history(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entr
 async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> {
     let commits = Commit::all(&LogSource::of(storage).list(0).await?);
     if commits.is_empty() {
-        // No commit is left (or was ever there): opening the table tells which.
+        // No commit is left, or there is no table: opening it gives the error in that case.
         Snapshot::open(storage, None).await?;
     }
     let read = |commit: Commit| async move {
         match commit_info(storage, &commit.file).await {
             Ok(info) => Ok(Some((commit, info.unwrap_or_default()))),
-            // Cleaned up after it was listed.
+            // Log cleanup deleted it after the listing.
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),
         }
@@ -58,7 +58,7 @@ async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> 
     let newest = commits.into_iter().rev().take(limit.unwrap_or(usize::MAX));
     let read = stream::iter(newest).map(read).buffered(CONCURRENT_READS);
     let found: Vec<(Commit, CommitInfo)> = read.try_filter_map(|found| async { Ok(found) }).try_collect().await?;
-    // Only a table with times in its commits has to be opened to tell which of them hold.
+    // Only if a commit has an in-commit timestamp, the table is opened to find out from which version on they count.
     let own_times = match found.iter().any(|(_, info)| info.in_commit_timestamp().is_some()) {
         true => Properties::of(Snapshot::open(storage, None).await?.metadata()).in_commit_timestamps()?,
         false => None,
@@ -85,22 +85,22 @@ pub async fn snapshot_at(storage: &Storage, time_ms: i64) -> Result<Snapshot> {
     timeline.snapshot(timeline.version_at(time_ms).await?).await
 }
 
-/// When the versions that can be read were committed. One LIST and the opening of the newest version; commits are read
-/// as they are asked for.
+/// The commit times of the versions that can be read. Loading it takes one LIST and opens the newest version; commits are read
+/// when needed.
 #[derive(Debug)]
 pub struct Timeline {
     storage: Storage,
     listing: Vec<LogFile>,
     latest: Snapshot,
-    /// Of versions that can be rebuilt, ascending.
+    /// The commits of versions that can be rebuilt, ascending.
     commits: Vec<Commit>,
-    /// How many of them, at the front, have no time of their own.
+    /// How many of them, at the beginning, have no in-commit timestamp.
     without_own: usize,
-    /// First time of those that have one, if some have not.
+    /// The first in-commit timestamp, if earlier commits have none.
     enabled_ms: Option<i64>,
 }
 
-/// A commit, and when its file was written, made monotone.
+/// A commit, and the time of its file, made later than that of the previous commit.
 #[derive(Debug, Clone)]
 struct Commit {
     file: LogFile,
@@ -151,7 +151,7 @@ impl Timeline {
     ///
     /// # Errors
     /// Those of [`Timeline::until`], and `VersionNotFound` if versions after the newest commit are in checkpoints alone,
-    /// which do not say when they were made.
+    /// whose times are not known.
     pub async fn version_at(&self, time_ms: i64) -> Result<u64> {
         let version = self.until(time_ms).await?;
         let newest = self.commits.last().filter(|commit| commit.version() == version);
@@ -165,7 +165,7 @@ impl Timeline {
         Ok(version)
     }
 
-    /// The newest version that was committed at or before `time_ms`, which may lie in the future.
+    /// The newest version that was committed at or before `time_ms`, which may be in the future.
     ///
     /// # Errors
     /// `VersionNotFound` if the time is before the oldest version that can still be read, or between two commits that are not
@@ -189,7 +189,7 @@ impl Timeline {
     /// The oldest version that was committed at or after `time_ms`.
     ///
     /// # Errors
-    /// `VersionNotFound` if nothing was committed since, or if the log no longer says what was the first.
+    /// `VersionNotFound` if nothing was committed since, or if earlier commits after that time may have been deleted.
     pub async fn since(&self, time_ms: i64) -> Result<u64> {
         let earlier = match time_ms.checked_sub(1) {
             Some(before) => self.count_until(before).await?,
@@ -198,7 +198,7 @@ impl Timeline {
         match self.commits.get(earlier).map(Commit::version) {
             None => Err(self.outside(time_ms, "after the newest commit").await?),
             Some(version) if earlier > 0 || version == 0 => Ok(version),
-            // What was made between that time and the oldest commit may have been removed from the log.
+            // Commits between that time and the oldest one may have been deleted.
             Some(version) => match self.at(0).await? {
                 Some((_, time)) if time == time_ms => Ok(version),
                 Some(_) | None => Err(self.outside(time_ms, "before the oldest version that can be read").await?),
@@ -208,8 +208,8 @@ impl Timeline {
 
     /// How many of the commits were made at or before `time_ms`.
     async fn count_until(&self, time_ms: i64) -> Result<usize> {
-        // Where in-commit timestamps came later, a time is looked for either among the commits before or among those
-        // since.
+        // If in-commit timestamps were enabled later, a time is searched either among the commits before that or among the
+        // later ones.
         let (mut low, mut high) = match self.enabled_ms {
             Some(enabled_ms) if time_ms < enabled_ms => (0, self.without_own),
             Some(_) => (self.without_own, self.commits.len()),
@@ -224,7 +224,7 @@ impl Timeline {
         Ok(low)
     }
 
-    /// Version and time of a commit, by its place.
+    /// The version and time of a commit, by its index.
     async fn at(&self, index: usize) -> Result<Option<(u64, i64)>> {
         let Some(commit) = self.commits.get(index) else { return Ok(None) };
         if index < self.without_own {
@@ -252,7 +252,7 @@ impl Timeline {
         }))
     }
 
-    /// No such version, with the versions that can be read.
+    /// The error that there is no such version, with the range of versions that can be read.
     fn not_found(&self, message: String) -> Error {
         let earliest = self.commits.first().map(Commit::version);
         self.in_table(Error::version_not_found(message, earliest, Some(self.latest.version())))
@@ -272,7 +272,7 @@ pub(crate) fn commits(listing: &[LogFile]) -> Vec<LogFile> {
     commits
 }
 
-/// Modification times, each at least a millisecond after the one before.
+/// Modification times, each at least a millisecond after the previous one.
 pub(crate) fn monotone(commits: &[LogFile]) -> Vec<i64> {
     let mut last = i64::MIN;
     let time = |file: &LogFile| {
@@ -282,19 +282,19 @@ pub(crate) fn monotone(commits: &[LogFile]) -> Vec<i64> {
     commits.iter().map(time).collect()
 }
 
-/// Whether the commit of a version carries its time.
+/// Whether the commit of a version has an in-commit timestamp that counts.
 fn has_own_time(own_times: Option<InCommitTimestamps>, version: u64) -> bool {
     own_times.is_some_and(|own| own.since.is_none_or(|(since, _)| since <= version))
 }
 
-/// A commit that does not say when it was made, although it has to.
+/// The error for a commit without an in-commit timestamp, which must have one.
 pub(crate) fn lacks_time(file: &LogFile) -> Error {
     Error::corrupt("the commit has no inCommitTimestamp although the table has them enabled")
         .at_version(file.name.version())
         .in_file(log_file_path(&file.file_name))
 }
 
-/// What a commit says of itself.
+/// Reads the commit info of a commit.
 async fn commit_info(storage: &Storage, file: &LogFile) -> Result<Option<CommitInfo>> {
     let path = log_file_path(&file.file_name);
     if file.size > HEAD {

@@ -1,12 +1,13 @@
 //! Reads and writes Delta tables: scans, transactions, maintenance.
 //!
-//! Asynchronous: reads and writes through [`deltic_store::Storage`], decodes and encodes Parquet, and leaves every decision
-//! to `deltic-protocol`.
+//! This layer is asynchronous: it reads and writes through [`deltic_store::Storage`], and decodes and encodes Parquet.
+//! Decisions of the Delta protocol are made in `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `progress`, `variant_extent`, `vector_file`, then
-//! `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then `history`, `check`, `scan`, `write` and `checkpoint_writer`, then
-//! `committers`, `changes`, `cleanup`, `compaction`, `rewrite`, then `transaction`, `cached_log_tail`, `manifests`, `after_commit`,
-//! `transaction::builder`, `dml`, `maintenance`, `convert`, `copies`, `purge`, `repair`, `backfill`, `table`. A test reads the imports.
+//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `progress`,
+//! `variant_extent`, `vector_file`, then `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then
+//! `history`, `check`, `scan`, `write` and `checkpoint_writer`, then `committers`, `changes`, `cleanup`, `compaction`,
+//! `rewrite`, then `transaction`, `cached_log_tail`, `manifests`, `after_commit`, `transaction::builder`, `dml`,
+//! `maintenance`, `convert`, `copies`, `purge`, `repair`, `backfill`, `table`. A test reads the imports.
 
 pub mod after_commit;
 pub mod backfill;

@@ -1,10 +1,10 @@
-//! Symlink manifests: lists of the live files, for engines that read Parquet and know no Delta.
+//! Symlink manifests: lists of the live files, for engines that read Parquet but not Delta.
 //!
 //! `_symlink_format_manifest/[column=value/…]manifest` has a line for each file of a partition, its absolute path, as
-//! delta-spark's `GENERATE symlink_format_manifest` writes it. A manifest is replaced as a whole; readers of several see
-//! some of them replaced before others. Manifests of partitions that are gone are deleted.
+//! delta-spark's `GENERATE symlink_format_manifest` writes it. Each manifest is replaced atomically; readers of several may see
+//! some of them replaced and others not. Manifests of partitions that no longer exist are deleted.
 //!
-//! Proved by `tests/python/test_manifests.py`, and beside delta-spark by `tests/interop/test_manifests.py`.
+//! Proved by `tests/python/test_manifests.py`, and by `tests/interop/test_manifests.py`, which compares with delta-spark.
 //!
 //! PROTOCOL.md: none; the layout is Hive's `SymlinkTextInputFormat`.
 
@@ -25,44 +25,45 @@ use deltic_store::{Storage, decode_path};
 /// The folder of all manifests.
 const FOLDER: &str = "_symlink_format_manifest";
 
-/// The name of each.
+/// The file name of each manifest.
 const FILE: &str = "manifest";
 
 /// Manifests that are written at once.
 const CONCURRENT_PUTS: usize = 16;
 
-/// Times that they are written because the table went on meanwhile, at most.
-const MOST_ROUNDS: usize = 5;
+/// How often manifests are written at most, if the table is changed each time meanwhile.
+const MOST_ATTEMPTS: usize = 5;
 
-/// Bytes of a folder's name in a file system, and of a key in an object store, at most.
+/// The most bytes of a folder's name in a file system, and of a key in an object store.
 const LONGEST_NAME: usize = 255;
 const LONGEST_KEY: usize = 1024;
 
-/// What was written, or would be.
+/// The manifests that were written, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Manifests {
     /// The version whose files they list.
     pub version: u64,
-    /// Files in them.
+    /// How many files they list.
     pub files: u64,
     /// Their paths below the table.
     pub written: Vec<String>,
-    /// Paths of those that were there of partitions that are gone.
+    /// Paths of deleted manifests, of partitions that no longer exist.
     pub deleted: Vec<String>,
 }
 
-/// Writes the manifests of the newest version, at least of this one, or says which that would be.
+/// Writes the manifests of the newest version, which is this one or a later one. A dry run only returns what it would write.
 ///
-/// The table may go on meanwhile, and who was faster may have written newer ones already: then they are written again.
+/// If the table was changed meanwhile, they are written again: another process may have written newer ones, which these
+/// replaced.
 ///
 /// # Errors
-/// `Unsupported` if the table's files have deletion vectors, which who reads manifests does not see, or columns by other
-/// names than the table, or names that no manifest can have; `Conflict` if the table goes on faster than they are written;
+/// `Unsupported` if files have deletion vectors, which readers of manifests would ignore, or column names other
+/// than the table's, or paths that no manifest can have; `Conflict` if the table changes faster than they are written;
 /// those of reading the log and of the store.
 pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
     let in_table = |e: Error| e.in_table(snapshot.storage().location());
     let mut newest = snapshot.clone();
-    for _ in 0..MOST_ROUNDS {
+    for _ in 0..MOST_ATTEMPTS {
         let manifests = write_once(&newest, dry_run).await.map_err(in_table)?;
         if dry_run {
             return Ok(manifests);
@@ -73,7 +74,7 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
         }
     }
     let message = format!(
-        "the manifests were written {MOST_ROUNDS} times, and each time the table had gone on meanwhile, so that they may be \
+        "the manifests were written {MOST_ATTEMPTS} times, and each time the table was changed meanwhile, so that they may be \
          older than the table; write them again when there are fewer commits (`Table.write_manifests()`)"
     );
     Err(in_table(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
@@ -101,11 +102,11 @@ async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
     Ok(manifests)
 }
 
-/// Refuses what a store would refuse once some manifests are written.
+/// Refuses paths that the store would refuse after some manifests are written.
 fn check_length(storage: &Storage, path: &str) -> Result<()> {
     let is_too_long = match storage.is_local() {
         true => path.split('/').any(|name| name.len() > LONGEST_NAME),
-        // The key is what follows the bucket.
+        // The key is the part after the bucket.
         false => storage.location().splitn(4, '/').nth(3).map_or(0, str::len) + 1 + path.len() > LONGEST_KEY,
     };
     if is_too_long {
@@ -116,7 +117,7 @@ fn check_length(storage: &Storage, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// A data file as a line: its absolute path.
+/// The line of a data file: its absolute path.
 fn line_of(storage: &Storage, root: &str, path: &str) -> Result<String> {
     let place = decode_path(path)?;
     let line = match storage.below_root(&place) {
@@ -142,7 +143,7 @@ async fn contents(snapshot: &Snapshot) -> Result<BTreeMap<String, Vec<String>>> 
     }
     let mut contents: BTreeMap<String, Vec<String>> = BTreeMap::new();
     if shape.partition_columns.is_empty() {
-        // Of an empty table, an empty one.
+        // An empty table has an empty manifest.
         contents.insert(format!("{FOLDER}/{FILE}"), Vec::new());
     }
     let root = root(snapshot.storage());
@@ -169,7 +170,7 @@ async fn contents(snapshot: &Snapshot) -> Result<BTreeMap<String, Vec<String>>> 
     Ok(contents)
 }
 
-/// The table's place as a URI, as Hadoop prints it.
+/// The table's location as a URI in Hadoop's form.
 fn root(storage: &Storage) -> String {
     match (storage.is_local(), storage.location()) {
         (true, path) if path.starts_with('/') => format!("file:{path}"),
@@ -177,7 +178,7 @@ fn root(storage: &Storage) -> String {
     }
 }
 
-/// Manifests that are there and not among these.
+/// Existing manifests that are not among these.
 async fn stale(storage: &Storage, written: &[String]) -> Result<Vec<String>> {
     let written: BTreeSet<&str> = written.iter().map(String::as_str).collect();
     let is_stale = |path: &str| path.ends_with(&format!("/{FILE}")) && !written.contains(path);

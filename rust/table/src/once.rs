@@ -1,6 +1,6 @@
 //! Values that are made on first use.
 //!
-//! With tokio's `OnceCell` later callers wait for the first, which computes the value. A child process made by `fork`
+//! With tokio's `OnceCell` later callers wait for the first one, which computes the value. A child process made by `fork`
 //! inherits that state without the thread, and would wait for ever: so each process has its own cell until there is a value.
 
 use std::process;
@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 
 use tokio::sync::OnceCell;
 
-/// A value that the first who asks for it makes, while others wait.
+/// A value that the first caller makes, while others wait.
 #[derive(Debug)]
 pub(crate) struct Once<T> {
     cell: OnceCell<T>,
-    /// Whose threads may be making it.
+    /// The process whose threads may be making it.
     process: u32,
-    /// What a child of that process makes.
+    /// The cell for child processes.
     of_child: OnceLock<Box<Self>>,
 }
 
@@ -31,13 +31,13 @@ impl<T> From<T> for Once<T> {
 }
 
 impl<T> Once<T> {
-    /// The value, if it is there, whichever process made it.
+    /// The value, if it exists, whichever process made it.
     pub(crate) fn get(&self) -> Option<&T> {
         let of_child = || self.of_child.get().and_then(|child| child.get());
         self.cell.get().or_else(of_child)
     }
 
-    /// The value, made now if it is not there.
+    /// The value, which is made now if it does not exist.
     pub(crate) async fn get_or_try_init<E, F: Future<Output = Result<T, E>>>(
         &self,
         make: impl FnOnce() -> F,

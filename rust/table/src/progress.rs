@@ -1,6 +1,6 @@
 //! Progress of long operations, for callers that wait.
 //!
-//! A caller makes a [`Watch`] and runs a future in its scope; what the future does begins a [`Progress`] and advances it.
+//! A caller makes a [`Watch`] and runs a future in its scope; an operation in the future begins a [`Progress`] and advances it.
 //! Outside of a scope a `Progress` counts nothing, so that operations need not know whether progress is watched. Workers
 //! only add to counters; there are no callbacks.
 //!
@@ -39,9 +39,9 @@ impl Unit {
 /// How far a piece of work has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Which one it is, of all in this process.
+    /// Its id, which is unique in this process.
     pub id: u64,
-    /// The operation, as the history of a table has it.
+    /// The name of the operation in the history.
     pub operation: String,
     /// What is counted.
     pub unit: Unit,
@@ -49,7 +49,7 @@ pub struct Report {
     pub done: u64,
     /// How many there are, if that is known.
     pub total: Option<u64>,
-    /// Whether it has ended, whatever came of it.
+    /// Whether it has ended, successfully or not.
     pub ended: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Watch(Arc<Mutex<Vec<Watched>>>);
 #[derive(Debug)]
 struct Watched {
     counter: Arc<Counter>,
-    /// What was reported last.
+    /// The number that was reported last.
     reported: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ struct Counter {
 }
 
 impl Watch {
-    /// Runs a future whose work is counted here, or nowhere without a watch.
+    /// Runs a future whose work is counted here; without a watch it is not counted.
     pub fn scope<F: Future>(watch: Option<Self>, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(watch, future)
     }
@@ -105,7 +105,7 @@ impl Watched {
     }
 
     fn change(&mut self) -> Option<Report> {
-        // In this order: what is done before the end is counted with it.
+        // In this order, so that all work before the end is counted.
         let ended = self.has_ended();
         let report = Report { ended, ..self.counter.report() };
         let is_news = ended || self.reported.replace(report.done) != Some(report.done);

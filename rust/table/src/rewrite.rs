@@ -1,7 +1,7 @@
-//! Rewrites files: copies the rows that an UPDATE or a DELETE keeps, or all rows in another order.
+//! Rewrites files: copies the rows that an UPDATE or a DELETE keeps, or all rows, maybe in another order.
 //!
 //! Copied rows keep their row ids and row commit versions, in the columns that the table's properties name. They are
-//! streamed: memory holds what a scan and a writer hold.
+//! streamed: memory use is that of a scan and a writer.
 //!
 //! Proved by `dml::copies_keep_order_and_ids`.
 //!
@@ -25,27 +25,27 @@ use crate::write::plan::{DataFile, HiddenColumn, HiddenValues, WriteSpec};
 use crate::write::writer::{Clock, DataWriter, Limits};
 use deltic_store::{Storage, Syncing};
 
-/// Files that were written, and what to wait for until they would survive a power cut.
+/// Files that were written, and the syncing of these files, after which they survive a power cut.
 pub(crate) type Written = (Vec<DataFile>, Syncing);
 
-/// How rows are read and written again.
+/// How rows are read and written to new files.
 #[derive(Debug, Clone)]
 pub(crate) struct Copying {
     pub(crate) read: ReadSpec,
     pub(crate) write: WriteSpec,
-    /// What rows are called while they are written: hidden columns have other names in files than for who reads them.
+    /// The schema for the writer: hidden columns have other names in files than in a scan.
     written: SchemaRef,
-    /// What a writer may hold.
+    /// Limits on the memory of the writer.
     limits: Limits,
-    /// Where rows are counted.
+    /// The progress in which rows are counted.
     progress: Progress,
 }
 
 impl Copying {
-    /// Of rows with the columns of the table, and with their ids if it tracks rows. `read`: all columns of the table.
+    /// Copies rows with the columns of the table, and with their ids if it tracks rows. `read`: all columns of the table.
     ///
     /// # Errors
-    /// `Unsupported` if the table has a column of the name of one that is needed beside its own.
+    /// `Unsupported` if the table has a column named like one that is needed besides its own.
     pub(crate) fn new(
         snapshot: &Snapshot,
         (read, write): (ReadSpec, WriteSpec),
@@ -54,7 +54,7 @@ impl Copying {
         let mut read = ReadSpec { may_lack_row_ids: true, ..read };
         let mut hidden = Vec::new();
         if let Some(tracking) = tracking {
-            // By these ids Iceberg knows them.
+            // The field ids that Iceberg reserves for these columns.
             let names = [
                 (ROW_ID, tracking.row_id_column.clone(), 2_147_483_540),
                 (ROW_COMMIT_VERSION, tracking.row_commit_version_column.clone(), 2_147_483_539),
@@ -71,7 +71,7 @@ impl Copying {
         Self::of_specs(snapshot.storage(), read, WriteSpec { hidden_columns: hidden, ..write })
     }
 
-    /// As one that [`Copying::new`] made of these, in another process perhaps.
+    /// From the specs of a value that [`Copying::new`] made, maybe in another process.
     ///
     /// # Errors
     /// As [`Reader::new`].
@@ -86,12 +86,12 @@ impl Copying {
         Ok(Self { read, write, written: Arc::new(Schema::new(fields)), limits, progress })
     }
 
-    /// The same, with each row counted that it writes.
+    /// The same, but written rows are counted in `progress`.
     pub(crate) fn reporting(self, progress: &Progress) -> Self {
         Self { progress: progress.clone(), ..self }
     }
 
-    /// The same rows into other files, with a writer that holds no more than this.
+    /// The same rows, but written in another way and with these limits on the memory of the writer.
     pub(crate) fn to_files(&self, write: WriteSpec, limits: Limits) -> Self {
         Self { write, limits, ..self.clone() }
     }
@@ -102,7 +102,7 @@ impl Copying {
         self.write(storage, reader.read(tasks, ReadOptions::default()), clock).await
     }
 
-    /// Writes rows that were read so.
+    /// Writes rows that were read in this way.
     pub(crate) async fn write(
         &self,
         storage: &Storage,
@@ -118,7 +118,7 @@ impl Copying {
     }
 }
 
-/// Refuses a table that has a column of a name that is needed beside its own.
+/// Refuses a table that has a column with this name, which is needed for another column.
 pub(crate) fn refuse_column(schema: &StructType, name: &str) -> Result<()> {
     match schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
         None => Ok(()),

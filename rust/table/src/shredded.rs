@@ -1,9 +1,9 @@
-//! Shredded variants back to plain ones.
+//! Converts shredded variants to plain ones.
 //!
 //! A shredded variant stores the values at some of its paths in typed columns and only the rest as bytes. The variant
-//! library puts them together, once [`check_extent`] let their bytes through.
+//! library joins them, after [`check_extent`] has accepted their bytes.
 //!
-//! Invariants: what comes out is a struct of two binaries that are null where the variant is; hostile bytes come out no
+//! Invariants: the result is a struct of two binaries that are null where the variant is; the result of hostile bytes is no
 //! larger than a small multiple of their length. Proved by `tests/rust/table/read/shredded.rs` and
 //! `write::conform::shredded_variants`.
 //!
@@ -29,7 +29,7 @@ pub(crate) fn is_shredded(columns: &Fields) -> bool {
 }
 
 /// The struct `target`, of the binaries `metadata` and `value`, from a shredded variant with all its columns. It is null
-/// where a struct around it is, as `masked` says.
+/// where a struct around it is null, as `masked` shows.
 pub(crate) fn unshred(
     shredded: &ArrayRef,
     masked: Option<&NullBuffer>,
@@ -49,12 +49,12 @@ pub(crate) fn unshred(
     Ok(Arc::new(StructArray::try_new_with_length(target.clone(), columns, plain.nulls().cloned(), plain.len())?))
 }
 
-/// Checks all bytes at any depth of a shredded variant. A file's schema nests no deeper than its footer may.
+/// Checks all bytes at any depth of a shredded variant. The depth is limited, since that of the footer's schema is.
 fn check_extents(shredded: &StructArray) -> Result<(), ArrowError> {
     if let Some(values) = shredded.column_by_name("value") {
         let check =
             |value| check_extent(value).ok_or_else(|| wrong("a variant is cut off, or parts of it share their bytes"));
-        // Files have the first, other libraries the others.
+        // Files have the first type, other libraries the others.
         match values.data_type() {
             ArrowType::Binary => values.as_binary::<i32>().iter().flatten().try_for_each(check)?,
             ArrowType::LargeBinary => values.as_binary::<i64>().iter().flatten().try_for_each(check)?,
@@ -77,7 +77,7 @@ fn check_extents(shredded: &StructArray) -> Result<(), ArrowError> {
         | ArrowType::LargeListView(_) => {
             Err(wrong("a shredded variant has its lists in another layout than Arrow's list"))
         }
-        // Other nested types are none that a variant can be shredded to, which the library says.
+        // A variant cannot be shredded to other nested types; the library refuses them.
         _ => Ok(()),
     }
 }

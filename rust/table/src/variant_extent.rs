@@ -1,14 +1,14 @@
-//! Bytes of variants that a decoder may be given.
+//! Checks bytes of variants before they are decoded.
 //!
-//! The variant library is linear in what it decodes, but an object whose fields share bytes decodes to more than it is long,
-//! exponentially more when such objects nest: those are refused first.
+//! The variant library takes time linear in the decoded values, but an object whose fields share bytes decodes to more
+//! bytes than it has, exponentially more if such objects are nested. Such values are refused first.
 //!
 //! Proved by the tests below. The layout is Parquet's "VariantEncoding.md".
 //!
 //! PROTOCOL.md: "Variant Data Type".
 
-/// `None` if the values inside `value` take more bytes, taken together, than it has. Everything else that may be wrong
-/// with them is left to the library.
+/// `None` if the values inside `value` have more bytes together than `value` itself. Everything else that may be wrong
+/// is left to the library.
 pub(crate) fn check_extent(value: &[u8]) -> Option<()> {
     let mut rest = value.len();
     let mut open = vec![value];
@@ -38,7 +38,7 @@ pub(crate) fn check_extent(value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// An object or an array, going by its first byte.
+/// An object or an array, by its first byte.
 struct Container {
     offset_width: usize,
     /// 0 in an array.
@@ -47,7 +47,7 @@ struct Container {
 }
 
 impl Container {
-    /// Adds what it holds to `open`, and gives the size of the numbers that precede that.
+    /// Adds its values to `open`, and returns the size of the numbers before them.
     fn open<'a>(&self, content: &'a [u8], open: &mut Vec<&'a [u8]>) -> Option<usize> {
         let count_width = if self.is_large { 4 } else { 1 };
         let count = number(content, count_width, 0)?;
@@ -60,12 +60,12 @@ impl Container {
     }
 }
 
-/// Bytes of a number, from the two bits that say so.
+/// The bytes of a number, by the two bits that encode its width.
 fn width(bits: u8) -> usize {
     usize::from(bits & 0b11) + 1
 }
 
-/// The number `index` of those of `width` bytes in `bytes`.
+/// The number at `index` in `bytes`, which has numbers of `width` bytes.
 fn number(bytes: &[u8], width: usize, index: usize) -> Option<usize> {
     let start = index.checked_mul(width)?;
     let bytes = bytes.get(start..start.checked_add(width)?)?;

@@ -1,4 +1,4 @@
-//! The files of deletion vectors, by the paths that a store takes.
+//! Deletion vector files, by the paths that a store takes.
 //!
 //! PROTOCOL.md: "Deletion Vectors".
 
@@ -9,26 +9,26 @@ use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source};
 use crate::error::Result;
 use deltic_store::decode_path;
 
-/// Where a deletion vector is in a file.
+/// The place of a deletion vector in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VectorFile {
-    /// The file, as a store takes its path.
+    /// The path of the file, as a store takes it.
     pub(crate) path: String,
-    /// The byte behind the vector.
+    /// The end of the vector: the offset after its last byte.
     pub(crate) end: u64,
 }
 
 impl VectorFile {
-    /// That of a descriptor; none of a vector that stands in the log.
+    /// The place by a descriptor; none for an inline vector.
     ///
     /// # Errors
-    /// `Corrupt` for a descriptor that says nothing sensible.
+    /// `Corrupt` for an invalid descriptor.
     pub(crate) fn of(descriptor: &DeletionVectorDescriptor) -> Result<Option<Self>> {
         let Source::File { path, offset, length } = deletion_vector::source(descriptor)? else { return Ok(None) };
         Ok(Some(Self { path: literal(path)?, end: offset.saturating_add(length) }))
     }
 
-    /// That of a file, if it has a vector that is in one.
+    /// The place of a data file's deletion vector; none if it has none, or an inline one.
     ///
     /// # Errors
     /// As [`VectorFile::of`], naming the file.
@@ -38,7 +38,7 @@ impl VectorFile {
     }
 }
 
-/// The path of a file of deletion vectors, as a store takes it.
+/// The path of a deletion vector file, as a store takes it.
 ///
 /// # Errors
 /// `Corrupt` for a URI that cannot be decoded.

@@ -952,7 +952,7 @@ proptest! {
 }
 
 #[test]
-fn task_groups_travel() {
+fn task_groups_have_a_byte_form() {
     let lake = partitioned();
     let group = TaskGroup { spec: lake.spec(&["n", "p"], Some("n > 1")), tasks: lake.tasks.clone() };
     let bytes = group.to_bytes().unwrap();

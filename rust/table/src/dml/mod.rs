@@ -1,7 +1,7 @@
-//! Rows that change, and conditions on all of them: DELETE, UPDATE, MERGE and ADD CONSTRAINT, as steps of a transaction.
+//! Row changes, and conditions on all rows: DELETE, UPDATE, MERGE and ADD CONSTRAINT, as steps of a transaction.
 //!
 //! A step finds the rows (`find`), and then either marks them in deletion vectors or writes files without them
-//! (`rewrite`), as the table's properties say. Files that the log proves to hold matching rows only go unread. Nothing
+//! (`rewrite`), as the table's properties say. Files whose rows all match, as the log proves, are not read. Nothing
 //! here commits: whatever the steps do is one commit of the [`Transaction`](crate::transaction::builder::Transaction),
 //! whose read set is the condition.
 //!

@@ -1,4 +1,4 @@
-//! Previews of DELETE, UPDATE and MERGE: the same search for rows and the same choice of files, and nothing is written.
+//! Previews of DELETE, UPDATE and MERGE: the same search for rows and the same choice of files, but nothing is written.
 
 use deltic_protocol::deletion_vector::{DeletionVector, to_file_bytes};
 use serde::Serialize;
@@ -13,29 +13,29 @@ use crate::write::writer::Clock;
 /// What a DELETE, an UPDATE or a MERGE would do to a version of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Preview {
-    /// The version that was looked at.
+    /// The version that was read.
     pub version: u64,
     /// Live files.
     pub files_total: u64,
-    /// Files that cannot hold a matching row, by their partition values.
+    /// Files that cannot have a matching row, by their partition values.
     pub skipped_by_partition: u64,
-    /// The same of the rest, by their statistics.
+    /// Other files that cannot, by their statistics.
     pub skipped_by_statistics: u64,
     /// Files that were read to find the rows.
     pub files_read: u64,
-    /// Files that would go as a whole, with all rows.
+    /// Files that would be removed with all their rows.
     pub files_removed: u64,
     /// Files that would stay, with rows marked in a deletion vector.
     pub files_marked: u64,
-    /// Files that would be written again.
+    /// Files that would be rewritten.
     pub files_rewritten: u64,
     /// Rows that match; none if a file that was not read does not say how many it has.
     pub rows: Option<u64>,
     /// Rows that would be inserted.
     pub rows_inserted: u64,
-    /// Rows that would be copied as they are.
+    /// Rows that would be copied unchanged.
     pub rows_copied: u64,
-    /// Bytes of data files that finding the rows read, and copying would.
+    /// Bytes of data files that were read to find the rows, and would be read to copy rows.
     pub bytes_read: u64,
     /// Bytes that would be written, about.
     pub bytes_written: u64,
@@ -45,7 +45,7 @@ impl Transaction {
     /// What [`Transaction::delete`] would do.
     ///
     /// # Errors
-    /// As [`Transaction::delete`], but for those of writing.
+    /// As [`Transaction::delete`], except those of writing.
     pub async fn delete_preview(&mut self, filter: Option<&str>, clock: Clock) -> Result<Preview> {
         let preview = async {
             let snapshot = self.removable().await?;

@@ -1,4 +1,4 @@
-//! How the rows of changed files are read and written: plain data, for this process or another.
+//! How the rows of changed files are read and written, as plain data that other processes can use too.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,20 +18,20 @@ pub(super) struct WriteSpecs {
     pub(super) rows: ReadSpec,
     /// Reads rows of the base, with their ids if the table tracks rows.
     read: ReadSpec,
-    /// Writes them again.
+    /// Writes those rows.
     write: WriteSpec,
-    /// Writes rows again that are new.
+    /// Writes rows that the transaction itself has added, when their files are rewritten.
     new: WriteSpec,
     /// Writes change files, if the table has a change data feed.
     pub(super) changes: Option<WriteSpec>,
 }
 
 impl WriteSpecs {
-    /// Those of a table as a transaction leaves it.
+    /// The specs for the table as the transaction has changed it.
     ///
     /// # Errors
-    /// `Corrupt` for properties that cannot be read; `Unsupported` for a table with a column of the name of one that is
-    /// needed beside its own.
+    /// `Corrupt` for properties that cannot be read; `Unsupported` for a table with a column named like one that is
+    /// needed besides its own.
     pub(super) fn of(tx: &mut Transaction, snapshot: &Snapshot) -> Result<Self> {
         let (rows, new) = (tx.rows_spec(snapshot)?, tx.rewrite_spec(FileKind::Data)?);
         let Copying { read, write, .. } = Copying::new(snapshot, (rows.clone(), new.clone()), tx.tracks_rows()?)?;
@@ -42,7 +42,7 @@ impl WriteSpecs {
         Ok(Self { rows, read, write, new, changes })
     }
 
-    /// The same for files whose names are to have this half of an id.
+    /// The same, with this half of the id in the names of the files.
     #[must_use]
     pub(super) fn with_ids(mut self, id_prefix: Option<u64>) -> Self {
         for spec in [&mut self.write, &mut self.new].into_iter().chain(&mut self.changes) {

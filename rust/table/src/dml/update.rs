@@ -1,9 +1,9 @@
-//! UPDATE: rows that make a condition TRUE get other values.
+//! UPDATE: rows that make a condition TRUE get new values.
 //!
-//! Where the table's properties ask for deletion vectors, the rows are marked and written to files of their own; otherwise,
-//! and where every row of a file changes, files are written again, in the order of their rows. Rows keep their ids.
+//! If the table's properties ask for deletion vectors, the rows are marked, and the updated ones written to new files.
+//! Otherwise, and if every row of a file changes, files are rewritten, in the order of their rows. Rows keep their ids.
 //!
-//! Proved by `dml::updates_keep_order_and_ids`, and beside a model by `tests/python/test_update.py`.
+//! Proved by `dml::updates_keep_order_and_ids`, and by `tests/python/test_update.py`, which compares with a model.
 //!
 //! PROTOCOL.md: "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
@@ -28,13 +28,13 @@ use crate::write::rules::WriteRules;
 use crate::write::writer::Clock;
 
 impl Transaction {
-    /// Sets columns of the rows that make `filter` TRUE, of all without one; says how many rows. Values are of one row, in
-    /// any Arrow type that the column takes.
+    /// Sets columns of the rows that make `filter` TRUE, or of all rows without a filter. Returns how many. Given values
+    /// have one row, in any Arrow type that the column takes.
     ///
     /// # Errors
-    /// `Invalid` if the table is append-only, and for columns, filters and values that do not fit, naming the row where one
-    /// does; `Unsupported` for rows that the transaction has changed before, on a table that records changes; those of
-    /// reading and writing. The transaction is what it was then.
+    /// `Invalid` if the table is append-only, and for columns, filters and values that do not fit, naming the row if there
+    /// is one; `Unsupported` for rows that the transaction has changed before, on a table with a change data feed; those of
+    /// reading and writing. The transaction is unchanged then.
     pub async fn update(&mut self, set: Vec<(String, NewValue)>, filter: Option<&str>, clock: Clock) -> Result<u64> {
         let updated = self.update_rows(set, filter, clock).await;
         updated.map_err(|e| e.in_table(self.storage().location()))
@@ -67,10 +67,10 @@ impl Transaction {
         });
     }
 
-    /// What [`Transaction::update`] would do. Whether values can be computed is not tried.
+    /// What [`Transaction::update`] would do. Values are not computed, so an error in computing them is not found.
     ///
     /// # Errors
-    /// As [`Transaction::update`], but for those of writing.
+    /// As [`Transaction::update`], except those of writing.
     pub async fn update_preview(
         &mut self,
         set: Vec<(String, NewValue)>,
@@ -117,7 +117,7 @@ pub(super) fn conformed_value(schema: &StructType, key: &str, value: ArrayRef) -
     if value.len() != 1 {
         return Err(Error::invalid(format!("cannot set `{key}`: there are {} values, and one is needed", value.len())));
     }
-    // Whether NULL is allowed is said with the row that would be.
+    // NULL passes here: if it is not allowed, the error comes later, with the row.
     let alone = StructType::new(vec![StructField::new(&field.name, field.data_type.clone(), true)]);
     let to = to_rows_schema(&alone).field(0).data_type().clone();
     if *value.data_type() == to {

@@ -1,7 +1,7 @@
 //! Rewrites files with some rows updated.
 //!
-//! The file number and the position of each row say whether it is to be updated. Other rows are copied unchanged, in their
-//! order. Memory holds one batch, or as much of it as is updated at a time, before and after the update.
+//! The file and the position of each row decide whether it is updated. Other rows are copied unchanged, in their
+//! order. Memory holds one batch (or the part that is updated at a time), before and after the update.
 //!
 //! Proved by `dml::updates_keep_order_and_ids`.
 
@@ -50,7 +50,7 @@ pub(super) trait RowUpdater: Debug + Send + Sync {
     /// Indexes of the columns that may change.
     fn updated_columns(&self) -> Vec<usize>;
 
-    /// How many rows are updated at a time: they may be much larger than before.
+    /// How many rows are updated at a time: the new rows may be much larger.
     fn rows_at_once(&self) -> usize;
 
     /// The rows after the update, with the columns of the table. `places`: the file and the position of each row.
@@ -81,7 +81,7 @@ pub(super) struct UpdateWriter {
 /// A file to read, some of whose rows are updated.
 #[derive(Debug, Clone)]
 pub(super) struct UpdateTask {
-    /// Reads the rows to write.
+    /// How the rows to write are read.
     pub(super) task: FileTask,
     /// Positions of the rows to update; none if all are.
     pub(super) updated_rows: Option<DeletionVector>,
@@ -99,11 +99,11 @@ struct UpdatePass {
     lengths: CharLengths,
 }
 
-/// A batch with its updated rows apart.
+/// A batch, and its updated rows separately.
 struct SplitBatch {
     /// Which rows are updated.
     is_updated: BooleanBuffer,
-    /// All rows, without position and number of the file.
+    /// All rows, without the columns of the position and the file number.
     rows: RecordBatch,
     /// The updated rows, before and after, with the columns of the table.
     old: RecordBatch,
@@ -137,7 +137,7 @@ impl UpdateWriter {
         (read, write): (&ReadSpec, WriteSpec),
         tasks: Vec<UpdateTask>,
     ) -> Result<Written> {
-        // The log does not say when a change file was written.
+        // A `cdc` action has no time.
         let no_clock: Clock = || 0;
         let (pass, reads) = self.pass(read, tasks)?;
         let reader = Reader::new(storage.clone(), with_file_number(read)?)?;
@@ -177,7 +177,7 @@ fn with_file_number(read: &ReadSpec) -> Result<ReadSpec> {
 }
 
 impl UpdatePass {
-    /// The same rows, as many in a batch as are updated at a time.
+    /// The same rows in smaller batches, of as many rows as are updated at a time.
     fn pieces<S: Stream<Item = Result<RecordBatch>> + Send + 'static>(
         &self,
         batches: S,
@@ -227,7 +227,7 @@ impl UpdatePass {
         Err(error)
     }
 
-    /// All rows, some of them updated. The row commit version of an updated row is NULL: the commit gives it.
+    /// All rows, some of them updated. The row commit version of an updated row is NULL: the commit determines it.
     fn updated(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let SplitBatch { is_updated, rows, new, .. } = self.split(batch)?;
         let changed = new.num_rows();

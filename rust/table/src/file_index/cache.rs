@@ -1,8 +1,8 @@
-//! Columns that were decoded, kept up to a limit.
+//! A cache of decoded columns, up to a limit of bytes.
 //!
-//! A column goes as a whole, the one unused for longest first: half a column would have to be decoded again by the next
-//! query anyway. Beyond some bytes, a plan that decodes a row group packs what it does not use of that row group; rows of
-//! a packed column are unpacked for the query alone that wants them.
+//! Whole columns are evicted, the one unused for longest first: half a column would have to be decoded again by the next
+//! query anyway. Beyond some bytes, a plan that decodes a row group packs the columns of it that it does not use; rows of
+//! a packed column are unpacked for each query that needs them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -17,16 +17,16 @@ use crate::error::{Error, Result};
 
 /// Bytes kept by default: what a table of some millions of files needs for its paths and a few columns.
 pub const DEFAULT_LIMIT: usize = 512 * 1024 * 1024;
-/// A column that so many plans had no use for is let go before all others.
+/// A column that so many plans in a row did not use is evicted before all others.
 const PLANS: u64 = 8;
-/// Bytes of columns as they were decoded from which on those that a plan does not use are packed: packing costs more than
+/// Bytes of unpacked columns from which on those that a plan does not use are packed: packing costs more than
 /// most queries.
 const UNPACKED: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Cache {
     state: Mutex<State>,
-    /// The process that made it. In a child the lock may be held for ever, by a thread that `fork` did not take along.
+    /// The process that made the cache. In a child the lock may be held for ever, by a thread that `fork` did not copy.
     pid: u32,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Cache {
 struct State {
     limit: usize,
     bytes: usize,
-    /// How many of the bytes could be packed.
+    /// How many of the bytes are of columns that could be packed.
     unpacked: usize,
-    /// Plans so far.
+    /// How many plans there have been.
     plans: u64,
     columns: Vec<Cached>,
 }
@@ -50,7 +50,7 @@ struct Cached {
     used: u64,
 }
 
-/// A column of a row group, with all rows in their places.
+/// A column of a row group, with a place for every row.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each column of a row group")]
 pub(super) enum CachedColumn {
@@ -67,7 +67,7 @@ impl CachedColumn {
         }
     }
 
-    /// Bytes that could be packed.
+    /// Its bytes if it could be packed, otherwise 0.
     fn unpacked(&self) -> usize {
         match self {
             Self::Plain(Values::Encoded(_)) | Self::Packed(_) => 0,
@@ -75,12 +75,12 @@ impl CachedColumn {
         }
     }
 
-    /// Whether rows cost something to have.
+    /// Whether it is packed, so that reading rows costs time.
     pub(super) fn is_packed(&self) -> bool {
         matches!(self, Self::Packed(_))
     }
 
-    /// So many rows from `start` on.
+    /// `length` rows from `start` on.
     pub(super) fn range(&self, start: usize, length: usize) -> Result<Values> {
         match self {
             Self::Plain(values) => values.slice(start, length),
@@ -88,7 +88,8 @@ impl CachedColumn {
         }
     }
 
-    /// Those of `rows`, which are as many as the row group has; of a column with one value a file.
+    /// The values at the set bits of `rows`, which has a bit for each row of the row group. Only for columns with one value
+    /// for each file.
     pub(super) fn chosen(&self, rows: &BooleanBuffer) -> Result<Values> {
         match self {
             column if rows.count_set_bits() == rows.len() => column.range(0, rows.len()),
@@ -120,7 +121,7 @@ impl Cache {
         cached.groups.get(group).cloned().flatten()
     }
 
-    /// Whether what comes from so many fetched bytes is likely to be kept.
+    /// Whether columns decoded from so many fetched bytes are likely to be kept.
     pub(super) fn takes(&self, bytes: usize) -> bool {
         self.state().is_some_and(|state| bytes <= state.limit)
     }
@@ -134,12 +135,12 @@ impl Cache {
         }
         let plan = state.plans;
         match state.columns.iter_mut().find(|c| c.column == *column) {
-            // Two plans at once may have decoded the same.
+            // Two concurrent plans may have decoded the same column.
             Some(cached) if matches!(cached.groups.get(group), Some(Some(_))) => return,
             Some(cached) => cached.used = plan,
             None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, used: plan }),
         }
-        if !state.makes_room(column, bytes) {
+        if !state.make_room(column, bytes) {
             return;
         }
         let Some(cached) = state.columns.iter_mut().find(|c| c.column == *column) else { return };
@@ -154,7 +155,7 @@ impl Cache {
         state.unpacked += unpacked;
     }
 
-    /// A plan begins.
+    /// Counts a plan, which begins.
     pub(super) fn plan(&self) {
         if let Some(mut state) = self.state() {
             state.plans += 1;
@@ -165,9 +166,9 @@ impl Cache {
         if let Some(mut state) = self.state() {
             state.limit = bytes;
             while state.bytes > bytes
-                && let Some(at) = state.first_to_go(None)
+                && let Some(at) = state.column_to_evict(None)
             {
-                state.let_go(at);
+                state.evict_last_group(at);
             }
         }
     }
@@ -190,7 +191,7 @@ impl Cache {
         }
     }
 
-    /// `None` where waiting for the lock might never end: nothing is cached then.
+    /// The state; `None` in a forked child if the lock is held, maybe for ever: nothing is cached then.
     fn state(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -203,7 +204,7 @@ impl Cache {
 }
 
 impl State {
-    /// A column that could be packed: of a row group and not used by the last plan; any if `None`.
+    /// A column that could be packed: one of row group `group` that the last plan did not use; any column if `None`.
     fn to_pack(&self, group: Option<usize>) -> Option<(IndexColumn, usize, Values)> {
         let columns = self.columns.iter().filter(|cached| group.is_none() || cached.used < self.plans);
         columns.into_iter().find_map(|cached| {
@@ -217,8 +218,8 @@ impl State {
         })
     }
 
-    /// Puts a packed column in the place of the plain one, which is returned to be freed without the lock; unless that is
-    /// gone. One that cannot be packed is forgotten, as it could not be read.
+    /// Replaces a plain column by its packed form, unless the plain one is gone. Returns the plain one, to be freed without
+    /// the lock. A column that cannot be packed is dropped, since it could not be read either.
     fn replace(&mut self, column: &IndexColumn, group: usize, packed: Option<Packed>) -> Option<CachedColumn> {
         let cached = self.columns.iter_mut().find(|c| c.column == *column)?;
         let slot = cached.groups.get_mut(group)?;
@@ -231,27 +232,30 @@ impl State {
         Some(plain)
     }
 
-    /// Lets row groups of columns go until so many bytes more fit; not if `column`, which they are of, is the next to go.
-    fn makes_room(&mut self, column: &IndexColumn, bytes: usize) -> bool {
+    /// Evicts row groups of columns until `bytes` more bytes of `column` fit. Returns false if `column` itself would be the
+    /// next.
+    fn make_room(&mut self, column: &IndexColumn, bytes: usize) -> bool {
         while self.bytes.saturating_add(bytes) > self.limit {
-            match self.first_to_go(Some((column, bytes))) {
-                Some(at) if self.columns.get(at).is_some_and(|cached| cached.column != *column) => self.let_go(at),
+            match self.column_to_evict(Some((column, bytes))) {
+                Some(at) if self.columns.get(at).is_some_and(|cached| cached.column != *column) => {
+                    self.evict_last_group(at)
+                }
                 _ => return false,
             }
         }
         true
     }
 
-    /// A column that was not used for long, else the largest, which spares most of the others, if one of them had so many
-    /// bytes more.
-    fn first_to_go(&self, more: Option<(&IndexColumn, usize)>) -> Option<usize> {
+    /// The column to evict: one that was not used for long, else the largest, so that most others stay. `more`: bytes to be
+    /// added to a column.
+    fn column_to_evict(&self, more: Option<(&IndexColumn, usize)>) -> Option<usize> {
         let more = |cached: &Cached| more.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
         let order = |cached: &Cached| (cached.used + PLANS < self.plans, cached.bytes.saturating_add(more(cached)));
         self.columns.iter().enumerate().max_by_key(|(_, cached)| order(cached)).map(|(at, _)| at)
     }
 
-    /// Lets the last row group of a column go.
-    fn let_go(&mut self, at: usize) {
+    /// Evicts the last row group of a column.
+    fn evict_last_group(&mut self, at: usize) {
         let Some(cached) = self.columns.get_mut(at) else { return };
         let last = std::iter::from_fn(|| cached.groups.pop()).flatten().next();
         let bytes = last.as_ref().map_or(cached.bytes, CachedColumn::bytes);
@@ -264,7 +268,7 @@ impl State {
     }
 }
 
-/// Bounds with counts serve who needs no counts.
+/// Whether a cached column has all that is wanted: bounds with counts also serve where no counts are needed.
 fn serves(cached: &IndexColumn, wanted: &IndexColumn) -> bool {
     match (cached, wanted) {
         (IndexColumn::Bounds { leaf, counted: true }, IndexColumn::Bounds { leaf: wanted, counted: false }) => {

@@ -1,8 +1,8 @@
-//! Leaves that are most of what a checkpoint is, statistics as JSON and paths, fetched and read a few pages at a time.
+//! Reads the largest leaves of a checkpoint, statistics as JSON and paths, a few pages at a time.
 //!
-//! From a disk they are read into the same memory, again and again. From a store, the next piece of the statistics is
-//! fetched while one is read; paths come in one request with what stands beside them. Nothing is kept but what is made of
-//! either.
+//! From a disk, all pieces are read into the same memory. From a remote store, the next piece of the statistics is
+//! fetched while one is decoded; paths come in one request together with the leaves next to them. Only the decoded columns
+//! are kept.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::checkpoint::action_file::ActionFile;
 use crate::error::Result;
 use deltic_store::no_memory;
 
-/// Bytes of a piece from the disk, enough for several pages, and from a store that takes its time for every request.
+/// Bytes of a piece from a disk, enough for several pages, and from a remote store, where each request takes long.
 const LOCAL_PIECE: u64 = 5 * 512 * 1024;
 const REMOTE_PIECE: u64 = 8 * 1024 * 1024;
 
-/// Reads what is better read in chunks of the columns of a plan; of `rows` alone if given, where others may be missing.
+/// Reads those columns of a plan that are better read in chunks. With `rows`, the values of other rows may be missing.
 pub(super) async fn read(
     part: &Arc<ActionFile>,
     group: usize,
@@ -32,7 +32,8 @@ pub(super) async fn read(
     Ok(ChunkedColumns { bounds: bounds(part, group, plan, rows).await?, paths: paths(part, group, plan).await? })
 }
 
-/// `None` if the texts are few, or of a rare kind, and had better be decoded with the other columns.
+/// The bounds from JSON statistics. `None` if the texts are few or of an unusual encoding: they are decoded with the other
+/// columns then.
 async fn bounds(
     part: &Arc<ActionFile>,
     group: usize,
@@ -52,7 +53,7 @@ async fn bounds(
     }
 }
 
-/// The same of paths.
+/// The same for paths.
 async fn paths(part: &Arc<ActionFile>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<FrontCoder>> {
     let is_worth_it = part.is_local() && plan.keeps_paths_encoded(part);
     let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
@@ -62,7 +63,7 @@ async fn paths(part: &Arc<ActionFile>, group: usize, plan: &Arc<ColumnPlan>) -> 
     .await
 }
 
-/// A leaf that is more than one piece.
+/// The index of a leaf, if it is larger than one piece.
 fn large_leaf(part: &ActionFile, group: usize, path: [&str; 2]) -> Result<Option<usize>> {
     let Some(leaf) = part.leaf(&path) else { return Ok(None) };
     let span = part.span(group, leaf)?;
@@ -73,7 +74,7 @@ fn large_leaf(part: &ActionFile, group: usize, path: [&str; 2]) -> Result<Option
 #[derive(Clone, Copy)]
 struct ReadStrategy {
     piece_bytes: u64,
-    /// Whether the next piece is fetched while one is read.
+    /// Whether the next piece is fetched while one is decoded.
     fetches_ahead: bool,
 }
 
@@ -86,8 +87,8 @@ impl ReadStrategy {
     }
 }
 
-/// Shows `read` what is there of a leaf, and whether nothing follows it; it gives how many bytes it needs no more. `None`
-/// if it leaves the leaf to the general decoder.
+/// Calls `read` with the bytes of a leaf so far and whether they are the last; it returns how many bytes it has consumed.
+/// `None` if the leaf must be left to the general decoder.
 async fn in_pieces<R: Send + 'static>(
     part: &Arc<ActionFile>,
     (group, leaf): (usize, usize),
@@ -99,7 +100,7 @@ async fn in_pieces<R: Send + 'static>(
     let (mut memory, mut at) = (Vec::new(), span.start);
     let mut ahead: Option<Bytes> = None;
     loop {
-        // Pages that are larger than a piece are there after some pieces.
+        // A page that is larger than a piece is complete after several pieces.
         let left = memory.len() as u64;
         let room = if left < size / 2 && !fetches_ahead { size - left } else { size };
         let end = at.saturating_add(room).min(span.end);

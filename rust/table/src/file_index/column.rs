@@ -5,7 +5,7 @@ use deltic_protocol::stats::read::Leaf;
 /// A column of the file index.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum IndexColumn {
-    /// Which rows hold an `add`.
+    /// Which rows have an `add`.
     Presence,
     /// `add.path`.
     Path,
@@ -19,14 +19,14 @@ pub(crate) enum IndexColumn {
     Partition {
         /// Its name in the table.
         name: String,
-        /// How the log names it, and its type.
+        /// Its physical path, and its type.
         leaf: Leaf,
     },
     /// Least and greatest values of a column.
     Bounds {
-        /// How the log names it, and its type.
+        /// Its physical path, and its type.
         leaf: Leaf,
-        /// Whether counts of nulls and rows are wanted even where the bounds are known.
+        /// Whether counts of nulls and rows are needed even if the bounds are known.
         counted: bool,
     },
 }

@@ -1,10 +1,10 @@
-//! Columns of files out of one row group of a checkpoint.
+//! Decodes columns of files from one row group of a checkpoint.
 //!
-//! Typed partition values and statistics serve where they are complete; else the map of texts, and the JSON, of which
-//! a little is decoded at a time and nothing kept but the bounds.
+//! Typed partition values and statistics are used where they are complete; otherwise the map of texts, and the JSON, of which
+//! some rows are decoded at a time and only the bounds are kept.
 //!
 //! Invariant: a typed partition value is used only if it cannot differ from its text, which is what readers get:
-//! not for types whose text may mean another value elsewhere (zones, floats), and never where some may be missing.
+//! not for types whose text other readers may understand differently (zones, floats), and never if some may be missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,18 +29,18 @@ use crate::checkpoint::actions::conform;
 use crate::checkpoint::read::typed_stats_serve;
 use crate::error::{Error, Result, corrupt_parquet};
 
-/// Rows whose JSON is decoded at once.
+/// How many rows of JSON are decoded at once.
 const TEXT_ROWS: usize = 8 * 1024;
 
-/// Where the statistics stand as JSON.
+/// The leaf of the statistics as JSON.
 pub(super) const STATS: [&str; 2] = ["add", "stats"];
 
-/// What was read in chunks.
+/// Columns that were read in chunks.
 #[derive(Default)]
 pub(super) struct ChunkedColumns {
-    /// The columns that come from texts of the statistics.
+    /// Bounds of columns from the JSON statistics.
     pub(super) bounds: Option<Vec<Values>>,
-    /// All paths, kept encoded because few are wanted.
+    /// All paths, kept encoded because a query needs few of them.
     pub(super) paths: Option<FrontCoder>,
 }
 
@@ -51,18 +51,18 @@ impl ChunkedColumns {
     }
 }
 
-/// Columns to decode together, and from what.
+/// Columns to decode together, and the leaves that each is decoded from.
 pub(super) struct ColumnPlan {
     columns: Vec<IndexColumn>,
     sources: Vec<Source>,
     rows: usize,
-    /// The leaf that is decoded where a member is not in the file: what tells which rows are there.
+    /// A leaf that is decoded if a member is not in the file: it shows which rows have an `add`.
     anchor: Option<Vec<String>>,
     /// Members of `add` in the file.
     members: HashSet<String>,
     /// Typed statistics to read, by column, and whether counts are among them.
     typed: HashMap<Vec<String>, bool>,
-    /// Whether path, size and modification time of all files are kept encoded, because a query wants those of few.
+    /// Whether path, size and modification time of all files are kept encoded, because a query needs those of few files.
     keeps_encoded: bool,
 }
 
@@ -152,7 +152,7 @@ impl ColumnPlan {
         }
     }
 
-    /// Decodes all columns but what was read `before`; of `rows` alone if given, where others may be missing. Tells
+    /// Decodes all columns except those read `before`. With `rows`, the values of other rows may be missing. Also returns
     /// whether the pages were decoded directly.
     pub(super) fn decode(
         &self,
@@ -193,7 +193,7 @@ impl ColumnPlan {
         Ok(())
     }
 
-    /// Which column a member of `add` is.
+    /// The index of the column of a member of `add`.
     fn position_of(&self, member: &'static str) -> Option<usize> {
         self.sources.iter().position(|source| *source == Source::Member(member))
     }
@@ -203,7 +203,7 @@ impl ColumnPlan {
         self.keeps_encoded && self.position_of("path").is_some() && part.arrow_type(&PATH) == Some(&ArrowType::Utf8)
     }
 
-    /// The columns, those that were not read before straight from their pages.
+    /// All columns; those that were not read before are decoded directly from their pages.
     fn direct<'s>(&'s self, direct: Direct<'_>, read_before: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
         let from_text = if self.needs_texts(read_before) { self.direct_text(direct)? } else { Vec::new() };
         let mut from_text = from_text.into_iter();
@@ -240,7 +240,7 @@ impl ColumnPlan {
         all.map(|(of, read_before)| read_before.clone().map_or_else(|| column(of), Ok)).collect()
     }
 
-    /// Whether texts are to be read.
+    /// Whether JSON statistics have to be read.
     fn needs_texts(&self, read_before: &[Option<Values>]) -> bool {
         self.sources
             .iter()
@@ -260,18 +260,18 @@ impl ColumnPlan {
 
     /// The bounds that come from JSON, of the files that have these texts.
     pub(super) fn read_texts(&self, texts: &[Option<&str>]) -> Result<Vec<Values>> {
-        let (leaves, to_the_end) = self.leaves_of_text();
-        read_text(texts.iter().copied(), &leaves, to_the_end)
+        let (leaves, needs_counts) = self.leaves_of_text();
+        read_text(texts.iter().copied(), &leaves, needs_counts)
     }
 
-    /// Columns of what was read of all texts, piece by piece.
+    /// Joins the columns that were read from pieces of the texts.
     pub(super) fn join_texts(&self, pieces: Vec<Vec<Values>>) -> Result<Vec<Values>> {
         let columns = self.sources.iter().filter(|source| **source == Source::StatsText).count();
         let column = |at: usize| pieces.iter().filter_map(|piece| piece.get(at).cloned()).collect();
         (0..columns).map(|at| joined(column(at), self.rows)).collect()
     }
 
-    /// The columns, those that were not read before decoded from any file.
+    /// All columns; those that were not read before are decoded by the parquet crate, which reads any file.
     fn general(&self, part: &ActionFile, fetched: Fetched, read_before: Vec<Option<Values>>) -> Result<Vec<Values>> {
         let needs_texts = self.needs_texts(&read_before);
         let how = Decode { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..Decode::default() };
@@ -294,7 +294,7 @@ impl ColumnPlan {
             .collect()
     }
 
-    /// Some columns of some files.
+    /// Some columns of a batch of files.
     fn batch(&self, add: &StructArray, columns: &[(&Source, &IndexColumn)], needs_texts: bool) -> Result<Vec<Values>> {
         let from_text = if needs_texts { self.bounds_of_text(add)? } else { Vec::new() };
         let mut from_text = from_text.into_iter();
@@ -336,49 +336,49 @@ impl ColumnPlan {
 
     /// All columns whose bounds come from JSON, read in one pass.
     fn bounds_of_text(&self, add: &StructArray) -> Result<Vec<Values>> {
-        let (leaves, to_the_end) = self.leaves_of_text();
+        let (leaves, needs_counts) = self.leaves_of_text();
         match add.column_by_name("stats").filter(|_| !leaves.is_empty()) {
             Some(stats) => {
                 let stats = stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
-                read_text(stats, &leaves, to_the_end)
+                read_text(stats, &leaves, needs_counts)
             }
-            None => read_text((0..add.len()).map(|_| None), &leaves, to_the_end),
+            None => read_text((0..add.len()).map(|_| None), &leaves, needs_counts),
         }
     }
 
-    /// What is wanted of the JSON, and whether counts, which stand behind the bounds, are.
+    /// The leaves to read from the JSON, and whether counts are needed too, which come after the bounds in it.
     fn leaves_of_text(&self) -> (Vec<Leaf>, bool) {
-        let mut to_the_end = false;
+        let mut needs_counts = false;
         let leaf = |(source, column): (&Source, &IndexColumn)| match (source, column) {
             (Source::StatsText, IndexColumn::Bounds { leaf, counted }) => {
-                to_the_end |= *counted;
+                needs_counts |= *counted;
                 Some(leaf.clone())
             }
             _ => None,
         };
         let leaves = self.sources.iter().zip(&self.columns).filter_map(leaf).collect();
-        (leaves, to_the_end)
+        (leaves, needs_counts)
     }
 }
 
-/// The bounds of `leaves` that stand in texts.
+/// Reads the bounds of `leaves` from JSON texts.
 fn read_text<'t>(
     texts: impl IntoIterator<Item = Option<&'t str>>,
     leaves: &[Leaf],
-    to_the_end: bool,
+    needs_counts: bool,
 ) -> Result<Vec<Values>> {
     let StatsColumns { num_records, leaves, .. } =
-        if to_the_end { from_json(texts, leaves)? } else { bounds_from_json(texts, leaves)? };
+        if needs_counts { from_json(texts, leaves)? } else { bounds_from_json(texts, leaves)? };
     let bounds = |bounds: LeafBounds| {
-        // A file without statistics has no count either, and a row that holds no file has nothing.
+        // Counts are of use where a file has no bounds but a count; files without statistics have neither.
         let has_bound = NullBuffer::union(bounds.min.nulls(), bounds.max.nulls());
         let counted = bounds.null_count.nulls();
-        let tells = has_bound.is_some_and(|has_bound| match counted {
+        let counts_help = has_bound.is_some_and(|has_bound| match counted {
             Some(counted) => (&!has_bound.inner() & counted.inner()).count_set_bits() > 0,
             None => has_bound.null_count() > 0,
         });
         let counts = Counts { nulls: bounds.null_count, records: num_records.clone() };
-        Values::Bounds { min: bounds.min, max: bounds.max, counts: (to_the_end || tells).then_some(counts) }
+        Values::Bounds { min: bounds.min, max: bounds.max, counts: (needs_counts || counts_help).then_some(counts) }
     };
     Ok(leaves.into_iter().map(bounds).collect())
 }
@@ -389,13 +389,13 @@ fn conformed(name: &str, column: &ArrayRef) -> Result<ArrayRef> {
     conform(name, column).map_err(unreadable)
 }
 
-/// A member, null where its parent is.
+/// A member of a struct.
 fn member(parent: &StructArray, name: &str) -> Result<ArrayRef> {
     let found = parent.column_by_name(name);
     found.cloned().ok_or_else(|| Error::corrupt(format!("the column `{name}` is missing in the checkpoint")))
 }
 
-/// The empty text is no partition value.
+/// Replaces empty texts by null: the empty text is not a partition value.
 fn without_empty(values: ArrayRef) -> Result<ArrayRef> {
     if values.data_type() != &ArrowType::Utf8 {
         return Ok(values);
@@ -404,7 +404,7 @@ fn without_empty(values: ArrayRef) -> Result<ArrayRef> {
     if empty.true_count() == 0 { Ok(values) } else { Ok(nullif(&values, &empty)?) }
 }
 
-/// One column of its pieces.
+/// Joins the pieces of a column.
 fn joined(pieces: Vec<Values>, rows: usize) -> Result<Values> {
     let found: usize = pieces.iter().map(Values::rows).sum();
     if found != rows {

@@ -1,6 +1,6 @@
-//! Columns of files straight from the pages of a row group: what each column needs of which leaves.
+//! Decodes columns of files directly from the pages of a row group.
 //!
-//! Rows keep their place. Of rows that are not asked for nothing is said: their values may be missing.
+//! Rows keep their places. Values of rows that were not requested may be missing.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use super::values::Values;
 use crate::checkpoint::action_file::{ActionFile, Fetched};
 use crate::error::{Error, Result};
 
-/// Bytes that the values of a partition column may have together, and how many more for each row: a value that many rows
-/// share takes its room in each, and next to none in the file.
+/// Most bytes of the values of a partition column: a fixed part, and a part for each row. A value that many rows
+/// share takes memory for each row, and almost none in the file.
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const TEXT_OF_ROW: usize = 256;
 
 /// Numeric leaves that are kept encoded with the paths.
 const SIZE_AND_TIME: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
 
-/// Why columns are not decoded here.
+/// Why columns could not be decoded directly.
 pub(super) enum Failed {
     /// The general decoder has to do it.
     Unsupported,
@@ -60,7 +60,7 @@ impl From<ArrowError> for Failed {
 pub(super) struct Direct<'d> {
     pub(super) part: &'d ActionFile,
     pub(super) fetched: &'d Fetched,
-    /// The rows that are asked for; all when `None`.
+    /// The requested rows; all if `None`.
     pub(super) rows: Option<&'d BooleanBuffer>,
 }
 
@@ -69,13 +69,13 @@ impl Direct<'_> {
         self.part.rows(self.fetched.group())
     }
 
-    /// Which rows hold an `add`.
+    /// Which rows have an `add`.
     pub(super) fn presence(&self) -> Result<BooleanBuffer, Failed> {
         let leaf = self.part.lightest_leaf(self.fetched.group(), "add").ok_or(Failed::Unsupported)?;
         Ok(pages::defined(self.part.chunk(self.fetched, leaf)?, self.part.definition_level(leaf, 1))?)
     }
 
-    /// A leaf as it is in the file; `None` if it is not.
+    /// A leaf as it is in the file; `None` if the file does not have it.
     pub(super) fn leaf(&self, path: &[&str]) -> Result<Option<ArrayRef>, Failed> {
         let Some(leaf) = self.part.leaf(path) else { return Ok(None) };
         let found = self.part.arrow_type(path).ok_or(Failed::Unsupported)?;
@@ -104,20 +104,20 @@ impl Direct<'_> {
         Ok([Some(paths), size?, time?])
     }
 
-    /// A leaf, if it is of this type.
+    /// The pages of a leaf, if it has this type.
     fn of_type(&self, path: &[&str], expected: &ArrowType) -> Result<Option<Chunk<'_>>, Failed> {
         let leaf = self.part.leaf(path).filter(|_| self.part.arrow_type(path) == Some(expected));
         Ok(leaf.map(|leaf| self.part.chunk(self.fetched, leaf)).transpose()?)
     }
 
-    /// `add.deletionVector` as it is in the file; `None` if it is not.
+    /// `add.deletionVector` as it is in the file; `None` if the file does not have it.
     pub(super) fn vectors(&self) -> Result<Option<ArrayRef>, Failed> {
         let path = ["add", "deletionVector"];
         let Some(ArrowType::Struct(members)) = self.part.arrow_type(&path) else { return Ok(None) };
         let first = members.first().and_then(|member| self.part.leaf(&[path[0], path[1], member.name()]));
         let first = first.ok_or(Failed::Unsupported)?;
         let there = pages::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
-        // Unless nulls are asked for, members that may not be null are.
+        // Rows that were not requested count as null, since their members may be missing.
         let there = match self.rows {
             Some(rows) => &there & rows,
             None => there,
@@ -127,7 +127,7 @@ impl Direct<'_> {
         Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(there)))?)))
     }
 
-    /// Typed values of partition columns, given with their names, from the map of texts, which is read once for all.
+    /// Typed values of partition columns, given with their names. The map of texts is read once for all of them.
     pub(super) fn partitions(&self, columns: &[(&Leaf, &str)]) -> Result<Vec<ArrayRef>, Failed> {
         if columns.is_empty() {
             return Ok(Vec::new());
@@ -164,7 +164,7 @@ impl Direct<'_> {
         Ok((bounds, read.num_records))
     }
 
-    /// What `read` makes of the texts of the statistics, page by page.
+    /// Calls `read` with the texts of the statistics, page by page, and returns its results.
     pub(super) fn texts<T>(&self, read: impl FnMut(&[Option<&str>]) -> T) -> Result<Vec<T>, Failed> {
         let leaf = self.part.leaf(&["add", "stats"]).ok_or(Failed::Unsupported)?;
         Ok(pages::strings_by_page(self.part.chunk(self.fetched, leaf)?, self.rows, read)?)
@@ -178,7 +178,7 @@ impl Direct<'_> {
 
 /// Typed values of a partition column from its distinct texts.
 fn partition(leaf: &Leaf, logical: &str, found: Entries) -> Result<ArrayRef, Failed> {
-    // What is not there is written as an empty text elsewhere.
+    // A missing value is treated like an empty text: both mean null.
     let missing = u32::try_from(found.strings.len()).map_err(|_| Failed::Unsupported)?;
     let texts = found.strings.iter().map(String::as_str).chain([""]);
     let values = parse_texts(texts, logical, &leaf.data_type)?;

@@ -1,4 +1,4 @@
-//! Columns of files of which few are wanted, kept much as they stand in the checkpoint.
+//! Columns of which a query needs few rows, kept encoded much as they are in the checkpoint.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use deltic_pages::decode::{Decoded, DictionaryEncoded, Failure, FrontCodedString
 use super::part_columns::broken;
 use crate::error::{Error, Result};
 
-/// One value a row. Whether it can be read is seen when it is wanted.
+/// One encoded value for each row. A value that cannot be read is an error only when it is requested.
 #[derive(Debug, Clone)]
 pub(super) enum EncodedColumn {
     Strings(Arc<FrontCodedStrings>),
@@ -24,7 +24,7 @@ impl EncodedColumn {
         }
     }
 
-    /// Memory held.
+    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Strings(texts) => texts.bytes(),
@@ -46,7 +46,7 @@ impl EncodedColumn {
     }
 }
 
-/// So many strings, for tests.
+/// `count` strings, for tests.
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(super) fn some_strings(count: usize) -> FrontCodedStrings {

@@ -26,13 +26,13 @@ struct ColumnBounds {
 }
 
 impl FileBounds {
-    /// Of columns by logical path, with whether the predicate asks for counts. Rows other than `files` hold no file, and
-    /// may be said to have any value.
+    /// `columns`: by logical path, with whether the predicate needs counts. Rows other than `files` have no file, and
+    /// may get any value.
     pub(super) fn new(files: &BooleanBuffer, columns: impl Iterator<Item = (Vec<String>, bool, Values)>) -> Self {
         let has_null = |values: &ArrayRef| {
             values.nulls().is_some_and(|valid| (valid.inner() & files).count_set_bits() < files.count_set_bits())
         };
-        // Counts tell of unknown bounds whether there is no value; where all are known, they tell nothing.
+        // Counts show whether unknown bounds mean that there is no value; if all bounds are known, they are of no use.
         let needs_counts = |(path, counted, values): (Vec<String>, bool, Values)| {
             let needs = match &values {
                 Values::Bounds { min, max, .. } => counted || has_null(min) || has_null(max),
@@ -46,7 +46,8 @@ impl FileBounds {
             Values::Bounds { counts: Some(counts), .. } if *needs => Some(counts.records.clone()),
             _ => None,
         });
-        // All rows of a file have the same partition values: without counts to compare with, one stands for all.
+        // All rows of a file have the same partition values: unless there are counts to compare with, each file counts as
+        // one row.
         let needs_one = columns.iter().any(|(_, needs, values)| *needs && matches!(values, Values::Array(_)));
         let records = records.or_else(|| needs_one.then(|| Int64Array::from_value(1, files.len())));
         let bounds = |(path, needs, values): (Vec<String>, bool, Values)| {

@@ -1,8 +1,8 @@
-//! Bounds of whole row groups of a checkpoint, from the footer: row groups that cannot matter are not read.
+//! Bounds of whole row groups of a checkpoint, from the footer: row groups without matching files are not read.
 //!
-//! The least of the least values of all files bounds them all, if every file has one; so with the greatest. Where one
-//! is missing nothing is known; nor where one may be NaN, which stands for an unknown bound. Only typed statistics and
-//! partition values have bounds of use.
+//! The least of all files' least values is a lower bound for all of them, if every file has one; likewise the greatest. If one
+//! is missing, nothing is known; nor if one may be NaN, which stands for an unknown bound. Only typed statistics and
+//! partition values have useful bounds.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use super::column::IndexColumn;
 use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::action_file::ActionFile;
 
-/// Writers cut texts to 32 characters, or to 64 bytes; a writer that keeps less rounds the maximum up.
+/// Writers shorten texts to 32 characters, or to 64 bytes; one that keeps fewer rounds the maximum up.
 const SHORTENED_CHARS: usize = 16;
 
-/// Bounds of containers of files, for columns by logical path: what `bound` says of each, and nothing else.
+/// Bounds of containers of files, for columns by logical path: those that `bound` returns, without counts.
 pub(super) struct ContainerBounds<'a, F> {
     columns: &'a [(Vec<String>, IndexColumn)],
     containers: usize,
     bound: F,
 }
 
-/// Of row groups, from their footers.
+/// Bounds of row groups, from their footers.
 pub(super) fn of_groups<'a>(
     groups: &'a [(Arc<ActionFile>, usize)],
     columns: &'a [(Vec<String>, IndexColumn)],
@@ -51,7 +51,7 @@ pub(super) fn of_groups<'a>(
 }
 
 impl<'a, F: Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> ContainerBounds<'a, F> {
-    /// `bound` gives the least or, if told so, the greatest value of a column in one container, if it is known.
+    /// `bound` returns the least or, with `true`, the greatest value of a column in one container, if it is known.
     pub(super) fn new(containers: usize, columns: &'a [(Vec<String>, IndexColumn)], bound: F) -> Self {
         Self { columns, containers, bound }
     }
@@ -71,7 +71,7 @@ impl<'a, F: Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> ContainerBounds<'
     }
 }
 
-/// The least of the stored minima, or the greatest of the maxima, made as wide as any file's bounds are.
+/// The least of the stored minima, or the greatest of the maxima, made so wide that it also holds for shortened bounds.
 fn stored_bound(part: &ActionFile, group: usize, leaf: &Leaf, upper: bool) -> Option<ArrayRef> {
     let member = if upper { "maxValues" } else { "minValues" };
     let path = stats_path(member, leaf);
@@ -89,21 +89,21 @@ fn stored_bound(part: &ActionFile, group: usize, leaf: &Leaf, upper: bool) -> Op
     Some(bound_of_all(bound, upper))
 }
 
-/// How far the bounds of one file reach depends on their digits or their text, and another file's may reach further than
-/// the least or the greatest.
+/// How far a file's bound may be from its values depends on the digits or the text, so another file's bound may reach
+/// further than the least or the greatest one.
 fn bound_of_all(bound: ArrayRef, upper: bool) -> ArrayRef {
     if let Some(decimals) = bound.as_primitive_opt::<Decimal128Type>() {
         let widened = decimals.unary::<_, Decimal128Type>(|value| near_any_double(value, upper));
         return Arc::new(widened.with_data_type(bound.data_type().clone()));
     }
     match bound.as_string_opt::<i32>().filter(|_| upper) {
-        // A greatest text may be the beginning of a longer one, and so may another that is a beginning of this one.
+        // The greatest text may be shortened, and so may another one, which is a beginning of it.
         Some(texts) => Arc::new(texts.iter().map(|text| text.map(beginning)).collect::<StringArray>()),
         None => bound,
     }
 }
 
-/// As much of a text as every writer leaves that shortens one.
+/// As much of a text as every writer keeps that shortens texts.
 fn beginning(text: &str) -> &str {
     text.char_indices().nth(SHORTENED_CHARS).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
@@ -118,7 +118,7 @@ fn extreme(part: &ActionFile, group: usize, path: &[&str], upper: bool) -> Optio
     let field = Field::new("bound", found.clone(), true);
     let metadata = part.metadata().metadata();
     let chunk = metadata.row_groups().get(group)?;
-    // NaN, which a file's bound may be, is left out of the least and the greatest.
+    // The least and the greatest value leave out NaN, which a file's bound may be.
     let nan_count = chunk.columns().get(index)?.statistics()?.nan_count_opt();
     if found.is_floating() && nan_count != Some(0) {
         return None;

@@ -1,15 +1,15 @@
-//! The file actions of a checkpoint in columns, filled on first use, column by column and row group by row group.
+//! The file actions of a checkpoint as columns, which are decoded on first use, for each row group separately.
 //!
 //! A row group is here always one of the checkpoint's own Parquet files, never one of a data file.
 //!
-//! Two phases: what a predicate needs is decoded and pruned first; paths, and whatever else is wanted, only of the files
-//! that are left. Columns are kept up to a limit, the ones unused for longest going first, packed once the table is at
-//! rest, and are shared by all snapshots that stand on the checkpoint. Rows keep their place in the row group, whatever
+//! A query has two phases: first the columns of the predicate are decoded and files pruned; then paths and other columns
+//! are decoded, only for the remaining files. Columns are kept up to a limit of bytes (`cache`), packed when they are not
+//! in use, and are shared by all snapshots that use the checkpoint. Rows keep their places in the row group, whatever
 //! action they hold.
 //!
-//! Knows nothing of the commits after the checkpoint: who asks takes out what they superseded.
+//! The commits after the checkpoint are not considered here: callers exclude the files that they superseded.
 //!
-//! Invariant: what is cached is what decoding would give (`file_index::what_is_cached_changes_nothing`).
+//! Invariant: cached columns equal decoded ones (`file_index::what_is_cached_changes_nothing`).
 //!
 //! PROTOCOL.md: "Checkpoints", "Per-file Statistics".
 
@@ -56,34 +56,35 @@ use crate::error::{Error, Result};
 use crate::log::tail::Tail;
 use crate::once::Once;
 
-/// Rows pruned at once: what is unpacked for them is still in the processor's cache when it is read.
+/// Rows that are pruned at once: their unpacked values are still in the processor's cache when they are read.
 const ROWS_PRUNED_AT_ONCE: usize = 16 * 1024;
-/// Rows that one page of paths may hold, roughly, in files of others and in our own: a query that wants rows of most pages
-/// decodes all.
+/// Approximate rows in a page of paths, in checkpoints of other writers and in ours: a query that needs rows of most pages
+/// decodes all pages.
 const PAGE_ROWS: usize = 4096;
 const OWN_PAGE_ROWS: usize = 1024;
-/// Where a query wants fewer rows than one in so many, all are cached encoded, for later queries, and few are decoded.
+/// If a query needs fewer than one of so many rows, all rows are cached encoded, for later queries, and only those few are
+/// decoded.
 const SPARSE_RATIO: usize = 8;
 /// Files of a checkpoint opened at once.
 const CONCURRENT_FILES: usize = 16;
 
-/// A predicate split by what can decide it, with the columns that this needs.
+/// A predicate, divided into the part that partition values decide and the rest, with the columns that each needs.
 #[derive(Debug)]
 pub(crate) struct Pruning {
     /// Conjuncts over partition columns alone.
     pub(crate) partition: Option<BoundPredicate>,
     /// The other conjuncts.
     pub(crate) statistics: Option<BoundPredicate>,
-    /// What `partition` needs, by logical path.
+    /// The columns that `partition` needs, by logical path.
     partition_columns: Vec<(Vec<String>, IndexColumn)>,
-    /// What `statistics` needs, by logical path.
+    /// The columns that `statistics` needs, by logical path.
     statistics_columns: Vec<(Vec<String>, IndexColumn)>,
 }
 
-/// What identifies some files of a row group.
+/// The keys of some files of a row group: paths and deletion vectors.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
-    /// Paths as they stand in the log.
+    /// Paths as they are in the log.
     pub(crate) paths: StringArray,
     /// Deletion vectors, if any file of the row group has one.
     pub(crate) vectors: Option<StructArray>,
@@ -96,8 +97,8 @@ type Groups = Vec<(Arc<ActionFile>, usize)>;
 #[derive(Debug)]
 pub struct FileIndex {
     checkpoint: OpenCheckpoint,
-    /// Row groups with files, for each file of the checkpoint. Number `at * files + file` is the one at `at` of a file, so
-    /// that row groups have numbers while other files were never opened.
+    /// Row groups with file actions, for each file of the checkpoint. Row group `at` of a file has the number `at * files +
+    /// file`, so that row groups have numbers even if other files were never opened.
     groups: Vec<Once<Groups>>,
     cache: Arc<Cache>,
     /// How often columns of a row group were decoded directly, and by the parquet crate.
@@ -105,12 +106,12 @@ pub struct FileIndex {
 }
 
 impl Pruning {
-    /// Whether statistics need counts of nulls and rows beside the bounds.
+    /// Whether statistics need counts of nulls and rows besides the bounds.
     pub(crate) fn needs_counts(&self) -> bool {
         self.statistics_columns.iter().any(|(_, column)| !matches!(column, IndexColumn::Bounds { counted: false, .. }))
     }
 
-    /// How the log names the columns that `statistics` needs bounds of.
+    /// The physical paths of the columns whose bounds `statistics` needs.
     pub(crate) fn statistics_leaves(&self) -> Vec<Vec<String>> {
         let leaf = |(_, column): &(Vec<String>, IndexColumn)| match column {
             IndexColumn::Bounds { leaf, .. } => Some(leaf.path.clone()),
@@ -149,7 +150,7 @@ impl Pruning {
         Ok(Self { partition, statistics, partition_columns, statistics_columns })
     }
 
-    /// What partition values decide alone.
+    /// The part that partition values decide alone.
     pub(crate) fn by_partition(&self) -> Self {
         Self {
             partition: self.partition.clone(),
@@ -161,7 +162,7 @@ impl Pruning {
 }
 
 impl FileIndex {
-    /// Of a checkpoint; decodes nothing.
+    /// The index of a checkpoint. Decodes nothing yet.
     pub fn new(checkpoint: OpenCheckpoint) -> Self {
         let groups = (0..checkpoint.file_count()).map(|_| Once::default()).collect();
         Self { checkpoint, groups, cache: Arc::default(), decoded: Default::default() }
@@ -172,17 +173,17 @@ impl FileIndex {
         &self.checkpoint
     }
 
-    /// How many bytes of columns to keep at most.
+    /// Sets how many bytes of columns are kept at most.
     pub fn limit_cache(&self, bytes: usize) {
         self.cache.limit(bytes);
     }
 
-    /// Whether there is room for any column.
+    /// Whether any columns are kept.
     fn keeps_columns(&self) -> bool {
         self.cache.takes(1)
     }
 
-    /// Bytes of columns that are kept.
+    /// How many bytes of columns are kept now.
     pub fn cached_bytes(&self) -> usize {
         self.cache.bytes()
     }
@@ -201,12 +202,12 @@ impl FileIndex {
         Origin::Checkpoint(self.checkpoint.version())
     }
 
-    /// The row groups that may hold files.
+    /// The row groups that may have files.
     pub(crate) async fn groups(&self) -> Result<Vec<usize>> {
         self.groups_of((0..self.groups.len()).collect()).await
     }
 
-    /// The row groups of files of the checkpoint that may hold `add` actions.
+    /// The row groups that may have `add` actions, in these files of the checkpoint.
     async fn groups_of(&self, files: Vec<usize>) -> Result<Vec<usize>> {
         let count = self.groups.len();
         let numbers = |file: usize| async move {
@@ -235,7 +236,7 @@ impl FileIndex {
         self.file(file).await?.get(at).ok_or_else(missing)
     }
 
-    /// The row groups that neither the tags of sidecars nor the bounds in footers exclude.
+    /// The row groups that are excluded neither by the tags of sidecars nor by the bounds in footers.
     pub(crate) async fn row_groups_for(&self, pruning: &Pruning) -> Result<Vec<usize>> {
         self.cache.plan();
         let terms =
@@ -263,7 +264,7 @@ impl FileIndex {
         Ok(kept.into_iter().map(|(number, _)| number).collect())
     }
 
-    /// The files of a row group that may have a matching row, superseded ones among them.
+    /// The files of a row group that may have a matching row, including superseded ones.
     pub(crate) async fn prune_row_group(&self, group: usize, pruning: &Pruning) -> Result<BooleanBuffer> {
         let mut rows = self.presence(group).await?;
         let terms =
@@ -278,7 +279,7 @@ impl FileIndex {
         Ok(rows)
     }
 
-    /// Which rows hold a file.
+    /// Which rows have a file.
     pub(crate) async fn presence(&self, group: usize) -> Result<BooleanBuffer> {
         let (part, index) = self.group(group).await?;
         if part_columns::is_all_adds(part, *index) {
@@ -290,7 +291,7 @@ impl FileIndex {
             Some(Values::Rows(rows)) => rows,
             _ => return Err(Error::internal("presence was not decoded")),
         };
-        // An `add` without a path is no file. If the footer says that as many rows have a path as have an `add`, the paths,
+        // An `add` without a path is not a file. If the footer says that as many rows have a path as have an `add`, the paths,
         // which are long, need not be decoded to see that.
         let adds = rows.count_set_bits() as u64;
         let with_path = part_columns::nulls(part, *index, &part_columns::PATH)
@@ -309,7 +310,7 @@ impl FileIndex {
         Ok(part_columns::may_have_vectors(part, *index))
     }
 
-    /// What identifies the files at `rows`, in their order.
+    /// The keys of the files at `rows`, in their order.
     pub(crate) async fn keys(&self, group: usize, rows: &BooleanBuffer) -> Result<Keys> {
         let (part, _) = self.group(group).await?;
         let mut wanted = vec![IndexColumn::Path];
@@ -325,7 +326,7 @@ impl FileIndex {
         Ok(Keys { paths, vectors: arrays.next().and_then(|a| a.as_struct_opt().cloned()) })
     }
 
-    /// Columns with one value a file, of the files at `rows`, in their order.
+    /// Columns with one value for each file, for the files at `rows`, in their order.
     pub(crate) async fn arrays(
         &self,
         group: usize,
@@ -341,7 +342,7 @@ impl FileIndex {
         columns.iter().map(array).collect::<Result<_>>().map_err(|e| e.in_file(part.path()))
     }
 
-    /// Members of the files at `rows`, whose paths are known, in their order.
+    /// Members of `add` for the files at `rows`, whose paths are given, in their order.
     pub(crate) async fn members(
         &self,
         group: usize,
@@ -371,8 +372,8 @@ impl FileIndex {
         .await
     }
 
-    /// Columns of a row group, cached or decoded together, with all rows in their places. Only those in `rows` are
-    /// wanted: where that spares work, or nothing is kept anyway, the values of others may be missing.
+    /// Columns of a row group, cached or decoded together, with a place for every row. Only the values at `rows` are
+    /// needed: if that saves work, or if nothing is cached anyway, the values of other rows may be missing.
     async fn columns(&self, group: usize, wanted: &[IndexColumn], rows: &BooleanBuffer) -> Result<Vec<CachedColumn>> {
         let cached: Vec<Option<CachedColumn>> = wanted.iter().map(|column| self.cache.get(column, group)).collect();
         let mut missing: Vec<IndexColumn> =
@@ -383,7 +384,7 @@ impl FileIndex {
         let (part, index) = self.group(group).await?;
         let page_rows = if part.is_our_own() { OWN_PAGE_ROWS } else { PAGE_ROWS };
         let mut is_kept = is_dense(rows, page_rows) && self.keeps_columns();
-        // A query that asks for paths asks for these next, and they follow the paths in the file: one request, one task.
+        // A query that needs paths needs these next, and they follow the paths in the file: one request gets all of them.
         if is_kept && missing.contains(&IndexColumn::Path) {
             let beside = [IndexColumn::Size, IndexColumn::ModificationTime];
             missing.extend(beside.into_iter().filter(|c| !wanted.contains(c) && self.cache.get(c, group).is_none()));
@@ -462,7 +463,7 @@ impl Keys {
         BooleanBuffer::collect_bool(self.len(), |row| !tail.mentions(self.paths.value(row), vector(row)))
     }
 
-    /// How many files.
+    /// How many files there are.
     pub(crate) fn len(&self) -> usize {
         self.paths.len()
     }
@@ -479,7 +480,7 @@ impl Keys {
     }
 }
 
-/// Whether the set rows are spread over so many pages that decoding them all costs the same.
+/// Whether the set rows are spread over so many pages that decoding all rows costs about the same.
 fn is_dense(rows: &BooleanBuffer, page_rows: usize) -> bool {
     let pages = rows.len().div_ceil(page_rows);
     let touched = (0..pages).filter(|page| {
@@ -487,7 +488,7 @@ fn is_dense(rows: &BooleanBuffer, page_rows: usize) -> bool {
         rows.slice(start, page_rows.min(rows.len() - start)).count_set_bits() > 0
     });
     let touched = touched.count();
-    // Of no row at all nothing can be decoded; what is cached can be asked for it.
+    // With no row set there is nothing to decode, but cached columns still answer the query.
     touched == 0 || touched * 4 > pages
 }
 
@@ -503,7 +504,7 @@ fn selection(rows: &BooleanBuffer) -> RowSelection {
     RowSelection::from_filters(&[BooleanArray::new(rows.clone(), None)])
 }
 
-/// Members of `add` with the paths that were decoded before them.
+/// Adds the paths, which were decoded before, to other members of `add`.
 fn with_paths(origin: Origin, members: &RecordBatch, paths: StringArray) -> Result<AddBatch> {
     let schema = members.schema();
     let path = Arc::new(Field::new("path", DataType::Utf8, false));

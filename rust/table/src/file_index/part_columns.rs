@@ -1,4 +1,4 @@
-//! What a file of a checkpoint has of a column, by its footer.
+//! Facts about the columns in a file of a checkpoint, from its footer.
 
 use arrow_schema::DataType as ArrowType;
 use deltic_protocol::schema::arrow::to_arrow_type;
@@ -8,18 +8,18 @@ use deltic_protocol::stats::read::Leaf;
 use crate::checkpoint::action_file::ActionFile;
 use crate::error::Error;
 
-/// What stands in the file cannot be.
+/// The error for a file that contradicts itself.
 pub(super) fn broken(what: &str) -> Error {
     Error::corrupt(format!("the Parquet file cannot be read: {what}"))
 }
 
-/// How many rows have no value in a leaf, if the footer says.
+/// How many rows have no value in a leaf, if the footer has the number.
 pub(super) fn nulls(part: &ActionFile, group: usize, leaf: &[&str]) -> Option<u64> {
     let column = part.metadata().metadata().row_groups().get(group)?.columns().get(part.leaf(leaf)?)?;
     column.statistics()?.null_count_opt()
 }
 
-/// What an `add` always has.
+/// The leaf that every `add` has.
 pub(super) const PATH: [&str; 2] = ["add", "path"];
 
 /// Whether every row is an `add`.
@@ -27,7 +27,7 @@ pub(super) fn is_all_adds(part: &ActionFile, group: usize) -> bool {
     nulls(part, group, &PATH) == Some(0)
 }
 
-/// Whether no `add` can be there without a path.
+/// Whether the schema requires a path in every `add`.
 pub(super) fn is_path_required(part: &ActionFile) -> bool {
     part.leaf(&PATH).is_some_and(|leaf| part.definition_level(leaf, 1) == part.definition_level(leaf, 2))
 }
@@ -45,7 +45,7 @@ pub(super) fn may_have_vectors(part: &ActionFile, group: usize) -> bool {
     part.leaf(&leaf).is_some() && nulls(part, group, &leaf).is_none_or(|nulls| nulls < rows)
 }
 
-/// Whether the typed values of a partition column can stand for their texts.
+/// Whether the typed values of a partition column can be used instead of their texts.
 pub(super) fn has_typed_partition(part: &ActionFile, group: usize, leaf: &Leaf) -> bool {
     use PrimitiveType as P;
     let same_for_all = matches!(

@@ -1,8 +1,8 @@
-//! What the tags of a sidecar say of its files: bounds of their columns and paths, so that it need not be opened.
+//! Statistics in the tags of a sidecar: bounds of the columns and paths of its files, so that it need not be opened.
 //!
-//! A format of deltic's own under one key, and untrusted: it names the sidecar that it is about by file name and size, so
-//! that tags copied to another file say nothing, and whatever in it cannot be read is unknown. Bounds are those of the
-//! sidecar's footer, no narrower.
+//! The format is deltic's own, under one key, and untrusted: it has the file name and the size of its sidecar, so
+//! that tags copied to another file are ignored, and values that cannot be read count as unknown. Bounds are those of the
+//! sidecar's footer, and no narrower.
 //!
 //! PROTOCOL.md: "Sidecar File Information".
 
@@ -23,19 +23,19 @@ use crate::checkpoint::action_file::ActionFile;
 
 /// The key among the tags.
 pub(crate) const TAG: &str = "deltic.bounds";
-/// Longer texts are left out: tags are read by everyone.
+/// Longer texts are left out, since every reader reads the tags.
 const MAX_TEXT: usize = 256;
 
-/// What is known of the files of one sidecar.
+/// Statistics of the files of one sidecar.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SidecarStats {
     /// Name of the sidecar.
     file: String,
-    /// Its bytes.
+    /// Its size in bytes.
     size: i64,
-    /// How many files it holds.
+    /// How many files it lists.
     pub(crate) files: u64,
-    /// Least and greatest path, if every path is spelled canonically.
+    /// The least and the greatest path, if every path has the canonical spelling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) paths: Option<(String, String)>,
     /// Bounds of columns.
@@ -45,12 +45,12 @@ pub(crate) struct SidecarStats {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct ColumnClaim {
-    /// Physical names from the top level down.
+    /// Its physical names, beginning at the top level.
     path: Vec<String>,
     /// Whether it is a partition column.
     #[serde(default)]
     partition: bool,
-    /// The type that the texts are of.
+    /// The type of the values in the texts.
     r#type: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     min: Option<String>,
@@ -59,14 +59,14 @@ struct ColumnClaim {
 }
 
 impl SidecarStats {
-    /// What the tags of a sidecar say of it; `None` if they say nothing or are of another file.
+    /// The statistics in the tags of a sidecar; `None` if there are none, or if they are of another file.
     pub(crate) fn of(sidecar: &Sidecar) -> Option<Self> {
         let text = sidecar.tags.as_ref()?.get(TAG)?.as_ref()?;
         let claims: Self = serde_json::from_str(text).ok()?;
         (claims.file == sidecar.path && claims.size == sidecar.size_in_bytes).then_some(claims)
     }
 
-    /// Of a sidecar whose files are counted, with the bounds of `columns` in its footer.
+    /// The statistics of a sidecar with this number of files, with the bounds of `columns` from its footer.
     pub(crate) fn new(
         file: String,
         files: u64,
@@ -93,12 +93,12 @@ impl SidecarStats {
         Self { file, size, files, paths, columns: columns.iter().filter_map(claim).collect() }
     }
 
-    /// Of a copy under this name.
+    /// The same for a copy with this name.
     pub(crate) fn of_copy(self, name: &str) -> Self {
         Self { file: name.to_owned(), ..self }
     }
 
-    /// As the value of the tag.
+    /// The value of the tag.
     pub(crate) fn print(&self) -> Option<String> {
         serde_json::to_string(self).ok()
     }
@@ -126,7 +126,7 @@ fn leaf_of(column: &IndexColumn) -> Option<(&Leaf, bool)> {
     }
 }
 
-/// The least or greatest of all, as text, if all are known and it has a text.
+/// The least or greatest of all bounds, as text, if all are known and its type has a text form.
 fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
     let mut found: Option<Scalar> = None;
     for row in 0..bounds.len() {
@@ -146,7 +146,7 @@ fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
     found.map(|value| value.to_string()).filter(|text| text.len() <= MAX_TEXT)
 }
 
-/// Bounds of whole files of a checkpoint, where their tags say any.
+/// Bounds of whole files of a checkpoint, from their tags.
 pub(super) fn of_files<'a>(
     files: &'a [Option<SidecarStats>],
     columns: &'a [(Vec<String>, IndexColumn)],

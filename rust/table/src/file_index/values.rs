@@ -9,17 +9,17 @@ use crate::error::Result;
 /// A column of the files of one row group.
 #[derive(Debug, Clone)]
 pub(super) enum Values {
-    /// Which rows have something.
+    /// Which rows are set.
     Rows(BooleanBuffer),
-    /// One value a row.
+    /// One value for each row.
     Array(ArrayRef),
-    /// One value a row, of which few are wanted.
+    /// One value for each row, kept encoded because few are needed.
     Encoded(EncodedColumn),
-    /// Least and greatest values.
+    /// The least and the greatest value of a column, for each file.
     Bounds { min: ArrayRef, max: ArrayRef, counts: Option<Counts> },
 }
 
-/// How many nulls and how many rows.
+/// How many nulls and how many rows each file has.
 #[derive(Debug, Clone)]
 pub(super) struct Counts {
     pub(super) nulls: Int64Array,
@@ -37,7 +37,7 @@ impl Values {
         }
     }
 
-    /// Those of so many rows from `start` on.
+    /// The values of `length` rows from `start` on.
     pub(super) fn slice(&self, start: usize, length: usize) -> Result<Self> {
         Ok(match self {
             Self::Rows(rows) => Self::Rows(rows.slice(start, length)),
@@ -53,7 +53,7 @@ impl Values {
         })
     }
 
-    /// Memory held.
+    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Rows(rows) => rows.len() / 8,
@@ -67,7 +67,7 @@ impl Values {
     }
 }
 
-/// Memory of an array; of what numbers share with others, their part alone.
+/// Bytes of an array. Numbers in a buffer that is shared with other arrays count with their part alone.
 fn held(array: &dyn Array) -> usize {
     let all = || array.get_array_memory_size();
     if !array.data_type().is_primitive() {

@@ -1,12 +1,12 @@
-//! Dates and timestamps of the hybrid calendar, as Spark 3 and later read them.
+//! Converts dates and timestamps of the hybrid calendar, in the way that Spark 3 and later read them.
 //!
 //! Spark before 3.0, and later versions in legacy mode, store the days before 1582-10-15 by the Julian calendar: year,
-//! month and day stay what they are, the number of days is another one. Timestamps are stored by the clock of a time
-//! zone, which before 1900 differs between `java.util` and `java.time` by the zone's local mean time. A file says so in
+//! month and day are the same, but the number of days differs. Timestamps are stored by the clock of a time
+//! zone, which before 1900 differs between `java.util` and `java.time` by the zone's local mean time. A file records this in
 //! the key-value metadata of its footer, with the time zone (Spark's `DataSourceUtils` and `RebaseDateTime`).
 //!
-//! Invariant: a value becomes what Spark reads, or it is refused: that is a timestamp before 1900 in a time zone that
-//! the footer does not name or that `hybrid_zones.txt` does not know. Later ones are the same in both calendars.
+//! Invariant: a value becomes what Spark reads, or it is refused. Refused are timestamps before 1900 in a time zone that
+//! the footer does not name or that is not in `hybrid_zones.txt`. Later ones are the same in both calendars.
 //! Proved by `tests/rust/table/read/calendars.rs` and `file_index::typed_columns_of_the_hybrid_calendar_are_not_used`.
 
 use std::collections::BTreeSet;
@@ -27,14 +27,14 @@ const TIME_ZONE: &str = "org.apache.spark.timeZone";
 const LEGACY_DATETIME: &str = "org.apache.spark.legacyDateTime";
 const LEGACY_INT96: &str = "org.apache.spark.legacyINT96";
 
-/// The first versions of Spark that store by the proleptic calendar unless the file says otherwise: dates and
-/// timestamps, and timestamps in INT96.
+/// The first versions of Spark that use the proleptic calendar unless the file says otherwise: for dates and
+/// timestamps, and for timestamps in INT96.
 const FIRST_PROLEPTIC: [(u32, u32); 2] = [(3, 0), (3, 1)];
 
 /// 1582-10-15, the first day of the Gregorian part of the hybrid calendar, in days since 1970-01-01.
 const FIRST_GREGORIAN_DAY: i64 = -141_427;
 
-/// 1900-01-01 UTC in seconds since 1970: from here on no time zone makes a difference.
+/// 1900-01-01 UTC in seconds since 1970: from then on all time zones are the same in both calendars.
 const FIRST_SAME_SECOND: i64 = -2_208_988_800;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -43,11 +43,11 @@ const SECONDS_PER_DAY: i64 = 86_400;
 /// Which columns of a file are in the hybrid calendar.
 #[derive(Debug, Default)]
 pub(crate) struct Calendars {
-    /// Of dates and of timestamps that are not INT96; `None` for the proleptic calendar.
+    /// The calendar of dates and of timestamps that are not INT96; `None` for the proleptic calendar.
     datetime: Option<Arc<Hybrid>>,
-    /// Of INT96.
+    /// The calendar of INT96 timestamps.
     int96: Option<Arc<Hybrid>>,
-    /// Positions of the leaves that are INT96.
+    /// Indexes of the leaves that are INT96.
     int96_leaves: BTreeSet<usize>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Calendars {
 pub(crate) struct Hybrid {
     /// Name of the time zone, if the file has one.
     zone: Option<String>,
-    /// What is known of it.
+    /// The clock of that time zone, if it is known.
     clock: Option<Clock>,
 }
 
@@ -65,14 +65,14 @@ pub(crate) struct Hybrid {
 struct Clock {
     /// Offset from UTC before 1900.
     offset: i64,
-    /// Added where the Gregorian part begins and before.
+    /// What is added up to the beginning of the Gregorian part.
     shift: i64,
-    /// Instants from which something else is added.
+    /// Instants from which another number is added, with that number.
     later: Vec<(i64, i64)>,
 }
 
 impl Calendars {
-    /// What the footer says.
+    /// The calendars by the footer.
     pub(crate) fn of(file: &FileMetaData) -> Self {
         let pairs = || file.key_value_metadata().into_iter().flatten();
         let value = |key: &str| pairs().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref());
@@ -92,7 +92,7 @@ impl Calendars {
     }
 
     /// The calendar of a leaf that has the type `file` in the file and `table` in the table, `None` if it has none or the
-    /// proleptic one. Timestamps without a time zone are younger than the hybrid calendar.
+    /// proleptic one. Timestamps without a time zone did not exist yet when Spark used the hybrid calendar.
     pub(crate) fn of_leaf(&self, leaf: usize, file: &ArrowType, table: &PrimitiveType) -> Option<Arc<Hybrid>> {
         let calendar = match (file, table) {
             (ArrowType::Date32, _) => &self.datetime,
@@ -115,7 +115,7 @@ impl Calendars {
     }
 }
 
-/// Major and minor version.
+/// The major and minor version.
 fn parse_version(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -126,12 +126,12 @@ impl Hybrid {
         Self { zone: zone.map(str::to_owned), clock: zone.and_then(Clock::find) }
     }
 
-    /// The days that the proleptic calendar has for these dates.
+    /// The same dates as days of the proleptic calendar.
     pub(crate) fn rebase_dates(&self, days: &Date32Array) -> Result<Date32Array, ArrowError> {
         try_unary::<_, _, Date32Type>(days, |days| i32::try_from(rebase_days(days.into())).map_err(|_| too_far("date")))
     }
 
-    /// The instants that these timestamps stand for.
+    /// The same timestamps as instants by the proleptic calendar.
     pub(crate) fn rebase_timestamps(
         &self,
         micros: &TimestampMicrosecondArray,

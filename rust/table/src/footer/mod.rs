@@ -1,6 +1,6 @@
-//! The footer of a Parquet file as Arrow sees it: its schema, its bounds, and the calendar of its dates.
+//! The footer of a Parquet file: its Arrow schema, whether its bounds can be used, and the calendar of its dates.
 //!
-//! Does no I/O and knows nothing of tables. Bytes become metadata in [`deltic_pages::footer`].
+//! There is no I/O here. [`deltic_pages::footer`] parses the bytes of a footer.
 
 pub(crate) mod calendar;
 
@@ -15,7 +15,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
 
-/// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything.
+/// The Arrow form of a file's schema, from the Parquet types only: an embedded Arrow schema is not trusted.
 /// INT96 becomes microseconds in `int96_zone`.
 pub fn arrow_metadata(
     metadata: Arc<ParquetMetaData>,
@@ -29,10 +29,10 @@ pub fn arrow_metadata(
     }
 }
 
-/// Whether the order behind the bounds of a leaf, in all row groups, is the order of its values.
+/// Whether the bounds of a leaf, in all row groups, follow the order of its values.
 pub fn has_ordered_bounds(file: &ArrowReaderMetadata, leaf: usize) -> bool {
     let Some(column) = file.parquet_schema().columns().get(leaf) else { return false };
-    // Numbers are compared as numbers by every writer there ever was. Bytes were not.
+    // All writers have always compared numbers as numbers, but not bytes as unsigned bytes.
     let number = matches!(
         column.physical_type(),
         PhysicalType::BOOLEAN | PhysicalType::INT32 | PhysicalType::INT64 | PhysicalType::FLOAT | PhysicalType::DOUBLE
@@ -48,7 +48,7 @@ pub fn has_ordered_bounds(file: &ArrowReaderMetadata, leaf: usize) -> bool {
     let deprecated = || {
         let statistics =
             file.metadata().row_groups().iter().filter_map(|group| group.columns().get(leaf)?.statistics());
-        // Where all values are null there is no bound to be of either kind, and the reader calls it the old one.
+        // If all values are null there are no bounds, and the reader calls the statistics deprecated.
         let has_bounds = |s: &Statistics| s.min_bytes_opt().is_some() || s.max_bytes_opt().is_some();
         statistics.into_iter().any(|statistics| statistics.is_min_max_deprecated() && has_bounds(statistics))
     };
@@ -57,7 +57,7 @@ pub fn has_ordered_bounds(file: &ArrowReaderMetadata, leaf: usize) -> bool {
 
 /// The fields with microseconds in `zone` for INT96; `None` if the file has no INT96.
 ///
-/// By default it becomes nanoseconds, which end in the year 2262.
+/// By default INT96 becomes nanoseconds, whose range ends in the year 2262.
 pub fn int96_as_micros(plain: &ArrowReaderMetadata, zone: Option<&str>) -> Option<Fields> {
     let parquet = plain.parquet_schema();
     if !parquet.columns().iter().any(|leaf| leaf.physical_type() == PhysicalType::INT96) {
@@ -69,7 +69,7 @@ pub fn int96_as_micros(plain: &ArrowReaderMetadata, zone: Option<&str>) -> Optio
     Some(fields.map(|field| with_int96(field, &micros, parquet, &mut leaf)).collect())
 }
 
-/// `field` with INT96 as `micros`; its first leaf is number `leaf`, which moves past its last.
+/// `field` with INT96 as `micros`; its first leaf is number `leaf`, which is increased by the number of its leaves.
 fn with_int96(field: &Field, micros: &ArrowType, parquet: &SchemaDescriptor, leaf: &mut usize) -> Field {
     let mut inside = |field: &Arc<Field>| Arc::new(with_int96(field, micros, parquet, leaf));
     let data_type = match field.data_type() {

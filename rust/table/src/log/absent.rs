@@ -1,6 +1,6 @@
-//! What is at a location where there is no table, for the message that says so.
+//! Finds out what is at a location without a table, for the error message.
 //!
-//! Looked for only when the error goes to a person: what creates a table asks the log alone.
+//! This is done only for errors that a person sees: creating a table reads only the log.
 
 use deltic_protocol::log::name::LOG_DIR;
 use futures::future::join;
@@ -8,26 +8,26 @@ use futures::future::join;
 use crate::error::Error;
 use deltic_store::{FileMeta, Storage};
 
-/// Ends of the names of data files.
+/// Endings of the names of data files.
 const FILES: [&str; 7] = [".parquet", ".json", ".csv", ".orc", ".avro", ".arrow", ".feather"];
 
-/// Files that are not counted.
+/// From this number on, files are not counted.
 const MANY: usize = 1000;
 
-/// The error of a log in which there is no version, with what is there in its place. Three LISTs of one page each.
+/// The error for a log without a version, extended by what is at the location. Takes three LISTs of one page each.
 pub(super) async fn explain(storage: &Storage, error: Error) -> Error {
-    // A log that has files is told of by itself.
+    // If the log has files, the error is about these already.
     if !error.is_not_found() || !matches!(storage.list_some(LOG_DIR).await, Ok(log) if log.is_empty()) {
         return error;
     }
     let (folder, metadata) = join(storage.list_some(""), storage.list_some("metadata")).await;
-    // A store that fails now answered a moment ago; the first error stands.
+    // If the store fails now, the first error is passed on.
     let (Ok(folder), Ok(metadata)) = (folder, metadata) else { return error };
     let reason = reason(storage.location(), &folder, &metadata);
     Error::not_found(format!("this is not a Delta table: {reason}")).in_table(storage.location())
 }
 
-/// What is wrong and what to do.
+/// The message: what is wrong and what to do.
 fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String {
     let name = |file: &FileMeta| file.path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let last = location.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -47,7 +47,7 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
     if files > 0 {
         let partition =
             if last.contains('=') { "; if it is a partition of a table, open the table and filter" } else { "" };
-        // No more than a page was listed.
+        // Only the first page was listed.
         let number = if folder.len() < MANY { files.to_string() } else { "many".to_owned() };
         return format!(
             "the folder has no Delta log (`_delta_log`), only files, {number} of them Parquet; read them with a Parquet \

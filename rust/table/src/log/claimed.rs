@@ -1,8 +1,9 @@
-//! Commits that DynamoDB decides, as readers see them: the writer that claimed one may have died before its text was in the log.
+//! The reading side of commits by DynamoDB: a writer may have died after it claimed a commit and before the file was in the
+//! log.
 //!
-//! As delta-spark's `S3DynamoDBLogStore` does it: the item that claims a commit's name *is* the commit, and names a
-//! temporary file with its text. Who lists the log, reads that commit or writes the following one copies the text and
-//! marks the item as complete. Copies never differ, so it does not matter how many there are.
+//! This is the method of delta-spark's `S3DynamoDBLogStore`: the item that claims a commit's name *is* the commit, and names a
+//! temporary file with its content. Whoever lists the log, reads that commit or writes the following one copies the file and
+//! marks the item as complete. All copies are equal, so it does not matter if several processes copy.
 //!
 //! The writing side is `committers/dynamodb.rs`. Proved by the tests in `tests/rust/table/storage/turns.rs`.
 
@@ -22,7 +23,7 @@ pub(crate) struct ClaimedCommits {
 }
 
 impl ClaimedCommits {
-    /// Those of the table at `storage`, if that is one whose commits DynamoDB decides.
+    /// The commits of the table at `storage`, if its commits are made by DynamoDB.
     pub(crate) fn of(storage: &Storage) -> Option<Self> {
         storage.lock_paths().map(|_| Self { storage: storage.clone() })
     }
@@ -44,7 +45,7 @@ impl ClaimedCommits {
         }
     }
 
-    /// Finishes a commit, given its file's name, if its writer did not; whether that was so.
+    /// Finishes a commit, given its file's name, if its writer did not. Returns whether there was such a commit.
     pub(crate) async fn finish_commit(&self, file_name: &str) -> Result<bool> {
         match LogName::parse(file_name) {
             Some(LogName::Commit { .. }) => self.finish_file(file_name).await,
@@ -52,7 +53,7 @@ impl ClaimedCommits {
         }
     }
 
-    /// The same of any file of the log.
+    /// The same for any file of the log.
     pub(crate) async fn finish_file(&self, file_name: &str) -> Result<bool> {
         let (locks, paths) = self.locks()?;
         match locks.item(&paths.own, file_name).await.map_err(|e| self.in_table(e))? {
@@ -76,7 +77,7 @@ impl ClaimedCommits {
         locks.complete(&paths.own, item).await.map_err(|e| self.in_table(e))
     }
 
-    /// Temporary files go when a commit is complete, which may have happened since the item was read.
+    /// A missing temporary file is no error if another process has finished the commit since the item was read.
     async fn finished_meanwhile(&self, locks: &LockTable, paths: &TablePaths, item: &Item) -> Result<()> {
         match locks.item(&paths.own, &item.file_name).await.map_err(|e| self.in_table(e))? {
             Some(now) if !now.complete && now.temp_path == item.temp_path => {
@@ -89,7 +90,7 @@ impl ClaimedCommits {
         }
     }
 
-    /// Whether a file is there.
+    /// Whether a file exists.
     pub(crate) async fn exists(&self, path: &str) -> Result<bool> {
         match self.storage.head(path).await {
             Ok(_) => Ok(true),

@@ -1,6 +1,6 @@
-//! The log of a table: where it is read from, how its commits are parsed, and what they leave when they are replayed.
+//! The log of a table: reading its files, parsing commits, and replaying them.
 //!
-//! All reads go through [`LogSource`]. What a listing means is decided by `deltic_protocol::log`.
+//! All reads use [`LogSource`]. `deltic_protocol::log` chooses the files of a version from a listing.
 //!
 //! PROTOCOL.md: "Delta Log Entries".
 

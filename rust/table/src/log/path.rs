@@ -1,4 +1,4 @@
-//! Where files of a log are.
+//! Paths of files of the log.
 
 use deltic_protocol::log::name::LOG_DIR;
 

@@ -1,4 +1,4 @@
-//! Commits are fetched and parsed, several at once.
+//! Fetches and parses commits, several at once.
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Log Compaction Files".
 
@@ -19,24 +19,24 @@ use deltic_store::Storage;
 
 /// How many log files are fetched at once.
 const CONCURRENT_GETS: usize = 16;
-/// Commits of no more bytes than these together are not worth another thread.
+/// Commits of no more bytes than this together are not worth another thread.
 const FEW_BYTES: u64 = 32 * 1024;
-/// Commits of so many bytes together have their files in the same columns.
+/// The file actions of commits are collected in shared columns, up to so many bytes of commits.
 const SHARED_BYTES: usize = 16 * 1024 * 1024;
 
 /// A commit that was read and parsed.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What it says.
+    /// Its actions.
     pub actions: CommitActions,
-    /// The file it stands in.
+    /// Its file.
     pub file: LogFile,
-    /// Its bytes.
+    /// The content of the file.
     pub bytes: Bytes,
 }
 
-/// Fetches and parses commits, in the order given, but for those whose bytes are `known` by the name of their file. None
-/// of their file actions is read.
+/// Fetches and parses commits, in the given order; those whose content is in `known`, by file name, are not fetched. File
+/// actions are not parsed.
 pub(super) fn load(
     storage: &Storage,
     files: Vec<LogFile>,
@@ -49,7 +49,7 @@ pub(super) fn load(
     in_groups(storage.clone(), files, known, move |group| group.into_iter().map(one).collect())
 }
 
-/// As [`load`], but all of what commits say; several have their files in the same columns.
+/// As [`load`], but with all actions; the file actions of several commits are in the same columns.
 pub(super) fn load_whole(
     storage: &Storage,
     files: Vec<LogFile>,
@@ -77,7 +77,7 @@ pub(super) fn load_whole(
     })
 }
 
-/// Several go together: most commits are small, and handing each from thread to thread would cost more than reading it.
+/// Several are parsed together: most commits are small, and handing each to another thread would cost more than parsing it.
 fn in_groups<T: Send + 'static>(
     storage: Storage,
     files: Vec<LogFile>,
@@ -114,7 +114,7 @@ fn in_groups<T: Send + 'static>(
         }
         (!group.is_empty()).then_some(group)
     });
-    // They come in their order, so that where reading takes no time, who waits for one has others to work on.
+    // Results come in order; on a local disk, where fetching takes almost no time, more groups are parsed ahead.
     let at_once = parallelism() * if is_local { 4 } else { 1 };
     let loaded = stream::iter(groups).map(some).buffered(at_once.max(CONCURRENT_GETS / together));
     loaded.flat_map(|group| stream::iter(group.unwrap_or_else(|e| vec![Err(e)])))
@@ -125,7 +125,7 @@ pub fn parse_file(file: &LogFile, bytes: &Bytes, wanted: Wanted) -> Result<Commi
     parse_commit(bytes, Origin::Commit(version_of(file)), wanted).map_err(|e| with_context(e, file))
 }
 
-/// The version that a commit makes, or the last that a compacted range does.
+/// The version of a commit, or the last version of a compacted range.
 fn version_of(file: &LogFile) -> u64 {
     match file.name {
         LogName::Compacted { end, .. } => end,

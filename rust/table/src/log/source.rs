@@ -1,7 +1,7 @@
-//! Where a table's log is read: the files of `_delta_log`, and commits that were decided elsewhere and are not there yet.
+//! Reads a table's log: the files of `_delta_log`, and commits that DynamoDB has and that are not there yet.
 //!
-//! What the files mean is decided by `deltic_protocol::log`; this only moves bytes. A snapshot takes one LIST from the
-//! hint; a hint that leads nowhere costs one more from the beginning.
+//! `deltic_protocol::log` interprets the files; this module only fetches them. A snapshot takes one LIST from the
+//! version of the hint on; a wrong hint costs one more LIST from the beginning.
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Last Checkpoint File".
 
@@ -22,12 +22,12 @@ use super::reader::{self, Loaded};
 use crate::error::{Error, Result};
 use deltic_store::{FileMeta, Storage};
 
-/// The log of one table. Listings and single files of it are read through here; `reader` fetches many files at once, and
+/// The log of one table: lists it and reads single files. `reader` fetches many files at once, and
 /// `history` the beginnings of files.
 #[derive(Debug, Clone)]
 pub struct LogSource {
     storage: Storage,
-    /// Where DynamoDB decides commits, those that it has and the log may not have yet.
+    /// If commits are made by DynamoDB: those that it has and the log may not have yet.
     claimed: Option<ClaimedCommits>,
 }
 
@@ -37,9 +37,9 @@ impl LogSource {
         Self { storage: storage.clone(), claimed: ClaimedCommits::of(storage) }
     }
 
-    /// All log files from `version` on. A folder that is not there is an empty log.
+    /// All log files from `version` on. A missing folder is an empty log.
     ///
-    /// One LIST, and one more if the first has a gap: it may have missed a commit that was made meanwhile.
+    /// Takes one LIST, and one more if the first has a gap: it may have missed a commit that was made meanwhile.
     pub async fn list(&self, version: u64) -> Result<Vec<LogFile>> {
         let found = self.list_once(version).await?;
         match listing::gap(&found) {
@@ -66,7 +66,7 @@ impl LogSource {
     pub async fn read(&self, file_name: &str) -> Result<Bytes> {
         let path = log_file_path(file_name);
         match (self.storage.get(&path).await, &self.claimed) {
-            // Perhaps it is committed, and its writer did not come to copy it.
+            // It may be committed without the file, if its writer died before copying it.
             (Err(error), Some(claimed)) if error.is_not_found() => match claimed.finish_commit(file_name).await? {
                 true => self.storage.get(&path).await,
                 false => Err(error),
@@ -75,10 +75,10 @@ impl LogSource {
         }
     }
 
-    /// All actions of a listed commit, parsed away from the threads that wait for stores.
+    /// All actions of a listed commit, parsed on another thread than those that wait for stores.
     ///
     /// # Errors
-    /// `Corrupt` for what is no commit, and those of the store, naming file and version.
+    /// `Corrupt` for content that is no commit, and those of the store, with file and version.
     pub async fn load_commit(&self, file: &LogFile) -> Result<CommitActions> {
         let with_context = |e: Error| e.in_file(log_file_path(&file.file_name)).at_version(file.name.version());
         let bytes = self.read(&file.file_name).await.map_err(with_context)?;
@@ -96,7 +96,7 @@ impl LogSource {
         }
     }
 
-    /// The checkpoint that `_last_checkpoint` names. Only a hint: none if the file is missing or invalid.
+    /// The checkpoint that `_last_checkpoint` names. It is only a hint: none if the file is missing or invalid.
     pub async fn last_checkpoint(&self) -> Option<LastCheckpoint> {
         LastCheckpoint::parse(&self.read(LAST_CHECKPOINT).await.ok()?)
     }
@@ -108,7 +108,7 @@ impl LogSource {
         let hinted = hint.filter(|v| target.is_none_or(|target| *v <= target));
         if let Some(version) = hinted {
             let listing = self.list(version).await.map_err(in_table)?;
-            // A hint may be stale or wrong in any way: only a segment that starts at its checkpoint is taken from it.
+            // A hint may be stale or wrong: it is used only if it leads to a segment that begins with its checkpoint.
             if let Ok(segment) = Segment::choose(&listing, target, true)
                 && segment.checkpoint_version() >= Some(version)
             {
@@ -119,8 +119,8 @@ impl LogSource {
         Segment::choose(&listing, target, true).map_err(in_table)
     }
 
-    /// Fetches and parses listed commits, in the order given, but for those whose bytes are `known` by the name of their
-    /// file. None of their file actions is read.
+    /// Fetches and parses listed commits, in the given order; those whose content is in `known`, by file
+    /// name, are not fetched. File actions are not parsed.
     pub fn load(
         &self,
         files: Vec<LogFile>,
@@ -129,7 +129,7 @@ impl LogSource {
         reader::load(&self.storage, files, known)
     }
 
-    /// As [`LogSource::load`], but all actions of the commits; several have their files in the same columns.
+    /// As [`LogSource::load`], but with all actions; the file actions of several commits are in the same columns.
     pub fn load_whole(
         &self,
         files: Vec<LogFile>,
@@ -138,7 +138,7 @@ impl LogSource {
         reader::load_whole(&self.storage, files, known)
     }
 
-    /// The error of a log in which there is no version, with what is there in its place.
+    /// The error for a log without a version, extended by what is at the location.
     pub(crate) async fn explain(&self, error: Error) -> Error {
         absent::explain(&self.storage, error).await
     }

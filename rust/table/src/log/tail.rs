@@ -1,6 +1,6 @@
-//! The commits after a checkpoint, replayed: which files they left, and which they superseded.
+//! The commits after a checkpoint, replayed: which files they leave live, and which files of the checkpoint they supersede.
 //!
-//! A tail grows at its newer end by laying commits over it: what was parsed and remembered before is shared, not replayed
+//! A tail can be extended by newer commits: the actions parsed before are shared, not replayed
 //! again.
 //!
 //! Invariant: a tail that was extended equals one that was replayed at once (`file_index::what_is_cached_changes_nothing`).
@@ -21,36 +21,36 @@ use futures::stream::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
 
-/// The newest layers are joined with the next older one as long as that has at most so many times their files. So there
-/// are few layers, which keeps looking a file up cheap; and large ones are seldom joined, which keeps extending cheap.
+/// The newest layers are joined with the next older one as long as it has at most so many times their files. So there
+/// are few layers, so that looking up a file is cheap; and large ones are seldom joined, so that extending is cheap.
 const LAYER_RATIO: usize = 8;
-/// Batches of adds are joined up to so many files, and so many bytes.
+/// Batches of adds are joined up to so many files and bytes.
 const JOINED_ROWS: usize = 4096;
 const JOINED_BYTES: usize = 64 * 1024 * 1024;
-/// A batch with as many files stays as it is.
+/// A batch with at least so many files is not joined with others.
 const ENOUGH_ROWS: usize = 1024;
-/// Groups of commits that are replayed in one go, if so many are there.
+/// How many groups of commits are replayed together, if they have been fetched.
 const AT_ONCE: usize = 4;
-/// Files that are replayed at once rather than on the blocking pool: going there and back takes longer.
+/// With fewer files than this, replay does not use another thread: handing it over would take longer.
 const WORTH_A_THREAD: usize = 128;
 
 /// The commits after the checkpoint, replayed.
 #[derive(Debug)]
 pub struct Tail {
-    /// Newest first. Their adds and removes are not in them but below.
+    /// The commits, newest first, without adds and removes, which are in the members below.
     pub commits: Vec<Arc<CommitActions>>,
     /// Files that the tail adds and does not remove again.
     pub live: Vec<AddBatch>,
-    /// Tombstones that no later add took back, as the columns of `remove`.
+    /// Tombstones of files that were not added again later, as the columns of `remove`.
     pub tombstones: Vec<RecordBatch>,
-    /// Every logical file that the tail mentions, newest first.
+    /// Every logical file that the tail mentions, in layers, newest first.
     layers: Vec<Arc<Replay>>,
 }
 
 impl Tail {
     /// Replays commits given newest first; `None` if one of them was compacted without being reconciled.
     ///
-    /// Those that are there are replayed while the next ones are fetched and parsed.
+    /// Commits are replayed while the next ones are fetched and parsed.
     pub async fn replay(newest_first: impl Stream<Item = Result<CommitBatch>>) -> Result<Option<Self>> {
         let mut commits = std::pin::pin!(newest_first.ready_chunks(AT_ONCE));
         let (mut replaying, mut coming) = (Some(Replaying::default()), commits.next().await);
@@ -63,10 +63,10 @@ impl Tail {
         replaying.map(Replaying::finish).transpose()
     }
 
-    /// This tail with `newer` commits over it.
+    /// This tail extended by newer commits.
     pub fn extended(&self, newer: Self) -> Result<Self> {
         let Self { mut commits, mut live, mut tombstones, mut layers } = newer;
-        // As a rule commits add new files.
+        // Usually commits only add new files.
         let touches = self.layers.iter().any(|older| layers.iter().any(|newer| older.overlaps(newer)));
         for adds in &self.live {
             if !touches {
@@ -74,7 +74,7 @@ impl Tail {
                 continue;
             }
             let kept = unseen(&layers, &adds.keys()?);
-            // As a rule nothing goes, and there may be a batch for each commit.
+            // Usually no file is superseded, and there may be a batch for each commit.
             let adds = if kept.count_set_bits() == adds.len() { adds.clone() } else { adds.filter(kept)? };
             live.extend((!adds.is_empty()).then_some(adds));
         }
@@ -107,7 +107,7 @@ impl Tail {
     }
 }
 
-/// The layers, newest first, with the newest ones joined: [`LAYER_RATIO`] says how many.
+/// Joins the newest layers by [`LAYER_RATIO`]; layers are given newest first.
 fn join_newest_layers(mut layers: Vec<Arc<Replay>>) -> Vec<Arc<Replay>> {
     let (mut newest_count, mut files) = (0, 0_usize);
     for layer in &layers {
@@ -132,7 +132,7 @@ fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {
     unseen
 }
 
-/// A tail in the making.
+/// The state of a replay.
 #[derive(Default)]
 struct Replaying {
     commits: Vec<Arc<CommitActions>>,
@@ -142,7 +142,7 @@ struct Replaying {
 }
 
 impl Replaying {
-    /// With the next commits.
+    /// Replays the next commits.
     async fn more(self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
         if groups.iter().map(|group| group.adds.len() + group.removes.len()).sum::<usize>() < WORTH_A_THREAD {
             return self.with(groups);
@@ -182,7 +182,7 @@ impl Replaying {
     }
 }
 
-/// Joins small batches of adds: each batch costs something to look at, however few files it holds.
+/// Joins small batches of adds, since each batch costs time, however few files it has.
 #[derive(Default)]
 struct Joined {
     all: Vec<AddBatch>,

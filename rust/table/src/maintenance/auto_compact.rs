@@ -1,9 +1,9 @@
-//! Compaction after a write, where the table asks for it: OPTIMIZE of the partitions that have many small files.
+//! Auto compaction: after a write, if the table's properties ask for it, OPTIMIZE of the partitions with many small files.
 //!
-//! The rules are delta-spark's: only partitions are looked at that the write added files to; a file is small below half of
-//! the target size, 128 MiB, and a partition is taken when it has 50 of them in the newest version, of any writer and
-//! whenever. One commit of bounded size is made; what is left is taken after the next write to its partition. Of a
-//! clustered table only files that nothing has clustered are taken, for the others are in order already.
+//! The rules are delta-spark's: only partitions count to which the write added files; a file is small below half of
+//! the target size, 128 MiB; and a partition is compacted when it has 50 small files in the newest version, whoever wrote
+//! them and whenever. There is one commit of bounded size; the rest is compacted after the next write to its partition. In
+//! a clustered table only files that were never clustered are compacted, since the others are in order already.
 //!
 //! Proved by `tests/python/test_auto_compact.py`.
 //!
@@ -30,13 +30,13 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 
-/// Small files from which on a partition is taken.
+/// How many small files a partition must have to be compacted.
 pub const MIN_FILES: usize = 50;
 
-/// Bytes that a file should have where the table does not say.
+/// The target size of files in bytes, unless the table's properties have one.
 const TARGET_FILE_SIZE: u64 = 128 << 20;
 
-/// Limits of one compaction, so that the write before it ends soon: partitions, files and their bytes.
+/// Limits of one compaction, so that it does not delay the write for long: partitions, files and their bytes.
 const MOST_PARTITIONS: usize = 128;
 const MOST_FILES: usize = 10_000;
 const MOST_BYTES: u64 = 2 << 30;
@@ -44,13 +44,13 @@ const MOST_BYTES: u64 = 2 << 30;
 /// Result of the compaction after a write.
 #[derive(Debug)]
 pub enum AutoCompacted {
-    /// Nothing was due. How many files may be added to each of the partitions before it has too many small ones.
+    /// No partition had too many small files. How many may be added to each partition before it has.
     Spare(BTreeMap<PartitionValues, usize>),
-    /// What was compacted, and why a part of it failed.
+    /// The result of the compaction, and the error if a part of it failed.
     Done(Box<Optimized>, Option<Error>),
 }
 
-/// Packs the small files of the partitions that a write added files to, where they are many.
+/// Compacts the small files of the partitions to which a write added files, if there are many.
 ///
 /// # Errors
 /// As [`optimize`](super::optimize).
@@ -98,9 +98,9 @@ async fn run(
 /// Which files are small.
 #[derive(Debug, Clone, Copy)]
 struct Small {
-    /// Bytes that they have less than.
+    /// Small files have fewer bytes than this.
     below: u64,
-    /// Whether files may be clustered, and are left alone then.
+    /// Whether the table is clustered, so that clustered files are left alone.
     is_clustered: bool,
 }
 
@@ -154,14 +154,14 @@ fn small_in(adds: &AddBatch, row: usize, small: Small) -> Result<Option<Partitio
     }
 }
 
-/// The partitions with the most small files, at most so many.
+/// The partitions with the most small files, at most `most`.
 fn choose(counts: BTreeMap<PartitionValues, usize>, most: usize) -> BTreeSet<PartitionValues> {
     let mut many: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= MIN_FILES).collect();
     many.sort_by(|(_, one), (_, other)| other.cmp(one));
     many.into_iter().take(most).map(|(partition, _)| partition).collect()
 }
 
-/// As many bins as have so many bytes together, and one at least.
+/// The first bins that have at most `most` bytes together, but at least one.
 fn within_one_commit(bins: Vec<Bin>, most: u64) -> Vec<Bin> {
     let mut bytes = 0_u64;
     let fits = |bin: &Bin| {

@@ -1,4 +1,4 @@
-//! A bin's rows, written again.
+//! Rewrites the rows of a bin, a group of files of one partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, Limits as WriteLimits};
 use deltic_store::Storage;
 
-/// How bins are written again.
+/// How bins are rewritten.
 #[derive(Debug, Clone)]
 pub(super) struct Rewriting {
     pub(super) storage: Storage,
     pub(super) copying: Copying,
     pub(super) layout: Layout,
-    /// Bytes that a file should have.
+    /// The target size of files in bytes.
     pub(super) target: u64,
     pub(super) limits: Limits,
-    /// Bins at a time.
+    /// How many bins are rewritten at a time.
     pub(super) tasks: usize,
     pub(super) clock: Clock,
 }
@@ -69,9 +69,9 @@ impl Rewriting {
         Ok(Rewritten { bin, files, unclaimed })
     }
 
-    /// One file, rows as they come.
+    /// Writes the rows into one file, in their order.
     async fn compact(&self, bin: &Bin, progress: &mut ProgressShare) -> Result<Written> {
-        // A little more than was meant is better than a small file beside a large one.
+        // One file that is somewhat too large is better than a large and a small one.
         let target_file_size = self.target.saturating_mul(2);
         let copying = self.copying(|spec| WriteSpec { target_file_size, ..spec });
         let rows = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
@@ -79,7 +79,7 @@ impl Rewriting {
         copying.write(&self.storage, rows, self.clock).await
     }
 
-    /// Files of as many rows each, in the order of a curve.
+    /// Writes the rows into files with equal numbers of rows, in the order of a curve.
     async fn arrange(&self, bin: &Bin, layout: &CurveLayout, progress: &mut ProgressShare) -> Result<Written> {
         let mut columns: Vec<String> = layout.columns.iter().filter_map(|path| path.first().cloned()).collect();
         columns.sort();
@@ -121,7 +121,7 @@ impl Rewriting {
         self.copying.to_files(write, WriteLimits { memory, ..WriteLimits::default() })
     }
 
-    /// Of a large file its parts, of small ones several at once; of all bins together as much as a scan reads.
+    /// The parts of a large file, or several small files, are read at once; all bins together read as much at once as one scan.
     fn reading(&self, bin: &Bin) -> ReadOptions {
         let options = ReadOptions::default();
         let concurrent_files = (2 * options.concurrent_files / self.tasks).clamp(2, bin.files.len().max(2));
@@ -143,7 +143,7 @@ fn mark_clustered(add: &mut Add, cube: &str, layout: &CurveLayout) {
     add.tags.get_or_insert_with(BTreeMap::new).extend(tags);
 }
 
-/// The columns of a cube as its tag has them.
+/// The columns of a cube in the form of its tag.
 pub(super) fn cube_columns(layout: &CurveLayout) -> String {
     let names: Vec<String> = layout.columns.iter().map(|path| path.join(".")).collect();
     json!(names).to_string()

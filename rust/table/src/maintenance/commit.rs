@@ -1,11 +1,11 @@
-//! Bins that were written again become a version of the table.
+//! Commits rewritten bins.
 //!
-//! All bins of a commit are prepared on the version whose files were chosen, so that whatever was committed since is
-//! judged by the conflict rules. Where another writer has removed a file of a bin, or taken rows out of one, that bin is
-//! given up, its new files are deleted, and the others are committed.
+//! All bins of a commit are based on the version whose files were chosen, so that later commits are
+//! checked by the conflict rules. If another writer has removed a file of a bin, or deleted rows from one, that bin is
+//! given up, its new files are deleted, and the other bins are committed.
 //!
-//! Invariant: a file that a commit may name is never deleted here: from the first attempt on the transaction has them,
-//! and gives them back only with a conflict.
+//! Invariant: a file that a commit may name is never deleted here: from the first attempt on the transaction owns the files,
+//! and returns them only with a conflict.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::unclaimed::Unclaimed;
 
-/// Everything that the commits of one operation share.
+/// What the commits of one operation have in common.
 pub(super) struct Committing<'a> {
     pub(super) snapshot: Snapshot,
     pub(super) base: HandleState,
@@ -38,7 +38,7 @@ pub(super) struct Committing<'a> {
 }
 
 impl Committing<'_> {
-    /// Commits these bins, but for those that other writers got to; adds to `done` what came of it.
+    /// Commits bins, except those whose files other writers have changed, and adds the results to `done`.
     pub(super) async fn commit(&self, mut bins: Vec<Rewritten>, done: &mut Optimized) -> Result<()> {
         while !bins.is_empty() {
             let conflict = match self.attempt(&mut bins, done).await {
@@ -46,13 +46,13 @@ impl Committing<'_> {
                 Err(error) => error,
             };
             let Kind::Conflict(kind) = conflict.kind() else { return Err(conflict) };
-            // The transaction gave the files back.
+            // After a conflict the files are not the transaction's any more.
             for bin in &mut bins {
                 bin.unclaimed.hold(&bin.files)?;
             }
             let took_rows = matches!(kind, Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete);
             let (live, lost) = if took_rows { self.split_by_conflict(bins).await? } else { (Vec::new(), bins) };
-            // Files were written for another table than it is now, or nothing is found that was in the way.
+            // The table's metadata has changed, or no bin is found that caused the conflict.
             let gives_up = !took_rows || lost.is_empty();
             done.files_lost += lost.iter().map(|bin| bin.bin.files.len() as u64).sum::<u64>();
             for bin in lost {
@@ -88,7 +88,7 @@ impl Committing<'_> {
         Ok(())
     }
 
-    /// Splits the bins: first those all of whose files are live with the same deletion vectors, then the conflicting ones.
+    /// Splits the bins into those whose files are all live with the same deletion vectors, and the conflicting ones.
     async fn split_by_conflict(&self, bins: Vec<Rewritten>) -> Result<(Vec<Rewritten>, Vec<Rewritten>)> {
         let mut vectors: HashMap<String, (usize, Option<String>)> = HashMap::new();
         let mut missing: Vec<usize> = Vec::with_capacity(bins.len());

@@ -1,10 +1,10 @@
 //! OPTIMIZE by several processes: the driver plans and commits; tasks rewrite the bins.
 //!
-//! Plain bytes travel: a [`RewriteTask`], which has all that writing one bin again needs except access to the store, and what
-//! it wrote. A task that is carried out twice, or whose process ends, leaves files that no commit names.
+//! They exchange plain bytes: a [`RewriteTask`], which has all that rewriting one bin needs except access to the store, and its
+//! result. A task that is carried out twice, or whose process dies, leaves files that no commit names.
 //!
-//! Invariant: what tasks wrote in vain is found by the names of the files, in which each commit's tasks have an id of their own,
-//! so that no file of a commit is ever among them (`optimize::bins_are_written_by_others`).
+//! Invariant: files of tasks that were not committed are found by their names, which have an id for the tasks of each commit,
+//! so that a committed file is never among them (`optimize::bins_are_written_by_others`).
 //!
 //! Proved by `tests/rust/table/optimize.rs` and `tests/spark/test_maintenance.py`.
 
@@ -38,16 +38,16 @@ use deltic_store::Storage;
 const TASK: &str = "rewrite task";
 const REWRITTEN: &str = "rewritten group of files";
 
-/// A group of files to be written again, and all that is needed for it except access to the store.
+/// A group of files to be rewritten, and all that is needed for it except access to the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RewriteTask {
     location: String,
-    /// The id of its commit's tasks.
+    /// The id of its task set: the tasks of one commit.
     task_set_id: String,
-    /// Which one of them.
+    /// Its index in the task set.
     number: usize,
-    /// The id of what is clustered together.
+    /// The id of the cube: of the files that are clustered together.
     cube: String,
     bin: Bin,
     read: ReadSpec,
@@ -57,7 +57,7 @@ pub struct RewriteTask {
     limits: Limits,
 }
 
-/// What a task wrote.
+/// The result of a task.
 #[derive(Debug, Serialize, Deserialize)]
 struct RewrittenBin {
     task_set_id: String,
@@ -81,8 +81,8 @@ impl RewriteTask {
         &self.location
     }
 
-    /// Writes the files again; what [`DistributedOptimize::commit`] takes. They are durable then, and after an error none
-    /// is left.
+    /// Rewrites the files. Returns the result for [`DistributedOptimize::commit`]. New files are durable then, and after an
+    /// error none is left.
     ///
     /// # Errors
     /// Those of reading and writing.
@@ -101,25 +101,25 @@ impl RewriteTask {
     }
 }
 
-/// An OPTIMIZE whose groups of files other processes write again.
+/// An OPTIMIZE whose groups of files other processes rewrite.
 pub struct DistributedOptimize {
     snapshot: Snapshot,
     base: HandleState,
     options: TransactionOptions,
     rewriting: Rewriting,
-    /// The bins of commits to come.
+    /// The bins of the following commits.
     left: std::vec::IntoIter<Vec<Bin>>,
-    /// Those of the one under way.
+    /// The bins of the current commit.
     current: Vec<Bin>,
-    /// The id of its tasks.
+    /// The id of the current task set.
     task_set_id: String,
-    /// By which its files are known.
+    /// The beginning of the ids in the names of its files.
     id_prefix: Option<u64>,
     done: Optimized,
 }
 
 impl DistributedOptimize {
-    /// Finds out what is to be done to the newest version.
+    /// Plans an OPTIMIZE of the newest version.
     ///
     /// # Errors
     /// As [`plan_optimize`](super::plan_optimize).
@@ -178,10 +178,11 @@ impl DistributedOptimize {
         self.current.iter().enumerate().map(task).collect()
     }
 
-    /// Commits what the tasks of [`DistributedOptimize::next_tasks`] wrote, but for groups that other writers got to.
+    /// Commits the results of the tasks of [`DistributedOptimize::next_tasks`], except groups whose files other writers
+    /// changed.
     ///
     /// # Errors
-    /// `Invalid` if it is not what each of these tasks wrote, once, with all rows; else as [`optimize`](super::optimize).
+    /// `Invalid` if there is not one result of each task, with all rows; otherwise as [`optimize`](super::optimize).
     pub async fn commit(
         &mut self,
         written: &[impl AsRef<[u8]>],
@@ -197,14 +198,14 @@ impl DistributedOptimize {
             unclaimed.hold(&files).map_err(in_table)?;
             bins.push(Rewritten { bin, files, unclaimed });
         }
-        // From here on the files may be a commit's, and the commit alone deletes those that are not.
+        // From here on the files may belong to a commit, so only the commit may delete them.
         self.id_prefix = None;
         let (snapshot, base, options) = (self.snapshot.clone(), self.base.clone(), self.options.clone());
         let committing = Committing { snapshot, base, options, committer, ids, retry };
         committing.commit(bins, &mut self.done).await.map_err(in_table)
     }
 
-    /// Deletes what the tasks of [`DistributedOptimize::next_tasks`] wrote, as far as the store lets it, when it is not to be
+    /// Deletes the files of the tasks of [`DistributedOptimize::next_tasks`], as far as the store allows, if they are not to be
     /// committed.
     pub async fn discard(&mut self) {
         self.current.clear();
@@ -239,7 +240,7 @@ impl DistributedOptimize {
         Ok(all)
     }
 
-    /// Refuses files that no task of this commit wrote, and those that have not as many rows as the files they replace.
+    /// Refuses files that no task of this commit wrote, and those that do not have as many rows as the files they replace.
     fn check_files<'a>(&self, bin: &Bin, files: &'a [DataFile], paths: &mut HashSet<&'a str>) -> Result<()> {
         let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
         for path in files.iter().map(|file| file.add.path.as_str()) {

@@ -1,4 +1,4 @@
-//! The files of a version that OPTIMIZE may write again.
+//! The files of a version that OPTIMIZE may rewrite.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Its bytes.
+    /// Its size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         u64::try_from(self.add.size).unwrap_or_default()
     }
 
-    /// Rows of it that are deleted.
+    /// How many of its rows are deleted.
     pub(super) fn deleted(&self) -> u64 {
         let cardinality = self.add.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
         u64::try_from(cardinality).unwrap_or_default()
@@ -51,9 +51,9 @@ impl Candidate {
 pub(super) struct Listed {
     /// Live files.
     pub(super) total: u64,
-    /// Those in the partitions that were asked for.
+    /// Live files in the requested partitions.
     pub(super) considered: u64,
-    /// Those of them that may be written again.
+    /// Those of them that may be rewritten.
     pub(super) candidates: Vec<Candidate>,
 }
 

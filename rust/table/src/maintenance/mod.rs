@@ -1,10 +1,10 @@
 //! Maintenance that changes no rows: OPTIMIZE, REORG and VACUUM.
 //!
-//! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), writes each bin again in the layout that is asked for
+//! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), rewrites each bin in the requested layout
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
-//! sampled values (`layout::ranges`, `layout::curve`), within bounded memory (`sort`). REORG does the same for other files (`reorg`), and
-//! compaction after a write for small ones (`auto_compact`). Other processes may write the bins (`distributed`). Nothing here
-//! commits but by a [`Transaction`](crate::transaction::builder::Transaction).
+//! sampled values (`layout::ranges`, `layout::curve`), within bounded memory (`sort`). REORG does the same for other files
+//! (`reorg`), and compaction after a write for small ones (`auto_compact`). Other processes may rewrite the bins
+//! (`distributed`). All of it commits by a [`Transaction`](crate::transaction::builder::Transaction).
 //!
 //! Invariant: before and after it the table has the same rows, with the same ids where it tracks rows
 //! (`optimize::rows_and_ids_stay`).

@@ -1,7 +1,7 @@
-//! OPTIMIZE: chooses files, has them written again, and commits.
+//! OPTIMIZE: chooses files, rewrites them, and commits.
 //!
-//! A large table takes several commits, each of which stands by itself: what is interrupted leaves what was committed,
-//! and running it again goes on from there.
+//! A large table takes several commits, which do not depend on each other: after an interruption the earlier commits remain,
+//! and running it again continues from there.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -36,7 +36,7 @@ use deltic_store::Storage;
 /// The default target size of files in bytes, as in delta-spark.
 const TARGET_FILE_SIZE: u64 = 1 << 30;
 
-/// How often it is checked whether the caller has interrupted the work.
+/// The time between two checks whether the caller has interrupted the work.
 const NOTICE: Duration = Duration::from_millis(50);
 
 /// The operation in the commit info.
@@ -54,7 +54,7 @@ pub(super) struct Plan {
 /// Plans an OPTIMIZE of the newest version.
 ///
 /// # Errors
-/// As [`optimize`], but for those of reading data files, of writing and of committing.
+/// As [`optimize`], except those of reading data files, of writing and of committing.
 pub async fn plan_optimize(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &OptimizeOptions,
@@ -64,11 +64,11 @@ pub async fn plan_optimize(
     Ok(planned.map_err(|e| e.in_table(storage.location()))?.result)
 }
 
-/// Writes files of the newest version again and commits them, in one or several versions.
+/// Rewrites files of the newest version and commits them, in one or several versions.
 ///
 /// # Errors
 /// `Invalid` for what does not fit the table's columns, `Unsupported` if deltic cannot write the table, `Conflict` if
-/// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Storage` when
+/// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Storage` if
 /// interrupted. Earlier commits remain: running it again continues from there.
 pub async fn optimize(
     (storage, latest): (&Storage, Option<Snapshot>),
@@ -98,7 +98,7 @@ pub(super) fn commit_options(layout: &Layout, options: &OptimizeOptions, auto: b
 }
 
 impl Plan {
-    /// Writing these bins again, out of so many live files, of which so many were asked for.
+    /// A plan to rewrite these bins, given the number of live files and of those in the requested partitions.
     pub(super) fn new(
         (snapshot, base): (Snapshot, HandleState),
         mut rewriting: Rewriting,
@@ -142,7 +142,7 @@ impl Plan {
         Ok(done)
     }
 
-    /// As [`Plan::carry_out`], in one commit of the bins that could be written. Returns the error of a bin that could not.
+    /// As [`Plan::carry_out`], in one commit of the bins that could be rewritten. Also returns the error of one that could not.
     pub(super) async fn carry_out_what_can_be(
         self,
         options: TransactionOptions,
@@ -161,7 +161,7 @@ impl Plan {
     }
 }
 
-/// Writes bins again, several at once.
+/// Rewrites bins, several at once.
 async fn write_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
@@ -171,7 +171,7 @@ async fn write_all(
     all_of(bins.into_iter().map(write), rewriting.tasks).await
 }
 
-/// Writes bins again, several at once; those that can be, and why another cannot.
+/// Rewrites bins, several at once. Returns those that succeeded, and the error of one that did not.
 async fn try_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
@@ -188,19 +188,19 @@ async fn try_all(
     Ok((written, failed))
 }
 
-/// Writes a bin again, on any thread.
+/// Rewrites a bin, on any thread.
 fn write(
     rewriting: &Rewriting,
     bin: Bin,
     (ids, progress): (&dyn Ids, &Progress),
 ) -> impl Future<Output = Result<Rewritten>> + Send + use<> {
-    // Along a curve rows are read twice.
+    // For a curve, rows are read twice.
     let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
     let share = progress.share(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
     in_parallel(rewriting.clone().write(bin, ids.unique(), share))
 }
 
-/// Drops the work, and with it the files that it wrote, when the caller wants no more.
+/// Stops the work when the caller cancels it, which deletes the files that it wrote.
 async fn unless_cancelled<T>(
     work: impl Future<Output = Result<T>>,
     retry: &dyn RetryPolicy,
@@ -217,13 +217,13 @@ async fn unless_cancelled<T>(
             true,
             match done.versions.last() {
                 None => "interrupted: nothing was committed".to_owned(),
-                Some(last) => format!("interrupted: what was committed as version {last} and before stands"),
+                Some(last) => format!("interrupted: the commits up to version {last} remain"),
             },
         )),
     }
 }
 
-/// Bins in groups that are committed together. A group takes bins until it has `commit_bytes` bytes.
+/// Divides bins into groups that are committed together. A group takes bins until it has `commit_bytes` bytes.
 pub(super) fn of_commits(bins: Vec<Bin>, commit_bytes: u64) -> Vec<Vec<Bin>> {
     let mut groups: Vec<Vec<Bin>> = Vec::new();
     let mut group_bytes = u64::MAX;
@@ -273,7 +273,7 @@ pub(super) async fn plan(
     Ok(Plan::new((snapshot, base), rewriting, bins, (listed.total, listed.considered)))
 }
 
-/// How bins of a version are written again.
+/// How bins of a version are rewritten.
 pub(super) fn rewriting(
     (transaction, snapshot): (&mut Transaction, &Snapshot),
     (layout, target): (Layout, u64),
@@ -282,7 +282,7 @@ pub(super) fn rewriting(
 ) -> Result<Rewriting> {
     let mut spec = transaction.rearrange_spec()?;
     if let Layout::Along(layout) = &layout {
-        // Files are skipped by these columns, so they have statistics.
+        // These columns need statistics, since files are skipped by them.
         spec.clustering = layout.physical.clone();
     }
     let copying = Copying::new(snapshot, (read_spec(snapshot, None)?, spec), transaction.tracks_rows()?)?;
@@ -291,7 +291,7 @@ pub(super) fn rewriting(
     Ok(Rewriting { storage, copying, layout, target, limits, tasks, clock })
 }
 
-/// Bytes that a file should have.
+/// The target size of files in bytes.
 pub(super) fn target_file_size(options: &OptimizeOptions, snapshot: &Snapshot) -> Result<u64> {
     match options.target_file_size {
         Some(size) => Ok(size),
@@ -330,7 +330,7 @@ fn partitions(bins: &[Bin], layout: &Layout, (target, shape): (u64, &TableShape)
     partitions.into_values().collect()
 }
 
-/// The parameters by which the history shows it, with delta-spark's names. `auto`: whether it follows a write.
+/// The operation parameters for the history, with delta-spark's names. `auto`: whether it follows a write.
 fn parameters(layout: &Layout, options: &OptimizeOptions, auto: bool) -> Map<String, Value> {
     let predicate: Vec<&str> = options.filter.as_deref().into_iter().collect();
     let (z_order, cluster) = match layout {

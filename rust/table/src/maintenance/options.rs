@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizeOptions {
-    /// Which partitions, if not all: a condition on partition columns.
+    /// A condition on partition columns that chooses partitions; all if none.
     pub filter: Option<String>,
     /// Columns by which rows are ordered along a Z-order curve; inner ones by dotted paths.
     pub zorder_by: Vec<String>,
     /// Bytes that a file should have.
     pub target_file_size: Option<u64>,
-    /// Whether files of a clustered table are written again that are clustered already.
+    /// Whether also files of a clustered table are rewritten that are clustered already.
     pub full: bool,
-    /// Bins that are written at a time.
+    /// How many bins are rewritten at a time.
     pub max_tasks: Option<usize>,
     /// How much is done at once.
     #[serde(skip)]
@@ -27,15 +27,15 @@ pub struct OptimizeOptions {
 /// How much is done at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of files that one commit replaces, about.
+    /// About how many bytes of files one commit replaces.
     pub commit_bytes: u64,
-    /// Least bytes of a group of files, clustered together, that is not clustered again.
+    /// The size in bytes from which on a group of files that were clustered together is not clustered again.
     pub min_cube_bytes: u64,
-    /// Bytes that are clustered together at most.
+    /// Most bytes that are clustered together.
     pub max_cube_bytes: u64,
-    /// Bytes of rows that are sorted in memory, by all bins together.
+    /// Bytes of rows that all bins together sort in memory.
     pub sort_bytes: usize,
-    /// Bytes of rows and pages that writers hold, all together.
+    /// Bytes of rows and pages that all writers together have in memory.
     pub write_bytes: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for Limits {
 /// Result of an OPTIMIZE, or of its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Optimized {
-    /// The version whose files were looked at.
+    /// The version whose files were chosen.
     pub read_version: u64,
     /// The versions that were committed, in order.
     pub versions: Vec<u64>,
@@ -67,30 +67,30 @@ pub struct Optimized {
     pub target_file_size: u64,
     /// Live files.
     pub files_total: u64,
-    /// Those in the partitions that were asked for.
+    /// Live files in the requested partitions.
     pub files_considered: u64,
     /// Number of these files that are not rewritten.
     pub files_skipped: u64,
     /// Number of files that were not replaced, because another writer changed a file of the same bin meanwhile.
     pub files_lost: u64,
-    /// Files that are written again.
+    /// Files that are rewritten.
     pub files_to_rewrite: u64,
     /// Their bytes.
     pub bytes_to_rewrite: u64,
     /// Estimated number of new files.
     pub expected_files: u64,
-    /// The partitions whose files are written again.
+    /// The partitions whose files are rewritten.
     pub partitions: Vec<PartitionToOptimize>,
-    /// Counters, as in the `operationMetrics` of the commits, of all of them.
+    /// The `operationMetrics` of all commits together.
     pub metrics: BTreeMap<String, u64>,
 }
 
-/// A partition whose files are written again.
+/// A partition whose files are rewritten.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PartitionToOptimize {
-    /// Text forms by column name.
+    /// The text forms of its values by column name.
     pub values: PartitionValues,
-    /// How many files.
+    /// How many files are rewritten.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,

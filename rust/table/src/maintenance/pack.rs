@@ -1,9 +1,9 @@
-//! Which files are written again together.
+//! Chooses the files that are rewritten together.
 //!
-//! Compaction: files below the target size, and files of which many rows are deleted, packed in the order in which they
-//! were written, so that rows that came together stay together. A Z-order takes all files of a partition. Clustering is
-//! incremental, by delta-spark's rules: files that were clustered together are a cube, by the tags that they carry; cubes
-//! that are large enough stay, and so does a cube that nothing has been added to.
+//! Compaction packs files below the target size, and files with many deleted rows, in the order in which they
+//! were written, so that rows that were written together stay together. A Z-order takes all files of a partition. Clustering is
+//! incremental, by delta-spark's rules: files that were clustered together are a cube, by their tags; cubes
+//! that are large enough stay, and so does a cube if there are no new files.
 //!
 //! PROTOCOL.md: "Clustered Table".
 
@@ -25,7 +25,7 @@ pub(super) const CUBE_ID: &str = "ZCUBE_ID";
 /// The tag with the columns that a cube is clustered by, a JSON array of names.
 pub(super) const CUBE_COLUMNS: &str = "ZCUBE_ZORDER_BY";
 
-/// Files of one partition that are written again together.
+/// Files of one partition that are rewritten together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bin {
     pub(super) partition: PartitionValues,
@@ -52,7 +52,7 @@ impl Bin {
 }
 
 /// Whether compaction may rewrite a file: it is small, or too many of its rows are deleted. A file with a deletion vector
-/// and no number of rows in its statistics is taken to have too many.
+/// and no number of rows in its statistics counts as having too many.
 pub(super) fn is_worth_compacting(file: &Candidate, target: u64) -> bool {
     file.bytes() < target || exceeds_max_deleted_rows_ratio(file)
 }
@@ -64,7 +64,7 @@ fn exceeds_max_deleted_rows_ratio(file: &Candidate) -> bool {
         && file.physical_rows.is_none_or(|physical_rows| file.deleted().saturating_mul(20) > physical_rows)
 }
 
-/// Bins of files that compaction may write again.
+/// Bins of files that compaction may rewrite.
 pub(super) fn compact(files: Vec<Candidate>, target: u64) -> Vec<Bin> {
     let mut bins = all(files, target);
     bins.retain(|bin| bin.files.len() > 1 || bin.files.iter().any(exceeds_max_deleted_rows_ratio));
@@ -90,7 +90,7 @@ pub(super) fn z_order(files: Vec<Candidate>) -> Vec<Bin> {
     by_partition(files).into_iter().map(bin).collect()
 }
 
-/// Bins of files to be clustered by columns, whose names are given as the tag has them.
+/// Bins of files to be clustered by columns, which are given in the form of the tag.
 pub(super) fn cluster(mut files: Vec<Candidate>, columns: &str, (full, limits): (bool, &Limits)) -> Vec<Bin> {
     if !full {
         let mut cubes: BTreeMap<String, u64> = BTreeMap::new();
@@ -111,7 +111,7 @@ pub(super) fn cluster(mut files: Vec<Candidate>, columns: &str, (full, limits): 
             return Vec::new();
         }
     }
-    // Files of no cube first, then cube by cube.
+    // Files without a cube first, then cube by cube.
     files.sort_by(|a, b| a.tag(CUBE_ID).cmp(&b.tag(CUBE_ID)).then_with(|| as_written(a, b)));
     let most = limits.max_cube_bytes.max(limits.min_cube_bytes);
     fill(files, most).map(|files| Bin { partition: PartitionValues::new(), files }).collect()
@@ -130,7 +130,7 @@ fn by_partition(files: Vec<Candidate>) -> BTreeMap<PartitionValues, Vec<Candidat
     partitions
 }
 
-/// Files one after the other, in groups of at most so many bytes; a larger file is a group of its own.
+/// Divides files, in their order, into groups of at most `most` bytes; a larger file is a group of its own.
 fn fill(files: Vec<Candidate>, most: u64) -> impl Iterator<Item = Vec<Candidate>> {
     let mut groups: Vec<Vec<Candidate>> = Vec::new();
     let mut bytes = 0_u64;

@@ -1,7 +1,7 @@
-//! REORG (PURGE): files that hold more than the table's rows are written again without it.
+//! REORG (PURGE): rewrites files that have more than the table's rows and columns, without the rest.
 //!
-//! That is rows that deletion vectors delete, and columns that were dropped. The log tells of the former; for the latter
-//! the footers are read, where columns are mapped and any was dropped.
+//! The rest is rows that deletion vectors delete, and columns that were dropped. The log has the former; to find the latter,
+//! footers are read, if the table has column mapping and a column was dropped.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Column Mapping".
 
@@ -23,7 +23,7 @@ use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOpti
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// The operation by which other writers know it.
+/// The name of the operation in the commit info.
 const OPERATION: &str = "REORG";
 
 /// Footers that are read at once.
@@ -32,9 +32,9 @@ const CONCURRENT_FOOTERS: usize = 64;
 /// Options of a REORG.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReorgOptions {
-    /// Whether files with columns that the table dropped are written again too, for which footers are read.
+    /// Whether files with columns that the table dropped are rewritten too, for which footers are read.
     pub(crate) dropped_columns: bool,
-    /// Groups of files that are written at a time.
+    /// How many groups of files are rewritten at a time.
     pub(crate) max_tasks: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct ReorgOptions {
 pub(crate) struct Reorganized {
     /// Files that have deletion vectors.
     pub(crate) with_vectors: u64,
-    /// Others that hold columns which the table dropped.
+    /// Other files that have columns which the table dropped.
     pub(crate) with_dropped_columns: u64,
     /// The files that were rewritten, or would be.
     pub(crate) files: Optimized,
@@ -52,7 +52,7 @@ pub(crate) struct Reorganized {
 /// Plans a REORG of the newest version.
 ///
 /// # Errors
-/// As [`reorganize`], but for those of reading rows, of writing and of committing.
+/// As [`reorganize`], except those of reading rows, of writing and of committing.
 pub(crate) async fn plan_reorganize(
     from: (&Storage, Option<Snapshot>),
     options: &ReorgOptions,
@@ -62,7 +62,7 @@ pub(crate) async fn plan_reorganize(
     Ok(Reorganized { files: plan.result, ..found })
 }
 
-/// Writes all files of the newest version again that have deletion vectors or, if asked for, columns that were dropped, and
+/// Rewrites all files of the newest version that have deletion vectors or, if requested, columns that were dropped, and
 /// commits them.
 ///
 /// # Errors
@@ -107,7 +107,7 @@ async fn plan(
     Ok((plan, Reorganized { with_vectors, with_dropped_columns, ..Reorganized::default() }))
 }
 
-/// Those of the files that hold columns which the table has no longer.
+/// Those of the files that have columns which the table no longer has.
 async fn with_dropped_columns(snapshot: &Snapshot, files: Vec<Candidate>) -> Result<Vec<Candidate>> {
     let columns = KnownColumns::of(snapshot)?;
     let look = |file: Candidate| {

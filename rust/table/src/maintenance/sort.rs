@@ -1,10 +1,10 @@
-//! Rows in the order of a curve, within bounded memory.
+//! Sorts rows in the order of a curve, within bounded memory.
 //!
 //! Rows are kept in memory up to a limit of bytes. From then on they go to temporary files, one for each bucket: a range of
-//! positions on the curve whose rows fit memory. A bucket that turns out larger is divided again, unless all its rows are at
-//! one position. Buckets are then read and sorted, one after the other. Rows at one position keep their order.
+//! positions on the curve whose rows fit into memory. A bucket that turns out to be larger is divided again, unless all its
+//! rows are at one position. Buckets are then read and sorted, one after the other. Rows at one position keep their order.
 //!
-//! Memory holds what `bytes` says of rows, 16 bytes for each of these, and a batch for each bucket.
+//! Memory holds `bytes` bytes of rows, 16 bytes for each of these, and a batch for each bucket.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek, Write};
@@ -28,13 +28,13 @@ use crate::error::{Error, Result};
 use crate::parallel::{blocking, worker_count};
 use crate::write::pieces::{memory, overhead};
 
-/// Rows in a batch that is handed out.
+/// Rows in a batch of the result.
 const BATCH_ROWS: usize = 32 * 1024;
 
-/// Batches that are handed out before the one before was taken.
+/// How many batches are made ahead of the reader.
 const AHEAD: usize = 2;
 
-/// The maximum of buckets, which are open files, of all that is sorted at a time.
+/// The most buckets of all that is sorted at a time. Each is an open file.
 const MAX_BUCKETS: usize = 256;
 
 /// Bytes of rows that are put together before they are written to a temporary file.
@@ -46,7 +46,7 @@ const DIVIDED_INTO: u64 = 16;
 /// The column of a temporary file with the positions of rows.
 const PLACE: &str = "";
 
-/// Rows and where on the curve they stand.
+/// Rows and their positions on the curve.
 struct Piece {
     batch: RecordBatch,
     positions: Vec<u64>,
@@ -58,7 +58,7 @@ enum Bucket {
     Spilled(Spilled),
 }
 
-/// Rows in a temporary file, which goes with it.
+/// Rows in a temporary file, which is deleted when this is dropped.
 struct Spilled {
     file: File,
     schema: SchemaRef,
@@ -67,8 +67,8 @@ struct Spilled {
     positions: (u64, u64),
 }
 
-/// Gives the rows in the order of the curve. `total_rows`: how many there are, about. `bytes`: how much of them memory
-/// may hold. `tasks`: how many sort at a time.
+/// Returns the rows in the order of the curve. `total_rows`: about how many there are. `bytes`: how many bytes of them may be
+/// in memory. `tasks`: how many streams are sorted at a time.
 ///
 /// # Errors
 /// Those of reading the rows, and of temporary files.
@@ -121,12 +121,12 @@ pub(super) async fn in_order(
             |batch| sender.blocking_send(batch).map_err(|_| Error::internal("the rows are not read to the end"));
         buckets?.into_iter().try_for_each(|bucket| bucket.emit(bytes, &mut emit))
     };
-    // No thread of the runtime: it waits for the writer, which needs those.
+    // Not one of the runtime's threads: it waits for the writer, which needs those.
     let thread = thread::Builder::new().name("deltic-sort".to_owned());
     thread
         .spawn(move || drop(ended.send(emit_all())))
         .map_err(|e| Error::storage(true, "no thread that sorts rows can be started").caused_by(e))?;
-    // How it ended is asked for when there are no more rows, so that a failure is no early end.
+    // At the end of the rows the thread is asked how it ended, so that a failure is not taken for the end.
     Ok(stream::try_unfold((receiver, emitting), |(mut receiver, emitting)| async move {
         if let Some(batch) = receiver.recv().await {
             return Ok(Some((batch, (receiver, emitting))));
@@ -136,7 +136,7 @@ pub(super) async fn in_order(
     }))
 }
 
-/// How many buckets to make so that each fits memory: twice as many as would fit exactly.
+/// How many buckets to make so that each fits into memory: twice as many as would fit exactly.
 fn bucket_count(held: usize, held_rows: usize, (total_rows, bytes): (u64, usize)) -> usize {
     let all = (held as u128) * u128::from(total_rows) / (held_rows.max(1) as u128);
     usize::try_from(all * 2 / (bytes.max(1) as u128)).unwrap_or(MAX_BUCKETS).clamp(2, MAX_BUCKETS)
@@ -146,9 +146,9 @@ async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     blocking(work).await.map_err(|e| Error::internal("sorting rows failed").caused_by(e))?
 }
 
-/// Rows on their way into temporary files.
+/// Writes rows into temporary files, one for each bucket.
 struct Spilling {
-    /// Places at which a bucket begins.
+    /// The positions at which buckets begin.
     cuts: Vec<u64>,
     buckets: Vec<Option<Spill>>,
 }
@@ -157,7 +157,7 @@ struct Spilling {
 struct Spill {
     writer: StreamWriter<BufWriter<File>>,
     schema: SchemaRef,
-    /// With the positions.
+    /// The schema with the column of positions.
     stored: SchemaRef,
     bytes: usize,
     positions: (u64, u64),
@@ -245,7 +245,7 @@ impl Spill {
 }
 
 impl Spilled {
-    /// Its rows, as they came.
+    /// Its rows, in the order in which they were added.
     fn pieces(self) -> Result<impl Iterator<Item = Result<Piece>>> {
         let schema = self.schema;
         let reader = StreamReader::try_new(BufReader::new(self.file), None)?;
@@ -260,7 +260,7 @@ impl Spilled {
 }
 
 impl Bucket {
-    /// Hands out its rows in order.
+    /// Passes its rows to `emit` in order.
     fn emit(self, bytes: usize, emit: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
         let spilled = match self {
             Self::InMemory(pieces) => return emit_sorted(&pieces, emit),

@@ -82,7 +82,7 @@ pub struct Purged {
 /// What [`purge`] would do to the newest version.
 ///
 /// # Errors
-/// As [`purge`], but for those of writing and of committing.
+/// As [`purge`], except those of writing and of committing.
 pub async fn plan_purge(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &PurgeOptions,

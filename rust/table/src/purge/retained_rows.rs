@@ -108,7 +108,7 @@ impl RetainedRowsFinder {
         summary(snapshot, &files, (&times, now_ms, retention_ms)).await
     }
 
-    /// Reads the candidate files, so that obstacles show before anything is changed.
+    /// Reads the candidate files, so that errors occur before anything is changed.
     ///
     /// # Errors
     /// As [`RetainedRowsFinder::find`].
@@ -254,7 +254,7 @@ fn column_in(shape: &TableShape, path: &[String]) -> Result<Option<(Vec<String>,
     Ok(None)
 }
 
-/// Whether a column of an older version is read like the newest version's. A column that did not exist yet is null.
+/// Whether a column means the same in an older version as in the newest. A column that did not exist yet is null.
 fn is_same(older: Option<(Vec<String>, DataType, bool)>, newest: Option<(Vec<String>, DataType, bool)>) -> bool {
     match (older, newest) {
         (None, _) => true,

@@ -1,4 +1,4 @@
-//! Repairs the log: compares each checkpoint with the state that the rest of the log gives, and with checksums.
+//! Repairs the log: compares each checkpoint with the state by the rest of the log, and with checksums.
 //!
 //! Invariants: a checkpoint that can be read counts as damaged only if a checksum agrees with the rest of the log and no
 //! checksum agrees with the checkpoint. A checksum whose file counts differ from the log is replaced only if two sources, a

@@ -20,7 +20,7 @@ use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd,
 use crate::vector_file::VectorFile;
 use deltic_store::{Storage, decode_path};
 
-/// The operation, as delta-rs calls it.
+/// The name of the operation, as in delta-rs.
 const OPERATION: &str = "FSCK";
 
 /// Files whose sizes are requested at the same time.
@@ -164,7 +164,7 @@ impl Missing {
         }
         match transaction.remove_paths(&self.removed, retry.now_ms()).await {
             Ok(_) => {}
-            // The table is append-only, or another writer has removed one.
+            // The table is append-only, or another writer has removed one of the files.
             Err(e) if matches!(e.kind(), Kind::Invalid) => {
                 done.refuse_kinds(&FILES, Err(e))?;
                 transaction.abandon().await;

@@ -1,9 +1,9 @@
-//! Repair: fixes what a check finds, one finding after the other, and reports what cannot be fixed.
+//! Repair: fixes the findings of a check, one after the other, and reports those that cannot be fixed.
 //!
 //! First it repairs the log ([`log_repair`]): damaged checkpoints, `_last_checkpoint`, the checksum of the newest version. Then
 //! it removes missing files from the table by one commit ([`missing`]).
 //!
-//! Invariants: where two sources of a version disagree and nothing proves one of them right, both remain. Only a damaged
+//! Invariants: if two sources of a version disagree and nothing proves one of them right, both remain. Only a damaged
 //! checkpoint that was replaced is deleted. A dry run changes nothing. Proved by `tests/python/test_repair.py`.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Last Checkpoint File", "Checkpoints".

@@ -1,4 +1,4 @@
-//! The steps of a repair: what is wrong, and what is done about it.
+//! The steps of a repair: each is one finding, and what is done about it.
 //!
 //! Proved by `tests/python/test_repair.py`.
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::check::FindingKind;
 use crate::error::{Kind, Result};
 
-/// One thing that is wrong, and what is done about it.
+/// One finding, and what is done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RepairStep {
     /// What is wrong: a checkpoint, `_last_checkpoint`, a checksum, a data file or a deletion vector.

@@ -22,10 +22,10 @@ use crate::error::Result;
 use deltic_store::Storage;
 
 impl ScanPlan {
-    /// The number of rows that reading the plan gives.
+    /// The number of rows of the plan.
     ///
     /// # Errors
-    /// Those of reading, where files are read.
+    /// Those of reading files.
     pub async fn count_rows(&self, options: ReadOptions) -> Result<u64> {
         let storage = self.snapshot().storage();
         let counted = async {
@@ -45,7 +45,7 @@ impl ScanPlan {
         counted.await.map_err(|e: crate::error::Error| e.in_table(storage.location()))
     }
 
-    /// The files to read, and which of them hold no other rows than matching ones, as the log proves.
+    /// The files to read, and which of them have only matching rows, as the log proves.
     pub(crate) async fn adds_with_full_matches(&self) -> Result<Vec<(AddBatch, BooleanBuffer)>> {
         let adds = async {
             let filter = self.filter();
@@ -58,7 +58,7 @@ impl ScanPlan {
         adds.await.map_err(|e: crate::error::Error| e.in_table(self.snapshot().storage().location()))
     }
 
-    /// One task for each file to read, with its number of rows where the log has it.
+    /// One task for each file to read, with its number of rows if the log has it.
     pub async fn counted_tasks(&self) -> Result<Vec<FileTask>> {
         let adds = self.adds_with_stats().await;
         let mut tasks = Vec::new();
@@ -73,7 +73,7 @@ impl ScanPlan {
     }
 }
 
-/// The number of rows that reading `tasks` gives, without reading more of them than that takes.
+/// The number of rows of `tasks`, for which as little as possible is read.
 pub async fn count_rows(storage: &Storage, spec: &ReadSpec, tasks: Vec<FileTask>, options: ReadOptions) -> Result<u64> {
     if tasks.is_empty() {
         return Ok(0);
@@ -83,7 +83,7 @@ pub async fn count_rows(storage: &Storage, spec: &ReadSpec, tasks: Vec<FileTask>
     reader.read(tasks, options).try_fold(0, add).await
 }
 
-/// Which files hold no other rows than matching ones, as their bounds prove.
+/// Which files have only matching rows, as their bounds prove.
 pub(crate) fn fully_matching(
     adds: &AddBatch,
     shape: &TableShape,
@@ -98,7 +98,7 @@ pub(crate) fn fully_matching(
     }
 }
 
-/// For each file how many of its rows count, if the log says.
+/// For each file, how many of its rows count, if the log proves a number.
 pub(crate) fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<Option<u64>>> {
     let counts = statistics(adds, &[])?.num_records;
     let known = |row: usize| {
@@ -107,7 +107,7 @@ pub(crate) fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<O
         }
         let deleted = adds.deletion_vector(row)?.map_or(0, |vector| vector.cardinality);
         let stored = (u64::try_from(counts.value(row)), u64::try_from(deleted));
-        // If the numbers in the log do not add up, the file is read.
+        // If the numbers in the log contradict each other, the file is read.
         Ok(match stored {
             (Ok(stored), Ok(deleted)) => stored.checked_sub(deleted),
             _ => None,

@@ -1,4 +1,4 @@
-//! The filter of a scan: serialized as text; within one process the bound predicate is kept with it.
+//! The filter of a scan. It is serialized as text; within one process the bound predicate is kept with it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
 
-/// A condition that rows must make TRUE.
+/// A condition that must be TRUE for rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct ScanFilter {
@@ -35,7 +35,7 @@ impl ScanFilter {
         &self.text
     }
 
-    /// What it is bound to: in the process that planned, what it was bound to then.
+    /// The bound predicate; in the process that planned the scan, the one that was bound then.
     ///
     /// # Errors
     /// As [`ScanFilter::bind`].

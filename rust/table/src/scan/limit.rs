@@ -19,9 +19,9 @@ struct Rounds {
     reader: Reader,
     tasks: VecDeque<FileTask>,
     options: ReadOptions,
-    /// Rows still to come, at most.
+    /// The most rows that are still to be returned.
     left: u64,
-    /// Files of the next round, where a filter applies.
+    /// How many files the next round has, if there is a filter.
     files: usize,
     current: Option<BoxStream<'static, Result<RecordBatch>>>,
 }
@@ -73,7 +73,7 @@ impl Rounds {
             self.files = (2 * files).min(options.concurrent_files.max(1));
             files
         } else {
-            // No more are decoded than are asked for.
+            // No more rows are decoded than are requested.
             let left = usize::try_from(self.left).unwrap_or(usize::MAX);
             options.batch_rows = options.batch_rows.min(left).max(1);
             self.files_of_left()
@@ -83,7 +83,7 @@ impl Rounds {
         (!tasks.is_empty()).then(|| self.reader.clone().read(tasks, options).boxed())
     }
 
-    /// How many of the files the rows that are left need, by what is known of them.
+    /// How many files the remaining rows need, by the row counts of the tasks.
     fn files_of_left(&self) -> usize {
         let mut rows = 0_u64;
         for (index, task) in self.tasks.iter().enumerate() {
@@ -97,7 +97,7 @@ impl Rounds {
     }
 }
 
-/// The rows that a task without a filter gives.
+/// The number of rows of a task, if there is no filter.
 fn known_rows(task: &FileTask) -> Option<u64> {
     if task.only_rows.is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! Reading a snapshot: planning which files, and reading their rows.
+//! Reading a snapshot: planning which files are read, and reading their rows.
 
 pub mod count;
 pub mod filter;

@@ -1,11 +1,11 @@
 //! The columns `_metadata.row_id` and `_metadata.row_commit_version`, which a caller may ask for by these names, and the
-//! positions of rows in their file, which are for those who change them.
+//! positions of rows in their file, which deltic itself needs to change them.
 //!
-//! A row that moved between files brings its values along in columns that the table's properties name, outside the
-//! table's schema. Where those are absent or null the values follow from the file: its first row id and the row's
-//! position, and the version that added the file. Which position a row has is for the decoder to say.
+//! A row that was copied to another file keeps its values in columns that the table's properties name, outside the
+//! table's schema. If these are missing or null, the values are derived from the file: its first row id and the row's
+//! position, and the version that added the file. The decoder returns the positions of rows.
 //!
-//! Proved by `tests/rust/table/read/row_tracking.rs`, above all `a_row_keeps_its_id`.
+//! Proved by `tests/rust/table/read/row_tracking.rs`, mainly `a_row_keeps_its_id`.
 //!
 //! PROTOCOL.md: "Row Tracking".
 
@@ -24,15 +24,15 @@ pub const ROW_ID: &str = "_metadata.row_id";
 /// Name of the column with the versions in which rows were last changed.
 pub const ROW_COMMIT_VERSION: &str = "_metadata.row_commit_version";
 
-/// Name of the column with the positions of rows in their file. Nothing but deltic itself asks for it.
+/// Name of the column with the positions of rows in their file. Only deltic itself uses it.
 pub(crate) const ROW_INDEX: &str = "_metadata.row_index";
 
-/// Whether the name is one of the first two, which a table's own column takes precedence over.
+/// Whether the name is one of the first two. A column of the table with the same name takes precedence.
 pub(crate) fn is_column(name: &str) -> bool {
     name == ROW_ID || name == ROW_COMMIT_VERSION
 }
 
-/// The column of one of the three names. `may_be_missing`: rows may have no id, and are null then.
+/// The column with one of the three names. `may_be_missing`: rows may have no id or version, which is null then.
 ///
 /// # Errors
 /// `Invalid` if the table does not track rows.
@@ -50,13 +50,13 @@ pub(crate) fn field(name: &str, tracking: Option<&RowTracking>, may_be_missing: 
 /// A column of row tracking in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tracked {
-    /// Name of the file's column with what rows brought along, if files may have one.
+    /// Name of the file's column with the values of copied rows, if files may have one.
     pub(crate) stored: Option<String>,
-    /// The values of all other rows.
+    /// How the values of all other rows are derived.
     pub(crate) fresh: Fresh,
 }
 
-/// Values that follow from the file.
+/// Values that are derived from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fresh {
     /// The file's first row id, and the position of the row.
@@ -65,12 +65,12 @@ pub(crate) enum Fresh {
     CommitVersion(Option<i64>),
     /// The position of the row.
     Position,
-    /// None: the file is not in the table yet.
+    /// There are none: the file is not part of the table yet.
     Unknown,
 }
 
-/// The columns of row tracking in the file of `task`, by the names a caller has for them, and the positions of its rows.
-/// `may_be_missing`: what follows from a file that does not say it is null.
+/// The columns of row tracking in the file of `task`, by the names that callers use, and the positions of its rows.
+/// `may_be_missing`: values that cannot be derived from the file are null.
 pub(crate) fn of_file(
     tracking: Option<&RowTracking>,
     task: &FileTask,
@@ -89,12 +89,12 @@ pub(crate) fn of_file(
 }
 
 impl Fresh {
-    /// Whether [`Fresh::fill`] needs to know where the rows stand in the file.
+    /// Whether [`Fresh::fill`] needs the positions of rows in the file.
     pub(crate) fn needs_positions(self) -> bool {
         matches!(self, Self::RowId(_) | Self::Position)
     }
 
-    /// The values of `rows` rows: the ones in `stored` that are not null, fresh ones otherwise.
+    /// The values of `rows` rows: those in `stored` that are not null, derived ones otherwise.
     pub(crate) fn fill(
         self,
         stored: Option<&Int64Array>,

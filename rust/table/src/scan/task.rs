@@ -1,6 +1,6 @@
-//! What an executor needs to read files of a snapshot: plain data with a versioned byte form.
+//! What a process needs to read files of a snapshot, as plain data with a byte form.
 //!
-//! [`TaskGroup`] is what travels. Proved by `read::task_groups_travel`.
+//! Tasks are sent to other processes as a [`TaskGroup`]. Proved by `read::task_groups_have_a_byte_form`.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use serde::{Deserialize, Serialize};
 use super::filter::ScanFilter;
 use crate::envelope::{pack, unpack};
 
-/// The column of change data files that says what happened to a row, beside the table's columns and unknown to the
-/// table's schema: it has no id and no physical name.
+/// The column of change data files with the kind of change. It is not part of the
+/// table's schema, so that it has no field id and no physical name.
 pub const CHANGE_TYPE: &str = "_change_type";
 
 /// Files to read together, with all that is needed to read them except access to the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskGroup {
-    /// What the tasks share.
+    /// What the tasks have in common.
     pub spec: ReadSpec,
-    /// The files, in the order in which their rows come out.
+    /// The files, in the order in which their rows are returned.
     pub tasks: Vec<FileTask>,
 }
 
 impl TaskGroup {
-    /// The form that travels.
+    /// The byte form.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         pack("task group", self)
     }
@@ -44,21 +44,21 @@ impl TaskGroup {
 /// One file to read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileTask {
-    /// As in the log: percent-encoded, relative to the table's root or absolute.
+    /// The path as in the log: percent-encoded, relative to the table's root or absolute.
     pub path: String,
-    /// Bytes, as the log says; spares a request for the length.
+    /// The size in bytes by the log, which saves a request for it.
     pub size: u64,
-    /// Text forms by physical column name; `None` is null.
+    /// Text forms of the partition values by physical column name; `None` means null.
     pub partition_values: BTreeMap<String, Option<String>>,
     /// Rows to leave out.
     pub deletion_vector: Option<DeletionVectorDescriptor>,
-    /// When given, the only rows to read; those of `deletion_vector` are left out of them.
+    /// If given, the only rows to read, apart from those of `deletion_vector`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_rows: Option<DeletionVectorDescriptor>,
     /// Columns that are not in the file and have one value in all its rows: text forms by logical name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub constants: BTreeMap<String, String>,
-    /// Rows in the file before deletion, when the statistics say.
+    /// Rows in the Parquet file, deleted ones included, if the statistics have the number.
     pub num_records: Option<i64>,
     /// First row id (feature `rowTracking`).
     pub base_row_id: Option<i64>,
@@ -66,7 +66,7 @@ pub struct FileTask {
     pub default_row_commit_version: Option<i64>,
 }
 
-/// What all tasks of one scan share.
+/// What all tasks of one scan have in common.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReadSpec {
     /// The table's whole logical schema.
@@ -77,11 +77,11 @@ pub struct ReadSpec {
     pub column_mapping: String,
     /// Logical names of the top-level columns to return, in order.
     pub columns: Vec<String>,
-    /// What rows must make TRUE, if anything.
+    /// The condition that must be TRUE for rows, if there is one.
     pub filter: Option<ScanFilter>,
-    /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are asked for.
+    /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are requested.
     pub row_tracking: Option<RowTracking>,
-    /// Whether rows may lack what these columns hold, which are null then: those of files that no commit names yet.
+    /// Whether rows may lack row ids and versions, which are null then: rows of files that no commit names yet.
     #[serde(default)]
     pub may_lack_row_ids: bool,
 }

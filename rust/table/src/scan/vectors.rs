@@ -1,4 +1,4 @@
-//! Deletion vectors, fetched from where their descriptors say.
+//! Reads deletion vectors by their descriptors.
 //!
 //! PROTOCOL.md: "Deletion Vectors".
 
@@ -9,7 +9,7 @@ use deltic_protocol::error::{Error, Result};
 use crate::vector_file::literal;
 use deltic_store::Storage;
 
-/// The vector of a descriptor. One that the descriptor holds costs no request.
+/// The vector of a descriptor. An inline one needs no request.
 ///
 /// # Errors
 /// `Corrupt` if it is damaged; those of the store.

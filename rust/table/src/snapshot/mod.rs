@@ -1,8 +1,8 @@
-//! One version of a table: immutable, cheap to open, read from only as far as asked.
+//! One version of a table: immutable, cheap to open, and read only as far as needed.
 //!
-//! Opening reads no file action: protocol and metadata come from the newest checksum, else from the commits after the
-//! checkpoint, else from the checkpoint's few other rows. The commits' file actions are parsed once, on first use; the
-//! checkpoint's are streamed, column by column, each time.
+//! Opening reads no file action: protocol and metadata come from the newest checksum, otherwise from the commits after the
+//! checkpoint, otherwise from the checkpoint's rows of other actions. The commits' file actions are parsed once, on first
+//! use; the checkpoint's are streamed, column by column, each time.
 //!
 //! PROTOCOL.md: "Action Reconciliation", "Version Checksum File".
 
@@ -35,10 +35,10 @@ use crate::log::{Loaded, LogSource};
 use crate::once::Once;
 use deltic_store::Storage;
 
-/// Commits, or batches of a checkpoint, looked at once.
+/// How many commits, or batches of a checkpoint, are processed at once.
 const CONCURRENT_PARSES: usize = 4;
 
-/// One version of a table. Cloning shares everything.
+/// One version of a table. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Snapshot(Arc<Inner>);
 
@@ -52,30 +52,30 @@ struct Inner {
     protocol: Protocol,
     metadata: Metadata,
     shape: TableShape,
-    /// The checksum of this very version, if there is one; read on first use, if opening had none.
+    /// The checksum of this version, if there is one; it is read on first use unless opening has read it.
     checksum: Once<Option<VersionChecksum>>,
     fetched: Mutex<Vec<(LogFile, Bytes)>>,
     tail: Once<Tail>,
-    /// Shared with the snapshots that this one was made from, and with those that will be made from it.
+    /// Shared with snapshots that this one was made from or that are made from it.
     files: Files,
-    /// Whether the checkpoint or a commit was gone when it was needed: the log was cleaned since.
+    /// Whether the checkpoint or a commit was missing when it was needed: log cleanup has deleted it.
     gone: Arc<NotFoundFlag>,
-    /// What `files` may keep decoded when it is opened; [`DEFAULT_CACHE`] for what it takes by itself.
+    /// How many bytes `files` may keep decoded, once it is opened; [`DEFAULT_CACHE`] for its own default.
     cache_bytes: AtomicUsize,
 }
 
 impl Inner {
-    /// What opening had to fetch, which is used up.
+    /// Takes the commits that opening has fetched.
     fn take_fetched(&self) -> Vec<(LogFile, Bytes)> {
-        // No thread waits for the lock, which may have been held when the process forked.
+        // This does not wait for the lock, which may have been held when the process was forked.
         self.fetched.try_lock().map(|mut fetched| std::mem::take(&mut *fetched)).unwrap_or_default()
     }
 }
 
 const DEFAULT_CACHE: usize = usize::MAX;
-/// Opening keeps the bytes of the commits that it fetched for the first plan, unless they are more than this.
+/// Opening keeps the bytes of fetched commits for the first plan, unless they are more than this.
 const FETCHED_LIMIT: usize = 128 * 1024 * 1024;
-/// More bytes than these are kept for [`FETCHED_TIME`] only.
+/// More bytes than this are kept only for [`FETCHED_TIME`].
 const FETCHED_BYTES_THAT_STAY: usize = 1024 * 1024;
 const FETCHED_TIME: Duration = Duration::from_secs(10);
 
@@ -83,8 +83,8 @@ impl Snapshot {
     /// Opens `version`, or the newest one.
     ///
     /// # Errors
-    /// `NotFound` if there is no table, `VersionNotFound` if there is no such version, `Unsupported` if a reader feature is missing, `Corrupt` if
-    /// the log is.
+    /// `NotFound` if there is no table, `VersionNotFound` if there is no such version, `Unsupported` if a reader feature is
+    /// missing, `Corrupt` if the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
         match LogSource::of(storage).segment(version).await {
             Ok(segment) => Self::of_readable(storage, segment).await,
@@ -122,7 +122,7 @@ impl Snapshot {
 
     async fn load_at(storage: &Storage, segment: Segment, files: Option<Files>) -> Result<Self> {
         let at = segment.version;
-        // For a compaction that was torn, if what it stands for is there.
+        // A torn compacted file can be replaced by the commits of its range, if they still exist.
         let plain = segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
         let opened = match (Self::load(storage, segment, files.clone()).await, plain) {
             (Err(error), Some(Ok((tail, segment)))) if error.is_corrupt() => {
@@ -133,14 +133,14 @@ impl Snapshot {
         opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
     }
 
-    /// Loads a segment. `shared`: the file index of its checkpoint, from a snapshot that stands on the same one.
+    /// Loads a segment. `shared`: the file index of its checkpoint, from a snapshot with the same checkpoint.
     async fn load(storage: &Storage, segment: Segment, shared: Option<Files>) -> Result<Self> {
         let checksum = checksum(storage, &segment).await;
         let checksum_version = checksum.as_ref().map(|(version, _)| *version);
         let is_newer = |f: &&LogFile| checksum_version.is_none_or(|version| f.name.version() > version);
         let newer = segment.tail.iter().rev().filter(is_newer);
         let newer: Vec<LogFile> = newer.cloned().collect();
-        // Commits seldom have both protocol and metadata, so the checkpoint is opened meanwhile; a plan needs it anyway.
+        // Commits seldom have both protocol and metadata, so the checkpoint is opened at the same time; a plan needs it anyway.
         let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none() && shared.is_none());
         let opened = OptionFuture::from(checkpoint.map(|files| OpenCheckpoint::open(storage, files)));
         let (table_actions, opened) = join(read_table_actions(storage, newer), opened).await;
@@ -153,7 +153,7 @@ impl Snapshot {
         let files = match opened {
             Some(Ok(open)) => Arc::new(Once::from(Some(FileIndex::new(open)))),
             Some(Err(error)) if is_missing => return Err(error),
-            // A caller that needs it asks again.
+            // A caller that needs the checkpoint opens it again.
             Some(Err(_)) | None => shared.unwrap_or_default(),
         };
         if let Some(Some(files)) = files.get() {
@@ -179,7 +179,7 @@ impl Snapshot {
         Ok(opened)
     }
 
-    /// Drops after a while the bytes that opening fetched, in case no plan is made.
+    /// Drops the bytes that opening fetched after some time, in case no plan is made.
     fn drop_fetched_later(&self) -> impl Future<Output = ()> + use<> {
         let inner = Arc::downgrade(&self.0);
         async move {
@@ -190,9 +190,9 @@ impl Snapshot {
         }
     }
 
-    /// The newest version: this snapshot, or one that shares everything with it but what is new.
+    /// The newest version: this snapshot, or a new one that shares everything with it except the newer commits.
     ///
-    /// One LIST; work is proportional to the commits that are new. Where the log does not simply go on from this version,
+    /// Takes one LIST, and work in proportion to the newer commits. If the log does not simply continue from this version,
     /// it is opened anew.
     ///
     /// # Errors
@@ -211,10 +211,10 @@ impl Snapshot {
         self.extended_at(segment).await
     }
 
-    /// A version by its number, which need not be a newer one; this very snapshot if the log still says the same of it.
+    /// A version by its number, older or newer; this snapshot itself if it is the same version and the log has not changed.
     ///
-    /// One LIST where both stand on the same checkpoint, and what is known of its files is shared. Of a later version only
-    /// the newer commits are read, once the commits of this one were replayed. Else it is opened anew.
+    /// Takes one LIST if both have the same checkpoint, whose file index is shared then. For a later version only
+    /// the newer commits are read, if the commits of this one were replayed. Otherwise it is opened anew.
     ///
     /// # Errors
     /// Those of [`Snapshot::open`].
@@ -235,13 +235,13 @@ impl Snapshot {
                 Some(further) => self.extended_at(further).await,
                 None => Self::load_at(storage, segment, shared).await,
             },
-            // What is before this listing may be of use, and tells more of what is missing.
+            // Older files than in this listing may help, and make for a better error.
             Err(_) => Self::open(storage, Some(version)).await,
         }
     }
 
-    /// The segment of a later version by a listing that begins no later than this one, if its commits go on from those
-    /// that were replayed here.
+    /// The segment of a later version, by a listing that begins no later than this version, if its commits continue those
+    /// that this snapshot has replayed.
     fn continued(&self, mut listing: Vec<LogFile>, version: u64) -> Option<Segment> {
         self.replayed().filter(|_| version > self.version())?;
         listing.retain(|file| file.name.version() <= version);
@@ -253,8 +253,8 @@ impl Snapshot {
         self.extended(segment, Vec::new()).await.map_err(|e| vanished(e).in_table(location).at_version(at))
     }
 
-    /// The version that commits make whose lines are known, ascending from the one after this. Asks the store for
-    /// nothing, once this snapshot's own commits were replayed.
+    /// The version after these commits, whose lines are given, ascending from the next version. There are no requests to
+    /// the store if this snapshot's own commits were replayed.
     pub(crate) async fn followed_by(
         &self,
         commits: Vec<(LogFile, Bytes)>,
@@ -270,7 +270,7 @@ impl Snapshot {
         Ok(self.extended(segment, commits).await?.with_checksum(checksum))
     }
 
-    /// A snapshot that is not shared yet, with the checksum of its version.
+    /// Sets the checksum of a snapshot that is not shared yet.
     fn with_checksum(mut self, checksum: Option<VersionChecksum>) -> Self {
         if let (Some(inner), Some(checksum)) = (Arc::get_mut(&mut self.0), checksum) {
             inner.checksum = Some(checksum).into();
@@ -278,7 +278,7 @@ impl Snapshot {
         self
     }
 
-    /// The later version that `segment` defines, which has this one's commits and newer ones. `fetched`: newer commits that
+    /// The later version of `segment`, which has this one's commits and newer ones. `fetched`: newer commits that
     /// need not be read.
     async fn extended(&self, segment: Segment, fetched: Vec<(LogFile, Bytes)>) -> Result<Self> {
         let base = &self.0;
@@ -302,7 +302,7 @@ impl Snapshot {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Whether something that this version stands on was gone when it was needed.
+    /// Whether a file of this version's log was missing when it was needed.
     pub(crate) fn is_gone(&self) -> bool {
         let files = self.0.files.get().and_then(Option::as_ref);
         self.0.gone.is_noted() || files.is_some_and(|files| files.checkpoint().is_gone())
@@ -313,7 +313,7 @@ impl Snapshot {
         self.0.segment.version
     }
 
-    /// Where the table is.
+    /// The storage of the table.
     pub fn storage(&self) -> &Storage {
         &self.0.storage
     }
@@ -323,27 +323,27 @@ impl Snapshot {
         &self.0.segment
     }
 
-    /// Which clients may read and write.
+    /// The protocol, which decides which clients may read and write.
     pub fn protocol(&self) -> &Protocol {
         &self.0.protocol
     }
 
-    /// Identity, schema, partitioning, properties.
+    /// The metadata: id, schema, partitioning, properties.
     pub fn metadata(&self) -> &Metadata {
         &self.0.metadata
     }
 
-    /// The schema and how the log names its columns.
+    /// The schema, with the physical names of its columns.
     pub fn shape(&self) -> &TableShape {
         &self.0.shape
     }
 
-    /// The checksum of this very version, if it was read.
+    /// The checksum of this version, if it was read.
     pub fn checksum(&self) -> Option<&VersionChecksum> {
         self.0.checksum.get().and_then(Option::as_ref)
     }
 
-    /// The same, read now if it was not.
+    /// The checksum of this version, which is read now if it was not before.
     async fn read_checksum(&self) -> Option<&VersionChecksum> {
         let read = async || {
             let segment = &self.0.segment;
@@ -371,8 +371,8 @@ impl Snapshot {
         match replayed {
             Ok(Some(tail)) => Ok(tail),
             Err(error) if !is_torn(&error) => Err(error),
-            // A compacted file that mentions a logical file twice was never reconciled, and one that cannot be read was
-            // torn; the commits were not.
+            // A compacted file that mentions a logical file twice was not reconciled, and one that cannot be read was
+            // torn; then the commits are read instead.
             Ok(None) | Err(_) => {
                 let plain = self.0.segment.tail_of_commits()?;
                 let tail = Tail::replay(self.load_commits(&plain, Vec::new())).await?;
@@ -381,7 +381,7 @@ impl Snapshot {
         }
     }
 
-    /// Newest first; those that were fetched already are not fetched again.
+    /// Loads commits, newest first, without fetching those again that opening has fetched.
     fn load_commits(
         &self,
         files: &[LogFile],
@@ -393,12 +393,12 @@ impl Snapshot {
         loaded.map_err(|e| self.0.gone.note(e))
     }
 
-    /// The checkpoint, its footers read on first use.
+    /// The checkpoint; its footers are read on first use.
     pub async fn checkpoint(&self) -> Result<Option<&OpenCheckpoint>> {
         Ok(self.files().await?.map(FileIndex::checkpoint))
     }
 
-    /// The checkpoint's files in columns, none of them decoded before it is asked for.
+    /// The file index of the checkpoint, whose columns are decoded when they are needed.
     pub async fn files(&self) -> Result<Option<&FileIndex>> {
         let open = async || {
             let Some(checkpoint) = &self.0.segment.checkpoint else { return Ok(None) };
@@ -413,7 +413,7 @@ impl Snapshot {
         self.0.files.get_or_try_init(open).await.map(Option::as_ref)
     }
 
-    /// How many bytes of the checkpoint's decoded columns to keep at most, now and when it is opened. Opens nothing.
+    /// Sets how many bytes of the checkpoint's decoded columns are kept at most, even if it is opened later. Opens nothing.
     pub fn limit_cache(&self, bytes: usize) {
         self.0.cache_bytes.store(bytes, Ordering::Relaxed);
         if let Some(Some(files)) = self.0.files.get() {
@@ -421,7 +421,8 @@ impl Snapshot {
         }
     }
 
-    /// The live files: those of the tail with all their columns, those of the checkpoint with the ones asked for.
+    /// The live files: those of the commits after the checkpoint with all columns, those of the checkpoint with the
+    /// requested ones.
     pub async fn live_files(&self, columns: &AddColumns) -> Result<impl Stream<Item = Result<AddBatch>> + use<>> {
         self.tail().await?;
         let snapshot = self.with_readable_sidecars().await?;
@@ -443,7 +444,7 @@ impl Snapshot {
         live.try_fold(0, |files, batch| async move { Ok(files + batch.len() as u64) }).await
     }
 
-    /// Application transactions, the newest of each application.
+    /// The newest `txn` action of each application.
     pub async fn txns(&self) -> Result<Vec<Txn>> {
         self.tail().await?;
         let readable = self.with_readable_checkpoint().await?;
@@ -453,9 +454,9 @@ impl Snapshot {
         Ok(newest_first.chain(older).filter(|txn| seen.insert(txn.app_id.clone())).collect())
     }
 
-    /// The last version that an application committed, unless it was so long ago that the table forgets it.
+    /// The last version that an application committed, unless it has expired by `delta.setTransactionRetentionDuration`.
     ///
-    /// A transaction without a time is never forgotten: to take one for absent would let its writer write twice.
+    /// A transaction without a time never expires: otherwise its writer could write twice.
     pub async fn transaction_version(&self, app_id: &str, now_ms: i64) -> Result<Option<i64>> {
         let retention = Properties::of(&self.0.metadata).set_transaction_retention();
         let retention = retention.map_err(|e| e.in_table(self.0.storage.location()))?;
@@ -479,7 +480,7 @@ impl Snapshot {
     }
 }
 
-/// How a table that deltic can read names its columns.
+/// The shape of a table, if deltic can read it.
 fn readable_shape(protocol: &Protocol, metadata: &Metadata) -> Result<TableShape> {
     feature::check_readable(protocol)?;
     if !metadata.format.provider.eq_ignore_ascii_case("parquet") {
@@ -515,7 +516,7 @@ async fn read_table_actions(storage: &Storage, newest_first: Vec<LogFile>) -> Re
     Ok(found)
 }
 
-/// The files of a checkpoint's batch that the tail does not mention.
+/// The files of a checkpoint's batch that newer commits do not mention.
 async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
     if snapshot.tail().await?.mentions_no_file() {
         return Ok(batch);
@@ -528,7 +529,7 @@ async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
     filtered.map_err(|e| Error::internal("replaying the checkpoint failed").caused_by(e))?
 }
 
-/// The newest checksum of the segment. It only saves work: an unreadable one is none.
+/// The newest checksum of the segment. It only saves work, so an unreadable one is ignored.
 async fn checksum(storage: &Storage, segment: &Segment) -> Option<(u64, VersionChecksum)> {
     let file = segment.checksum.as_ref()?;
     let bytes = LogSource::of(storage).read(&file.file_name).await.ok()?;

@@ -1,6 +1,6 @@
-//! A version without its checkpoint, where that is torn or one of its sidecars is missing.
+//! Reads a version without its checkpoint, if that is torn or one of its sidecars is missing.
 //!
-//! Older checkpoints and the commits after them lead to the same version, as far as they are there; a warning says that
+//! Older checkpoints and the commits after them give the same version, if they still exist; a warning says that
 //! they were needed. Proved by `tests/python/test_other_writers.py`.
 
 use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment};
@@ -12,10 +12,10 @@ use crate::log::LogSource;
 use deltic_store::Storage;
 
 impl Snapshot {
-    /// The same version from what is older than the checkpoint, which cannot be read, as far as that is there.
+    /// The same version by files older than the checkpoint, which cannot be read.
     ///
     /// # Errors
-    /// The one that reading it had, if nothing leads to the version without it.
+    /// The error of reading the checkpoint, if the version cannot be read without it.
     pub(super) async fn without_checkpoint(
         storage: &Storage,
         version: u64,
@@ -30,7 +30,7 @@ impl Snapshot {
             Some(checkpoint) if checkpoint.files.iter().all(is_listed) => {
                 Error::corrupt("a file that the checkpoint names is missing; restore it").caused_by(error)
             }
-            // The log was cleaned, or is another table's by now.
+            // The log was cleaned, or belongs to another table by now.
             _ => return Err(error),
         };
         while let Some(checkpoint) = damaged {
@@ -39,7 +39,7 @@ impl Snapshot {
             damaged = older.checkpoint.clone();
             let opened = async {
                 let opened = Self::of_segment(storage, older).await?;
-                // With a checksum nothing was read of it yet.
+                // If there is a checksum, this checkpoint has not been read yet.
                 if let Some(open) = opened.checkpoint().await? {
                     open.load_footers().await.map_err(|e| match open.is_gone() {
                         true => Error::corrupt("a file of the checkpoint is missing").caused_by(e),
@@ -65,11 +65,11 @@ impl Snapshot {
         Err(error)
     }
 
-    /// This snapshot, or where its checkpoint cannot be read the same version without it: a snapshot that a checksum tells
-    /// enough of is opened without a look at the checkpoint. Sidecars are not looked at.
+    /// This snapshot, or, if its checkpoint cannot be read, the same version without it. (A snapshot with a checksum
+    /// is opened without reading the checkpoint.) Sidecars are not checked.
     ///
     /// # Errors
-    /// The one that reading the checkpoint had, if nothing leads to the version without it.
+    /// The error of reading the checkpoint, if the version cannot be read without it.
     pub(crate) async fn with_readable_checkpoint(&self) -> Result<Self> {
         match self.checkpoint().await {
             Ok(_) => Ok(self.clone()),
@@ -78,7 +78,8 @@ impl Snapshot {
         }
     }
 
-    /// As [`Snapshot::with_readable_checkpoint`], for who reads every file of the checkpoint: its sidecars are there and can be read, too.
+    /// As [`Snapshot::with_readable_checkpoint`], but the sidecars are checked too, for callers that read every file of the
+    /// checkpoint.
     ///
     /// # Errors
     /// Those of [`Snapshot::with_readable_checkpoint`].
@@ -98,7 +99,7 @@ impl Snapshot {
     async fn past_checkpoint(&self, error: Error) -> Result<Self> {
         let (checkpoint, reason) = (self.segment().checkpoint.clone(), error.to_string());
         let opened = Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await?;
-        // Another table may have been made in this one's place.
+        // A new table may have been made at the same location.
         match opened.metadata().id == self.metadata().id {
             true => Ok(opened),
             false => Err(Error::corrupt(format!(

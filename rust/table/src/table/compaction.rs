@@ -1,7 +1,7 @@
-//! When a commit is followed by a compaction of small files.
+//! Auto compaction: when a commit is followed by a compaction of small files.
 //!
-//! The commit stands whatever comes of it, a panic included: a failure is logged and told. Small files are not counted in a
-//! table that has few files, nor unless a compaction is due (`due`).
+//! The commit remains whatever happens, even a panic: a failure is logged and reported. Small files are not counted in a
+//! table with few files, and only if a compaction may be due (`due`).
 //!
 //! Proved by `tests/python/test_auto_compact.py`.
 
@@ -30,7 +30,7 @@ use crate::transaction::builder::{Ids, Outcome};
 use crate::write::writer::Clock;
 
 impl Table {
-    /// Packs small files after a commit, where the table asks for it and they are many.
+    /// Compacts small files after a commit, if the table's properties ask for it and there are many.
     pub(super) async fn compact_after(
         &self,
         outcome: &mut Outcome,
@@ -76,14 +76,14 @@ impl Table {
         }
         let table = (self.storage.location().to_owned(), committed.state.metadata.id.clone());
         let Some(mut reservation) = Reservation::take(table) else { return Ok(()) };
-        // Unless it gets to its end.
+        // Stays set unless the compaction succeeds.
         reservation.has_failed = true;
         let compacted = self.compact(outcome, added.into_keys().collect(), to, retry).await;
         reservation.has_failed = compacted.is_err() && !retry.is_cancelled();
         compacted
     }
 
-    /// Packs the small files of these partitions, unless another has done so since.
+    /// Compacts the small files of these partitions, unless another process has done so since.
     async fn compact(
         &self,
         outcome: &mut Outcome,
@@ -130,7 +130,7 @@ fn added_to(committed: &Committed) -> Result<BTreeMap<PartitionValues, usize>> {
     Ok(added)
 }
 
-/// Whether a commit after this version, up to the newest, was a compaction as this one is.
+/// Whether a commit after this version, up to the newest, was such a compaction.
 async fn was_compacted_since(version: u64, newest: &Snapshot, committer: &dyn Committer) -> Result<bool> {
     for later in version.saturating_add(1)..=newest.version() {
         let Some(bytes) = committer.read(later).await? else { continue };

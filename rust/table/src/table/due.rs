@@ -1,7 +1,7 @@
-//! When a compaction after a write is due, as far as this process knows.
+//! Decides when an auto compaction may be due, by what this process knows.
 //!
-//! Small files are counted again only when a partition may have enough of them. One compaction of
-//! a table is made at a time, and none for a while after one that failed.
+//! Small files are counted again only if a partition may have enough of them. There is only one compaction of
+//! a table at a time, and none for some time after one that failed.
 //!
 //! Proved by `tests/python/test_auto_compact.py`.
 
@@ -12,33 +12,33 @@ use std::time::{Duration, Instant};
 
 use deltic_protocol::action::PartitionValues;
 
-/// How long nothing is packed after a failure, which the next write would meet again.
+/// How long there is no compaction after a failure, since the next one would probably fail too.
 const AFTER_FAILURE: Duration = Duration::from_secs(600);
 
-/// Partitions that are kept in mind at most.
+/// The most partitions that are remembered.
 const MOST_PARTITIONS: usize = 10_000;
 
-/// What compacts tables in this process, by place and id of the table.
+/// The compactions in this process, by location and id of the table.
 static TABLES: Mutex<BTreeMap<(String, String), Compacting>> = Mutex::new(BTreeMap::new());
 
-/// What was tried, in which process: what a parent does is not a child's to wait for.
+/// A compaction, and its process: a forked child does not wait for its parent's.
 struct Compacting {
     process: u32,
-    /// None while it is going on.
+    /// When it failed; none while it is running.
     failed: Option<Instant>,
 }
 
 /// The right to compact a table, until it is dropped.
 pub(super) struct Reservation {
     table: (String, String),
-    /// Whether nothing is to be tried again for a while.
+    /// Whether the compaction has failed, so that none is tried again for some time.
     pub(super) has_failed: bool,
 }
 
 impl Reservation {
-    /// None if another has it, or could not do it shortly before.
+    /// None if there is another compaction, or one has failed recently.
     pub(super) fn take(table: (String, String)) -> Option<Self> {
-        // A child that is forked may inherit the lock locked, and packs nothing then.
+        // In a forked child the lock may be held for ever; it does not compact then.
         let mut tables = TABLES.try_lock().ok()?;
         let is_free = |known: &Compacting| {
             known.process != process::id() || known.failed.is_some_and(|failed| failed.elapsed() >= AFTER_FAILURE)
@@ -76,7 +76,7 @@ impl Spare {
     /// Whether one of the partitions may have many small files after a commit that added so many.
     pub(super) fn is_due_after(&mut self, version: u64, added: &BTreeMap<PartitionValues, usize>) -> bool {
         if self.version.checked_add(1) != Some(version) {
-            // Another writer came between.
+            // Another writer has committed in between.
             self.files.clear();
         }
         self.version = version;
@@ -94,7 +94,7 @@ impl Spare {
         is_due
     }
 
-    /// What was counted.
+    /// Sets how many files may be added to the partitions that were counted.
     pub(super) fn set(&mut self, version: u64, counted: BTreeMap<PartitionValues, usize>) {
         if self.version != version || self.files.len().saturating_add(counted.len()) > MOST_PARTITIONS {
             self.files.clear();

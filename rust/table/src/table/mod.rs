@@ -1,6 +1,6 @@
-//! A table as one handle sees it: where it is, the newest version that was opened, and what the last commit left.
+//! A handle of a table: its location, the newest version that was opened, and the state after its last commit.
 //!
-//! What the handle knows spares the next operation a look at the store. It is forgotten when a transaction fails, when the
+//! What the handle knows saves the next operation requests to the store. It is forgotten when a transaction fails, when the
 //! newest version turns out to be another, and after a minute.
 //!
 //! PROTOCOL.md: "Delta Table Specification".
@@ -36,11 +36,11 @@ use crate::transaction::builder::{
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
-/// How long what a commit left may be built on unasked. The longer, the more often it is found outdated when the commit was
-/// put already.
+/// How long the next transaction may use the state after a commit without reading the log. The longer, the more often the
+/// commit shows that it is outdated.
 const FRESH_MS: i64 = 60_000;
 
-/// A table's place and what a handle knows of it. Making one does no I/O; cloning it shares what is known.
+/// A handle of a table. Making one needs no I/O; clones share what is known.
 #[derive(Clone)]
 pub struct Table {
     storage: Storage,
@@ -48,20 +48,20 @@ pub struct Table {
     known: Arc<Mutex<Handle>>,
 }
 
-/// With what it was opened.
+/// How it was opened.
 #[derive(Default)]
 struct Settings {
-    /// Those of the store, with what stood in the location; they may be secret.
+    /// The store's options, with those that were in the location; they may be secret.
     storage_options: Option<HashMap<String, String>>,
     cache_bytes: Option<usize>,
 }
 
-/// What is known.
+/// What is known of the table.
 #[derive(Debug, Default)]
 struct Handle {
-    /// The newest version that was opened, to be refreshed rather than opened again.
+    /// The newest version that was opened; it is refreshed rather than opened again.
     latest: Option<Snapshot>,
-    /// What the last commit left, and since when.
+    /// The state after the last commit, and its time.
     state: Option<(HandleState, i64)>,
     /// How many files may be added before small files are counted again.
     spare: due::Spare,
@@ -72,17 +72,17 @@ struct Handle {
 pub enum At {
     /// The newest.
     Newest,
-    /// The one of this number.
+    /// The version with this number.
     Version(u64),
-    /// The last one at this time, in milliseconds since the epoch.
+    /// The newest version at this time, in milliseconds since the epoch.
     Time(i64),
 }
 
 impl Table {
-    /// The table at `uri`, of whose log at most `cache_bytes` are kept in memory.
+    /// The table at `uri`. At most `cache_bytes` bytes of its log are kept in memory.
     ///
     /// # Errors
-    /// `Invalid` for what is no location and for an option that no store has, `Unsupported` for a scheme without a store.
+    /// `Invalid` for an invalid location or an unknown option, `Unsupported` for a scheme without a store.
     pub fn open(
         uri: &str,
         storage_options: Option<HashMap<String, String>>,
@@ -95,17 +95,17 @@ impl Table {
         Ok(Self { storage, settings: Arc::new(Settings { storage_options, cache_bytes }), known: Arc::default() })
     }
 
-    /// Where it is.
+    /// Its storage.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The store's settings, as given and with those that stood in the location: with both the same place is opened again.
+    /// The store's options, including those that were in the location: with these the same table can be opened again.
     pub fn storage_options(&self) -> Option<&HashMap<String, String>> {
         self.settings.storage_options.as_ref()
     }
 
-    /// How much of its log is kept in memory, if that was chosen.
+    /// How many bytes of its log are kept in memory, if the caller has chosen.
     pub fn cache_bytes(&self) -> Option<usize> {
         self.settings.cache_bytes
     }
@@ -122,7 +122,7 @@ impl Table {
         }
     }
 
-    /// Opens a version. Of the newest one only what is new is read.
+    /// Opens a version. For the newest one, only newer commits are read.
     ///
     /// # Errors
     /// Those of [`Snapshot::open`].
@@ -142,19 +142,19 @@ impl Table {
         if at == At::Newest {
             self.with(|known| {
                 known.latest = Some(opened.clone());
-                // Others have committed since, or the table is another.
+                // Other writers have committed since, or there is a new table.
                 known.state.take_if(|(state, _)| state.state.version != opened.version());
             });
         }
         Ok(opened)
     }
 
-    /// Whether a commit left something that the next one builds on.
+    /// Whether the next transaction can use the state after the last commit.
     pub fn remembers(&self) -> bool {
         self.with(|known| known.state.is_some())
     }
 
-    /// Begins a transaction on what is known.
+    /// Begins a transaction, with what the handle knows.
     ///
     /// # Errors
     /// As [`Transaction::begin`].
@@ -175,7 +175,7 @@ impl Table {
         Transaction::write(&self.storage, self.known(now_ms), schema, options, (ids, now_ms)).await
     }
 
-    /// Goes on with a write that another process began.
+    /// Continues a write that another process began.
     ///
     /// # Errors
     /// As [`Transaction::resume`].
@@ -183,8 +183,8 @@ impl Table {
         Transaction::resume(&self.storage, header)
     }
 
-    /// Creates the empty table, or replaces the one that is there, as the mode says. Of several that create it at once one
-    /// does, and the others find it there.
+    /// Creates the empty table, or replaces an existing one, by the mode. If several processes create it at once, one
+    /// succeeds, and for the others the table exists already.
     ///
     /// # Errors
     /// As [`Transaction::create`] and [`Table::commit`].
@@ -201,7 +201,7 @@ impl Table {
             match (self.commit_alone(transaction, retry).await, mode) {
                 (Ok(ended), _) => return Ok(ended),
                 (Err(error), _) if !creates || !is_created_meanwhile(&error) => return Err(error),
-                // There is one now.
+                // The table exists now.
                 (Err(_), CreateMode::Ignore | CreateMode::CreateOrReplace) => {}
                 (Err(error), CreateMode::Error | CreateMode::Replace) => {
                     return Err(Error::table_exists().in_table(self.storage.location()).caused_by(error));
@@ -210,7 +210,7 @@ impl Table {
         }
     }
 
-    /// Makes a table of the Parquet files that are there.
+    /// Makes a table of the existing Parquet files.
     ///
     /// # Errors
     /// As [`convert::convert`].
@@ -224,8 +224,8 @@ impl Table {
         convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await
     }
 
-    /// Commits a transaction on this table, and packs small files then, where the table asks for that. What the commit
-    /// leaves is known from then on, and nothing is if it fails.
+    /// Commits a transaction on this table, and compacts small files afterwards, if the table's properties ask for that.
+    /// The state after the commit is remembered; if it fails, everything is forgotten.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -256,7 +256,7 @@ impl Table {
         ended
     }
 
-    /// Ends a transaction without a commit. What was known may be what was in the way.
+    /// Ends a transaction without a commit. What is known is forgotten, as it may be outdated.
     pub async fn abandon(&self, transaction: Transaction) {
         self.forget();
         transaction.abandon().await;
@@ -271,7 +271,7 @@ impl Table {
         backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
     }
 
-    /// Writes files again in a better layout; what was done.
+    /// Rewrites files in a better layout.
     ///
     /// # Errors
     /// As [`maintenance::optimize`].
@@ -287,7 +287,7 @@ impl Table {
         maintenance::optimize((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
     }
 
-    /// The committer of an operation that others drive, after which nothing is known any more.
+    /// The committer for an operation that commits by itself. What is known is forgotten.
     pub fn committer(&self) -> Arc<dyn Committer> {
         self.forget();
         for_table(&self.storage)
@@ -302,7 +302,7 @@ impl Table {
         maintenance::plan_optimize((&self.storage, latest), options, (ids, clock)).await
     }
 
-    /// Has no live file hold what the table does not, nor rows that are to be forgotten; what was done.
+    /// Removes deleted rows and dropped columns from live files, and deletes rows for good.
     ///
     /// # Errors
     /// As [`purge::purge`].
@@ -352,7 +352,7 @@ impl Table {
         maintenance::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
     }
 
-    /// Makes the table what it was at an older version.
+    /// Makes the table equal to an older version.
     ///
     /// # Errors
     /// As [`copies::restore`].
@@ -366,7 +366,7 @@ impl Table {
         copies::restore((&self.storage, latest), to, for_table(&self.storage).as_ref(), (ids, retry)).await
     }
 
-    /// Makes the table at `target` what a version of this one is.
+    /// Makes the table at `target` equal to a version of this one.
     ///
     /// # Errors
     /// As [`copies::clone`].
@@ -383,7 +383,7 @@ impl Table {
         copies::clone((&source, names_version), (&target.storage, committer.as_ref()), options, (ids, retry)).await
     }
 
-    /// Mends what a check finds, or says what that would do.
+    /// Repairs what a check finds, or reports what that would do.
     ///
     /// # Errors
     /// As [`repair::repair`].
@@ -392,7 +392,7 @@ impl Table {
         repair::repair(&self.storage, dry_run, ids, (for_table(&self.storage).as_ref(), retry)).await
     }
 
-    /// Writes the checksum of the newest version, unless it has one; that version.
+    /// Writes the checksum of the newest version, unless it has one. Returns that version.
     ///
     /// # Errors
     /// As [`after_commit::write_checksum`].
@@ -404,7 +404,7 @@ impl Table {
         self.with(|known| known.state = None);
     }
 
-    /// What a transaction that begins now may build on.
+    /// What a transaction that begins now may use.
     fn known(&self, now_ms: i64) -> HandleCache {
         self.with(|known| {
             let is_fresh = |since: i64| (0..FRESH_MS).contains(&now_ms.saturating_sub(since));
@@ -418,7 +418,7 @@ impl Table {
     }
 }
 
-/// Whether a commit that was to create a table found one.
+/// Whether a commit failed to create a table because it exists already.
 fn is_created_meanwhile(error: &Error) -> bool {
     matches!(error.kind(), Kind::Conflict(Conflict::ProtocolChanged))
 }

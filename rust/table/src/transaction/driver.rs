@@ -1,7 +1,7 @@
-//! Commits: drives the commit loop of the protocol with a committer, a clock and a retry policy.
+//! Runs the commit loop of the protocol with a committer, a clock and a retry policy.
 //!
-//! What the loop does, and why, stands with [`CommitLoop`]. Clock, back-off and cancellation are passed in, so that a
-//! simulation can drive this, too (`tests/rust/simulation/main.rs`).
+//! [`CommitLoop`] documents what the loop does, and why. Clock, back-off and cancellation are passed in, so that a
+//! simulation can run this, too (`tests/rust/simulation/main.rs`).
 //!
 //! PROTOCOL.md: "Commit Protocol".
 
@@ -29,39 +29,40 @@ use deltic_store::Put;
 
 use super::vectors::{NoVectors, VectorFiles};
 
-/// How long a cancellation may go unnoticed while waiting.
+/// The time between two checks for a cancellation while waiting.
 const NOTICE: Duration = Duration::from_millis(50);
 
-/// Deletion vectors of a winner that are read at once.
+/// How many deletion vectors of a winner are read at once.
 const CONCURRENT_VECTORS: usize = 16;
 
-/// Time, as the loop sees it.
+/// The clock, the back-off and the cancellation of the loop.
 pub trait RetryPolicy: Send + Sync {
-    /// A commit begins, whose attempts and time are counted from here: several may share one policy, one after the other.
+    /// Called when a commit begins: its attempts and its time are counted from here. Commits may use one policy one after
+    /// the other.
     fn start(&self) {}
 
     /// Milliseconds since the epoch.
     fn now_ms(&self) -> i64;
 
-    /// How long to wait after this many attempts; `None` gives up.
+    /// How long to wait after this many attempts; `None` to give up.
     fn back_off(&self, attempts: u32) -> Option<Duration>;
 
-    /// Whether the caller wants no further attempt. One that is under way is finished.
+    /// Whether the caller wants no further attempt. A running attempt is finished.
     fn is_cancelled(&self) -> bool {
         false
     }
 }
 
-/// Commits, after whatever was committed since the version that `prepared` builds on.
+/// Commits, after all commits since the version that `prepared` is based on.
 ///
 /// # Errors
-/// `Conflict` if a winner does not allow it, `Storage` if the store fails, the retry policy gives up or is cancelled. After a
+/// `Conflict` if a winner conflicts with it, `Storage` if the store fails, the retry policy gives up or is cancelled. After a
 /// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
 pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
     Ok(try_commit(prepared, (committer, &NoVectors), retry).await?)
 }
 
-/// As [`commit`], for who deletes rows of files that stay, and has to know whether a failure is certain.
+/// As [`commit`], also for commits with deletion vectors, and with errors that tell whether the commit certainly failed.
 ///
 /// # Errors
 /// As [`commit`].
@@ -124,7 +125,7 @@ fn answer(put: Result<Put>) -> PutAnswer<Error> {
     }
 }
 
-/// Whether the log was cleaned past `version`. It was not if one of `needed` still exists: the loop then reads and judges
+/// Whether the log was cleaned past `version`. It was not if one of `needed` still exists: the loop then reads and checks
 /// every commit after it.
 async fn was_cleaned_past(committer: &dyn Committer, needed: &[u64], version: u64) -> Result<bool> {
     for needed in needed {
@@ -141,7 +142,7 @@ pub(crate) fn log_committed(committed: &Committed, location: &str) {
     log::info!(target: TARGET, "committed version {version} of {location} (attempts: {attempts}, files added: {files})");
 }
 
-/// Logs why there is another attempt, if one was before.
+/// Logs why there is another attempt, if there was one before.
 fn log_another(tried: Option<u64>, version: u64, attempts: u32) {
     match tried {
         Some(tried) if tried == version => {
@@ -154,15 +155,15 @@ fn log_another(tried: Option<u64>, version: u64, attempts: u32) {
     }
 }
 
-/// Logs that another writer is in the way of a commit, if that is what the error is.
+/// Logs the conflict with another writer, if the error is one.
 pub(crate) fn log_conflict(error: &Error) {
     if let Kind::Conflict(conflict) = error.kind() {
         log::info!(target: TARGET, "nothing was committed, {conflict}: {error}");
     }
 }
 
-/// The table at a snapshot, as far as commits depend on it. Reads protocol and metadata only, unless commits must carry
-/// times, rows are tracked or the table is clustered.
+/// The state of the table at a snapshot, as far as commits depend on it. Reads protocol and metadata only, unless commits
+/// must have in-commit timestamps, rows are tracked or the table is clustered.
 ///
 /// # Errors
 /// Those of reading the log.
@@ -213,12 +214,12 @@ async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i6
                 with_context(Error::corrupt("the commit has no inCommitTimestamp, which its table asks for"))
             })
         }
-        // Cleaned up behind a checkpoint: a clock that runs is later than what is that old.
+        // Log cleanup has deleted the commit: the current time is later than the time of so old a commit.
         None => Ok(None),
     }
 }
 
-/// Waits, in pieces, so that a cancellation is noticed.
+/// Waits in steps, so that a cancellation is noticed.
 async fn sleep(mut wait: Duration, retry: &dyn RetryPolicy) {
     while !wait.is_zero() && !retry.is_cancelled() {
         let piece = wait.min(NOTICE);

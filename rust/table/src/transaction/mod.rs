@@ -1,4 +1,4 @@
-//! Transactions: the builder that puts a commit together, and the driver that makes it a version of the table.
+//! Transactions: the builder that prepares a commit, and the driver that makes it a version of the table.
 
 pub mod builder;
 mod driver;

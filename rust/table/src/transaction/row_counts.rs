@@ -1,11 +1,11 @@
-//! Counts of what a commit did to rows, and the names by which history tells of them (`operationMetrics`).
+//! Counts of the rows that a commit changed, and their names in the history (`operationMetrics`).
 //!
-//! The names are those of delta-spark, which has others for a merge.
+//! The names are those of delta-spark, which uses other names for a merge.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Counts of what was done to rows, by what delta-spark counts.
+/// The counts that delta-spark has of row changes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RowCounts {
     /// When the first step began.
@@ -14,30 +14,30 @@ pub(crate) struct RowCounts {
     pub(crate) scan_ms: i64,
     /// Milliseconds that writing took.
     pub(crate) rewrite_ms: i64,
-    /// Whether rows were to be deleted.
+    /// Whether there was a step that deletes rows.
     pub(crate) deletes: bool,
-    /// Rows that were updated, if any were to be.
+    /// Rows that were updated, if there was a step that updates rows.
     pub(crate) updated_rows: Option<u64>,
-    /// Rows that were deleted; none if a file that went as a whole does not say how many it had.
+    /// Rows that were deleted; none if the number of rows of a removed file is not known.
     pub(crate) deleted_rows: Option<u64>,
-    /// Rows that were copied as they are.
+    /// Rows that were copied unchanged.
     pub(crate) copied_rows: u64,
-    /// Bytes of files that are gone.
+    /// Bytes of removed files.
     pub(crate) removed_bytes: u64,
-    /// Deletion vectors that went with their files.
+    /// Deletion vectors that were removed with their files.
     pub(crate) removed_vectors: u64,
-    /// What merges did, if any was to do something.
+    /// The counts of merges, if there was one.
     pub(crate) merged: Option<MergeCounts>,
 }
 
-/// What every step that changes rows counts.
+/// The counts that every step has that changes rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepCounts {
     /// When it began, had found the rows, and ended.
     pub(crate) times_ms: [i64; 3],
-    /// Rows that were copied as they are.
+    /// Rows that were copied unchanged.
     pub(crate) copied_rows: u64,
-    /// Bytes of files that are gone, and deletion vectors that went with them.
+    /// Bytes of removed files, and how many of them had deletion vectors.
     pub(crate) removed: (u64, u64),
 }
 
@@ -72,7 +72,7 @@ pub struct MergeCounts {
 }
 
 impl MergeCounts {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -89,9 +89,9 @@ impl MergeCounts {
 /// Files that a commit removes and adds, and how many of its files get deletion vectors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileCounts {
-    /// Files that are gone.
+    /// Files that are removed.
     pub(crate) removed: u64,
-    /// Files and bytes with rows that were there.
+    /// Files and bytes with existing rows.
     pub(crate) rewritten: (u64, u64),
     /// Files and bytes with new rows.
     pub(crate) new: (u64, u64),
@@ -107,7 +107,7 @@ impl RowCounts {
         self.merged.is_some() && !self.deletes && self.updated_rows.is_none()
     }
 
-    /// All counts by their names.
+    /// Adds all counts to `metrics` by their names.
     pub(crate) fn metrics(&self, files: &FileCounts, now_ms: i64, metrics: &mut Map<String, Value>) {
         let mut count = |name: &str, value: u64| drop(metrics.insert(name.to_owned(), json!(value.to_string())));
         let ms = |ms: i64| u64::try_from(ms).unwrap_or_default();

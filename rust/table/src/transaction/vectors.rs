@@ -1,4 +1,4 @@
-//! Deletion vectors that a commit needs: those of winners are read, and its own are stored, in one file for each time that
+//! Deletion vectors that a commit needs: those of winners are read, and its own are stored, in a new file each time
 //! they change.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Deletion Vector File Storage Format".
@@ -21,11 +21,11 @@ pub trait VectorFiles: Send + Sync {
     /// Reads the vector of a descriptor.
     fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>>;
 
-    /// Stores vectors, so that they would survive a power cut; where they are, in their order.
+    /// Stores vectors durably, and returns their descriptors in the same order.
     fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>>;
 }
 
-/// For commits that delete no rows of files that stay, and have looked for none.
+/// For commits that neither write nor read deletion vectors.
 #[derive(Debug, Clone, Copy)]
 pub struct NoVectors;
 
@@ -39,13 +39,13 @@ impl VectorFiles for NoVectors {
     }
 }
 
-/// Files of vectors in a table's root.
+/// Deletion vector files in a table's root.
 #[derive(Debug)]
 pub(crate) struct TableVectors {
     storage: Storage,
-    /// Puts them behind so many random characters.
+    /// The length of the random prefix of their paths, if they have one.
     prefix_length: Option<u8>,
-    /// The files that were begun.
+    /// The files that may exist.
     keys: Mutex<Vec<String>>,
 }
 
@@ -54,14 +54,15 @@ impl TableVectors {
         Self { storage, prefix_length, keys: Mutex::default() }
     }
 
-    /// Deletes the files that no commit names, as far as the store lets it: all, or if the commit landed all but the last.
+    /// Deletes the files that no commit names, as far as the store allows: all, or after a successful commit all except the
+    /// last.
     pub(crate) async fn delete_unnamed(&self, landed: bool) {
         let mut keys = std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner));
         if landed {
             keys.pop();
         }
         for key in keys {
-            // One that stays is an orphan that vacuum finds.
+            // A file that cannot be deleted stays as an orphan, which a vacuum deletes.
             let _deleted = self.storage.delete(&key).await;
         }
     }
@@ -71,7 +72,7 @@ impl TableVectors {
         let prefix = self.prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
         let encoded = encode_path(&prefix.unwrap_or_default(), Uuid::new_v4().as_bytes());
         let key = relative_path(&encoded)?;
-        // Known before it is written: whatever comes of that, it can be deleted.
+        // Recorded before it is written, so that it can be deleted even if writing fails.
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
         self.storage.put(&key, Bytes::from(bytes)).await?;
         let descriptor =

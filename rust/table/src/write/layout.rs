@@ -1,12 +1,12 @@
-//! Where a data file goes, and how the log spells that.
+//! The path of a data file, in the store and in the log.
 //!
-//! A partitioned table's files stand in Hive-style directories, `column=value/…`, with the characters escaped that
-//! Hive and Spark escape, and every byte beyond ASCII. Readers must not rely on them, so tables that ask for random
-//! prefixes, and values too long for a directory's name, go without. The log holds the percent-encoded URI of the
+//! A partitioned table's files are in Hive-style directories, `column=value/…`, with the characters escaped that
+//! Hive and Spark escape, and every byte beyond ASCII. Readers must not rely on them, so tables with random
+//! prefixes, and values too long for a directory's name, do without them. The log has the percent-encoded URI of the
 //! storage key: a `%` in a directory is `%25` there. Decoding the log's path gives the key.
 //!
-//! Invariant: the key is ASCII, and the log spells it as `java.net.URI` does (`write::paths`). delta-spark's VACUUM
-//! compares spellings: a live file that is spelled otherwise would be deleted.
+//! Invariant: the key is ASCII, and the log has it in the form of `java.net.URI` (`write::paths`). delta-spark's VACUUM
+//! compares strings: it would delete a live file whose path is spelled differently.
 //!
 //! PROTOCOL.md: "Data Files", "Add File and Remove File".
 
@@ -17,13 +17,14 @@ use uuid::Uuid;
 
 use super::partition::PartitionKey;
 
-/// The name of null in a directory name.
+/// The form of null in a directory name.
 pub const NULL_DIRECTORY: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// File systems end a name here.
+/// The most bytes of a name in file systems.
 const LONGEST_NAME: usize = 255;
 
-/// Object stores end a key at 1024 bytes; the rest is for the table's own location and the file's name.
+/// The most bytes of partition directories. A key of an object store has at most 1024; the rest is for the table's location
+/// and the file name.
 const LONGEST_DIRECTORIES: usize = 512;
 
 /// Characters that `java.net.URI` quotes in a path. Keys that deltic makes are ASCII.
@@ -47,14 +48,14 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS
 /// The two spellings of a data file's path relative to the table's root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataPath {
-    /// As the store knows it.
+    /// The path for the store.
     pub key: String,
-    /// As in `add.path`.
+    /// The path for `add.path`.
     pub log: String,
 }
 
 impl DataPath {
-    /// The file `name` of `partition`, in the partition's directories or, if given, behind a `prefix` instead.
+    /// The file `name` of `partition`, in the partition's directories or, if given, after a `prefix` instead.
     pub fn new(partition: &PartitionKey, prefix: Option<&str>, name: &str) -> Self {
         let key = match (prefix, partition_directories(partition)) {
             (Some(prefix), _) if !prefix.is_empty() => format!("{prefix}/{name}"),
@@ -75,7 +76,7 @@ impl DataPath {
     }
 }
 
-/// Percent-encodes a file's path for `add.path`, as `java.net.URI` prints it: delta-spark's VACUUM compares these strings.
+/// Percent-encodes a file's path for `add.path`, in the form of `java.net.URI`: delta-spark's VACUUM compares these strings.
 pub fn encode_add_path(key: &str) -> String {
     let mut path = String::with_capacity(key.len());
     let mut bytes = [0; 4];
@@ -88,13 +89,13 @@ pub fn encode_add_path(key: &str) -> String {
     path
 }
 
-/// A name that no other file has, in the form Spark gives its files of a kind.
+/// A unique file name, in the form that Spark uses for files of a kind.
 pub fn file_name((kind, number): (&str, usize), id: Uuid, codec: &str) -> String {
     let codec = if codec.is_empty() { String::new() } else { format!(".{codec}") };
     format!("{kind}-{number:05}-{id}.c000{codec}.parquet")
 }
 
-/// An id for the name of a file, with this first half if there is one.
+/// An id for the name of a file, with this first half if it is given.
 pub(super) fn file_id(first_half: Option<u64>) -> Uuid {
     let random = Uuid::new_v4();
     match first_half {
@@ -117,7 +118,7 @@ pub fn has_id_prefix(path: &str, first_half: u64) -> bool {
     id.and_then(id_prefix) == Some(first_half)
 }
 
-/// `length` characters that spread files over an object store's key space, from as many ids as that takes.
+/// `length` random characters, from as many ids as needed, that spread files over an object store's key space.
 pub fn random_prefix(ids: impl Iterator<Item = Uuid>, length: u8) -> String {
     let length = usize::from(length);
     let mut prefix = String::with_capacity(length);
@@ -150,7 +151,8 @@ fn partition_directories(partition: &PartitionKey) -> Option<String> {
     (directories.len() <= LONGEST_DIRECTORIES).then_some(directories)
 }
 
-/// `column=value/` for each column, as Hive and Spark spell it: characters beyond ASCII stay, and nothing is too long.
+/// `column=value/` for each column, as in Hive and Spark: characters beyond ASCII are not escaped, and the length is not
+/// limited.
 pub(crate) fn hive_folder<'a>(partition: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
     let mut folder = String::new();
     for (name, value) in partition {

@@ -1,6 +1,6 @@
-//! Options for data files. Everything else follows from the table.
+//! Options for data files. Everything else depends on the table.
 //!
-//! Plain data, which travels inside a write plan. Values are checked where a plan is made, so that a wrong one is refused
+//! They are plain data, which is part of a write plan. Values are checked when a plan is made, so that a wrong one is refused
 //! before any file is written.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Reads a codec's name as Spark and the table property spell them, in any case.
+    /// Parses the name of a codec as in Spark and in the table property, in any case.
     pub fn parse(text: &str) -> Result<Self> {
         match text.to_ascii_lowercase().as_str() {
             "zstd" => Ok(Self::Zstd),
@@ -57,7 +57,7 @@ impl Compression {
         }
     }
 
-    /// The codec as Parquet's writer takes it, at a level or at its default.
+    /// The codec for Parquet's writer, at a level or at its default.
     ///
     /// # Errors
     /// `Invalid` for a level that the codec does not have.
@@ -108,11 +108,11 @@ impl fmt::Display for Compression {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileOptions {
-    /// Bytes at which a data file is closed and another begun.
+    /// Bytes after which a data file ends and another begins.
     pub target_file_size: Option<u64>,
-    /// Rows that a data file has at most.
+    /// The most rows of a data file.
     pub max_rows_per_file: Option<u64>,
-    /// Rows that a row group has at most.
+    /// The most rows of a row group.
     pub row_group_rows: Option<u64>,
     /// Parquet codec.
     pub compression: Option<String>,
@@ -122,7 +122,7 @@ pub struct FileOptions {
     pub column_options: BTreeMap<String, ColumnOptions>,
     /// Columns by which the rows of each row group are sorted, ascending, nulls first.
     pub sort_by: Vec<String>,
-    /// Bytes of rows and encoded pages that a writer holds.
+    /// Most bytes of rows and encoded pages that a writer has in memory.
     pub memory_limit: Option<u64>,
 }
 
@@ -130,7 +130,7 @@ pub struct FileOptions {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColumnOptions {
-    /// Encoding of its values, where they are not replaced by positions in a dictionary.
+    /// The encoding of its values where they are not dictionary-encoded.
     pub encoding: Option<String>,
     /// Whether values are dictionary-encoded. By default they are, unless an encoding is given.
     pub dictionary: Option<bool>,
@@ -142,12 +142,12 @@ pub struct ColumnOptions {
     pub bloom_filter: Option<BloomFilter>,
 }
 
-/// How large a bloom filter is.
+/// The size of a bloom filter, by two numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BloomFilter {
     /// Probability of a false positive, between 0 and 1.
     pub fpp: Option<f64>,
-    /// Distinct values that are expected in a row group.
+    /// The expected number of distinct values in a row group.
     pub ndv: Option<u64>,
 }

@@ -1,9 +1,9 @@
-//! Splitting batches by the values of the partition columns.
+//! Splits batches by the values of the partition columns.
 //!
 //! Rows keep their order within a partition. A batch of one partition is passed on without copying its rows.
-//! The empty string is null, as the protocol defines; -0.0 is 0.0, and every NaN is the same.
+//! The empty string becomes null, as the protocol defines; -0.0 becomes 0.0, and all NaNs are equal.
 //!
-//! Invariant: a partition value in the log reads back as the value (`write::partition_values_read_back`); a value that
+//! Invariant: a partition value is read back from the log as the same value (`write::partition_values_read_back`); a value that
 //! the log cannot represent is refused.
 //!
 //! PROTOCOL.md: "Partition Value Serialization".
@@ -28,7 +28,7 @@ use deltic_protocol::scalar::partition::{normalise, normalise_columns};
 pub struct PartitionKey(Vec<(String, Option<String>)>);
 
 impl PartitionKey {
-    /// A key of these names and strings; `None` is null.
+    /// A key of these names and strings; `None` means null.
     pub fn new(entries: Vec<(String, Option<String>)>) -> Self {
         Self(entries)
     }
@@ -38,7 +38,7 @@ impl PartitionKey {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
     }
 
-    /// As an `add` holds them.
+    /// In the form of an `add` action.
     pub fn to_partition_values(&self) -> PartitionValues {
         self.0.iter().cloned().collect()
     }
@@ -52,7 +52,7 @@ struct PartitionColumn {
     nullable: bool,
 }
 
-/// Splits batches of one schema.
+/// Splits batches with one schema.
 #[derive(Debug)]
 pub struct PartitionSplitter {
     columns: Vec<PartitionColumn>,
@@ -93,7 +93,7 @@ impl PartitionSplitter {
         self
     }
 
-    /// The rows with their partition values as they will be read.
+    /// The rows with their partition values in the form in which they will be read.
     ///
     /// # Errors
     /// As [`normalise_columns`].
@@ -145,7 +145,7 @@ impl PartitionSplitter {
         Ok(Divided::new(data, groups))
     }
 
-    /// The data and, after it, the values of the partition columns.
+    /// The data and, after its columns, the values of the partition columns.
     fn with_values(&self, batch: &RecordBatch, data: RecordBatch, values: &[ArrayRef]) -> Result<RecordBatch> {
         for (column, values) in self.columns.iter().zip(values).filter(|(column, _)| !column.nullable) {
             // An empty string is null in a partition column.
@@ -167,17 +167,17 @@ impl PartitionSplitter {
     }
 }
 
-/// The rows of a batch, and which of them belong to which partition.
+/// The rows of a batch, and the positions of those of each partition.
 pub(super) struct Divided {
     data: RecordBatch,
-    /// Positions of the rows that are not taken yet. `None`: all rows.
+    /// The partitions that are not taken yet, with the positions of their rows. `None`: all rows.
     groups: std::vec::IntoIter<(PartitionKey, Option<UInt32Array>)>,
 }
 
 /// Rows of some partitions.
 pub(super) struct Parts {
     pub(super) rows: Vec<(PartitionKey, RecordBatch)>,
-    /// Bytes of them in memory, about.
+    /// About how many bytes of memory they take.
     pub(super) bytes: usize,
 }
 
@@ -190,7 +190,7 @@ impl Divided {
         self.groups.as_slice().is_empty()
     }
 
-    /// Takes the rows of the next partitions, of at least one, until they have this many bytes.
+    /// Takes the rows of the next partitions, at least of one, until they have so many bytes.
     ///
     /// # Errors
     /// Those of Arrow.

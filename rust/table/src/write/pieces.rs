@@ -1,7 +1,7 @@
-//! How many bytes rows have, and batches cut into pieces small enough to work on.
+//! Estimates the bytes of rows, and divides batches into pieces small enough to process.
 //!
-//! Strings that rows share, as views, dictionaries and runs do, are counted for every row: a file's columns have them
-//! laid out one after the other, in buffers of 2 GiB at most.
+//! Strings that rows share (in views, dictionaries and runs) are counted for every row: in a file's columns they are
+//! stored one after the other, in buffers of at most 2 GiB.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int16Type, Int32Type, Int64Type, RunEndIndexType};
@@ -9,15 +9,15 @@ use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch};
 use arrow_buffer::ArrowNativeType;
 use arrow_schema::DataType;
 
-/// Rows and bytes of a batch that are worked on at a time.
+/// The most rows and bytes of a batch that are processed at a time.
 const MAX_PIECE_ROWS: usize = 64 * 1024;
 const MAX_PIECE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Bytes of an array without its values. It counts when there are many partitions of few rows.
+/// Bytes of an array besides its values. They matter if there are many partitions with few rows.
 const ARRAY_OVERHEAD: usize = 256;
 
-/// `batch` in pieces small enough to work on, of about a quarter of `bytes`. A batch without rows is one piece: its columns
-/// are checked as well.
+/// `batch` in pieces small enough to process, of about a quarter of `bytes`. A batch without rows is one piece: its columns
+/// are still checked.
 pub(crate) fn pieces(batch: &RecordBatch, bytes: u64) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
     let quarter = usize::try_from(bytes / 4).unwrap_or(usize::MAX);
@@ -33,7 +33,7 @@ pub(crate) fn pieces(batch: &RecordBatch, bytes: u64) -> Vec<RecordBatch> {
     pieces
 }
 
-/// Rows may differ much in their size.
+/// Halves a piece until it is small enough, since rows may have very different sizes.
 fn halve(piece: RecordBatch, pieces: &mut Vec<RecordBatch>) {
     let rows = piece.num_rows();
     if rows < 2 || memory(&piece) <= 4 * MAX_PIECE_BYTES {
@@ -44,7 +44,7 @@ fn halve(piece: RecordBatch, pieces: &mut Vec<RecordBatch>) {
     halve(piece.slice(rows / 2, rows - rows / 2), pieces);
 }
 
-/// Bytes of the rows themselves, not of larger buffers that they are slices of; and what arrays cost besides.
+/// Bytes of the rows themselves, not of larger buffers that they are slices of, and the overhead of arrays.
 pub(crate) fn memory(batch: &RecordBatch) -> usize {
     let besides = overhead(batch.num_columns());
     batch.columns().iter().map(|column| laid_out(column.as_ref())).fold(besides, usize::saturating_add)
@@ -55,7 +55,7 @@ pub(crate) fn overhead(columns: usize) -> usize {
     (columns + 1) * ARRAY_OVERHEAD
 }
 
-/// Bytes of the values if each had its own.
+/// Bytes of the values if none were shared.
 fn laid_out(array: &dyn Array) -> usize {
     match array.data_type() {
         DataType::Utf8View => views(array, array.as_string_view().views()),
@@ -87,7 +87,7 @@ fn laid_out(array: &dyn Array) -> usize {
             within(map.entries(), map.value_offsets()) + size_of_val(map.value_offsets())
         }
         DataType::FixedSizeList(_, _) => laid_out(array.as_fixed_size_list().values().as_ref()),
-        // Elements may be shared too. Their size is estimated by the average of the elements.
+        // Elements may be shared too, so their size is estimated by the average.
         DataType::ListView(_) => {
             let list = array.as_list_view::<i32>();
             shared(list.values(), list.sizes().iter().map(|size| usize::try_from(*size).unwrap_or(0)).sum())

@@ -1,6 +1,6 @@
-//! The data that an executor needs to write data files of a table, and the data that it returns.
+//! The plain data that an executor needs to write data files of a table, and that it returns.
 //!
-//! Proved by `write::plans_travel`.
+//! Proved by `write::plans_have_a_byte_form`.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::envelope::{pack, unpack};
 /// A column of files that the table's schema does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HiddenColumn {
-    /// Its name, in rows to be written and in files, however columns are mapped.
+    /// Its name, in written rows and in files, whatever the column mapping.
     pub name: String,
     /// Its contents.
     pub values: HiddenValues,
@@ -33,9 +33,9 @@ pub struct HiddenColumn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HiddenValues {
-    /// A number that rows brought along, or null.
+    /// A number that copied rows keep, or null.
     Number,
-    /// How the row was changed.
+    /// The change type of the row.
     Change,
 }
 
@@ -58,12 +58,12 @@ pub enum FileKind {
     /// The table's rows.
     #[default]
     Data,
-    /// Rows that a commit changed, for the change data feed: they go into a folder of their own.
+    /// Rows that a commit changed, for the change data feed: these files are in a folder of their own.
     Change,
 }
 
 impl FileKind {
-    /// The folder that files go below, if not into the table's root.
+    /// The folder of the files, if not the table's root.
     pub(super) fn folder(self) -> Option<&'static str> {
         match self {
             Self::Data => None,
@@ -94,17 +94,17 @@ pub struct WriteSpec {
     pub indexed_columns: IndexedColumns,
     /// Physical paths of the columns by which the table is clustered, which have statistics too.
     pub clustering: Vec<Vec<String>>,
-    /// Characters of a string kept in its bounds.
+    /// How many characters of a string its bounds keep.
     pub string_prefix_length: usize,
     /// Whether data files have the partition columns too, after the other columns and without statistics.
     pub materializes_partition_columns: bool,
-    /// How the rows of identity columns are numbered, where the data does not have the column.
+    /// How identity columns are numbered, if the data does not have them.
     pub identities: Vec<Numbering>,
     /// Rules of the table for the rows. Empty for rows that the table has already.
     pub rules: Option<WriteRules>,
     /// How pages are compressed.
     pub compression: Compression,
-    /// At which level, instead of the codec's default.
+    /// The level, instead of the codec's default.
     pub compression_level: Option<i64>,
     /// Options of single columns, by logical names.
     pub column_options: BTreeMap<String, ColumnOptions>,
@@ -118,7 +118,7 @@ pub struct WriteSpec {
     pub max_rows_per_group: usize,
     /// Logical names of the columns by which the rows of each row group are sorted.
     pub sort_by: Vec<String>,
-    /// Bytes of rows and encoded pages that the writer holds, instead of what it would by itself.
+    /// Most bytes of rows and encoded pages that the writer has in memory, instead of its default.
     #[serde(default)]
     pub memory_limit: Option<u64>,
     /// Whether the rows are existing rows of the table, moved to new files.
@@ -126,14 +126,14 @@ pub struct WriteSpec {
     /// A condition in SQL that must be TRUE for every row.
     #[serde(default)]
     pub replace_where: Option<String>,
-    /// Puts files behind so many random characters instead of into partition directories. Tables that map columns
-    /// always have their files so: a physical name says nothing to anybody.
+    /// Puts files into folders of so many random characters instead of partition directories. Tables with column mapping
+    /// always do so, since physical names mean nothing to a reader.
     pub random_prefix_length: Option<u8>,
-    /// Columns of files, behind those of the table's schema, which does not have them: the ids that rows bring along, or
-    /// what became of them. They have no statistics.
+    /// Columns of files after those of the table's schema, which does not have them: row ids and versions that copied rows
+    /// keep, or the change type. They have no statistics.
     #[serde(default)]
     pub hidden_columns: Vec<HiddenColumn>,
-    /// Whether variants are split into typed columns.
+    /// Whether variants are shredded.
     #[serde(default)]
     pub shreds_variants: bool,
     /// Purpose of the files.
@@ -145,7 +145,7 @@ pub struct WriteSpec {
 }
 
 impl WriteSpec {
-    /// For a table of this schema and partitioning, with the protocol's defaults for everything else.
+    /// A specification for a table with this schema and partitioning, with the protocol's defaults for everything else.
     pub fn new(schema: TableSchema, partition_columns: Vec<String>) -> Self {
         Self {
             schema,
@@ -176,10 +176,10 @@ impl WriteSpec {
         }
     }
 
-    /// For one of several writers that write for one transaction: the part of `task`.
+    /// The specification for one of several tasks that write for one transaction.
     ///
     /// # Errors
-    /// `Invalid` if rows have to be numbered and it is not said which task this is, or as [`Numbering::of_task`].
+    /// `Invalid` if rows have to be numbered and `task` is not given, or as [`Numbering::of_task`].
     pub fn of_task(mut self, task: Option<u32>) -> Result<Self> {
         for numbering in &mut self.identities {
             let Some(task) = task else {
@@ -194,10 +194,10 @@ impl WriteSpec {
         Ok(self)
     }
 
-    /// The columns of rows to be written.
+    /// The columns of written rows, including hidden ones.
     ///
     /// # Errors
-    /// `Invalid` if the table has a column of the name of a hidden one.
+    /// `Invalid` if the table has a column named like a hidden one.
     pub(super) fn columns(&self) -> Result<TableSchema> {
         if self.hidden_columns.is_empty() {
             return Ok(self.schema.clone());
@@ -230,7 +230,7 @@ pub struct WritePlan {
 }
 
 impl WritePlan {
-    /// The form that travels.
+    /// The byte form.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         pack("write plan", self)
     }
@@ -252,13 +252,13 @@ pub struct DataFile {
     pub add: Add,
     /// Rows in it.
     pub rows: u64,
-    /// By identity column, the last number that its writer gave out, to this or another file.
+    /// For each identity column, the last number that its writer assigned, in this or another file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub identities: BTreeMap<String, i64>,
 }
 
 impl DataFile {
-    /// The form that travels.
+    /// The byte form.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         pack("data file", self)
     }
@@ -296,8 +296,8 @@ fn add_leaves(schema: &StructType, path: &[String], leaves: &mut Vec<Vec<String>
     }
 }
 
-/// The same columns under physical names. Names that the schema does not have are left out: columns come and go, and
-/// the property that names them may lag behind.
+/// The same columns under physical names. Names that the schema does not have are left out: the property that
+/// names them may not have been changed with the schema.
 pub(crate) fn physical_indexed(
     indexed: &IndexedColumns,
     schema: &StructType,

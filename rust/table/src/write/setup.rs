@@ -20,10 +20,10 @@ use super::plan::{FileKind, WriteSpec};
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
 pub type Clock = fn() -> i64;
 
-/// Bytes of a partition that make encoding worth it.
+/// Bytes of a partition from which on encoding is worth while.
 const WORTH_ENCODING: usize = 4 * 1024 * 1024;
 
-/// Bytes of a file that are gathered where its rows are sorted.
+/// Bytes of a file that are gathered before its rows are sorted.
 const WORTH_SORTING: usize = 64 * 1024 * 1024;
 
 /// Length of the random prefix if the table asks for one without giving a length.
@@ -41,9 +41,9 @@ pub(super) struct Setup {
     pub(super) compression: Compression,
     pub(super) kind: FileKind,
     pub(super) target_file_size: u64,
-    /// Rows that a file has at most.
+    /// The most rows of a file.
     pub(super) max_rows: u64,
-    /// Bytes of a partition that make encoding worth it.
+    /// Bytes of a partition from which on encoding is worth while.
     pub(super) worth_encoding: usize,
     pub(super) rearrange_only: bool,
     pub(super) random_prefix_length: Option<u8>,
@@ -51,10 +51,10 @@ pub(super) struct Setup {
     pub(super) clock: Clock,
 }
 
-/// Refuses a specification by which no file could be written.
+/// Refuses a specification with which no file could be written.
 ///
 /// # Errors
-/// `Corrupt` or `Unsupported` if its schema is not one that data files could be written for, `Invalid` for options that the
+/// `Corrupt` or `Unsupported` if no data files could be written for its schema, `Invalid` for options that the
 /// columns do not allow.
 pub fn check(spec: &WriteSpec) -> Result<()> {
     Setup::new(spec, || 0).map(drop)

@@ -1,6 +1,6 @@
-//! Files in storage that no commit refers to yet.
+//! Files in storage that no commit names yet.
 //!
-//! They are deleted with the writer that made them, unless they are claimed by a commit.
+//! They are deleted when the writer that made them is dropped, unless they are claimed for a commit.
 
 use futures::{StreamExt, stream};
 use tokio::runtime::Handle;
@@ -10,14 +10,15 @@ use crate::error::Result;
 use crate::write::plan::DataFile;
 use deltic_store::{Storage, decode_path};
 
-/// Files deleted at a time.
+/// How many files are deleted at a time.
 const DELETING: usize = 32;
 
-/// Keys of files that exist, or may. Dropped, it deletes them in the background, as far as storage lets it.
+/// Keys of files that exist, or may exist. When this is dropped, they are deleted in the background, as far as the store
+/// allows.
 pub(crate) struct Unclaimed {
     storage: Storage,
     keys: Vec<String>,
-    /// Goes when all is done.
+    /// Dropped when the files are claimed or deleted.
     doing: Option<oneshot::Sender<()>>,
 }
 
@@ -26,7 +27,7 @@ impl Unclaimed {
         Self { storage, keys: Vec::new(), doing: None }
     }
 
-    /// Takes in a file, before it exists.
+    /// Adds a file, before it exists.
     pub(crate) fn push(&mut self, key: String) {
         self.keys.push(key);
     }
@@ -34,7 +35,7 @@ impl Unclaimed {
     /// Adds files that were written.
     ///
     /// # Errors
-    /// `Corrupt` for a path that is none, which the writer rules out.
+    /// `Corrupt` for an invalid path, which the writer rules out.
     pub(crate) fn hold(&mut self, files: &[DataFile]) -> Result<()> {
         files.iter().try_for_each(|file| {
             self.push(decode_path(&file.add.path)?);
@@ -73,7 +74,7 @@ impl Drop for Unclaimed {
             runtime.spawn(async move {
                 let delete = |key: String| {
                     let storage = storage.clone();
-                    // A file that stays is an orphan that vacuum finds.
+                    // A file that cannot be deleted stays as an orphan, which a vacuum deletes.
                     async move { drop(storage.delete(&key).await) }
                 };
                 stream::iter(keys).map(delete).buffer_unordered(DELETING).for_each(|()| async {}).await;

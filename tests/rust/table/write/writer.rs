@@ -521,7 +521,7 @@ fn tables_that_files_cannot_be_written_for() {
 }
 
 #[test]
-fn plans_travel() {
+fn plans_have_a_byte_form() {
     let spec = WriteSpec {
         column_mapping: "id".to_owned(),
         indexed_columns: IndexedColumns::Named(vec![vec!["a".to_owned(), "b".to_owned()]]),

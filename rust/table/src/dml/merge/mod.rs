@@ -1,9 +1,10 @@
-//! MERGE: rows of a source are joined with those of the table, and rows are updated, deleted and inserted for it.
+//! MERGE: joins the rows of a source with those of the table, and updates, deletes and inserts rows accordingly.
 //!
 //! The source is the build side of a hash join: its keys are in memory; its rows are in memory or in a mapped file. Without an
-//! equality between the sides every pair is compared. Bounds of the source's keys, or all keys if they are few, show with
-//! partition values and statistics which files can match; others are read only for rows that no row of the source matches. Rows
-//! are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered some MiB at a time.
+//! equality between the sides every pair is compared. Bounds of the source's keys, or all keys if they are few, show
+//! together with partition values and statistics which files can match; others are read only for rows that no row of the
+//! source matches. Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered some MiB at a
+//! time.
 //!
 //! Proved by `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark by `tests/interop/test_merge.py`.
 //!
@@ -47,19 +48,19 @@ use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::decode_path;
 
-/// Longest text of a filter that a key gives.
+/// The longest filter text that is made of one key's values.
 const LONGEST_FILTER: usize = 1 << 20;
 
 /// The arguments of a merge.
 #[derive(Debug, Clone)]
 pub struct MergeRequest {
-    /// When a row of the source matches one of the target.
+    /// The condition for a row of the source to match a row of the target.
     pub on: String,
-    /// What the source is called in expressions.
+    /// The name of the source in expressions.
     pub source_alias: String,
-    /// What the target is called.
+    /// The name of the target in expressions.
     pub target_alias: String,
-    /// What becomes of rows. The first clause of a kind whose condition is TRUE counts.
+    /// What happens to rows. Of the clauses of a kind, the first whose condition is TRUE applies.
     pub clauses: Vec<Clause>,
     /// Whether columns that only the source has are added to the table, and types are widened where the table lets it.
     pub evolves: bool,
@@ -74,12 +75,12 @@ struct MergePlan {
 }
 
 impl Transaction {
-    /// Merges rows into the table; says how many of which kind.
+    /// Merges rows into the table. Returns how many were inserted, updated and deleted.
     ///
     /// # Errors
-    /// `Invalid` if a row of the target would be changed by several of the source, for clauses and values that do not fit,
+    /// `Invalid` if several rows of the source would change the same row of the target, for clauses and values that do not fit,
     /// and on an append-only table unless rows are only inserted; `Unsupported` for rows that the transaction has changed
-    /// before, on a table that records changes; those of reading and writing. The transaction is what it was then.
+    /// before, on a table with a change data feed; those of reading and writing. The transaction is unchanged then.
     pub async fn merge(
         &mut self,
         source: (SchemaRef, Vec<RecordBatch>),
@@ -95,7 +96,7 @@ impl Transaction {
             let merged = Box::pin(self.merge_rows(&snapshot, (source, sides), request, clock)).await;
             match (metadata_before, &merged) {
                 (Some(before), Err(_)) => self.restore_metadata(before),
-                // No row needs the columns.
+                // No row was changed, so that the new columns are not needed.
                 (Some(before), Ok(counts)) if is_nothing(counts) => self.restore_metadata(before),
                 _ => {}
             }
@@ -105,10 +106,10 @@ impl Transaction {
         merged.map_err(|e| e.in_table(self.storage().location()))
     }
 
-    /// What [`Transaction::merge`] would do. Whether values can be computed is not tried.
+    /// What [`Transaction::merge`] would do. Values are not computed, so an error in computing them is not found.
     ///
     /// # Errors
-    /// As [`Transaction::merge`], but for those of writing.
+    /// As [`Transaction::merge`], except those of writing.
     pub async fn merge_preview(
         &mut self,
         source: (SchemaRef, Vec<RecordBatch>),
@@ -131,7 +132,7 @@ impl Transaction {
         preview.map_err(|e| e.in_table(self.storage().location()))
     }
 
-    /// The version that is merged into. Where rows may only be added, that is all that clauses may do.
+    /// The version that is merged into. On an append-only table, clauses that do more than insert are refused.
     pub(super) async fn mergeable(&mut self, request: &MergeRequest) -> Result<Snapshot> {
         match request.clauses.iter().all(|clause| clause.when == When::NotMatched) {
             true => self.searchable().await,
@@ -203,13 +204,13 @@ impl Transaction {
         Ok(counts)
     }
 
-    /// Takes over the rows that were inserted, and counts what a merge did.
+    /// Adds the files with inserted rows to the transaction, and the counts to its metrics.
     pub(super) fn end_merge(&mut self, new: Vec<Written>, counts: MergeCounts) {
         new.into_iter().for_each(|written| self.append_unsynced(written));
         self.count_rows(|all| all.merged = Some(all.merged.unwrap_or_default().and(counts)));
     }
 
-    /// Writes rows that are inserted; no file is left if that fails.
+    /// Writes the inserted rows; no file is left if that fails.
     pub(super) async fn write_inserted(
         &mut self,
         join: &Join,
@@ -255,7 +256,8 @@ impl Transaction {
     }
 }
 
-/// The join of a merge into a table of this shape, and which rows of the target can match, as SQL; none if all are read.
+/// The join of a merge into a table of this shape, and a SQL condition for the rows of the target that can match; none if
+/// all are read.
 ///
 /// # Errors
 /// `Invalid` for conditions, clauses and values that do not fit; `Unsupported` for what deltic does not evaluate.
@@ -279,7 +281,7 @@ pub(super) fn join(
     let reads_all = !clauses.unmatched_by_source.is_empty();
     let mut rest = on.rest;
     if reads_all {
-        // Rows that are left out would be taken for rows that nothing matches.
+        // All rows must be read here: a row left out would count as one that nothing matches.
         rest.extend(on.target_only_bound);
     }
     let join = Arc::new(Join::new((after, source), (on.keys, rest), clauses, rules.now)?);
@@ -287,7 +289,7 @@ pub(super) fn join(
     Ok((join, filter))
 }
 
-/// Finds the rows that a join chooses.
+/// The search for the rows that the join matches.
 pub(super) fn find_request(join: &Arc<Join>, now_ms: i64) -> FindRequest {
     let matching = Arc::clone(join);
     let matcher = move |task: &_, batch: &_, positions: &_| matching.join_batch(task, batch, positions);
@@ -303,7 +305,7 @@ pub(super) fn find_request(join: &Arc<Join>, now_ms: i64) -> FindRequest {
 /// The rows that a merge inserts.
 pub(super) fn inserts(join: &Join, outcome: &Outcome, found: &mut FindResult) -> Result<Vec<ClauseInserts>> {
     if !join.clauses.unmatched.is_empty() {
-        // That no row is inserted depends on them.
+        // These rows keep source rows from being inserted, so their files belong to the read set.
         for path in &outcome.unchanged {
             found.read.insert(path);
         }
@@ -311,7 +313,7 @@ pub(super) fn inserts(join: &Join, outcome: &Outcome, found: &mut FindResult) ->
     inserted((&join.clauses, &join.sides), &join.source, &outcome.matched, join.now())
 }
 
-/// What a merge does.
+/// The counts of a merge.
 pub(super) fn counts(join: &Join, outcome: &Outcome, inserts: &[ClauseInserts]) -> MergeCounts {
     MergeCounts {
         source: join.source.len() as u64,
@@ -320,7 +322,7 @@ pub(super) fn counts(join: &Join, outcome: &Outcome, inserts: &[ClauseInserts]) 
     }
 }
 
-/// Writes the rows that a merge updates.
+/// The writer of the rows that a merge updates.
 pub(super) fn writer(join: &Join, places: HashMap<String, Updates>) -> UpdateWriter {
     UpdateWriter::new(Arc::new(MergeUpdater {
         sides: join.sides.clone(),
@@ -343,7 +345,7 @@ pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
     *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
 }
 
-/// The rows of the target that can match, as SQL; none if all can.
+/// A SQL condition for the rows of the target that can match; none if all can.
 fn filter(join: &Join, mut filters: Vec<String>, target: &StructType) -> Result<Option<String>> {
     let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
     for values in join.source_keys() {

@@ -22,7 +22,7 @@ pub(super) struct MergeUpdater {
     pub(super) sides: Sides,
     pub(super) source: Arc<Source>,
     pub(super) updates: Vec<RowUpdate>,
-    /// For each file the updated rows, each with its clause and its row of the source.
+    /// For each file, the updated rows, each with its update and its row of the source.
     pub(super) places: HashMap<String, Updates>,
 }
 
@@ -41,7 +41,7 @@ impl RowUpdater for MergeUpdater {
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
         let mut by_update: Vec<(Vec<u32>, Vec<u32>)> = vec![Default::default(); self.updates.len()];
-        // Which update a row is of, and its place among the rows of that.
+        // For each row, the index of its update and of the row among those of that update.
         let mut order = Vec::with_capacity(places.len());
         for (row, (path, position)) in places.iter().enumerate() {
             let place = self.places.get(*path).and_then(|updates| updates.get(position));
@@ -68,7 +68,7 @@ impl RowUpdater for MergeUpdater {
 }
 
 impl MergeUpdater {
-    /// The rows of one update.
+    /// Computes the rows of one update.
     fn part(
         &self,
         update: &RowUpdate,
@@ -109,7 +109,7 @@ pub(crate) struct ClauseInserts {
     rows: Vec<u32>,
 }
 
-/// Which rows of the source that match no row of the target are inserted, by clause.
+/// The rows of the source to insert, by clause: those that match no row of the target.
 pub(super) fn inserted(
     (clauses, sides): (&Clauses, &Sides),
     source: &Source,
@@ -144,12 +144,12 @@ pub(super) fn inserted(
 }
 
 impl ClauseInserts {
-    /// How many.
+    /// How many rows there are.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The schema in which they come.
+    /// The schema of the inserted rows.
     pub(super) fn schema(&self) -> SchemaRef {
         self.insert.schema()
     }

@@ -25,7 +25,7 @@ const GATHERED_BYTES: usize = 16 * 1024 * 1024;
 /// Rows that are gathered at a time, at most.
 const GATHERED_ROWS: usize = 64 * 1024;
 
-/// Brings the rows of a source into a table's types, batch by batch, so that they can be set aside before they are merged.
+/// Converts the rows of a source to a table's types, batch by batch, so that they can be stored before they are merged.
 #[derive(Debug)]
 pub struct SourceConformer {
     columns: StructType,
@@ -34,12 +34,12 @@ pub struct SourceConformer {
     /// Positions of the columns whose type is not NULL: a table has no such type.
     typed: Vec<usize>,
     memory_limit: u64,
-    /// How many rows were conformed.
+    /// How many rows have been converted.
     rows: u64,
 }
 
 impl SourceConformer {
-    /// For rows of this schema. `memory_limit`: bytes of them that may be held in memory; [`DEFAULT_MEMORY`] unless given.
+    /// `rows`: their schema. `memory_limit`: how many bytes of them may be in memory; [`DEFAULT_MEMORY`] unless given.
     ///
     /// # Errors
     /// `Invalid` for columns that no table has, and a limit below [`LEAST_MEMORY`](crate::write::writer::LEAST_MEMORY).
@@ -61,20 +61,20 @@ impl SourceConformer {
         Ok(Self { columns, schema, conformer, typed, memory_limit, rows: 0 })
     }
 
-    /// The Arrow schema of conformed rows. Conforming those again changes and copies nothing.
+    /// The Arrow schema of converted rows. Converting those again changes and copies nothing.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Bytes of rows that may be held in memory.
+    /// How many bytes of rows may be in memory.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
 
-    /// The rows of the next batch, conformed and cut into pieces of about a quarter of the memory limit, 16 MiB at most.
+    /// The rows of the next batch, converted and cut into pieces of about a quarter of the memory limit, at most 16 MiB.
     ///
     /// # Errors
-    /// `Invalid`, naming the column and the row, for a value that no table has.
+    /// `Invalid`, naming the column and the row, for a value that no table can have.
     pub fn conform(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>> {
         let mut conformed = Vec::new();
         for piece in pieces(batch, self.memory_limit) {
@@ -113,9 +113,9 @@ pub(super) struct Source {
     /// The same in Arrow.
     fields: Fields,
     batches: Vec<Vec<ArrayRef>>,
-    /// The number of the first row of each batch, and of all rows.
+    /// The number of the first row of each batch, and at the end the number of all rows.
     starts: Vec<u32>,
-    /// Average bytes of a row, in the batch where that is largest.
+    /// Average bytes of a row, in the batch with the largest rows.
     row_bytes: usize,
 }
 
@@ -142,7 +142,7 @@ impl Source {
         Ok(Self { schema, fields, batches: columns, starts, row_bytes })
     }
 
-    /// How many rows are gathered at a time, so that they take some MiB at most.
+    /// How many rows are gathered at a time, so that they take a few MiB at most.
     pub(super) fn rows_at_once(&self) -> usize {
         (GATHERED_BYTES / self.row_bytes.max(1)).clamp(1, GATHERED_ROWS)
     }

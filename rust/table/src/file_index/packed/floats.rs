@@ -1,15 +1,15 @@
-//! Floats that were written as short decimals, packed as the integers that their digits make.
+//! Floats that are short decimals, packed as the integers of their digits.
 //!
-//! A float is packed so only if the same division gives back all its bits; others stand beside, whole. NaN and the
-//! negative zero are among these.
+//! A float is packed only if dividing the integer again gives exactly its bits; others are kept separately. NaN and
+//! negative zero are among the others.
 
 use super::integers::Integers;
 use super::rows::Rows;
 
 const POWERS: [f64; 9] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8];
-/// Integers up to this are floats, too.
+/// Integers up to this are exact as floats.
 const EXACT: f64 = 9_007_199_254_740_992.0;
-/// Floats looked at to find how many digits they have after the point.
+/// How many floats are sampled to find their number of decimal places.
 const SAMPLE: usize = 128;
 
 /// Packed floats.
@@ -17,7 +17,7 @@ const SAMPLE: usize = 128;
 pub(super) struct Floats {
     power: f64,
     digits: Integers,
-    /// Rows of other floats, in order, and these.
+    /// The other floats, each with its row, in the order of the rows.
     others: Vec<(u32, f64)>,
 }
 
@@ -29,7 +29,7 @@ impl Floats {
         let mut best = (0, 1.0);
         for power in POWERS {
             let exact = exact(&power);
-            // A digit more takes more than three bits of all, and a float that is no decimal twelve bytes of its own.
+            // One more digit costs over three bits for every float; a float that is no decimal costs twelve bytes.
             if exact > best.0 + best.0 / 16 {
                 best = (exact, power);
             }

@@ -1,43 +1,43 @@
-//! Integers in as few bits as the spread of their neighbours asks for.
+//! Packs integers into as few bits as the spread of their neighbours needs.
 //!
-//! Blocks of [`BLOCK`] integers, each with its least value and the width of the differences to it. All arithmetic wraps
-//! around, so any integers come back. Where all of a block are multiples of a power of 1000, as times and keys often
-//! are, quotients are packed.
+//! There are blocks of [`BLOCK`] integers, each with its least value and the bit width of the differences to it. All
+//! arithmetic wraps around, so that every integer is restored. If all integers of a block are multiples of a power of 1000,
+//! as times and keys often are, quotients are packed.
 
 use super::rows::Rows;
 
-/// Integers that are packed together.
+/// How many integers are packed together.
 const BLOCK: usize = 1024;
-/// How often 1000 is taken out at most.
+/// The largest power of 1000 that integers are divided by.
 const MOST_THOUSANDS: u8 = 3;
 const WORD: usize = size_of::<u64>();
-/// Bits of a number that is in one word wherever in a byte it begins.
+/// Most bits of a number that always fits into one word, at whatever bit of a byte it begins.
 const NARROW: usize = 57;
 const FACTORS: [i64; MOST_THOUSANDS as usize + 1] = [1, 1000, 1_000_000, 1_000_000_000];
 
-/// Packed integers, which can be read at any place.
+/// Packed integers, each of which can be read alone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Integers {
     blocks: Vec<Block>,
-    /// Little-endian words of 64 bits, and one more.
+    /// Little-endian words of 64 bits, and one more at the end, so that two words can be read at any place.
     bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Block {
     least: i64,
-    /// Its first word.
+    /// The index of its first word.
     start: u32,
-    /// Bits of a difference.
+    /// How many bits a difference has.
     width: u8,
-    /// The power of 1000 that all were divided by.
+    /// The power of 1000 that all its integers were divided by.
     thousands: u8,
 }
 
 impl Integers {
     pub(super) fn of(values: &[i64]) -> Self {
         let mut packed = Self::default();
-        // Room for the usual; what is too much is given back.
+        // The number of blocks is known; that of their bytes is not.
         packed.blocks.reserve_exact(values.len().div_ceil(BLOCK));
         values.chunks(BLOCK).for_each(|block| packed.pack(block));
         if !packed.bytes.is_empty() {
@@ -116,7 +116,7 @@ impl Integers {
         self.bytes.get(block.start as usize * WORD..).unwrap_or_default()
     }
 
-    /// So many integers of a block, one after the other.
+    /// Unpacks `count` integers of a block, beginning with the one at `from`.
     fn unpack_block(&self, block: &Block, from: usize, count: usize, values: &mut Vec<i64>) {
         let (block, width, bytes) = (*block, usize::from(block.width), self.bytes_of(block));
         let bits = (from..from + count).map(move |at| at * width);
@@ -164,11 +164,11 @@ impl Block {
 #[inline]
 fn difference(bytes: &[u8], width: usize, bit: usize) -> u64 {
     let (at, shift) = (bit / 64 * WORD, bit % 64);
-    // In two steps, for no shift is by 64.
+    // Shifted in two steps, since a shift by 64 is not allowed.
     (word(bytes, at) >> shift | word(bytes, at + WORD) << 1 << (63 - shift)) & mask(width)
 }
 
-/// The same of no more bits than are in one word wherever in a byte they begin.
+/// The same for a width of at most [`NARROW`] bits.
 #[inline]
 fn narrow_difference(bytes: &[u8], width: usize, bit: usize) -> u64 {
     word(bytes, bit / 8) >> (bit % 8) & mask(width)
@@ -184,7 +184,7 @@ fn mask(width: usize) -> u64 {
     u64::MAX.checked_shr(u64::BITS - width as u32).unwrap_or_default()
 }
 
-/// Least and greatest of some integers.
+/// The least and the greatest of some integers.
 struct Span {
     least: i64,
     greatest: i64,

@@ -1,13 +1,13 @@
-//! Which rows have a value, as runs where these are long.
+//! Which rows have a value: as runs if these are long, otherwise as bits.
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
 use super::rows::Rows;
 
-/// Some of the rows.
+/// A set of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Mask {
-    /// First rows and ends of runs, in order.
+    /// The first row and the end of each run, in ascending order.
     Runs(Vec<(u32, u32)>),
     /// A bit for each row.
     Bits(BooleanBuffer),
@@ -23,7 +23,7 @@ impl Mask {
                 runs.shrink_to_fit();
                 Self::Runs(runs)
             }
-            // Its own copy: the buffer may be a piece of a larger one.
+            // A copy, since the buffer may be part of a larger one.
             _ => Self::Bits(BooleanBuffer::collect_bool(bits.len(), |row| bits.value(row))),
         }
     }
@@ -64,7 +64,7 @@ impl Mask {
         }
     }
 
-    /// As validity, `None` where all are there.
+    /// As a validity buffer; `None` if all rows have a value.
     pub(super) fn nulls(&self, rows: Rows<'_>) -> Option<NullBuffer> {
         Some(NullBuffer::new(self.unpack(rows))).filter(|nulls| nulls.null_count() > 0)
     }

@@ -1,10 +1,11 @@
-//! Columns of files as they are kept: packed so that any rows come back alone, and bit for bit.
+//! The packed form of cached columns: any rows can be unpacked alone, bit for bit.
 //!
-//! Knows Arrow arrays, and nothing of where they come from or what they are for. Integers, dates, instants and decimals
-//! are as wide as their spread, floats as their digits, strings are front-coded. Whatever else is kept as it is.
+//! This works on Arrow arrays, whatever they are used for. Integers, dates, timestamps and decimals
+//! take as many bits as their spread needs, floats as their digits need; strings are front-coded. Everything else is kept
+//! as it is.
 //!
-//! Invariant: what was packed is unpacked (`packed::tests::what_was_packed_is_unpacked`), but for what stands in the
-//! place of nulls.
+//! Invariant: unpacking gives what was packed (`packed::tests::what_was_packed_is_unpacked`), except for the values in the
+//! places of nulls.
 
 mod floats;
 mod integers;
@@ -40,14 +41,14 @@ enum Form {
     Bounds {
         min: Packing,
         max: Packing,
-        /// Whether the greatest values are packed as differences to the least ones.
+        /// Whether the greatest values are packed as differences from the least ones.
         apart: bool,
-        /// Nulls and rows.
+        /// The counts of nulls and of rows.
         counts: Option<Box<(Packing, Packing)>>,
     },
 }
 
-/// One array.
+/// One packed array.
 #[derive(Debug)]
 struct Packing {
     data_type: ArrowType,
@@ -66,7 +67,7 @@ enum Kind {
 
 impl Packed {
     /// # Errors
-    /// The values cannot be read.
+    /// That the values cannot be read.
     pub(super) fn of(values: &Values) -> Result<Self> {
         Ok(Self(match values {
             Values::Rows(rows) => Form::Rows(Mask::of(rows)),
@@ -86,7 +87,7 @@ impl Packed {
         }))
     }
 
-    /// Memory held.
+    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.0 {
@@ -99,12 +100,12 @@ impl Packed {
             }
     }
 
-    /// The rows from `start` on.
+    /// `length` rows from `start` on.
     pub(super) fn range(&self, start: usize, length: usize) -> Result<Values> {
         self.unpack(Rows::Range { start, length })
     }
 
-    /// The rows whose bit is set.
+    /// The rows whose bits are set.
     pub(super) fn chosen(&self, rows: &BooleanBuffer) -> Result<Values> {
         self.unpack(Rows::Set(rows))
     }
@@ -197,7 +198,7 @@ impl Packing {
         self.valid.as_ref().and_then(|valid| valid.nulls(rows))
     }
 
-    /// The array of what [`integers`] made of it.
+    /// The array whose integers [`integers`] returned.
     fn integers(&self, values: Vec<i64>, rows: Rows<'_>) -> Result<ArrayRef> {
         let nulls = self.nulls(rows);
         let narrow = |array: &dyn Array| {
@@ -223,7 +224,7 @@ impl Packing {
     }
 }
 
-/// The greatest values as differences to the least ones, if that takes less.
+/// Packs the greatest values as differences from the least ones, if that takes fewer bytes.
 fn differences(min: &ArrayRef, max: &ArrayRef) -> Option<Packing> {
     let (least, greatest) = (integers(min)?, integers(max)?);
     if min.data_type() != max.data_type() || least.len() != greatest.len() {
@@ -238,7 +239,7 @@ fn differences(min: &ArrayRef, max: &ArrayRef) -> Option<Packing> {
     Some(Packing { data_type: max.data_type().clone(), valid, kind })
 }
 
-/// The values of an array as integers; `None` if it has others.
+/// The values of an array as integers; `None` if they are of another kind.
 fn integers(array: &ArrayRef) -> Option<Vec<i64>> {
     let retyped = |data_type| array.to_data().into_builder().data_type(data_type).build().map(make_array).ok();
     let nulls = array.nulls();
@@ -259,7 +260,7 @@ fn integers(array: &ArrayRef) -> Option<Vec<i64>> {
     }
 }
 
-/// Values with the ones before them in the place of nulls, where anything may stand.
+/// The values, with the preceding value in the place of each null, where any value is allowed.
 fn filled<T: Copy + Default>(values: &[T], nulls: Option<&NullBuffer>) -> Vec<T> {
     let mut filled = values.to_vec();
     let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return filled };

@@ -9,12 +9,12 @@ pub(super) enum Rows<'r> {
         start: usize,
         length: usize,
     },
-    /// Those whose bit is set.
+    /// Those whose bits are set.
     Set(&'r BooleanBuffer),
 }
 
 impl Rows<'_> {
-    /// How many.
+    /// How many rows are unpacked.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Range { length, .. } => *length,

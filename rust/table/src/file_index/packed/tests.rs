@@ -1,4 +1,4 @@
-//! What is packed is unpacked, and takes little.
+//! Unpacking gives what was packed, and packed columns are small.
 
 use arrow_array::builder::{Decimal128Builder, StringBuilder};
 use arrow_array::{BinaryArray, BooleanArray, Date32Array, Int16Array, StringArray, TimestampMicrosecondArray};
@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use super::*;
 
-/// What any rows of a packed column give is what the column has there.
+/// Checks that any rows of a packed column equal those of the column.
 fn check(values: &Values, rows: usize) {
     let packed = Packed::of(values).unwrap();
     let same = |unpacked: &Values, expected: &Values| assert_eq!(arrays(unpacked), arrays(expected));
@@ -23,7 +23,7 @@ fn check(values: &Values, rows: usize) {
     }
 }
 
-/// All that a column holds, floats as their bits: what compares equal may still differ.
+/// All arrays of a column, floats as their bits: floats that compare equal may have different bits.
 fn arrays(values: &Values) -> Vec<ArrayRef> {
     let arrays: Vec<ArrayRef> = match values {
         Values::Rows(rows) => vec![Arc::new(BooleanArray::new(rows.clone(), None))],
@@ -46,7 +46,7 @@ fn check_array(array: impl Array + 'static) {
     check(&Values::Array(Arc::new(array)), rows);
 }
 
-/// A column of few kinds of values, so that there are runs, ranges and exceptions, over a few blocks.
+/// A column with a few kinds of values, so that there are runs, ranges and exceptions, over a few blocks.
 fn column<T: std::fmt::Debug + Clone + 'static>(
     value: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Vec<Option<T>>> {
@@ -123,7 +123,7 @@ proptest! {
         let mut column = Decimal128Builder::new().with_precision_and_scale(38, 4).unwrap();
         decimals.iter().for_each(|v| column.append_option(v.filter(|v| !narrow || v.abs() < 1_000)));
         check_array(column.finish());
-        // Bounds: far from each other, near, and with counts.
+        // Bounds that are far from each other, near, and with counts.
         let rows = integers.len().min(others.len());
         let (min, max) = (Int64Array::from(integers[..rows].to_vec()), Int64Array::from(others[..rows].to_vec()));
         let near = min.unary::<_, Int64Type>(|v| v.wrapping_add(v & 7));

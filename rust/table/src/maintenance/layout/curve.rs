@@ -1,4 +1,4 @@
-//! Curves that fill a space: points that are near each other on the curve are near each other in every dimension.
+//! Space-filling curves: points that are near each other on the curve are near each other in every dimension.
 //!
 //! Invariants: different points have different positions, and two neighbours on the Hilbert curve differ by one in one
 //! dimension (`curve::tests`).
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 /// Bits of a position on a curve.
 const BITS: u32 = u64::BITS;
 
-/// Bits of a coordinate beyond which no layout gets better: files are fewer than ranges by far.
+/// Most bits of a coordinate: with more, no layout gets better, since there are far fewer files than ranges.
 const BITS_OF_MANY: u32 = 12;
 
-/// The same where there is one dimension.
+/// The same for one dimension.
 const BITS_OF_ONE: u32 = 16;
 
 /// A curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Curve {
-    /// The bits of all coordinates in turn.
+    /// Takes one bit of each coordinate in turn.
     ZOrder,
-    /// Without the jumps.
+    /// A Hilbert curve, which has no jumps.
     Hilbert,
 }
 
-/// Dimensions that a curve has at most.
+/// The most dimensions of a curve.
 pub(crate) const MOST_DIMENSIONS: usize = BITS as usize;
 
-/// Bits of each of so many coordinates.
+/// How many bits each of `dimensions` coordinates has.
 pub(crate) fn bits(dimensions: usize) -> u32 {
     let most = if dimensions == 1 { BITS_OF_ONE } else { BITS_OF_MANY };
     let dimensions = u32::try_from(dimensions.max(1)).unwrap_or(BITS);
@@ -34,7 +34,7 @@ pub(crate) fn bits(dimensions: usize) -> u32 {
 }
 
 impl Curve {
-    /// The position of a point on the curve. Each coordinate has [`bits`] bits; they are used up.
+    /// The position of a point on the curve. Each coordinate has [`bits`] bits. The coordinates are overwritten.
     pub(crate) fn position(self, point: &mut [u32]) -> u64 {
         let bits = bits(point.len());
         if self == Self::Hilbert {
@@ -46,7 +46,7 @@ impl Curve {
     }
 }
 
-/// Turns coordinates into what gives the position on the Hilbert curve when their bits are taken in turn: Skilling,
+/// Transforms coordinates so that taking their bits in turn gives the position on the Hilbert curve: Skilling,
 /// "Programming the Hilbert curve", 2004.
 fn unfold(point: &mut [u32], bits: u32) {
     let Some((first, others)) = point.split_first_mut() else { return };

@@ -1,7 +1,7 @@
-//! How the rows of a bin are arranged.
+//! The order of the rows in a bin.
 //!
-//! A table with clustering columns is clustered, along a Hilbert curve through them. Any other is compacted, rows in the
-//! order in which they came, or ordered along a Z-order curve through columns that the caller names.
+//! A table with clustering columns is clustered, along a Hilbert curve through them. Any other table is compacted, with rows in
+//! their old order, or ordered along a Z-order curve through columns that the caller names.
 //!
 //! PROTOCOL.md: "Clustered Table".
 
@@ -17,31 +17,31 @@ pub(super) mod ranges;
 
 use curve::{Curve, MOST_DIMENSIONS};
 
-/// The arrangement of rows.
+/// The order of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Layout {
-    /// As they come.
+    /// The old order.
     Compact,
     /// Along a curve.
     Along(CurveLayout),
 }
 
-/// Rows along a curve through columns.
+/// An order along a curve through columns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CurveLayout {
     pub(super) curve: Curve,
-    /// Logical paths.
+    /// Logical paths of the columns.
     pub(super) columns: Vec<Vec<String>>,
     /// Physical paths of the same.
     pub(super) physical: Vec<Vec<String>>,
 }
 
 impl Layout {
-    /// What the table and the caller ask for. `clustering`: physical paths of the table's clustering columns.
+    /// The layout that the table and the caller ask for. `clustering`: physical paths of the table's clustering columns.
     ///
     /// # Errors
-    /// `Invalid` if both name columns, or for a column that the table lacks, or by which no rows can be ordered;
-    /// `Unsupported` if a clustering column is such.
+    /// `Invalid` if both name columns, or for a column that the table lacks, or by which rows cannot be ordered;
+    /// `Unsupported` if rows cannot be ordered by a clustering column.
     pub(super) fn of(shape: &TableShape, clustering: &[Vec<String>], options: &OptimizeOptions) -> Result<Self> {
         match (clustering.is_empty(), options.zorder_by.is_empty()) {
             (true, true) if options.full => Err(Error::invalid(
@@ -59,7 +59,7 @@ impl Layout {
         }
     }
 
-    /// Refuses a curve that came from elsewhere and has no columns, or too many.
+    /// Refuses a curve without columns, or with too many, as it may come from another process.
     ///
     /// # Errors
     /// `Invalid`.
@@ -75,7 +75,7 @@ impl Layout {
         }
     }
 
-    /// Its name.
+    /// Its name in results and in the history.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Compact => "compact",
@@ -104,7 +104,7 @@ fn z_order(shape: &TableShape, names: &[String]) -> Result<CurveLayout> {
         if layout.columns.contains(&path) {
             return Err(Error::invalid(format!("zorder_by names the column `{name}` twice")));
         }
-        // Whatever has an order has statistics.
+        // Every column that has an order can have statistics.
         layout.physical.extend(shape.leaf(&path)?.map(|leaf| leaf.path));
         layout.columns.push(path);
     }

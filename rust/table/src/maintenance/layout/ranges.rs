@@ -1,8 +1,8 @@
-//! Where values stand among all values of their column: in ranges between sampled bounds.
+//! Maps values to coordinates: to ranges of their column's values between sampled bounds.
 //!
-//! A sample of the rows is taken by a hash of their numbers, so that it does not depend on how they are ordered and is the
-//! same each time. Bounds are its values; the coordinate of a value is the share of the sample below it, so that columns
-//! with few values spread as far as others. Any type that has an order will do: ascending, nulls first, NaN last.
+//! A sample of the rows is taken by a hash of the row numbers, so that it is independent of the order of values and the
+//! same each time. The bounds are its values; the coordinate of a value is the share of the sample below it, so that columns
+//! with few values spread as far as others. Every type that has an order is allowed: ascending, nulls first, NaN last.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array, make_array};
@@ -14,7 +14,7 @@ use super::CurveLayout;
 use super::curve::{Curve, bits};
 use crate::error::{Error, Result};
 
-/// Rows in a sample, at most; about half of it at least, if there are as many.
+/// The most rows in a sample. It has at least about half as many, if there are so many rows.
 const SAMPLE: usize = 128 * 1024;
 
 /// Bytes of the values in a sample, at most, if it has more rows than [`LEAST_SAMPLE`].
@@ -27,10 +27,10 @@ const LEAST_SAMPLE: usize = 1024;
 pub(crate) struct Sampler {
     layout: CurveLayout,
     converters: Vec<RowConverter>,
-    /// Rows whose hash is not above are in it.
+    /// The sample has the rows whose hash is not greater.
     threshold: u64,
     rows: u64,
-    /// Hashes and values of the rows in it.
+    /// Hashes and values of the rows in the sample.
     sample: Vec<(u64, Vec<OwnedRow>)>,
 }
 
@@ -38,15 +38,15 @@ pub(crate) struct Sampler {
 pub(crate) struct Ranges {
     layout: CurveLayout,
     columns: Vec<ColumnRanges>,
-    /// Places of the sample's rows, ascending.
+    /// Positions on the curve of the sample's rows, ascending.
     positions: Vec<u64>,
 }
 
 struct ColumnRanges {
     converter: RowConverter,
-    /// Ascending.
+    /// Values of the sample, ascending.
     bounds: Rows,
-    /// Of values from each bound up to the one after it.
+    /// For each bound, the coordinate of the values from it up to the next bound.
     coordinates: Vec<u32>,
 }
 
@@ -55,12 +55,12 @@ impl Sampler {
         Self { layout, converters: Vec::new(), threshold: u64::MAX, rows: 0, sample: Vec::new() }
     }
 
-    /// Rows that were looked at.
+    /// How many rows were read.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Looks at more rows.
+    /// Reads more rows.
     pub(crate) fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         let columns = key_columns(batch, &self.layout.columns)?;
         if self.converters.is_empty() {
@@ -119,7 +119,7 @@ impl Sampler {
 }
 
 impl Ranges {
-    /// Where on the curve rows stand.
+    /// The positions of rows on the curve.
     pub(crate) fn positions(&self, batch: &RecordBatch) -> Result<Vec<u64>> {
         let keys = key_columns(batch, &self.layout.columns)?;
         let (rows, dimensions) = (batch.num_rows(), self.columns.len());
@@ -133,7 +133,7 @@ impl Ranges {
         Ok(points.chunks_mut(dimensions).map(|point| curve.position(point)).collect())
     }
 
-    /// Places that cut the rows into so many parts, about equal.
+    /// Positions that divide the rows into so many parts of about the same size.
     pub(crate) fn cuts(&self, parts: usize) -> Vec<u64> {
         let at = |part: usize| self.positions.get(self.positions.len() * part / parts.max(1)).copied();
         let mut cuts: Vec<u64> = (1..parts).filter_map(at).collect();
@@ -151,7 +151,7 @@ impl ColumnRanges {
         let mut before: Option<&OwnedRow> = None;
         for (rank, value) in values.into_iter().enumerate() {
             let coordinate = u32::try_from(rank * ranges / sampled).unwrap_or(u32::MAX);
-            // The first of its equals, and the first in its range.
+            // Only the first of equal values, and only the first value with a coordinate, becomes a bound.
             if before != Some(value) && coordinates.last() != Some(&coordinate) {
                 bounds.push(value.row());
                 coordinates.push(coordinate);
@@ -179,7 +179,7 @@ fn converter(column: &ArrayRef) -> Result<RowConverter> {
     Ok(RowConverter::new(vec![SortField::new(column.data_type().clone())])?)
 }
 
-/// The columns at paths; what is in a struct that is null is null.
+/// The columns at these paths. Members of a null struct are null.
 fn key_columns(batch: &RecordBatch, paths: &[Vec<String>]) -> Result<Vec<ArrayRef>> {
     let missing = |path: &[String]| Error::internal(format!("the column `{}` was not read", path.join(".")));
     let key = |path: &Vec<String>| {
@@ -196,7 +196,7 @@ fn key_columns(batch: &RecordBatch, paths: &[Vec<String>]) -> Result<Vec<ArrayRe
     paths.iter().map(key).collect()
 }
 
-/// A number that has nothing to do with another's: SplitMix64.
+/// A hash of a number: SplitMix64.
 fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

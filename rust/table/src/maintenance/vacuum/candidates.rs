@@ -30,8 +30,8 @@ pub(super) fn listed(storage: &Storage) -> Listing {
     storage.list_in_ranges("")
 }
 
-/// The files of an inventory, whose paths are relative to the table or absolute. Of a file that is there several times the
-/// latest modification counts.
+/// The files of an inventory, with paths that are relative to the table or absolute. Of a file that it has several times the
+/// latest modification time counts.
 ///
 /// # Errors
 /// `Invalid` for a file that is not below the table.
@@ -146,7 +146,7 @@ impl Folders {
 
     fn is_partition(&self, name: &str) -> bool {
         let Some((column, _)) = name.split_once('=') else { return false };
-        // Spark's native writer escapes a second time what deltic has escaped.
+        // Spark's own writer escapes names that deltic has escaped already.
         let column = decode_path(column).unwrap_or_default();
         self.partitions.contains(&column) || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
     }

@@ -24,7 +24,7 @@ use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
 use deltic_store::{FileMeta, Listed, Storage};
 
-/// Names of the envelopes.
+/// The kinds of these bytes, in their envelopes.
 const TASK: &str = "vacuum task";
 const RESULT: &str = "result of a vacuum task";
 
@@ -44,9 +44,9 @@ type File = (String, u64, i64);
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SweepTask {
     location: String,
-    /// The id of the tasks that are given out together.
+    /// The id of its task set.
     task_set_id: String,
-    /// Its index among them.
+    /// Its index in the task set.
     number: usize,
     dry_run: bool,
     /// The VACUUM START commit, which the task must find. `None` for a dry run.
@@ -83,7 +83,7 @@ impl StartCommit {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Work {
-    /// Files to delete, and the cutoff. On a disk their times are looked at again; in a bucket they are not.
+    /// Files to delete, and the cutoff. On a disk their modification times are checked again; in a bucket they are not.
     Delete(Vec<File>, i64),
     /// Top-level directories to list.
     Sweep(Vec<String>, Rule),
@@ -217,9 +217,9 @@ pub struct DistributedVacuum {
     listing: Option<BoxStream<'static, Result<Listed>>>,
     /// Top-level directories that no task has yet.
     folders: Vec<String>,
-    /// What the ids of its task sets begin with.
+    /// The beginning of the ids of its task sets.
     id: String,
-    /// How many task sets there were so far.
+    /// How many task sets have been returned so far.
     task_sets: u64,
     step: Step,
     ended: Result<()>,

@@ -1,12 +1,12 @@
-//! VACUUM: files that no version within the retention needs are deleted.
+//! VACUUM: deletes files that no version within the retention needs.
 //!
 //! A vacuum first collects the files to retain ([`retained_files`]). Then it lists the table's directory, or reads from the
 //! log which files commits removed ([`candidates`]). It deletes files that are older than the retention and not retained,
-//! up to four batches of a thousand at once. It commits VACUUM START before it deletes and VACUUM END afterwards.
+//! with up to four deletions of a thousand files at once. It commits VACUUM START before it deletes and VACUUM END afterwards.
 //!
-//! Invariant: every version that was current within the retention can be read after it, and so can what writers that
-//! began within the retention commit later (`tests/python/test_vacuum.py`). Memory holds 8 bytes for each retained
-//! file (16 on a disk) and a few pages of the listing.
+//! Invariant: every version that was current within the retention can be read afterwards, and so can the commits of writers
+//! that began within the retention (`tests/python/test_vacuum.py`). Memory holds 8 bytes for each retained file (16 on a
+//! disk) and a few pages of the listing.
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".
 
@@ -35,10 +35,10 @@ use sweep::{Rule, Sweep};
 /// Deletes files that no version within the retention needs.
 ///
 /// # Errors
-/// `Invalid` for a retention that is shorter than the table's without `force`, and for a search of a log that no longer
-/// says what was removed; `Unsupported` if the table has a feature that deltic does not follow; those of reading the log
-/// and of the store. The error counts the files that could not be deleted. The table is intact then, and the vacuum can be
-/// repeated.
+/// `Invalid` for a retention that is shorter than the table's without `force`, and for LITE if the log no longer
+/// has all commits that removed files; `Unsupported` if the table has a feature that deltic does not know; those of reading
+/// the log and of the store. The error counts the files that could not be deleted. The table is intact then, and the vacuum
+/// can be repeated.
 pub async fn vacuum(
     storage: &Storage,
     committer: &dyn Committer,
@@ -60,7 +60,7 @@ pub async fn vacuum(
     started.end(sweep.into_done(), ended, committer, (ids, retry)).await
 }
 
-/// How many of these files below the table a vacuum with the table's retention would delete now, and their bytes.
+/// How many of these files a vacuum with the table's retention would delete now, and their bytes.
 ///
 /// # Errors
 /// As those of a dry run.

@@ -14,7 +14,7 @@ use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use deltic_store::{FileMeta, Storage};
 
-/// Files of one deletion.
+/// The most files of one deletion.
 const TOGETHER: usize = 1000;
 /// Deletions that run at once, while the next files are listed.
 const CONCURRENT_DELETES: usize = 4;

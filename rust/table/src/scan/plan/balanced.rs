@@ -1,11 +1,11 @@
-//! Files in groups of about equal bytes.
+//! Divides files into groups of about equal bytes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// At most so many groups of about equal bytes, none of them empty. `of`: the bytes of a file, and its path.
+/// At most `count` groups of about equal bytes, none of them empty. `of`: the bytes of a file, and its path.
 pub(crate) fn balanced<T>(mut files: Vec<T>, count: usize, of: impl Fn(&T) -> (u64, &str)) -> Vec<Vec<T>> {
-    // Largest first into the lightest group: within a third of the best balance there is.
+    // The largest files first, each into the lightest group: the result is at most a third worse than the best possible.
     files.sort_by(|a, b| (Reverse(of(a).0), of(a).1).cmp(&(Reverse(of(b).0), of(b).1)));
     let count = count.clamp(1, files.len().max(1));
     let mut groups: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();

@@ -11,7 +11,7 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 
 use crate::error::Result;
 
-/// A column of structs; none when they would have no fields, for DuckDB and Parquet know no such type.
+/// A struct column; none if it would have no fields, since DuckDB and Parquet have no such type.
 pub(super) fn struct_field(name: &str, fields: Fields) -> Option<Field> {
     (!fields.is_empty()).then(|| Field::new(name, ArrowType::Struct(fields), false))
 }

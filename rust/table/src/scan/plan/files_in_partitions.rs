@@ -20,8 +20,8 @@ use crate::snapshot::Snapshot;
 /// The values of a file's partition columns, in the table's order.
 type Key = Vec<Option<String>>;
 
-/// The live files of these partitions, with the columns asked for. Of a checkpoint what is in other partitions is not read,
-/// as far as it can be told apart.
+/// The live files of these partitions, with the requested columns. Row groups of a checkpoint with other partitions are not
+/// read, if their bounds exclude these.
 ///
 /// # Errors
 /// Those of reading the log.
@@ -45,10 +45,10 @@ pub(crate) async fn files_in(
     Ok(adds)
 }
 
-/// What holds in these partitions, by physical names.
+/// A predicate that is TRUE in these partitions, by physical names.
 ///
 /// # Errors
-/// `Corrupt` for a value that is none of its column.
+/// `Corrupt` for a value that is not of its column's type.
 pub(crate) fn in_partitions(shape: &TableShape, partitions: &BTreeSet<PartitionValues>) -> Result<BoundPredicate> {
     let mut columns = Vec::with_capacity(shape.partition_columns.len());
     let mut physical = Vec::with_capacity(shape.partition_columns.len());
@@ -66,7 +66,7 @@ pub(crate) fn in_partitions(shape: &TableShape, partitions: &BTreeSet<PartitionV
     have_one_of(&columns, &keys.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// Holds where the columns have the values of one of the keys, which are sorted.
+/// A predicate that is TRUE if the columns have the values of one of the keys, which are sorted.
 fn have_one_of(columns: &[Column], keys: &[&[Option<String>]]) -> Result<BoundPredicate> {
     let Some((column, rest)) = columns.split_first() else { return Ok(BoundPredicate::Constant(Some(true))) };
     let mut terms = Vec::new();

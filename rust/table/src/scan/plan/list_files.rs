@@ -20,15 +20,15 @@ use crate::error::Result;
 use crate::scan::filter::ScanFilter;
 use crate::snapshot::Snapshot;
 
-/// Batches in work at once.
+/// How many batches are made at once.
 const CONCURRENT_BATCHES: usize = 4;
 
-/// The live files with everything the log says of them, typed, batch by batch.
+/// The live files with all that the log records of them, as typed columns, batch by batch.
 ///
 /// Columns: `path`, `size`, `modification_time` (ms), `partition` (struct of typed values), `num_records`, `min`, `max`,
-/// `null_count` (structs with one field for each leaf column, named by its path with dots, a part that holds a dot or a
-/// back-tick in back-ticks). A struct without a field is left out: `partition` of a table without partitions, the last
-/// three where no column can have statistics.
+/// `null_count` (structs with one field for each leaf column, named by its path with dots, a part that has a dot or a
+/// back-tick in back-ticks). A struct without fields is left out: `partition` of a table without partitions, the last
+/// three if no column can have statistics.
 pub async fn list_files(
     snapshot: &Snapshot,
     filter: Option<&str>,
@@ -75,7 +75,7 @@ pub async fn list_files(
     Ok((schema, batches.map_err(move |e| e.in_table(&location))))
 }
 
-/// A path of names with dots between them. A name that holds a dot or a back-tick stands in back-ticks, so that no two
+/// A path as names with dots between them. A name that has a dot or a back-tick is put in back-ticks, so that no two
 /// paths are spelled alike.
 fn dotted(path: &[String]) -> String {
     let part = |name: &String| match name.contains(['.', '`']) {

@@ -1,7 +1,7 @@
-//! Planning: which files a query must read, and what was skipped by what.
+//! Planning: which files a query must read, and how many were skipped by partition values and by statistics.
 //!
-//! Partition values decide first and need no statistics; statistics decide among what is left. A plan is columns, from
-//! the log to the caller: nothing is made per file but the tasks that are read.
+//! Partition values are checked first and need no statistics; statistics decide about the remaining files. A plan consists
+//! of columns, from the log to the caller: there is no object for a file before the tasks that read it.
 //!
 //! Invariant: a file is left out only if no row of it can make the predicate TRUE (`prune`).
 
@@ -44,11 +44,11 @@ use crate::snapshot::Snapshot;
 use balanced::balanced;
 use columns::{base_columns, base_fields, partition_fields, structure};
 
-/// Members of `add` that reading a file needs, beside the path.
+/// Members of `add` that reading a file needs, besides the path.
 pub(super) static TASK_MEMBERS: [&str; 6] =
     ["partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
 
-/// How many files a plan left out, by what.
+/// How many files a plan skipped, by the reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// Files whose partition values exclude them.
@@ -63,7 +63,7 @@ pub struct ScanPlan {
     snapshot: Snapshot,
     spec: ReadSpec,
     pruning: Arc<Pruning>,
-    /// Files to read that are in no row group of the checkpoint, and so not in its [`FileIndex`]: those of the commits
+    /// Files to read that are not in the checkpoint's [`FileIndex`]: those of the commits
     /// after it, and of a checkpoint in JSON.
     unindexed_adds: Vec<AddBatch>,
     unindexed_totals: Totals,
@@ -75,18 +75,18 @@ pub struct ScanPlan {
     pub files_kept: u64,
 }
 
-/// What a plan reads and leaves out.
+/// The files that a plan reads and skips.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Live files of the snapshot.
     pub files: u64,
     /// Bytes of the live files.
     pub bytes: u64,
-    /// Files left out.
+    /// Files that are skipped.
     pub skipped: Skipped,
 }
 
-/// The files to read out of one row group of a checkpoint.
+/// The files to read in one row group of a checkpoint.
 #[derive(Debug)]
 struct KeptGroup {
     group: usize,
@@ -95,13 +95,13 @@ struct KeptGroup {
 }
 
 impl ScanPlan {
-    /// Plans reading `columns` (all when `None`) of the rows that make `filter` TRUE.
+    /// Plans to read `columns` (all if `None`) of the rows that make `filter` TRUE.
     ///
     /// # Errors
     /// `Invalid` for an unknown column or a predicate that does not fit the schema.
     pub async fn new(snapshot: &Snapshot, columns: Option<&[String]>, filter: Option<&str>) -> Result<Self> {
         let planned = match Self::plan(snapshot, columns, filter).await {
-            // Perhaps for a checkpoint that the version can do without.
+            // The reason may be a damaged checkpoint, without which the version can still be read.
             Err(error) if error.is_corrupt() || snapshot.is_gone() => match snapshot.with_readable_sidecars().await {
                 Ok(whole) => Self::plan(&whole, columns, filter).await,
                 Err(_) => Err(error),
@@ -111,7 +111,7 @@ impl ScanPlan {
         let plan = planned.map_err(|e| e.in_table(snapshot.storage().location()))?;
         if log::log_enabled!(target: TARGET, log::Level::Debug) {
             let (kept, version, location) = (plan.files_kept, snapshot.version(), snapshot.storage().location());
-            // Counting them all may cost more than the plan did.
+            // The number of all files is logged only if the checksum has it: counting them may cost more than the plan.
             let all = snapshot.checksum().map_or_else(String::new, |checksum| format!(" of {}", checksum.num_files));
             log::debug!(target: TARGET, "a scan of version {version} of {location} keeps {kept}{all} files");
         }
@@ -122,7 +122,7 @@ impl ScanPlan {
         let mut spec = read_spec(snapshot, columns)?;
         spec.filter = ScanFilter::bind_some(filter, &snapshot.shape().schema)?;
         let pruning = Arc::new(pruning(snapshot.shape(), spec.filter.as_ref())?);
-        // The commits are replayed while the checkpoint is pruned; whichever is needed first is waited for there.
+        // The commits are replayed while the checkpoint is pruned.
         let ((unindexed_adds, unindexed_totals), groups) =
             futures::future::try_join(prune_unindexed(snapshot, &pruning), prune_row_groups(snapshot, &pruning))
                 .await?;
@@ -141,14 +141,14 @@ impl ScanPlan {
         })
     }
 
-    /// The snapshot that the plan is of.
+    /// The snapshot of the plan.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Those of other files of the table, of this version or older ones, that may hold matching rows, deleted or not.
+    /// Those of other files of the table, of this version or older ones, that may have matching rows, deleted or not.
     pub(crate) fn kept_with_deleted(&self, adds: AddBatch) -> Result<AddBatch> {
-        // Beside a deletion vector, tight bounds may be those of the rows that are left.
+        // Tight bounds of a file with a deletion vector may leave out the deleted rows.
         let bounds = statistics(&adds, &[])?.tight_bounds;
         let is_wide = |row: usize| bounds.is_valid(row) && !bounds.value(row);
         let mut may_be_of_rest = BooleanBufferBuilder::new(adds.len());
@@ -164,13 +164,13 @@ impl ScanPlan {
         Ok(AddBatch::concat(&[by_statistics, rest])?.unwrap_or_else(|| AddBatch::none(origin)))
     }
 
-    /// What all tasks share.
+    /// What all tasks have in common.
     pub fn spec(&self) -> &ReadSpec {
         &self.spec
     }
 
-    /// What is read and what is left out. Exact, so it looks at every live file, which planning does not: first use costs
-    /// what listing the table costs.
+    /// The exact numbers of files that are read and skipped. For this every live file is counted, unlike in planning: the
+    /// first use costs as much as listing all files.
     pub async fn totals(&self) -> Result<Totals> {
         let totals = self.totals.get_or_try_init(|| self.count()).await.copied();
         totals.map_err(|e| e.in_table(self.snapshot.storage().location()))
@@ -187,7 +187,7 @@ impl ScanPlan {
         for group in for_each_row_group(groups.into_iter().map(count)).await? {
             totals = totals.and(group);
         }
-        // Whatever partition values keep and the plan does not, statistics skipped.
+        // Files that partition values keep and the plan does not were skipped by statistics.
         totals.skipped.statistics = totals.files - totals.skipped.partition - self.files_kept;
         Ok(totals)
     }
@@ -199,7 +199,7 @@ impl ScanPlan {
         Ok(self.unindexed_adds.iter().map(bytes).chain(in_groups).fold(0, u64::saturating_add))
     }
 
-    /// The files to read, with all that reading needs.
+    /// The files to read, with all members that reading needs.
     async fn adds(&self) -> Result<&[AddBatch]> {
         let load = async || {
             let members = |at: usize| group_adds(self.snapshot.clone(), self.groups.clone(), at);
@@ -219,7 +219,7 @@ impl ScanPlan {
         Ok(self.unindexed_adds.iter().cloned().chain(in_groups).collect())
     }
 
-    /// All that the log says of those of the files to read that have one of these paths, as the log spells them.
+    /// The whole `add` actions of the files to read that have one of these paths, as they are in the log.
     pub(crate) async fn adds_at(&self, paths: &HashSet<String>) -> Result<Vec<Add>> {
         let mut actions = Vec::with_capacity(paths.len());
         let is_wanted = |path: &StringArray| {
@@ -261,7 +261,7 @@ impl ScanPlan {
         groups.map(|tasks| TaskGroup { spec: self.spec.clone(), tasks }.to_bytes()).collect()
     }
 
-    /// The tasks as columns: path, size, modification_time, partition values where the table has partitions, deletion
+    /// The tasks as columns: path, size, modification_time, partition values if the table has partitions, deletion
     /// vector's cardinality.
     pub async fn to_batches(&self) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         let batches = self.batches().await;
@@ -303,7 +303,7 @@ pub(super) fn pruning(shape: &TableShape, filter: Option<&ScanFilter>) -> Result
     Pruning::of(shape, bound.map(Arc::unwrap_or_clone))
 }
 
-/// The files that the predicate keeps of those that are in no row group of the checkpoint, and totals of all these.
+/// The files that the predicate keeps, of those that are in no row group of the checkpoint, and totals of all these.
 async fn prune_unindexed(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result<(Vec<AddBatch>, Totals)> {
     let (tail, files) = futures::future::try_join(snapshot.tail(), snapshot.files()).await?;
     let (mut unindexed_adds, mut unindexed_totals) = (Vec::new(), Totals::default());
@@ -323,7 +323,7 @@ async fn prune_row_groups(snapshot: &Snapshot, pruning: &Arc<Pruning>) -> Result
     Ok(kept)
 }
 
-/// The files of the tail, and of a checkpoint's JSON, that the predicate keeps.
+/// The files of the commits after the checkpoint, and of a checkpoint in JSON, that the predicate keeps.
 async fn prune_unindexed_batches(
     snapshot: &Snapshot,
     pruning: &Arc<Pruning>,
@@ -393,7 +393,7 @@ async fn prune_row_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize
     Ok(KeptGroup { group, rows, paths: keys.paths })
 }
 
-/// The rows that the tail does not supersede, and what identifies them.
+/// The rows that newer commits do not supersede, and their keys.
 async fn live(
     snapshot: &Snapshot,
     files: &FileIndex,
@@ -413,7 +413,7 @@ async fn live(
     .await
 }
 
-/// What a row group holds, and what the partition values leave of it.
+/// Totals of a row group: of all its files, and of those that partition values keep.
 async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usize) -> Result<Totals> {
     let files = file_index(&snapshot).await?;
     let (rows, _) = live(&snapshot, files, group, files.presence(group).await?).await?;
@@ -436,7 +436,7 @@ async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize)
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
-/// The files to read of a row group, with all that reading needs.
+/// The files to read of a row group, with all members that reading needs.
 async fn group_adds(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<AddBatch> {
     let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
     let wanted = AddColumns { members: TASK_MEMBERS.to_vec(), ..AddColumns::default() };
@@ -497,7 +497,7 @@ fn total(sizes: &Int64Array) -> u64 {
     sizes.iter().flatten().filter_map(|size| u64::try_from(size).ok()).fold(0, u64::saturating_add)
 }
 
-/// What is read, whatever the filter.
+/// The spec of a scan without a filter.
 ///
 /// # Errors
 /// `Invalid` for an unknown column, `Unsupported` for one whose values cannot be read.

@@ -1,11 +1,11 @@
-//! One file's columns become the table's columns.
+//! Converts the columns of a file to the columns of the table.
 //!
 //! [`Adapter::new`] finds, for every requested column and at every depth, the file's column (by name, physical name or
 //! field id), the leaves to decode and the conversion; [`Adapter::adapt`] applies that to decoded batches. Columns the
-//! file lacks are null, partition columns come from the log whatever the file says of them. Knows nothing of predicates,
-//! and does no I/O.
+//! file lacks are null; partition columns come from the log, even if the file has them too. There are no predicates
+//! and no I/O here.
 //!
-//! Invariant: what comes out has exactly the table's Arrow type, or it is an error naming the column.
+//! Invariant: a result has exactly the table's Arrow type, or there is an error naming the column.
 //!
 //! PROTOCOL.md: "Reader Requirements for Column Mapping", "Variant data in Parquet", "Row Tracking".
 
@@ -34,31 +34,31 @@ use crate::shredded::{is_shredded, unshred};
 /// The value that a column has in all rows of a file, by logical name.
 pub(crate) type Constants = BTreeMap<String, Scalar>;
 
-/// What the log says of the rows of a file.
+/// The values of a file's rows that come from the log.
 #[derive(Debug, Default)]
 pub(crate) struct Origin {
     /// Partition values.
     pub(crate) constants: Constants,
-    /// The columns of row tracking that are asked for.
+    /// The requested columns of row tracking.
     pub(crate) tracked: BTreeMap<&'static str, Tracked>,
 }
 
 impl Origin {
-    /// Whether the decoder must say where the rows stand in the file.
+    /// Whether the decoder must return the positions of rows in the file.
     pub(crate) fn needs_positions(&self) -> bool {
         self.tracked.values().any(|tracked| tracked.fresh.needs_positions())
     }
 }
 
-/// What the footer says of a file's columns.
+/// The columns of a file, by its footer.
 #[derive(Debug, Default)]
 pub(crate) struct FileSchema {
-    /// The columns, in the types that the decoder gives them.
+    /// The columns, in the types in which they are decoded.
     pub(crate) fields: Fields,
     pub(crate) calendars: Calendars,
 }
 
-/// How decoded batches of one file become batches of the requested columns.
+/// Converts decoded batches of one file to batches of the requested columns.
 #[derive(Debug)]
 pub(crate) struct Adapter {
     schema: SchemaRef,
@@ -68,9 +68,9 @@ pub(crate) struct Adapter {
 
 #[derive(Debug)]
 enum Column {
-    /// The log says it.
+    /// A value from the log.
     Constant(Scalar, PrimitiveType),
-    /// The decoded column at this position, where it is not null, and otherwise the log.
+    /// The decoded column at this position where it is not null, otherwise the value from the log.
     Tracked(Option<(usize, Shape)>, Fresh),
     /// The file does not have it.
     Missing,
@@ -78,11 +78,11 @@ enum Column {
     File(usize, Shape),
 }
 
-/// How an array becomes one of the table's type.
+/// How an array is converted to the table's type.
 #[derive(Debug)]
 enum Shape {
     Leaf(Conversion),
-    /// For each field of the table, where it stands among the decoded children.
+    /// For each field of the table, its position among the decoded children.
     Struct(Vec<Option<(usize, Shape)>>),
     List(Box<Shape>),
     Map(Box<Shape>, Box<Shape>),
@@ -90,21 +90,21 @@ enum Shape {
     Shredded,
 }
 
-/// A column to be found, by the rules of a column mapping.
+/// A column to be found in the file, by the rules of a column mapping mode.
 #[derive(Debug, Clone, Copy)]
 struct Wanted<'a> {
     field: &'a StructField,
     mapping: ColumnMapping,
 }
 
-/// Where a leaf of the table stands in a file, and how its values convert.
+/// The leaf of a file that a leaf of the table is read from, and how its values are converted.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    /// Position among the file's leaves.
+    /// The index among the file's leaves.
     pub(crate) index: usize,
-    /// Type in the file.
+    /// The type in the file.
     pub(crate) file_type: ArrowType,
-    /// How they become the table's type.
+    /// How its values are converted to the table's type.
     pub(crate) conversion: Conversion,
 }
 
@@ -124,7 +124,7 @@ impl Adapter {
             ));
         }
         let tracked = |field: &StructField| origin.tracked.get(field.name.as_str());
-        // Row tracking names its columns in files; they have no ids.
+        // Columns of row tracking are found in files by name; they have no field ids.
         let brought = columns.fields.iter().map(|field| {
             let stored = tracked(field)?.stored.as_ref()?;
             Some(StructField::new(stored, DataType::LONG, true))
@@ -159,7 +159,7 @@ impl Adapter {
         Ok(Self { schema, columns, leaves: resolver.leaves })
     }
 
-    /// Positions of the file's leaves that must be decoded, in order.
+    /// Indexes of the file's leaves that must be decoded, in order.
     pub(crate) fn leaves(&self) -> &[usize] {
         &self.leaves
     }
@@ -169,12 +169,13 @@ impl Adapter {
         self.columns.iter().any(|column| matches!(column, Column::Tracked(_, fresh) if fresh.needs_positions()))
     }
 
-    /// The requested columns, from a batch with just the leaves of [`Adapter::leaves`], and positions behind them.
+    /// The requested columns, from a batch with just the leaves of [`Adapter::leaves`] and, if needed, positions as its
+    /// last column.
     pub(crate) fn adapt(&self, decoded: &RecordBatch) -> Result<RecordBatch> {
         self.build(decoded.columns(), decoded.num_rows())
     }
 
-    /// `rows` rows of the requested columns when none of them is in the file.
+    /// `rows` rows of the requested columns if none of them is in the file.
     pub(crate) fn constant(&self, rows: usize) -> Result<RecordBatch> {
         self.build(&[], rows)
     }
@@ -216,7 +217,7 @@ impl Adapter {
     }
 }
 
-/// Values of a file are none of the column's, or cannot be told.
+/// The error for values that the column cannot have.
 fn cannot_hold(field: &Field, why: ArrowError) -> Error {
     let (name, data_type) = (field.name(), table_type_name(field.data_type()));
     if let ArrowError::ExternalError(why) = &why
@@ -232,7 +233,7 @@ fn as_int64(array: &ArrayRef) -> Option<&Int64Array> {
     array.as_primitive_opt()
 }
 
-/// Where the leaf with this path of logical names stands in a file, if it does and is a primitive.
+/// The leaf of a file with this path of logical names, if there is one and it is primitive.
 pub(crate) fn find_leaf(
     columns: &StructType,
     path: &[String],
@@ -267,7 +268,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// For each wanted field, its position among those children of the file that are decoded, and its shape.
+    /// For each wanted field, its position among the decoded children of the file, and its shape.
     /// The first child's first leaf is number `first_leaf` of the file.
     fn children(
         &mut self,
@@ -317,7 +318,7 @@ impl Resolver<'_> {
             }
             (DataType::Foreign(foreign), _) => match &foreign.stored_as {
                 Some(stored) => {
-                    // What is inside is not the table's to name.
+                    // Column mapping does not apply inside.
                     let mapping = std::mem::replace(&mut self.mapping, ColumnMapping::None);
                     let shape = self.shape(stored, file, leaf, path);
                     self.mapping = mapping;
@@ -334,7 +335,7 @@ impl Resolver<'_> {
                 let wanted: Vec<Wanted<'_>> = fields.fields.iter().map(|field| Wanted { field, mapping }).collect();
                 let resolved = self.children(&wanted, children, leaf, path)?;
                 if resolved.iter().all(Option::is_none) {
-                    // Only a leaf inside tells which structs are null.
+                    // At least one leaf must be decoded to find out which structs are null.
                     self.leaves.push(leaf);
                 }
                 Ok(Shape::Struct(resolved))
@@ -363,7 +364,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A variant is the struct of its two parts, under fixed names and in any order, unless it is shredded.
+    /// A variant is a struct of two parts with fixed names, in any order, unless it is shredded.
     fn variant(&mut self, children: &Fields, leaf: usize, path: &str) -> Result<Shape> {
         let lacks = |what: &str| Error::corrupt(format!("the variant column `{path}` lacks {what}"));
         if is_shredded(children) {
@@ -386,8 +387,8 @@ impl Resolver<'_> {
 }
 
 impl Shape {
-    /// `array` in the type `target`. Where a struct around it is null, as `masked` says, it counts as null, whatever it
-    /// holds: what may not be null has no nulls of its own there, and what is inside it has some.
+    /// Converts `array` to the type `target`. Where a struct around it is null, as `masked` shows, it counts as null: a
+    /// column that is not nullable has no nulls of its own there, but its children have some.
     fn apply(&self, array: &ArrayRef, masked: Option<&NullBuffer>, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
         let wrong = || ArrowError::SchemaError(format!("{} was decoded where {target} is due", array.data_type()));
         match (self, target) {
@@ -430,7 +431,7 @@ impl Shape {
 
 type ListParts = (OffsetBuffer<i32>, ArrayRef, Option<NullBuffer>);
 
-/// Offsets, values and nulls of any kind of list; `None` if it is none.
+/// Offsets, values and nulls of any kind of list; `None` if it is not a list.
 fn list_parts(array: &ArrayRef) -> Option<Result<ListParts, ArrowError>> {
     if let Some(list) = array.as_list_opt::<i32>() {
         return Some(Ok((list.offsets().clone(), Arc::clone(list.values()), list.nulls().cloned())));
@@ -449,7 +450,7 @@ fn list_parts(array: &ArrayRef) -> Option<Result<ListParts, ArrowError>> {
     }
 }
 
-/// Parquet leaves under an Arrow type made from a Parquet schema.
+/// The number of Parquet leaves of an Arrow type that was made from a Parquet schema.
 pub(crate) fn count_leaves(arrow: &ArrowType) -> usize {
     match arrow {
         ArrowType::Struct(fields) => fields.iter().map(|field| count_leaves(field.data_type())).sum(),

@@ -1,8 +1,8 @@
-//! How many rows of a file make a batch.
+//! Decides how many rows of a file make a batch.
 //!
-//! A batch aims at a bounded number of bytes. What rows take is judged twice, before anything of them is decoded: by
-//! the footer, and by the headers of their pages, for a dictionary makes a few bytes of values that are long when
-//! decoded. Both can be wrong. The texts of a batch end at 2 GiB, so the headers also tell of how many rows they could
+//! A batch should have a bounded number of bytes. The bytes of a row are estimated twice before rows are decoded: by
+//! the footer, and by the headers of pages, since with a dictionary a few bytes can become long values when
+//! decoded. Both can be wrong. Texts of a batch cannot exceed 2 GiB, so the headers also show from how many rows on they could
 //! be longer.
 //!
 //! Proved by the tests in `tests/rust/table/read/long_values.rs` and by
@@ -15,13 +15,13 @@ use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::unit::Unit;
 
-/// Bytes that a batch aims at.
+/// The target size of a batch in bytes.
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Bytes of the texts of one batch, at most: their offsets have 32 bits.
+/// The most bytes of texts in one batch: their offsets have 32 bits.
 const MOST_TEXT: u64 = i32::MAX as u64;
 
-/// Rows of a batch of `unit`, at most `most`, as the footer tells. An error where a single row could not be held.
+/// How many rows of `unit` make a batch by the footer, at most `most`. An error if a single row would be too large.
 pub(super) fn by_footer(unit: &Unit, most: usize) -> Result<usize> {
     let file = &unit.file;
     let leaves = file.needed_leaves();
@@ -45,7 +45,7 @@ pub(super) fn by_footer(unit: &Unit, most: usize) -> Result<usize> {
     Ok(rows)
 }
 
-/// What the pages of the row group under way tell.
+/// The estimate by the page headers of the current row group.
 #[derive(Debug, Default)]
 pub(super) struct ByPages {
     group: usize,
@@ -53,8 +53,8 @@ pub(super) struct ByPages {
 }
 
 impl ByPages {
-    /// Adds a column of the row group `group` of `rows` rows. Gives the rows of a batch, at most `most`, that its
-    /// columns seen so far leave room for.
+    /// Adds a column of the row group `group`, which has `rows` rows. Returns how many rows, at most `most`, make a batch
+    /// by the columns so far.
     pub(super) fn add(
         &mut self,
         (group, rows): (usize, u64),
@@ -74,7 +74,7 @@ impl ByPages {
     }
 }
 
-/// Rows of which the texts of a column cannot be too long for one batch, as far as its pages tell.
+/// How many rows certainly have texts that fit into one batch, by the page headers of a column.
 pub(super) fn safe(column: &ColumnChunkMetaData, rows: u64, claims: &PageLimits) -> usize {
     if column.column_type() != PhysicalType::BYTE_ARRAY
         || claims.values.saturating_mul(claims.largest_page) <= MOST_TEXT
@@ -86,13 +86,13 @@ pub(super) fn safe(column: &ColumnChunkMetaData, rows: u64, claims: &PageLimits)
     usize::try_from(rows).unwrap_or(usize::MAX).max(1)
 }
 
-/// Rows of a batch, where batches of more than `safe` rows had texts too long.
+/// How many rows make a batch after texts were too long in a batch of more than `safe` rows.
 pub(super) fn after_overflow(safe: usize) -> usize {
     let times = usize::try_from(MOST_TEXT / BATCH_BYTES).unwrap_or(1).max(1);
     (safe / times).max(1)
 }
 
-/// Bytes of a decoded column chunk, as the footer tells.
+/// Bytes of a decoded column chunk, by the footer.
 fn footer_bytes(column: &ColumnChunkMetaData, rows: u64) -> u64 {
     let repeats = column.column_descr().max_rep_level() > 0;
     let values = if repeats { count(column.num_values()) } else { rows };
@@ -108,7 +108,7 @@ fn footer_bytes(column: &ColumnChunkMetaData, rows: u64) -> u64 {
     }
 }
 
-/// Rows for a batch where `rows` take `bytes`: at least one, at most `most`.
+/// How many rows make a batch if `rows` rows take `bytes` bytes: at least one, at most `most`.
 fn fit(rows: u64, bytes: u64, most: usize) -> usize {
     let each = bytes.div_ceil(rows.max(1)).max(1);
     usize::try_from(BATCH_BYTES / each).unwrap_or(usize::MAX).clamp(1, most.max(1))

@@ -1,8 +1,8 @@
-//! From the type a column has in a file to the type it has in the table.
+//! Converts values from the type of a column in a file to its type in the table.
 //!
-//! [`LeafCast::choose`] decides, from the two types alone, whether and how; a [`Conversion`] does it, and rebases what
-//! the file has in the hybrid calendar. Allowed is what an older schema of the table may have written (type widening)
-//! and what other writers write for the same table type (units of timestamps, unannotated strings). A value that does
+//! [`LeafCast::choose`] decides from the two types whether and how; a [`Conversion`] does it, and rebases values that
+//! the file has in the hybrid calendar. Allowed are types that files of an older schema may have (type widening)
+//! and types that other writers use for the same table type (units of timestamps, unannotated strings). A value that does
 //! not fit is an error, never another value.
 //!
 //! PROTOCOL.md: "Type Widening", "Primitive Types".
@@ -21,28 +21,28 @@ use deltic_protocol::schema::PrimitiveType;
 
 use crate::footer::calendar::{Calendars, Hybrid};
 
-/// How the values of one leaf of a file become the table's.
+/// How the values of one leaf of a file are converted.
 #[derive(Debug)]
 pub(crate) struct Conversion {
     cast: LeafCast,
-    /// The calendar of the file's values, if it is not the table's.
+    /// The calendar of the file's values, if it is the hybrid one.
     calendar: Option<Arc<Hybrid>>,
 }
 
 impl Conversion {
-    /// How `file`, the type of leaf number `leaf`, becomes `table`; `None` if it must not.
+    /// How `file`, the type of leaf number `leaf`, is converted to `table`; `None` if that is not allowed.
     pub(crate) fn choose(file: &ArrowType, table: &PrimitiveType, leaf: usize, calendars: &Calendars) -> Option<Self> {
         let cast = LeafCast::choose(file, table)?;
         Some(Self { cast, calendar: calendars.of_leaf(leaf, file, table) })
     }
 
-    /// Of a column that holds nothing but nulls.
+    /// The conversion of a column that has only nulls.
     pub(crate) fn of_nulls() -> Self {
         Self { cast: LeafCast::Null, calendar: None }
     }
 
-    /// Whether smaller values stay smaller, so that bounds can be converted like values. The clocks of a time zone may
-    /// run backwards, so timestamps that are rebased do not.
+    /// Whether the order of values is kept, so that bounds can be converted like values. The clocks of a time zone may
+    /// run backwards, so rebasing timestamps does not keep it.
     pub(crate) fn keeps_order(&self) -> bool {
         self.cast.keeps_order() && (self.calendar.is_none() || self.cast != LeafCast::Timestamp)
     }
@@ -62,27 +62,27 @@ impl Conversion {
     }
 }
 
-/// How the values of one leaf column become the table's.
+/// How the values of a leaf are cast, apart from the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeafCast {
-    /// They are.
+    /// No cast is needed.
     Same,
-    /// The column holds nothing but nulls.
+    /// The column has only nulls.
     Null,
-    /// Through Arrow's cast, which fails on a value that does not fit. Order is kept.
+    /// By Arrow's cast, which fails on a value that does not fit. Order is kept.
     Widen,
-    /// Through Arrow's cast, to a type that is ordered differently or that may not hold the value.
+    /// By Arrow's cast, to a type that has another order or that may not have room for the value.
     Reinterpret,
-    /// Timestamps of any unit and zone, to microseconds.
+    /// Timestamps of any unit and zone to microseconds.
     Timestamp,
-    /// Days, to microseconds.
+    /// Days to microseconds.
     Date,
 }
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 impl LeafCast {
-    /// How `file` becomes `table`, `None` if it must not.
+    /// How `file` is cast to `table`; `None` if that is not allowed.
     fn choose(file: &ArrowType, table: &PrimitiveType) -> Option<Self> {
         use ArrowType as A;
         use PrimitiveType as P;
@@ -114,7 +114,7 @@ impl LeafCast {
                 P::Binary | P::Geometry { .. } | P::Geography { .. },
                 A::LargeBinary | A::BinaryView | A::FixedSizeBinary(_) | A::Utf8 | A::LargeUtf8 | A::Utf8View,
             ) => Self::Widen,
-            // In Parquet these are all INT32 or INT64; the annotation that tells them apart may be missing.
+            // In Parquet these are all INT32 or INT64; the annotation that distinguishes them may be missing.
             (P::Byte, A::Int16 | A::Int32)
             | (P::Short, A::Int32)
             | (P::Integer, A::UInt32)
@@ -127,7 +127,7 @@ impl LeafCast {
         })
     }
 
-    /// The digits before and after the point must both have room.
+    /// The type must have room for the digits before and after the point.
     fn to_decimal(file: &ArrowType, precision: u8, scale: u8) -> Option<Self> {
         let whole = precision.checked_sub(scale)?;
         let room = match file {
@@ -147,7 +147,7 @@ impl LeafCast {
         room.then_some(Self::Widen)
     }
 
-    /// Whether smaller values stay smaller, so that bounds can be cast like values.
+    /// Whether the order of values is kept, so that bounds can be cast like values.
     fn keeps_order(self) -> bool {
         match self {
             Self::Same | Self::Widen | Self::Timestamp | Self::Date => true,
@@ -186,7 +186,7 @@ fn to_micros(array: &ArrayRef) -> Result<TimestampMicrosecondArray, ArrowError> 
         ArrowType::Timestamp(TimeUnit::Millisecond, _) => {
             try_unary(array.as_primitive::<TimestampMillisecondType>(), scaled(1_000))
         }
-        // Towards the past, also before 1970.
+        // Rounded down, also before 1970.
         ArrowType::Timestamp(TimeUnit::Nanosecond, _) => {
             Ok(unary(array.as_primitive::<TimestampNanosecondType>(), |v| v.div_euclid(1_000)))
         }

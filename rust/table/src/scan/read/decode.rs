@@ -1,13 +1,13 @@
-//! Some row groups of one file to batches of rows.
+//! Decodes row groups of one file into batches of rows.
 //!
-//! Bytes are fetched on the runtime's threads, decoding runs on its blocking threads, one batch at a time, so that a
-//! reader who stops asking stops the work. The parquet crate can panic on a hostile file: that ends the one blocking
+//! Bytes are fetched on the runtime's threads; decoding runs on its blocking threads, one batch at a time, so that a
+//! reader that stops asking stops the work. The parquet crate can panic on a hostile file: that ends the one blocking
 //! call, and is reported as a corrupt file.
 //!
-//! Invariant: the rows decoded are as many as the footer promised, or the file is corrupt
-//! (`read::hostile_footers_are_corrupt`). Late materialisation gives the rows that filtering afterwards gives
+//! Invariant: as many rows are decoded as the footer says, or the file is corrupt
+//! (`read::hostile_footers_are_corrupt`). Late materialisation returns the same rows as filtering afterwards
 //! (`read::late_materialisation_equals_a_plain_filter`). A unit whose batches turn out too long is decoded again from
-//! its start, without sending a row twice (`read::long_values`).
+//! its start, but no row is sent twice (`read::long_values`).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,7 +33,7 @@ use super::batch_rows::{self, ByPages};
 use super::unit::{Filter, OpenFile, Unit};
 use crate::error::corrupt_parquet;
 
-/// Runs `work` on a blocking thread. A panic in there is the file's fault.
+/// Runs `work` on a blocking thread. A panic is reported as a corrupt file.
 pub(crate) async fn blocking<T: Send + 'static>(
     path: &str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -62,7 +62,7 @@ pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<Reco
         rows = match decode_once(&unit, rows, &safe, &mut sent, &out).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::TooLong(fewer)) => fewer,
-            // The decoder does not tell texts beyond 2 GiB from a broken file.
+            // The decoder's error may mean texts beyond 2 GiB or a broken file.
             Err(error) => match safe.load(Ordering::Relaxed) {
                 safe if safe < rows && *error.kind() == Kind::Corrupt => batch_rows::after_overflow(safe),
                 _ => return Err(error),
@@ -73,13 +73,13 @@ pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<Reco
 
 /// How decoding a unit ended.
 enum End {
-    /// With its rows, or because the receiver is gone.
+    /// All rows were sent, or the receiver is gone.
     Done,
     /// Its rows are so long that a batch should have no more than this number.
     TooLong(usize),
 }
 
-/// Sends the rows of `unit`, beginning behind the `sent` first. Lowers `safe` to the rows whose texts fit a batch.
+/// Sends the rows of `unit` after the first `sent`. Lowers `safe` to the number of rows whose texts certainly fit into a batch.
 async fn decode_once(
     unit: &Arc<Unit>,
     batch_rows: usize,
@@ -131,7 +131,7 @@ async fn decode_once(
 async fn send_constant(unit: &Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
     let file = &unit.file;
     let mut rest = usize::try_from(unit.rows).map_err(|_| Error::corrupt("the footer claims more rows than can be"))?;
-    // Without columns a batch is nothing but its number of rows, however many.
+    // A batch without columns is only a number of rows, however large.
     let most = if file.width == 0 { rest } else { batch_rows };
     let mut full: Option<RecordBatch> = None;
     while rest > 0 {
@@ -159,18 +159,18 @@ enum Step {
 struct Decoding {
     file: Arc<OpenFile>,
     decoder: ParquetPushDecoder,
-    /// Row groups and columns of the unit by where they begin and end.
+    /// Row groups and columns of the unit by their byte ranges.
     chunks: HashMap<(u64, u64), Vec<(usize, usize)>>,
-    /// Rows of a batch, at most.
+    /// The most rows of a batch.
     batch_rows: usize,
     by_pages: ByPages,
-    /// Rows of a batch whose texts fit it for certain.
+    /// How many rows certainly have texts that fit into a batch.
     safe: Arc<AtomicUsize>,
-    /// Rows promised by the footer and not deleted.
+    /// Rows by the footer that are not deleted.
     promised: u64,
     /// Rows decoded, before the predicate.
     decoded: Arc<AtomicU64>,
-    /// What went wrong inside the predicate, which can only fail with an Arrow error.
+    /// The error of the predicate, which can itself return only an Arrow error.
     failure: Arc<Mutex<Option<Error>>>,
 }
 
@@ -207,8 +207,8 @@ impl Decoding {
         Ok(Self { file, decoder, chunks, batch_rows, by_pages, safe, promised, decoded, failure })
     }
 
-    /// Takes fetched bytes, if they are what pages may look like. The decoder asks for whole column chunks. Gives a
-    /// number of rows, and takes nothing, if batches should have far fewer than they have.
+    /// Passes fetched bytes to the decoder if their page headers are valid. The decoder asks for whole column chunks. Returns a
+    /// number of rows, and passes nothing, if batches should have far fewer rows than now.
     fn push(&mut self, ranges: Vec<Range<u64>>, bytes: Vec<Bytes>) -> Result<Option<usize>> {
         if ranges.is_empty() {
             return Ok(None);
@@ -282,7 +282,7 @@ impl Decoding {
     }
 }
 
-/// Row groups and columns by where they begin and end. A hostile footer may put several at one place.
+/// Row groups and columns by their byte ranges. In a hostile footer several may have the same range.
 fn chunks(file: &OpenFile, row_groups: &[RowGroupSelection]) -> HashMap<(u64, u64), Vec<(usize, usize)>> {
     let mut chunks: HashMap<(u64, u64), Vec<(usize, usize)>> = HashMap::new();
     let leaves = file.needed_leaves();

@@ -1,4 +1,4 @@
-//! Columns that a file holds and its table has no longer: they were dropped, which files of a mapped table outlive.
+//! Columns that a file has and its table no longer has: in a table with column mapping, dropping a column keeps the files.
 //!
 //! PROTOCOL.md: "Column Mapping".
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::snapshot::Snapshot;
 use deltic_store::{Storage, decode_path};
 
-/// Whether files may hold columns that the table dropped: its columns are mapped, and it has given out more ids than it has
+/// Whether files may have columns that the table dropped: it has column mapping, and has assigned more ids than it has
 /// columns.
 pub(crate) fn may_have_dropped_columns(snapshot: &Snapshot) -> bool {
     if snapshot.shape().mapping == ColumnMapping::None {
@@ -25,7 +25,7 @@ pub(crate) fn may_have_dropped_columns(snapshot: &Snapshot) -> bool {
     largest.is_none_or(|largest| count_ids(&snapshot.shape().schema) < largest)
 }
 
-/// The columns of a table, to be looked for in its files.
+/// The columns that files of a table should have.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownColumns {
     storage: Storage,
@@ -36,7 +36,7 @@ pub(crate) struct KnownColumns {
 }
 
 impl KnownColumns {
-    /// Those of a version.
+    /// The columns of a version.
     ///
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
@@ -52,7 +52,7 @@ impl KnownColumns {
         })
     }
 
-    /// Whether a file, given by what the log says of it, holds others. Its footer is read.
+    /// Whether a file, with this path and size by the log, has other columns. Its footer is read.
     ///
     /// # Errors
     /// Those of reading it.
@@ -83,7 +83,7 @@ impl KnownColumns {
         }
     }
 
-    /// The same of what is inside a column; nothing inside a variant can be dropped.
+    /// The same for the inside of a column; nothing inside a variant can be dropped.
     fn exceeds_type(&self, stored: &ArrowType, column: &DataType) -> bool {
         match (stored, column) {
             (ArrowType::Struct(fields), DataType::Struct(table)) => self.exceeds(fields, table),

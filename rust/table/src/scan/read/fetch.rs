@@ -1,8 +1,8 @@
-//! Bytes of one data file.
+//! Fetches bytes of one data file.
 //!
-//! The end of the file is fetched once and kept: the footer is decoded from it, and ranges that lie in it cost no
-//! request, so a small file is one request in all. Trusts the size in the log to spare a request for it, and checks
-//! every range against it, because ranges come from the untrusted footer.
+//! The end of the file is fetched once and kept: the footer is decoded from it, and ranges within it need no
+//! request, so that a small file takes one request. The size is taken from the log, which saves a request, and
+//! every range is checked against it, because ranges come from the untrusted footer.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use crate::error::corrupt_parquet;
 use crate::footer;
 use deltic_store::Storage;
 
-/// Bytes fetched from the end of a file before anything is known of it.
+/// How many bytes are fetched from the end of a file at first.
 const TAIL: u64 = 64 * 1024;
 
 /// A data file that is being read.
 #[derive(Debug, Clone)]
 pub(crate) struct FileBytes {
     storage: Storage,
-    /// As the store knows it.
+    /// The path that the store takes.
     path: String,
     size: u64,
     tail: Bytes,
@@ -36,7 +36,7 @@ impl FileBytes {
         Ok(file)
     }
 
-    /// Bytes of the file, as the log has it.
+    /// The size of the file in bytes, by the log.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -103,7 +103,7 @@ impl FileBytes {
     }
 }
 
-/// Decodes what [`FileBytes::footer`] gave, and checks its row counts against each other.
+/// Decodes the result of [`FileBytes::footer`], and compares its row counts with each other.
 pub(crate) fn parse_footer(path: &str, bytes: &[u8]) -> Result<ParquetMetaData> {
     let metadata = footer::parse(bytes).map_err(|e| corrupt_parquet(path, e))?;
     let claimed = metadata.file_metadata().num_rows();

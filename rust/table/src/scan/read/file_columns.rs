@@ -1,7 +1,7 @@
 //! The columns of a file, or of a struct in it, by name and by field id.
 //!
-//! They are indexed once, so that a table of thousands of columns finds all of its own in one pass. What is found is the
-//! only column that it can be; where two can be, the file is refused.
+//! They are indexed once, so that all of thousands of columns are found in one pass. A column is found only if no other
+//! column of the file could also be it; otherwise the file is refused.
 //!
 //! PROTOCOL.md: "Reader Requirements for Column Mapping".
 
@@ -17,7 +17,7 @@ use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 
 use crate::scan::task::CHANGE_TYPE;
 
-/// Columns of a file, side by side.
+/// The columns of a file, or the fields of a struct.
 pub(super) struct FileColumns<'a> {
     fields: &'a Fields,
     names: HashMap<&'a str, Places>,
@@ -25,7 +25,7 @@ pub(super) struct FileColumns<'a> {
     lowercase: OnceCell<HashMap<String, Places>>,
 }
 
-/// Where a name or an id stands: the first place, and the second if there is one.
+/// The positions of a name or an id: the first one, and the second if there is one.
 type Places = (usize, Option<usize>);
 
 impl<'a> FileColumns<'a> {
@@ -37,7 +37,8 @@ impl<'a> FileColumns<'a> {
     /// The position of a column of the table.
     ///
     /// # Errors
-    /// `Corrupt` if two columns may be it, `Unsupported` if it has a name by which it must not be found.
+    /// `Corrupt` if two columns may be it; `Unsupported` if a column has its name by another rule than the table's column
+    /// mapping.
     pub(super) fn find(&self, field: &StructField, mapping: ColumnMapping) -> Result<Option<usize>> {
         // Writers of change data files give this column neither an id nor a physical name.
         let unmapped = field.name == CHANGE_TYPE && field.metadata.is_empty();
@@ -67,7 +68,7 @@ impl<'a> FileColumns<'a> {
             }
             None => {}
         }
-        // Null would be a guess: the writer may have followed the other rule.
+        // Treating the column as missing would be a guess: the writer may have used the other kind of name.
         match mapping.other_name(field).filter(|other| self.names.contains_key(other)) {
             None => Ok(None),
             Some(other) => Err(Error::unsupported(
@@ -97,7 +98,7 @@ fn index<K: Eq + Hash>(keys: impl Iterator<Item = Option<K>>) -> HashMap<K, Plac
     places
 }
 
-/// The place, if there is one.
+/// The position, if there is exactly one.
 fn only(places: Option<&Places>, name: &str) -> Result<Option<usize>> {
     match places {
         Some((_, Some(_))) => Err(Error::corrupt(format!("the file has column `{name}` twice"))),

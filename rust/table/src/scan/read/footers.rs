@@ -11,10 +11,11 @@ use crate::error::corrupt_parquet;
 use crate::footer::arrow_metadata;
 use deltic_store::Storage;
 
-/// What `look` makes of a file's footer, away from the threads that wait for stores. `path`: as the store takes it.
+/// Reads a file's footer and returns the result of `look`, which runs on another thread than requests. `path`: as the store
+/// takes it.
 ///
 /// # Errors
-/// `Corrupt` for a file that is no Parquet, naming it; those of the store and of `look`.
+/// `Corrupt` for a file that is not Parquet, naming it; those of the store and of `look`.
 pub(crate) async fn look_at_footer<T: Send + 'static>(
     storage: &Storage,
     (path, size): (&str, u64),

@@ -1,7 +1,7 @@
-//! Reading data files: tasks in, batches of qualifying rows out.
+//! Reading data files: turns tasks into batches of the rows that qualify.
 //!
-//! [`Reader::new`] binds a [`ReadSpec`]; [`Reader::read`] gives a stream that does nothing before it is polled, reads a
-//! bounded distance ahead, and stops all work when it is dropped. The predicate is applied exactly. Rows come in the
+//! [`Reader::new`] binds a [`ReadSpec`]; [`Reader::read`] returns a stream that does nothing before it is polled, reads a
+//! bounded amount ahead, and stops all work when it is dropped. The predicate is applied exactly. Rows come in the
 //! order of the tasks and of the files.
 //!
 //! Proved by `read::nothing_is_requested_before_the_first_poll` and the other cases of `tests/rust/table/read.rs`.
@@ -48,10 +48,10 @@ use open::{Condition, Scan, open};
 pub(crate) use row_groups::RowGroupBounds;
 use unit::Unit;
 
-/// How a [`Reader`] spends memory and processors.
+/// Limits on the memory and the parallelism of a [`Reader`].
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
-    /// Rows in a batch, at most.
+    /// The most rows of a batch.
     pub batch_rows: usize,
     /// Files, or units of large files, that are read at once. A few more are opened ahead, which hides the latency of
     /// their footers.
@@ -71,7 +71,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Binds `spec`: schema, column mapping, projection, predicate. Does no I/O.
+    /// Binds `spec`: schema, column mapping, projection, predicate. There is no I/O.
     pub fn new(storage: Storage, spec: ReadSpec) -> Result<Self> {
         let table = spec.schema.clone();
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
@@ -96,7 +96,7 @@ impl Reader {
         Arc::clone(&self.scan.schema)
     }
 
-    /// Whether rows are left out that a predicate does not make TRUE.
+    /// Whether there is a predicate, so that rows may be left out.
     pub(crate) fn has_filter(&self) -> bool {
         self.scan.condition.is_some()
     }
@@ -110,8 +110,8 @@ impl Reader {
         self.read_stream(stream::iter(tasks.into_iter().map(Ok)), options).map(|rows| rows.map_err(missing))
     }
 
-    /// [`Reader::read`] for tasks that are found on the way; they too are asked for a bounded distance ahead. A file
-    /// that is not there is an error that says so and no more: what that means depends on where the tasks come from.
+    /// [`Reader::read`] for a stream of tasks; these too are requested a bounded number ahead. A file
+    /// that does not exist is reported as `NotFound`: what this means depends on the origin of the tasks.
     pub fn read_stream(
         self,
         tasks: impl Stream<Item = Result<FileTask>> + Send + 'static,
@@ -133,7 +133,7 @@ impl Reader {
     }
 }
 
-/// A file of a snapshot is not there. Not to be taken for a table that does not exist.
+/// The error for a missing file of a snapshot. It must not be taken for a missing table.
 fn missing(error: Error) -> Error {
     if !error.is_not_found() {
         return error;
@@ -185,7 +185,7 @@ fn condition(predicate: Arc<BoundPredicate>, table: &StructType, output: &Struct
     }
 }
 
-/// The part of `columns` that lies on `paths`: of a struct only the fields that are needed.
+/// The part of `columns` that `paths` need: of a struct only those fields.
 fn narrow(columns: &StructType, paths: &[&[String]]) -> StructType {
     let mut narrowed = StructType::default();
     for field in &columns.fields {
@@ -220,7 +220,7 @@ enum Reading {
 struct Work<T>(JoinHandle<Result<T>>);
 
 impl<T> Work<T> {
-    /// What the task came to.
+    /// The result of the task.
     async fn outcome(&mut self) -> Result<T> {
         (&mut self.0).await.unwrap_or_else(|stopped: JoinError| {
             Err(Error::internal("reading stopped unexpectedly").caused_by(stopped))
@@ -240,17 +240,17 @@ struct UnitBatches {
     work: Work<()>,
 }
 
-/// A started stream: a planner opens files and starts their units in order; their units are drained in order.
+/// A started stream: a planner opens files and starts their units in order; the units are read in order.
 struct Running {
     current: Option<UnitBatches>,
     units: mpsc::Receiver<UnitBatches>,
     planner: Work<()>,
 }
 
-/// Files opened ahead for each that is read; one takes little more memory than its footer.
+/// How many files are opened ahead for each file that is read; an opened one takes little more memory than its footer.
 const OPENED_AHEAD: usize = 4;
 
-/// Batches that a unit may be ahead of the reader.
+/// How many batches a unit may be ahead of the reader.
 const BATCHES_AHEAD: usize = 2;
 
 impl Running {
@@ -278,7 +278,7 @@ impl Running {
     }
 }
 
-/// Opens files ahead, and starts their units in order, never more than allowed at once.
+/// Opens files ahead, and starts their units in order, at most as many at once as allowed.
 async fn start_units(
     scan: Arc<Scan>,
     tasks: Tasks,

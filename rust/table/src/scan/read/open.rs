@@ -1,10 +1,10 @@
-//! One file task to the units of work that read it.
+//! Turns a file task into the units of work that read it.
 //!
-//! Fetches the footer and the deletion vector, finds the columns, decides how the predicate is applied, drops row
-//! groups that cannot qualify by their bounds and bloom filters, and cuts the rest into [`Unit`]s. A file that its partition values rule out costs no
+//! This fetches the footer and the deletion vector, finds the columns, decides how the predicate is applied, skips row
+//! groups without matching rows, and divides the others into [`Unit`]s. A file that its partition values rule out costs no
 //! request.
 //!
-//! Invariant: a deletion vector counts rows from the start of the file, whatever row groups are dropped
+//! Invariant: a deletion vector counts rows from the start of the file, whatever row groups are skipped
 //! (`read::deletion_vectors_span_row_groups`).
 //!
 //! PROTOCOL.md: "Reader Requirements for Deletion Vectors", "Partition Value Serialization".
@@ -44,10 +44,10 @@ use crate::scan::task::FileTask;
 use crate::scan::vectors::read_vector;
 use deltic_store::{Storage, decode_path};
 
-/// Compressed bytes of needed columns that make a unit; smaller row groups share one.
+/// Compressed bytes of needed columns that make a unit; smaller row groups share a unit.
 const UNIT_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What all files of one scan share.
+/// What all files of one scan have in common.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) storage: Storage,
@@ -58,7 +58,7 @@ pub(crate) struct Scan {
     pub(crate) output: StructType,
     pub(crate) schema: SchemaRef,
     pub(crate) condition: Option<Condition>,
-    /// What is known of it, and whether rows may lack what it says.
+    /// How the table tracks rows, and whether rows may lack ids and versions.
     pub(crate) row_tracking: (Option<RowTracking>, bool),
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Condition {
     pub(crate) predicate: Arc<BoundPredicate>,
     pub(crate) columns: StructType,
     pub(crate) schema: SchemaRef,
-    /// The output columns, and behind them those that only the predicate needs.
+    /// The output columns, and after them those that only the predicate needs.
     pub(crate) with_output: StructType,
     pub(crate) with_output_schema: SchemaRef,
 }
@@ -120,7 +120,7 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
 }
 
 impl Scan {
-    /// The values that are the same in all rows of a file: partition values, and what the task says.
+    /// The values that are the same in all rows of a file: partition values, and constants of the task.
     fn constants(&self, task: &FileTask) -> Result<Constants> {
         let mut constants = Constants::new();
         for name in &self.partition_columns {
@@ -157,7 +157,7 @@ impl Scan {
         Ok(constants)
     }
 
-    /// The columns of row tracking that are asked for. A column of the table goes before one of the same name.
+    /// The requested columns of row tracking. A column of the table with the same name takes precedence.
     fn tracked(&self, task: &FileTask) -> BTreeMap<&'static str, Tracked> {
         let (tracking, may_be_missing) = &self.row_tracking;
         let mut tracked = row_tracking::of_file(tracking.as_ref(), task, *may_be_missing);
@@ -277,8 +277,8 @@ fn plan(
     Ok(Some((file, row_groups, lookups)))
 }
 
-/// The Arrow form of a file's schema, from Parquet's own types alone: an embedded Arrow schema may say anything. With
-/// `positions`, batches get a last column that is not among the fields: where their rows stand in the file.
+/// The Arrow form of a file's schema, from the Parquet types only: an embedded Arrow schema is not trusted. With
+/// `positions`, batches get a last column that is not among the fields: the positions of their rows in the file.
 fn arrow_metadata(
     metadata: Arc<ParquetMetaData>,
     positions: bool,
@@ -302,7 +302,8 @@ fn arrow_metadata(
     Ok((ArrowReaderMetadata::try_new(metadata, options)?, fields))
 }
 
-/// Row groups with the numbers by which the decoder finds where they begin. Those in the footer may be wrong.
+/// Numbers the row groups in their order, as the decoder needs to find their first rows. The numbers in the footer may be
+/// wrong.
 fn in_order(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, ParquetError> {
     let is_number = |(index, group): (usize, &RowGroupMetaData)| {
         group.ordinal().is_some_and(|ordinal| usize::try_from(ordinal).is_ok_and(|ordinal| ordinal == index))
@@ -316,7 +317,7 @@ fn in_order(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, Parq
     Ok(Arc::new(builder.set_row_groups(groups).build()))
 }
 
-/// Cuts the row groups into units and leaves out rows that do not count.
+/// Divides the row groups into units and leaves out rows that do not count.
 fn units(file: Arc<OpenFile>, groups: &[usize], rows: &Rows) -> Result<Vec<Unit>> {
     let metadata = Arc::clone(file.metadata.metadata());
     let total = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
@@ -358,7 +359,7 @@ fn units(file: Arc<OpenFile>, groups: &[usize], rows: &Rows) -> Result<Vec<Unit>
     Ok(units)
 }
 
-/// The rows among `rows` that lie in the sorted ranges `kept`, counted from the first; `None` for all of them.
+/// The rows among `rows` that are in the sorted ranges `kept`, counted from the first; `None` for all of them.
 fn select(kept: &[Range<u64>], rows: &Range<u64>) -> (Option<RowSelection>, u64) {
     let from = kept.partition_point(|range| range.end <= rows.start);
     let (mut selectors, mut left, mut position) = (Vec::new(), 0, rows.start);

@@ -1,11 +1,11 @@
 //! Bounds of a data file's row groups, for pruning them before they are read.
 //!
-//! Values are those of the footer, converted to the table's types; partition columns have their one value. Knows
-//! nothing of predicates: [`prune`](deltic_protocol::prune) decides.
+//! Values are those of the footer, converted to the table's types; partition columns have their one value.
+//! [`prune`](deltic_protocol::prune) evaluates the predicate.
 //!
-//! Invariant: bounds that cannot be trusted are absent. That goes for INT96, for the deprecated pair of bounds where
-//! its order was not defined, and for values whose order the conversion to the table's type does not keep (timestamps
-//! of the hybrid calendar among them).
+//! Invariant: bounds that cannot be trusted are left out: those of INT96, the deprecated pair of bounds if
+//! its order was not defined, and those of values whose order the conversion to the table's type does not keep (such as
+//! timestamps of the hybrid calendar).
 //! Proved by the test below and by `read::pruning_never_changes_the_result`.
 
 use arrow_array::{ArrayRef, Int64Array};
@@ -56,7 +56,7 @@ impl<'a> RowGroupBounds<'a> {
         }
     }
 
-    /// Where the column stands in the file; `None` for a partition column. One that cannot be read is reported by who reads it.
+    /// The leaf of the column in the file; `None` for a partition column. If it cannot be read, reading the column reports that.
     pub(super) fn leaf(&self, column: &Column) -> Option<Leaf> {
         if self.constant(column).is_some() {
             return None;
@@ -64,7 +64,7 @@ impl<'a> RowGroupBounds<'a> {
         find_leaf(self.table, &column.path, self.mapping, self.file).ok().flatten()
     }
 
-    /// Smallest or largest value of each row group in the table's type.
+    /// The smallest or largest value of each row group in the table's type.
     fn extreme(&self, column: &Column, end: End) -> Result<Option<ArrayRef>> {
         if let Some(value) = self.constant(column) {
             return value.to_array(column.primitive()?, self.containers()).map(Some);
@@ -83,7 +83,7 @@ impl<'a> RowGroupBounds<'a> {
                 End::Smallest => converter.row_group_mins(self.row_groups()),
                 End::Largest => converter.row_group_maxes(self.row_groups()),
             });
-        // Bounds that cannot be converted say nothing; the values themselves may still be fine.
+        // Bounds that cannot be converted are ignored; the values themselves may still be valid.
         Ok(values.ok().and_then(|values| leaf.conversion.apply(&values, &to_arrow_type(&column.data_type)).ok()))
     }
 }

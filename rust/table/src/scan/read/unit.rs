@@ -1,4 +1,4 @@
-//! What is decoded: an open file, and some of its row groups.
+//! Units of work: an open file, and some of its row groups.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use parquet::arrow::push_decoder::RowGroupSelection;
 use super::adapt::Adapter;
 use super::fetch::FileBytes;
 
-/// What all units of one file share.
+/// What all units of one file have in common.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    /// As in the log; for messages.
+    /// The path as in the log, for messages.
     pub(crate) path: String,
     pub(crate) bytes: FileBytes,
     pub(crate) metadata: ArrowReaderMetadata,
     pub(crate) filter: Filter,
-    /// Gives the output columns, and behind them those that [`Filter::After`] needs in addition.
+    /// Returns the output columns, and after them those that only [`Filter::After`] needs.
     pub(crate) adapter: Adapter,
     /// Number of output columns.
     pub(crate) width: usize,
 }
 
 impl OpenFile {
-    /// Positions of the leaves that are decoded, in order.
+    /// Indexes of the leaves that are decoded, in order.
     pub(crate) fn needed_leaves(&self) -> BTreeSet<usize> {
         let mut leaves: BTreeSet<usize> = self.adapter.leaves().iter().copied().collect();
         if let Filter::Before(_, first) = &self.filter {
@@ -40,9 +40,9 @@ impl OpenFile {
 pub(crate) enum Filter {
     /// All rows of the file qualify.
     None,
-    /// The predicate's columns are decoded first, the others only for the rows it keeps.
+    /// The predicate's columns are decoded first, the others only for the rows that it keeps.
     Before(Arc<BoundPredicate>, Arc<Adapter>),
-    /// The predicate is evaluated on what was decoded.
+    /// All columns are decoded, and then the predicate is evaluated.
     After(Arc<BoundPredicate>),
 }
 
@@ -51,6 +51,6 @@ pub(crate) enum Filter {
 pub(crate) struct Unit {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) row_groups: Vec<RowGroupSelection>,
-    /// Rows that the row groups hold after deletion, before the predicate.
+    /// Rows of the row groups that are not deleted, before the predicate.
     pub(crate) rows: u64,
 }

@@ -1,4 +1,4 @@
-//! The files that a transaction adds, and deleting them where no commit names them.
+//! The files that a transaction adds; they are deleted if no commit names them.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,18 @@ use deltic_store::{Storage, decode_path};
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Added {
-    /// Those of this process with new rows.
+    /// Files that this process wrote with new rows.
     new_rows: Vec<DataFile>,
-    /// Those of this process with rows of the base, some of them changed.
+    /// Files that this process wrote with rows of the base, some of them changed.
     rewritten: Vec<DataFile>,
-    /// Those of others, printed.
+    /// `add` actions of files that other processes wrote, as text.
     others: Actions,
     totals_of_others: Totals,
-    /// By identity column, what writers gave out last: the least and the greatest.
+    /// For each identity column, the least and the greatest number that writers assigned.
     identities: BTreeMap<String, (i64, i64)>,
 }
 
-/// What a file that the transaction has written holds.
+/// The kind of rows in a file that the transaction has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileOrigin {
     /// New rows.
@@ -38,7 +38,7 @@ pub(crate) enum FileOrigin {
     Rewritten,
 }
 
-/// What files hold.
+/// Totals over files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
     pub(super) files: u64,
@@ -69,12 +69,12 @@ impl Added {
         }
     }
 
-    /// Whether numbers were given out for identity columns.
+    /// Whether numbers were assigned for identity columns.
     pub(super) fn has_identities(&self) -> bool {
         !self.identities.is_empty()
     }
 
-    /// The furthest number that was given out for an identity column, if one was.
+    /// The last number, in the direction of `step`, that was assigned for an identity column.
     pub(super) fn furthest(&self, column: &str, step: i64) -> Option<i64> {
         self.identities.get(column).map(|(least, greatest)| if step > 0 { *greatest } else { *least })
     }
@@ -102,19 +102,19 @@ impl Added {
         !self.others.is_empty()
     }
 
-    /// The files of this process.
+    /// The files that this process wrote.
     pub(super) fn of_this_process(&self) -> impl Iterator<Item = &DataFile> {
         self.new_rows.iter().chain(&self.rewritten)
     }
 
-    /// What the files of this process hold, by path.
+    /// The kind of rows in the files of this process, by path.
     pub(super) fn own_by_path(&self) -> HashMap<&str, FileOrigin> {
         let new = self.new_rows.iter().map(|file| (file.add.path.as_str(), FileOrigin::New));
         let rewritten = self.rewritten.iter().map(|file| (file.add.path.as_str(), FileOrigin::Rewritten));
         new.chain(rewritten).collect()
     }
 
-    /// Takes files of this process out again; their paths.
+    /// Removes files of this process from the transaction again, and returns their paths.
     pub(super) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) -> Vec<String> {
         let mut paths = Vec::new();
         for files in [&mut self.new_rows, &mut self.rewritten] {
@@ -125,17 +125,17 @@ impl Added {
         paths
     }
 
-    /// What reads the rows of this process.
+    /// Tasks that read the rows of this process.
     pub(super) fn tasks(&self) -> impl Iterator<Item = FileTask> {
         self.of_this_process().map(|file| task_of(&file.add))
     }
 
-    /// Of the files with new rows.
+    /// Totals over the files with new rows.
     pub(super) fn totals(&self) -> Totals {
         self.new_rows.iter().fold(self.totals_of_others, Totals::with)
     }
 
-    /// Of the files with rows of the base.
+    /// Totals over the files with rows of the base.
     pub(super) fn rewritten_totals(&self) -> Totals {
         self.rewritten.iter().fold(Totals::default(), Totals::with)
     }
@@ -146,13 +146,13 @@ impl Added {
         files.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
     }
 
-    /// Where the files are.
+    /// The paths of the files.
     pub(super) fn names(&self) -> Names {
         let paths = self.of_this_process().map(|file| file.add.path.clone()).collect();
         Names { paths, others: self.others.files().clone() }
     }
 
-    /// Calls with each file with new rows.
+    /// Calls `visit` with each file with new rows.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -165,7 +165,7 @@ impl Added {
     }
 }
 
-/// What reads a file.
+/// The task that reads a file.
 pub(crate) fn task_of(add: &Add) -> FileTask {
     FileTask {
         path: add.path.clone(),
@@ -178,7 +178,7 @@ pub(crate) fn task_of(add: &Add) -> FileTask {
     }
 }
 
-/// The paths of files, kept small.
+/// The paths of files, with little memory.
 #[derive(Debug)]
 pub(super) struct Names {
     paths: Vec<String>,
@@ -186,13 +186,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// These as well.
+    /// Adds paths.
     pub(super) fn and(mut self, paths: impl Iterator<Item = String>) -> Self {
         self.paths.extend(paths);
         self
     }
 
-    /// Without those of other processes.
+    /// Leaves out the files of other processes.
     pub(super) fn of_this_process(self) -> Self {
         Self { paths: self.paths, others: Lines::default() }
     }
@@ -207,7 +207,7 @@ impl Names {
             }
             Ok(())
         });
-        // What was printed here can be read here; else the files stay, as orphans.
+        // These lines were made here, so they can be parsed; otherwise the files would stay, as orphans.
         drop(listed);
         delete_files(storage, paths_of_others).await;
     }
@@ -222,8 +222,8 @@ pub(super) async fn delete_files(storage: &Storage, paths: Vec<String>) {
     }
 }
 
-/// Deletes the files whose names begin with this half of an id, whichever process wrote them, when no commit will name
-/// them. Files that the store does not list or delete stay.
+/// Deletes the files whose names begin with this half of an id, whichever process wrote them. Only for files that no commit
+/// will name: files that the store does not list or delete stay.
 pub async fn delete_written(storage: &Storage, id_prefix: Option<u64>) {
     let Some(id_prefix) = id_prefix else { return };
     let mut files = storage.list_recursive("");

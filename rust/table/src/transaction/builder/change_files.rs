@@ -1,8 +1,8 @@
 //! Change files: the rows that a commit changed, for the change data feed.
 //!
-//! Readers of the feed derive the changes of a commit without change files from its `add` and `remove` actions. Of a commit
-//! that has change files they read only those, so the change files must hold every changed row: steps add those that they
-//! know, and when the transaction is complete the rest is added (removed files, marked rows, new rows).
+//! If a commit has no change files, readers of the feed derive its changes from its `add` and `remove` actions. If it
+//! has change files, they read only those, so the change files must have every changed row: steps write those that they
+//! know, and at the end of the transaction the rest is written (removed files, marked rows, new rows).
 //!
 //! Proved by `tests/python/test_row_changes.py`.
 //!
@@ -46,15 +46,15 @@ impl Change {
         }
     }
 
-    /// Gives the rows of `task` this change type.
+    /// Sets this change type for the rows of `task`.
     pub(crate) fn of(self, mut task: FileTask) -> FileTask {
         task.constants.insert(CHANGE_TYPE.to_owned(), self.as_str().to_owned());
         task
     }
 }
 
-/// How files become changed rows: all columns of the table, which `spec` reads, and what happened to the row. `Invalid` if the table has a
-/// column of that name.
+/// How change rows are read: all columns of the table, which `spec` reads, and the change type. `Invalid` if the table has a
+/// column with that name.
 pub(crate) fn changes_spec(mut spec: ReadSpec) -> Result<ReadSpec> {
     let mut schema = StructType::clone(&spec.schema);
     if let Some(taken) = schema.fields.iter().find(|field| field.name.eq_ignore_ascii_case(CHANGE_TYPE)) {
@@ -69,7 +69,7 @@ pub(crate) fn changes_spec(mut spec: ReadSpec) -> Result<ReadSpec> {
     Ok(spec)
 }
 
-/// How change files are written, if data files are written as `spec` says.
+/// How change files are written, given how data files are written.
 pub(crate) fn change_files_spec(spec: WriteSpec) -> WriteSpec {
     let change = HiddenColumn { name: CHANGE_TYPE.to_owned(), values: HiddenValues::Change, field_id: None };
     WriteSpec { kind: FileKind::Change, hidden_columns: vec![change], ..spec }
@@ -81,7 +81,7 @@ pub(crate) async fn write_changes(
     (read, write): (ReadSpec, WriteSpec),
     tasks: Vec<FileTask>,
 ) -> Result<(Vec<DataFile>, Syncing)> {
-    // The log does not say when a change file was written.
+    // A `cdc` action has no time.
     let no_clock: Clock = || 0;
     let reader = Reader::new(storage.clone(), read)?;
     let writer = DataWriter::new(storage.clone(), &change_files_spec(write), no_clock)?;
@@ -124,7 +124,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The rows of a file of the base that no change file has yet.
+    /// A task for the rows of a file of the base that no change file has yet.
     fn unrecorded_rows(&self, mut task: FileTask) -> Result<Option<FileTask>> {
         match self.rows.recorded_rows.get(canonical_path(&task.path).as_ref()) {
             None => {}
@@ -135,7 +135,7 @@ impl Transaction {
     }
 }
 
-/// Reads the rows of a removed file.
+/// A task for the rows of a removed file.
 fn task_of_removed(remove: Remove) -> Result<FileTask> {
     let size = remove.size.and_then(|size| u64::try_from(size).ok());
     let missing = || Error::internal("a file is removed without its size");

@@ -1,7 +1,8 @@
-//! The commit of a transaction: what its steps become, the commit loop around it, and what a failure leaves.
+//! The commit of a transaction: making the prepared commit from its steps, running the commit loop, and cleaning up after a
+//! failure.
 //!
-//! Two retries are nested. The inner one is the commit loop, which puts one prepared commit after each winner that it does
-//! not conflict with. The outer one, [`Transaction::retry_on_newest_version`], prepares the commit anew: if rows were
+//! Two retries are nested. The inner one is the commit loop, which puts the prepared commit after each winner that it does
+//! not conflict with. The outer one, [`Transaction::retry_on_newest_version`], prepares the commit again: if rows were
 //! only added to the state that a handle remembered, and schema, properties or protocol have changed since, or the table was
 //! made anew.
 //!
@@ -24,11 +25,11 @@ use crate::snapshot::Snapshot;
 use crate::transaction::{Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit};
 
 impl Transaction {
-    /// Commits, unless no step changed anything and no empty commit was asked for. The files of a commit that is refused
+    /// Commits, unless no step changed anything and no empty commit was requested. The files of a commit that is refused
     /// are deleted; if it is not known whether the commit landed, they stay.
     ///
     /// # Errors
-    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that was remembered.
+    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that the handle remembered.
     pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
         if let Some(version) = self.replayed {
             self.abandon().await;
@@ -45,14 +46,14 @@ impl Transaction {
         let vectors = match completed.await {
             Ok(vectors) => vectors,
             Err(error) => {
-                // The process that began a resumed write may have committed it before, and the error does not say.
+                // The process that began a resumed write may have committed it already, which the error does not show.
                 let names = if this.is_resumed { this.names().of_this_process() } else { this.names() };
                 names.delete(&storage).await;
                 return Err(error.in_table(storage.location()));
             }
         };
         let (names, is_resumed) = (this.names(), this.is_resumed);
-        // OPTIMIZE commits files that it rewrote once more, without those that a winner removed.
+        // After a conflict OPTIMIZE commits its rewritten files again, except those of bins that a winner changed.
         let reuses_files = this.rearranged.is_some();
         let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
         if let Some(copy) = retry_copy.filter(|_| ended.as_ref().is_err_and(is_table_changed)) {
@@ -73,7 +74,7 @@ impl Transaction {
                 names.delete(&storage).await;
             }
         }
-        // With these modes the transaction creates the table, so another writer has created it meanwhile.
+        // With these modes the transaction was to create the table, so another writer has created it meanwhile.
         let error = match mode {
             Mode::Ignore if is_table_changed(&failed) => {
                 return Ok(TransactionEnd::Replayed(Snapshot::open(&storage, None).await?.version()));
@@ -84,8 +85,8 @@ impl Transaction {
         Err(error.in_table(storage.location())).inspect_err(log_conflict)
     }
 
-    /// The outer retry: commits the same files once more, prepared on the newest version. `None` if they do not fit the
-    /// table as it is there.
+    /// The outer retry: commits the same files again, prepared on the newest version. `None` if they do not fit the
+    /// table as it is now.
     async fn retry_on_newest_version(
         self,
         (committer, vectors): (&dyn Committer, &TableVectors),
@@ -98,7 +99,7 @@ impl Transaction {
         }
     }
 
-    /// Prepares the commit, puts it into the log, and does what follows a commit. Retried by the commit loop alone.
+    /// Prepares the commit, puts it into the log, and does the work after a commit. Only the commit loop retries here.
     async fn commit_once(
         mut self,
         (committer, vectors): (&dyn Committer, &TableVectors),
@@ -123,13 +124,13 @@ impl Transaction {
                 None => Ok(()),
             }
         };
-        // A resumed write does not have the table's counts.
+        // A resumed write does not know the table's counts.
         let counted_base = base.as_ref().filter(|_| !is_resumed);
         let after = AfterCommit::run_if(&storage, &committed, (counted_base, verified), retry.now_ms()).await?;
         Ok(Some(Outcome { committed, metrics, after }))
     }
 
-    /// Does once, after the last step, what has to be written or read for the commit.
+    /// After the last step, writes and reads once what the commit needs.
     async fn complete(&mut self, now_ms: i64) -> Result<()> {
         if !self.is_complete {
             // Boxed: few transactions need these futures, which are as large as a writer.
@@ -140,7 +141,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The prepared commit; `None` if no step changed anything and no empty commit was asked for.
+    /// The prepared commit; `None` if no step changed anything and no empty commit was requested.
     ///
     /// # Errors
     /// Those of reading the log, if all files of the table are removed.

@@ -1,18 +1,18 @@
-//! Why a commit failed, and what that says of its files and of the table.
+//! Conclusions from the failure of a commit.
 
 use deltic_protocol::commit::Conflict;
 
 use crate::error::Kind;
 use crate::transaction::Failed;
 
-/// Whether a failure proves that no commit names the files, nor ever will. A resumed transaction may have been committed
+/// Whether a failure proves that no commit names the files or ever will. A resumed transaction may have been committed
 /// by the process that began it, which only a failure found after reading the log rules out.
 pub(super) fn proves_no_commit(failed: &Failed, is_resumed: bool) -> bool {
     let Failed::NotWritten(error) = failed else { return false };
     !is_resumed || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
 }
 
-/// Whether a commit failed because of another writer's.
+/// Whether a commit failed because of a conflict with another writer's commit.
 pub(super) fn is_conflict(failed: &Failed) -> bool {
     matches!(failed, Failed::NotWritten(error) if matches!(error.kind(), Kind::Conflict(_)))
 }

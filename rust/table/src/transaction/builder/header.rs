@@ -1,7 +1,7 @@
-//! A write that is committed by another process than the one that began it.
+//! The header of a write that another process commits than the one that began it.
 //!
-//! Spark commits what a data source writes in a process of its own. What that needs of the transaction is the driver's
-//! business and no executor's, which is why it is no part of a [`WritePlan`](crate::write::plan::WritePlan).
+//! Spark commits the write of a data source in a separate process. Only that process needs this part of the transaction,
+//! not the executors, so it is not part of a [`WritePlan`](crate::write::plan::WritePlan).
 //!
 //! PROTOCOL.md: "Commit Provenance Information".
 
@@ -15,17 +15,17 @@ use crate::committers::CommitFile;
 use crate::envelope::{pack, unpack};
 use crate::error::Result;
 
-/// A transaction of which nothing was done yet, but for what is planned: plain data.
+/// A transaction that has planned a write and has no other steps, as plain data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TransactionHeader {
     pub(super) location: String,
     pub(super) base: Option<TableState>,
-    /// The file of the base's commit: when the write is committed, the table may be another.
+    /// The file of the base's commit, to notice if there is a new table at the location when the write is committed.
     pub(super) base_file: Option<CommitFile>,
     pub(super) protocol: Option<Protocol>,
     pub(super) metadata: Option<Metadata>,
     pub(super) overwrites: Overwrites,
-    /// The condition of the rows that are deleted before any is added.
+    /// The condition for the rows that are deleted before new ones are added.
     pub(super) delete_first: Option<String>,
     pub(super) rearrange_only: bool,
     pub(super) replayed: Option<u64>,
@@ -40,7 +40,7 @@ impl TransactionHeader {
         &self.location
     }
 
-    /// The form that travels.
+    /// The byte form.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         pack("transaction", self)
     }

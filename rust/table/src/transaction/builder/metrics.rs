@@ -6,7 +6,7 @@ use super::Transaction;
 use super::options::Overwrites;
 
 impl Transaction {
-    /// Counters of what was done; none where no rows were to be.
+    /// The metrics of the transaction; none if it is not about rows.
     pub(super) fn metrics(&self, now_ms: i64) -> Map<String, Value> {
         if let Some(metrics) = &self.rearranged {
             return metrics.clone();

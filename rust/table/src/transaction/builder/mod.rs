@@ -1,8 +1,9 @@
-//! The builder of every commit: the read set, removed and added files, new metadata.
+//! The builder of every commit: it collects the read set, removed and added files, and new metadata.
 //!
-//! Each step is checked when it is made, before a file is written. A scan through the transaction sees its own rows and not
-//! what it removed; no other reader sees either. It becomes a [`PreparedCommit`] once, or nothing: files that were written and not
-//! committed are no part of the table. An operation adds steps here, never a commit of its own.
+//! Each step is checked at once, before a file is written. A scan through the transaction includes the rows that it has
+//! added and not those that it removed; other readers see neither. The transaction becomes one [`PreparedCommit`], or
+//! nothing: files that were written and not committed are not part of the table. Operations add steps here and do not
+//! commit in another way.
 //!
 //! PROTOCOL.md: "Commit Protocol", "Transaction Identifiers", "Domain Metadata", "Change Metadata".
 
@@ -56,44 +57,44 @@ use options::{Overwrites, Planned};
 pub(crate) use rows::{RowChanges, SavedMetadata};
 pub(crate) use whole_files::{add_again, remove_columns};
 
-/// A transaction that is being put together.
+/// A transaction before its commit.
 #[derive(Debug)]
 pub struct Transaction {
     storage: Storage,
     options: TransactionOptions,
     isolation: Option<IsolationLevel>,
-    /// The table that it builds on; none where it creates one.
+    /// The version that it is based on; none if it creates a table.
     base: Option<HandleState>,
     snapshot: Option<Snapshot>,
-    /// A version that was open already, to be refreshed rather than opened anew.
+    /// A version that was open already; it is refreshed rather than opened anew.
     latest: Option<Snapshot>,
-    /// A version that makes this needless, because it has the application's transaction already, or because there is a table:
+    /// A version that makes this needless, because it has the application's transaction already, or because the table exists:
     /// no step does anything then.
     replayed: Option<u64>,
-    /// What a write does where there is a table.
+    /// What a write does if the table exists.
     mode: Mode,
     /// Whether another process began it, which may have committed it already: see [`TransactionHeader`].
     is_resumed: bool,
     read: ReadSet,
-    /// Which files of the base go besides those that are removed.
+    /// Which files of the base are removed at the end, besides those that steps have removed.
     overwrites: Overwrites,
-    /// The condition of the rows that are deleted before any is added, until they are (`replace_where`).
+    /// The condition for rows that must be deleted before new ones are added (`replace_where`); none after they were deleted.
     delete_first: Option<String>,
     /// The condition that added rows must make TRUE.
     replace_where: Option<String>,
-    /// Whether the rows that it adds are those that it removes, in other files.
+    /// Whether the added rows are the removed ones, in other files.
     rearrange_only: bool,
-    /// The metrics of OPTIMIZE, where that made the files. They stay after a conflict, to be committed once more.
+    /// The metrics of OPTIMIZE, if that wrote the files. The files stay after a conflict, to be committed again.
     rearranged: Option<Map<String, Value>>,
     removed: Actions,
-    /// Files that exist and are added or removed as they are, and no others.
+    /// Existing files that are added or removed, if the transaction does nothing else to files.
     set_files: Option<Actions>,
     added: Added,
-    /// What is done to rows of files that stay.
+    /// The changes of rows in files that stay.
     rows: RowChanges,
-    /// Whether nothing is left to be written for the commit.
+    /// Whether all that the commit needs has been written.
     is_complete: bool,
-    /// Until when the files that were added might be lost in a power cut.
+    /// The syncing of added files, before whose end they might be lost in a power cut.
     syncing: Syncing,
     /// Files that were written and removed again.
     discarded: Vec<String>,
@@ -110,12 +111,12 @@ pub struct Transaction {
     files: FileOptions,
     /// The write plan of a schema, computed on first use.
     planned: Option<Planned>,
-    /// Whether it is a write of rows, of which there may be none.
+    /// Whether it is a write of rows, maybe of none.
     writes: bool,
     txn_id: String,
     /// Whether every live file of the base has row ids.
     has_ids: bool,
-    /// The current time of its rows, in milliseconds since the epoch.
+    /// The current time in expressions, in milliseconds since the epoch.
     now_ms: Option<i64>,
 }
 
@@ -124,27 +125,27 @@ pub struct Transaction {
 pub enum TransactionEnd {
     /// It was committed.
     Committed(Box<Outcome>),
-    /// It was needless, as of this version: the application's transaction, or a later one, was in the table already, or there
-    /// was a table and only a new one was to be filled.
+    /// It was needless, because of this version: the application's transaction, or a later one, was in the table already,
+    /// or there was a table already and the mode was to keep it.
     Replayed(u64),
     /// There was nothing to commit.
     Nothing,
 }
 
-/// What a commit did.
+/// The result of a commit.
 #[derive(Debug)]
 pub struct Outcome {
     /// The commit.
     pub committed: Committed,
     /// Counters, as in the commit's `operationMetrics`.
     pub metrics: Map<String, Value>,
-    /// What followed it.
+    /// The work after the commit.
     pub after: AfterCommit,
 }
 
 impl Transaction {
-    /// Begins a transaction on the table at `storage`: on what a handle knows of its last commit, which spares asking, or
-    /// on the version that it has open, which is refreshed.
+    /// Begins a transaction on the table at `storage`: on the state after the handle's last commit, which needs no request, or
+    /// on the version that the handle has open, which is refreshed.
     ///
     /// # Errors
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
@@ -156,7 +157,7 @@ impl Transaction {
     ) -> Result<Self> {
         let mut begun = Self::new(storage, options)?;
         (begun.latest, begun.now_ms) = (known.latest, known.now_ms);
-        // An application's progress is in the newest version only.
+        // The newest `txn` action of an application needs the newest version.
         match known.state.filter(|_| begun.options.app_id.is_none()) {
             Some(state) => begun.base = Some(state),
             None => {
@@ -170,7 +171,7 @@ impl Transaction {
         Ok(begun)
     }
 
-    /// One that does nothing yet, builds on nothing, and has no id.
+    /// A transaction without steps, base and application id.
     fn new(storage: &Storage, options: TransactionOptions) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
         let isolation = options.isolation.as_deref().map(IsolationLevel::parse).transpose().map_err(in_table)?;
@@ -221,13 +222,13 @@ impl Transaction {
         }
     }
 
-    /// Builds on a version from now on.
+    /// Sets the version that it is based on.
     fn build_on(&mut self, state: HandleState, snapshot: &Snapshot) {
         (self.base, self.snapshot) = (Some(state), Some(snapshot.clone()));
         (self.shape, self.planned) = (None, None);
     }
 
-    /// Looks whether the version that is built on has the application's transaction already.
+    /// Checks whether the base has the application's transaction already.
     async fn find_replayed(&mut self) -> Result<()> {
         let (Some(app_id), Some(app_version), Some(snapshot)) =
             (&self.options.app_id, self.options.app_version, &self.snapshot)
@@ -240,26 +241,26 @@ impl Transaction {
         Ok(())
     }
 
-    /// The version that makes this needless, if one does: then no step does anything.
+    /// The version that makes this needless, if there is one: then no step does anything.
     pub fn replayed(&self) -> Option<u64> {
         self.replayed
     }
 
-    /// Whether there is no table before it.
+    /// Whether it creates the table.
     pub fn creates(&self) -> bool {
         self.base.is_none()
     }
 
-    /// Whether it is based on what a handle remembers of its last commit, without a look at the log.
+    /// Whether it is based on the state after the handle's last commit, without reading the log.
     pub fn is_on_remembered(&self) -> bool {
         self.base.as_ref().is_some_and(HandleState::is_remembered)
     }
 
-    /// The version that is read. Asked for late, it is the newest one.
+    /// The version that is read: at the first call, the newest one.
     ///
     /// # Errors
-    /// `Conflict` if rows were written for columns that are others by now, `Unsupported` if deltic cannot write the table
-    /// any more; `Invalid` if the table is created only now.
+    /// `Conflict` if rows were written for columns that have changed since, `Unsupported` if deltic cannot write the table
+    /// any more; `Invalid` if the transaction creates the table.
     pub async fn snapshot(&mut self) -> Result<Snapshot> {
         if let Some(snapshot) = &self.snapshot {
             return Ok(snapshot.clone());
@@ -268,7 +269,7 @@ impl Transaction {
             return Err(self.in_table(Error::invalid("the transaction creates the table, so there is nothing to read")));
         };
         if self.is_resumed {
-            // The version that was planned on: whether the table has moved on shows when it is committed.
+            // The version of the plan: the commit shows whether the table has changed since.
             let snapshot = Snapshot::open(&self.storage, Some(old.state.version)).await?;
             return Ok(self.snapshot.insert(snapshot).clone());
         }
@@ -289,7 +290,7 @@ impl Transaction {
         Ok(snapshot)
     }
 
-    /// The files to read for the rows that make `filter` TRUE, as this transaction sees the table. What is read becomes
+    /// The files to read for the rows that make `filter` TRUE, with the changes of this transaction. The scan becomes
     /// part of the read set.
     ///
     /// # Errors
@@ -320,12 +321,12 @@ impl Transaction {
         self.overwrites == Overwrites::Table || self.removed.removes(path)
     }
 
-    /// Adds files that were written as [`Transaction::plan_write`] says.
+    /// Adds files that were written by a plan of [`Transaction::plan_write`].
     pub fn append(&mut self, files: Vec<DataFile>) {
         self.added.extend(files);
     }
 
-    /// Whether it has rows of its own.
+    /// Whether it has added rows.
     pub fn has_added(&self) -> bool {
         !self.added.is_empty()
     }
@@ -336,8 +337,8 @@ impl Transaction {
         self.syncing.extend(syncing);
     }
 
-    /// As [`Transaction::append`], of files that other processes wrote: there may be a million, so that each is looked at
-    /// once. Rows are read and files are removed before that.
+    /// As [`Transaction::append`], for files that other processes wrote: there may be a million, so each is processed only
+    /// once. This comes after steps that read rows or remove files.
     ///
     /// # Errors
     /// Those of `files`.
@@ -345,37 +346,37 @@ impl Transaction {
         self.added.extend_each(files)
     }
 
-    /// Adds files again that the table has, such as with ids that they lacked. A winner matters only by the files that both
-    /// mention, of which it knows better. A transaction that does so does nothing else.
+    /// Adds files of the table again with other members, such as row ids. Only winners that mention the same
+    /// files matter, and theirs take precedence. Such a transaction has no other steps.
     pub(crate) fn re_add(&mut self, files: Actions) {
         self.read.extend(ReadSet::Files(PathSet::default()));
         self.set_files(files);
     }
 
-    /// Adds files that were there before the table. They stay where they are whatever becomes of the commit. `metrics`:
-    /// what it counts.
+    /// Adds files that existed before the table. They are not deleted if the commit fails. `metrics`:
+    /// those of the operation.
     pub(crate) fn add_existing(&mut self, files: Actions, metrics: Map<String, Value>) {
         self.set_files(files);
         self.options.metrics = metrics;
     }
 
-    /// Names the operation, and gives it its parameters.
+    /// Sets the operation and its parameters.
     pub(crate) fn set_operation(&mut self, operation: &str, parameters: Map<String, Value>) {
         operation.clone_into(&mut self.options.operation);
         self.parameters = parameters;
     }
 
-    /// What there is to wait for before a commit may name the files, for a committer that does so while it works.
+    /// Takes the syncing of the files, which must end before a commit names them, for a committer that waits for it.
     pub fn take_syncing(&mut self) -> Syncing {
         std::mem::take(&mut self.syncing)
     }
 
-    /// Where the data files go.
+    /// The storage of the table.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The protocol and the metadata of the table as it will be.
+    /// The protocol and the metadata of the table after the commit.
     fn after(&self) -> Result<(&Protocol, &Metadata)> {
         let before = self.base.as_ref().map(|base| &base.state);
         let protocol = self.protocol.as_ref().or(before.map(|state| &state.protocol));
@@ -383,7 +384,7 @@ impl Transaction {
         protocol.zip(metadata).ok_or_else(|| Error::internal("a transaction has no table and creates none"))
     }
 
-    /// Its columns, parsed once.
+    /// The shape of the table after the commit, computed once.
     pub(crate) fn shape_after(&mut self) -> Result<Arc<TableShape>> {
         if let Some(shape) = &self.shape {
             return Ok(shape.clone());
@@ -407,7 +408,7 @@ impl Transaction {
         check_writable(self.after()?, &shape)
     }
 
-    /// The files that were written.
+    /// The paths of the files that were written.
     fn names(&self) -> Names {
         self.added.names().and(self.rows.written())
     }

@@ -1,4 +1,4 @@
-//! What a caller says of a transaction when it begins.
+//! Options of transactions and writes.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
 use crate::write::plan::WritePlan;
 
-/// What a handle has cached of its table.
+/// What a handle remembers of its table.
 #[derive(Debug, Clone, Default)]
 pub struct HandleCache {
-    /// What its last commit left.
+    /// The state after its last commit.
     pub state: Option<HandleState>,
     /// The newest version that it opened.
     pub latest: Option<Snapshot>,
@@ -30,33 +30,33 @@ pub struct HandleCache {
 pub struct TransactionOptions {
     /// Name of the operation.
     pub operation: String,
-    /// Its parameters, as the history shows them.
+    /// Its parameters for the history.
     pub parameters: Map<String, Value>,
     /// The isolation, instead of the table's.
     pub isolation: Option<String>,
     /// Free text for the commit info.
     pub user_metadata: Option<String>,
-    /// Free members for the commit info, none of those that it has anyway.
+    /// Other members for the commit info, with names that it does not use.
     pub commit_info: Map<String, Value>,
-    /// The application's id, for transactions that must happen once.
+    /// The application's id, for transactions that must be committed only once.
     pub app_id: Option<String>,
     /// The application's own version of this transaction.
     pub app_version: Option<i64>,
-    /// Numbers for the history beside those of its steps.
+    /// Operation metrics besides those of its steps.
     #[serde(skip)]
     pub metrics: Map<String, Value>,
-    /// Whether to commit even if there is nothing to say.
+    /// Whether to commit even if nothing has changed.
     pub commit_empty: bool,
 }
 
-/// What happens to the rows that are there.
+/// What happens to the existing rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// They stay.
+    /// They are kept.
     #[default]
     Append,
-    /// The new rows take their place.
+    /// The new rows replace them.
     Overwrite,
     /// There must be no table yet.
     Error,
@@ -65,7 +65,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Its name in the parameters of a commit.
+    /// Its name in the operation parameters.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Append => "Append",
@@ -76,14 +76,14 @@ impl Mode {
     }
 }
 
-/// Which files of the base go when the transaction is complete, besides those that steps have removed.
+/// Which files of the base are removed at the end, besides those that steps have removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Overwrites {
     /// None.
     #[default]
     Nothing,
-    /// Those of the partitions that the new rows are in.
+    /// The files of the partitions that have new rows.
     Partitions,
     /// All.
     Table,
@@ -96,22 +96,22 @@ pub enum PartitionOverwrite {
     /// All.
     #[default]
     Static,
-    /// Those in the partitions that the new rows are in.
+    /// The rows in the partitions that have new rows.
     Dynamic,
 }
 
-/// What happens where a table is to be created and there is one, or one is to be replaced and there is none.
+/// How a table is created or replaced, depending on whether it exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CreateMode {
     /// There must be no table yet.
     #[default]
     Error,
-    /// A table that is there stays as it is.
+    /// An existing table is kept as it is.
     Ignore,
-    /// An empty table takes the place of the one that is there, and its history goes on.
+    /// An empty table replaces the existing one, and the history continues. There must be a table.
     Replace,
-    /// The same, if there is one.
+    /// An empty table replaces the existing one, if there is one.
     CreateOrReplace,
 }
 
@@ -126,29 +126,29 @@ impl CreateMode {
     }
 }
 
-/// What becomes of the table's columns where rows have others.
+/// How the table's columns change if rows have other columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SchemaMode {
-    /// Those that it lacks are added.
+    /// Columns that the table lacks are added.
     Merge,
-    /// Those of the rows take their place.
+    /// The columns of the rows replace them.
     Overwrite,
 }
 
-/// Options of a write of rows; the rest follows from the table.
+/// Options of a write of rows; everything else depends on the table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WriteOptions {
-    /// What happens to the rows that are there.
+    /// What happens to the existing rows.
     pub mode: Mode,
-    /// Partition columns of a new table; those of one that is there must be the same.
+    /// Partition columns of a new table; those of an existing table must be the same.
     pub partition_by: Option<Vec<String>>,
     /// Which rows an overwrite replaces.
     pub partition_overwrite: PartitionOverwrite,
-    /// Which rows an overwrite replaces, as SQL: those that make it TRUE, as the new ones do.
+    /// Which rows an overwrite replaces, as a SQL condition. It must be TRUE for the new rows, too.
     pub replace_where: Option<String>,
-    /// What becomes of the columns; without it they stay.
+    /// How the columns change; if none, they do not.
     pub schema_mode: Option<SchemaMode>,
     /// Properties of a new table.
     pub properties: BTreeMap<String, String>,
@@ -156,13 +156,13 @@ pub struct WriteOptions {
     pub name: Option<String>,
     /// Description of a new table.
     pub description: Option<String>,
-    /// Whether the rows are those that the table has, in other files: `dataChange` is false.
+    /// Whether the new rows are those that the table has, in other files: `dataChange` is false.
     pub rearrange_only: bool,
     /// How its files are written.
     pub files: FileOptions,
     /// Free text for the commit info.
     pub user_metadata: Option<String>,
-    /// Free members for the commit info, none of those that it has anyway.
+    /// Other members for the commit info, with names that it does not use.
     pub commit_info: Map<String, Value>,
     /// The application's id, for writes that must happen once.
     pub app_id: Option<String>,
@@ -215,34 +215,34 @@ impl WriteOptions {
     }
 }
 
-/// A table to be.
+/// The definition of a table to be created.
 #[derive(Debug, Clone, Default)]
 pub struct TableDefinition {
     /// Its schema.
     pub schema: StructType,
-    /// Columns of it, in order.
+    /// Its partition columns, in order.
     pub partition_by: Vec<String>,
-    /// Paths of columns by which files are laid out.
+    /// Paths of its clustering columns.
     pub cluster_by: Vec<String>,
     /// Table properties.
     pub properties: BTreeMap<String, String>,
-    /// What all rows must fulfil: expressions by name.
+    /// CHECK constraints: expressions by name.
     pub constraints: BTreeMap<String, String>,
-    /// Name for people.
+    /// Its name in the metadata.
     pub name: Option<String>,
-    /// Description for people.
+    /// Its description in the metadata.
     pub description: Option<String>,
-    /// The largest id that files have of any column, where they were there before the table and have columns by ids.
+    /// The largest field id in files that existed before the table, if columns are found by ids in them.
     pub largest_column_id: Option<i32>,
 }
 
-/// What identifies a new table and a new transaction; passed in, since neither may come from hidden randomness.
+/// Makes ids for new tables and transactions. It is passed in, so that there is no hidden randomness.
 pub trait Ids: Send + Sync {
     /// A new unique id.
     fn unique(&self) -> String;
 }
 
-/// How rows of a schema are written.
+/// The write plan for rows of a schema.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub(super) rows: Schema,

@@ -16,11 +16,11 @@ use super::{HandleState, Transaction, check_writable};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 
-/// Properties besides those of [`MAINTENANCE`] that say nothing of what a data file must be.
+/// Properties besides those of [`MAINTENANCE`] that make no demands on data files.
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
 
 impl Transaction {
-    /// Takes a step. If the remembered state does not allow it, the table is read, and the step is taken once more.
+    /// Takes a step. If the remembered state does not allow it, the table is read, and the step is taken again.
     ///
     /// # Errors
     /// Those of the step and of [`Transaction::snapshot`].
@@ -34,7 +34,7 @@ impl Transaction {
         }
     }
 
-    /// A copy for [`Transaction::retry_on_newest_version`], if this only adds rows, to the state that a handle remembered.
+    /// A copy for [`Transaction::retry_on_newest_version`], if this only adds rows and is based on a remembered state.
     pub(super) fn copy_for_retry(&self) -> Option<Self> {
         let reads_nothing = matches!(self.read, ReadSet::Nothing) && self.options.app_id.is_none();
         let only_adds = self.removed.is_empty()
@@ -59,12 +59,12 @@ impl Transaction {
         })
     }
 
-    /// The same rows on the newest version; `None` if their files do not fit the table there.
+    /// The same rows, based on the newest version; `None` if their files do not fit the table any more.
     ///
     /// # Errors
     /// `NotFound` if there is no table any more, `Unsupported` if deltic cannot write it.
     pub(super) async fn on_newest_version(mut self) -> Result<Option<Self>> {
-        // Not refreshed from one that was open: the table may be another.
+        // Opened anew rather than refreshed: there may be a new table at the location.
         let snapshot = Snapshot::open(&self.storage, None).await?;
         let state = HandleState::of(&snapshot).await?;
         let after = &state.state;
@@ -79,7 +79,7 @@ impl Transaction {
     }
 }
 
-/// Whether files that were written for a table of metadata `before` may join one of `after`: it may have more
+/// Whether files that were written for a table with metadata `before` fit a table with `after`: it may have more
 /// nullable columns.
 fn takes_files_of(before: &Metadata, after: &Metadata) -> Result<bool> {
     let keys: BTreeSet<&String> = before.configuration.keys().chain(after.configuration.keys()).collect();

@@ -1,4 +1,4 @@
-//! Files that a transaction takes out of the table: by paths, by a filter, or all of them.
+//! Steps that remove files from the table: by paths, or by a filter.
 //!
 //! PROTOCOL.md: "Add File and Remove File", "Append-only Tables".
 
@@ -20,10 +20,10 @@ use crate::snapshot::Snapshot;
 use crate::write::plan::DataFile;
 
 impl Transaction {
-    /// Removes files by the paths that the log has for them.
+    /// Removes files by their paths in the log.
     ///
     /// # Errors
-    /// `Invalid` if one of them is not in the table as this transaction sees it.
+    /// `Invalid` if one of them is not in the table, including the changes of this transaction.
     pub async fn remove_paths(&mut self, paths: &[String], now_ms: i64) -> Result<u64> {
         if self.replayed.is_some() {
             return Ok(0);
@@ -57,10 +57,10 @@ impl Transaction {
         Ok(removed + added.len() as u64)
     }
 
-    /// Removes the rows that make `filter` TRUE, which must fill whole files.
+    /// Removes the rows that make `filter` TRUE, if they are all rows of their files.
     ///
     /// # Errors
-    /// `Invalid`, naming it, if a file may hold other rows too.
+    /// `Invalid`, naming the file, if a file may have other rows too.
     pub async fn remove_where(&mut self, filter: &str, now_ms: i64) -> Result<u64> {
         if self.replayed.is_some() {
             return Ok(0);
@@ -98,19 +98,19 @@ impl Transaction {
         Ok(removed)
     }
 
-    /// Takes own files out again.
+    /// Removes files that this transaction has added.
     pub(crate) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
         self.discarded.extend(self.added.discard(goes));
     }
 
-    /// The files of this process in columns, if there are any.
+    /// The files of this process as columns, if there are any.
     pub(crate) fn own_adds(&self) -> Result<Option<AddBatch>> {
         let mut adds = self.added.of_this_process().map(|file| file.add.clone()).peekable();
         if adds.peek().is_none() { Ok(None) } else { batch_of(adds).map(Some) }
     }
 
-    /// The version to remove files from. Whether it lets go of any is asked of the one that is read, which may be newer
-    /// than what was known.
+    /// The version to remove files from. Whether the table is append-only depends on the version that is read, which may be
+    /// newer than the remembered one.
     pub(crate) async fn removable(&mut self) -> Result<Snapshot> {
         let snapshot = self.searchable().await?;
         if Properties::of(snapshot.metadata()).append_only()? {
@@ -120,14 +120,14 @@ impl Transaction {
         Ok(snapshot)
     }
 
-    /// The version whose rows are looked for, be it only to add what it lacks.
+    /// The version that is searched for rows.
     pub(crate) async fn searchable(&mut self) -> Result<Snapshot> {
         self.refuse_after_metadata("remove files")?;
         self.refuse_after_files_of_others("remove files")?;
         self.snapshot().await
     }
 
-    /// Rows whose change is recorded may stand in files that would go.
+    /// Refuses to remove files after change files were written: they may have rows of these files.
     pub(super) fn refuse_after_records(&self) -> Result<()> {
         match self.rows.change_files.is_empty() {
             true => Ok(()),
@@ -139,7 +139,7 @@ impl Transaction {
         }
     }
 
-    /// What other processes wrote is looked at once, and no more.
+    /// Refuses a step after files of other processes were added: these are not read again.
     pub(super) fn refuse_after_files_of_others(&self, what: &str) -> Result<()> {
         match self.added.has_others() {
             false => Ok(()),

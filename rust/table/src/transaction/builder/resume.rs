@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use deltic_store::Storage;
 
 impl Transaction {
-    /// What another process needs to commit this write. Committing it several times makes one commit.
+    /// The header with which another process can commit this write. Committing it several times makes only one commit.
     ///
     /// # Errors
-    /// `Internal` for what does not travel: rows, removed files, changes of rows and domains.
+    /// `Internal` if the transaction has parts that a header cannot have: rows, removed files, changes of rows and domains.
     pub fn header(&self) -> Result<TransactionHeader> {
         let has_steps =
             !self.added.is_empty() || !self.removed.is_empty() || !self.rows.is_empty() || !self.domains.is_empty();
@@ -34,7 +34,7 @@ impl Transaction {
         })
     }
 
-    /// Goes on with a write that another process began. If it was committed already, committing it again gives the same
+    /// Continues a write that another process began. If it was committed already, committing it again returns the same
     /// version.
     ///
     /// # Errors

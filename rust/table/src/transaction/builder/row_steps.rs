@@ -3,7 +3,7 @@
 //! Which rows change is decided in `dml`. Later steps do not see rows that are marked. The commit writes the deletion
 //! vectors of all files into one file, each united with the file's earlier deletion vector.
 //!
-//! Proved by `tests/rust/table/dml.rs`, above all `vectors_are_united`.
+//! Proved by `tests/rust/table/dml.rs`, mainly `vectors_are_united`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirement for Deletion Vectors".
 
@@ -62,7 +62,7 @@ impl Transaction {
         (self.shape, self.planned) = (None, None);
     }
 
-    /// Sets the schema that a step needs; gives what was set before, for [`Transaction::restore_metadata`].
+    /// Sets the schema that a step needs. Returns what was set before, for [`Transaction::restore_metadata`].
     ///
     /// # Errors
     /// Those of [`Transaction::set_metadata`].
@@ -71,7 +71,7 @@ impl Transaction {
         let change = MetadataChange { schema: Some(schema), ..MetadataChange::default() };
         let operations = self.operations.len();
         let changed = self.set_metadata(change, ids);
-        // The history names the step, not the schema change.
+        // The history has the step, not its schema change.
         self.operations.truncate(operations);
         match changed {
             Ok(()) => Ok(before),
@@ -82,7 +82,7 @@ impl Transaction {
         }
     }
 
-    /// How to read all columns of the table, as the transaction leaves them, from files of the base and from new ones.
+    /// How to read all columns of the table, including changes of this transaction, from files of the base and from new ones.
     ///
     /// # Errors
     /// Those of [`read_spec`].
@@ -117,7 +117,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds what was read to the read set.
+    /// Adds to the read set.
     pub(crate) fn has_read(&mut self, read: ReadSet) {
         self.read.extend(read);
     }
@@ -150,7 +150,7 @@ impl Transaction {
         self.rows.marked.get(path).map(|marked| marked.rows.clone()).unwrap_or_default()
     }
 
-    /// Counts what a step did.
+    /// Changes the counts of the row steps.
     pub(crate) fn count_rows(&mut self, count: impl FnOnce(&mut RowCounts)) {
         count(self.rows.counts());
     }
@@ -205,12 +205,12 @@ impl Transaction {
     pub(crate) fn rewrite_spec(&mut self, kind: FileKind) -> Result<WriteSpec> {
         let shape = self.shape_after()?;
         let mut spec = WriteSpec { kind, ..self.file_spec(&shape)? };
-        // Change files do not hold their partition columns.
+        // Change files do not have the partition columns.
         spec.materializes_partition_columns &= kind == FileKind::Data;
         Ok(spec)
     }
 
-    /// Where this commit's deletion vectors will be put.
+    /// Where this commit's deletion vectors are stored.
     pub(super) fn vector_store(&mut self) -> Result<TableVectors> {
         let prefix_length = match self.rows.marked.is_empty() {
             true => None,

@@ -24,7 +24,7 @@ pub(crate) struct RowChanges {
     pub(super) change_files: Vec<Cdc>,
     /// The rows of files of the base that change files cover already, by path; none if all rows of the file.
     pub(super) recorded_rows: HashMap<String, Option<DeletionVector>>,
-    /// Whether files are rewritten even where deletion vectors are enabled.
+    /// Whether files are rewritten even if deletion vectors are enabled.
     pub(super) without_deletion_vectors: bool,
     counts: Option<RowCounts>,
 }
@@ -50,12 +50,12 @@ impl RowChanges {
         counts.is_some_and(RowCounts::is_merge)
     }
 
-    /// The change files, as the log spells them.
+    /// The paths of the change files, as in the log.
     pub(super) fn written(&self) -> impl Iterator<Item = String> {
         self.change_files.iter().map(|cdc| cdc.path.clone())
     }
 
-    /// Notes that change files cover these rows of a file, or all.
+    /// Records that change files have these rows of a file, or all its rows.
     pub(super) fn add_recorded_rows(&mut self, path: &str, rows: Option<DeletionVector>) {
         let path = canonical_path(path).into_owned();
         let both = match (self.recorded_rows.remove(&path), rows) {

@@ -11,7 +11,7 @@ use deltic_protocol::stats::text::whole_adds;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 
-/// What is to be known of a file for its removal.
+/// The columns of a file that removing it needs.
 pub(crate) fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
     let members = vec!["path", "partitionValues", "size", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
     let num_records = !stats.is_empty();
@@ -44,13 +44,13 @@ pub(super) fn fully_matching(
     Ok(rows)
 }
 
-/// Files in columns, with the statistics that their actions have.
+/// Files as columns, with the statistics of their actions.
 pub(super) fn batch_of(files: impl Iterator<Item = Add>) -> Result<AddBatch> {
     let actions: Vec<Action> = files.map(Action::Add).collect();
     Ok(parse_commit(&print_commit(&actions)?.into(), Origin::Commit(0), Wanted::All)?.adds)
 }
 
-/// Files of the table as they are added again: no row changes by it, and their statistics are whole.
+/// The actions that add files of the table again, without changing data and with all their statistics.
 pub(crate) fn add_again(adds: &AddBatch, rows: impl Iterator<Item = usize>) -> Result<Vec<Add>> {
     let again = |add: Result<Add, deltic_protocol::error::Error>| Ok(Add { data_change: false, ..add? });
     whole_adds(adds, rows)?.map(again).collect()

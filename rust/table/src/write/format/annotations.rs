@@ -1,4 +1,4 @@
-//! Parquet's logical types for columns that Arrow has only as bytes: variants, geometries, geographies.
+//! Adds Parquet's logical types to columns that Arrow has only as bytes: variants, geometries, geographies.
 //!
 //! Proved by `write::writer::what_bytes_mean_stands_in_the_file`.
 //!
@@ -46,7 +46,7 @@ fn of_type(parquet: &TypePtr, data_type: &DataType) -> Annotated {
             None => Ok(None),
         },
         DataType::Struct(inner) => of_struct(parquet, inner),
-        // A list or a map has its elements or entries in a group of its own.
+        // The elements of a list and the entries of a map are in a group of their own.
         DataType::Array(array) => within(parquet, &[&array.element]),
         DataType::Map(map) => within(parquet, &[&map.key, &map.value]),
         DataType::Primitive(_) | DataType::Foreign(_) => Ok(None),
@@ -69,7 +69,7 @@ fn within(outer: &TypePtr, types: &[&DataType]) -> Annotated {
     rebuilt(outer, vec![repeated], None).map(Some)
 }
 
-/// A group of these fields, otherwise as it was.
+/// The group with these fields, otherwise unchanged.
 fn rebuilt(group: &Type, fields: Vec<TypePtr>, meaning: Option<LogicalType>) -> Result<TypePtr, ParquetError> {
     let info = group.get_basic_info();
     let meaning = meaning.or_else(|| info.logical_type_ref().cloned());

@@ -1,7 +1,7 @@
-//! The leaves of a data file: which column each is, and how it is encoded where a caller has chosen that.
+//! The leaves of a data file: the column of each, and how it is encoded if a caller has chosen that.
 //!
-//! Columns are named as the table names them, with `element`, `key` and `value` for what is inside arrays and maps. An option
-//! for a column with inner ones holds for all of them, unless a longer path says otherwise.
+//! Columns have their logical names, with `element`, `key` and `value` for the inside of arrays and maps. An option
+//! for a column with nested ones applies to all of them, unless there is one with a longer path.
 //!
 //! Proved by `write::columns_are_encoded_as_chosen`.
 
@@ -21,13 +21,13 @@ const TYPED_VALUE: &str = "typed_value";
 
 /// A leaf of a file.
 pub(super) struct LeafName {
-    /// Logical names on the way to it.
+    /// The logical names of its path.
     pub(super) names: Vec<String>,
-    /// Whether it is a typed column of a variant, or what is beside such a one: no caller can know it.
+    /// Whether it belongs to the typed columns of a shredded variant, which no caller can name.
     is_shredded: bool,
 }
 
-/// Names of each leaf of a file with the columns of `schema`, in the file's order.
+/// The names of the leaves of a file with the columns of `schema`, in the file's order.
 pub(super) fn leaf_names(
     file: &SchemaDescriptor,
     schema: &StructType,
@@ -75,7 +75,7 @@ fn add_inner_names(parts: &[String], data_type: &DataType, mapping: ColumnMappin
 /// The writer properties of a file, with the options of its columns. `leaves`: their names.
 ///
 /// # Errors
-/// `Invalid` for a column that the file does not have, and for what the column's values cannot be encoded as.
+/// `Invalid` for a column that the file does not have, and for an encoding that the column cannot have.
 pub(super) fn with_column_options(
     mut properties: WriterPropertiesBuilder,
     (file, leaves): (&SchemaDescriptor, &[LeafName]),
@@ -86,7 +86,7 @@ pub(super) fn with_column_options(
     for (name, options) in options {
         chosen.push((path_of(name, leaves)?, name, options));
     }
-    // The longer path comes later, and what comes later holds.
+    // Options of longer paths come later, and later ones take precedence.
     chosen.sort_by_key(|(path, ..)| path.len());
     for (path, name, options) in chosen {
         for (leaf, column) in leaves.iter().zip(file.columns()).filter(|(leaf, _)| is_inside(&leaf.names, &path)) {
@@ -101,7 +101,7 @@ pub(super) fn with_column_options(
     Ok(properties)
 }
 
-/// The path that a caller means by a name.
+/// The path of a column by the name that a caller gives.
 fn path_of(name: &str, leaves: &[LeafName]) -> Result<Vec<String>> {
     let whole = vec![name.to_owned()];
     let is_column = |path: &[String]| leaves.iter().any(|leaf| is_inside(&leaf.names, path));
@@ -161,7 +161,7 @@ fn with_options(
     Ok(properties)
 }
 
-/// An encoding by its name in Parquet's specification, for the values that a column has in files.
+/// An encoding by its name in Parquet's specification, checked against the column's physical type.
 fn encoding_of(name: &str, column: &ColumnDescriptor) -> Result<Encoding> {
     use Physical as P;
     let upper = name.to_ascii_uppercase();

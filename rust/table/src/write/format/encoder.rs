@@ -1,9 +1,9 @@
-//! One data file in the making: Parquet bytes and statistics. Synchronous, and no I/O.
+//! Encodes one data file: Parquet bytes and statistics. It is synchronous, without I/O.
 //!
-//! Columns are independent until their row group ends: where no other file is encoded, several processors share them.
+//! The columns of a row group are independent: if no other file is being encoded, several threads share them.
 //!
-//! Files are what Spark reads without settings: version 1 pages unless the table asks for version 2, `INT64`
-//! microseconds, lists and maps in the standard three levels, no embedded Arrow schema, statistics for row groups and
+//! Spark reads the files without special settings: version 1 pages unless the table asks for version 2, `INT64`
+//! microseconds, lists and maps in the standard form of three levels, no embedded Arrow schema, statistics for row groups and
 //! pages.
 //!
 //! PROTOCOL.md: "Data Files".
@@ -25,13 +25,13 @@ use parquet::file::writer::SerializedFileWriter;
 use super::layout::{FileFormat, Layout, failed};
 use crate::write::pieces::memory;
 
-/// Encoded bytes after which a row group ends: readers hold one in memory.
+/// Encoded bytes after which a row group ends: readers have one in memory.
 const MAX_GROUP_BYTES: usize = 128 * 1024 * 1024;
 
 /// Bytes of rows that are worth another thread.
 const WORTH_A_THREAD: usize = 512 * 1024;
 
-/// Bytes of sorted rows that are put together at a time.
+/// Bytes of sorted rows that are gathered at a time.
 const SORTED_AT_ONCE: usize = 4 * 1024 * 1024;
 
 /// Turns batches into the bytes of a file.
@@ -39,9 +39,9 @@ pub(in crate::write) struct Encoder {
     file: SerializedFileWriter<Vec<u8>>,
     layout: Arc<Layout>,
     columns: ArrowRowGroupWriterFactory,
-    /// The columns of the row group that was begun; none if none was.
+    /// The columns of the current row group; empty if there is none.
     group: Vec<ArrowColumnWriter>,
-    /// Its rows, and how many it may have.
+    /// Its rows, and the most that it may have.
     rows: usize,
     most_rows: usize,
     stats: StatsCollector,
@@ -49,7 +49,7 @@ pub(in crate::write) struct Encoder {
 
 /// The end of a file.
 pub(in crate::write) struct Encoded {
-    /// Bytes not taken yet.
+    /// Bytes that were not taken yet.
     pub(in crate::write) rest: Bytes,
     /// The text of `add.stats`.
     pub(in crate::write) stats: String,
@@ -58,7 +58,7 @@ pub(in crate::write) struct Encoded {
 }
 
 impl Encoder {
-    /// For a file that begins with these rows, which still have to be written.
+    /// An encoder for a file that begins with these rows. They are not written here.
     ///
     /// # Errors
     /// `Invalid` for variants that cannot be shredded.
@@ -71,7 +71,7 @@ impl Encoder {
         Ok(Self { file, layout, columns, group: Vec::new(), rows: 0, most_rows: format.rows_of_group, stats })
     }
 
-    /// Encodes rows, on so many threads at most; where they are to be sorted, in row groups of their own.
+    /// Encodes rows, on at most `threads` threads. If the file is sorted, they become row groups of their own.
     pub(in crate::write) fn write_all(
         &mut self,
         format: &FileFormat,
@@ -120,7 +120,7 @@ impl Encoder {
         let work = Mutex::new(self.group.iter_mut().zip(leaves));
         let threads = threads.min(rows.get_array_memory_size() / WORTH_A_THREAD);
         thread::scope(|scope| {
-            // If no further thread can be started, the running threads do its work.
+            // If no further thread can be started, the other threads do its work.
             let other = |_| thread::Builder::new().spawn_scoped(scope, || encode_columns(&work)).ok();
             let others: Vec<_> = (1..threads).map_while(other).collect();
             let encoded_here = encode_columns(&work);
@@ -129,7 +129,7 @@ impl Encoder {
         })
     }
 
-    /// Ends the row group, which frees what it holds in memory.
+    /// Ends the row group, which frees its memory.
     pub(in crate::write) fn end_group(&mut self) -> Result<()> {
         if self.group.is_empty() {
             return Ok(());
@@ -148,17 +148,17 @@ impl Encoder {
         end().map_err(failed)
     }
 
-    /// Bytes that the row group would have if it ended here, about.
+    /// About how many bytes the row group would have if it ended here.
     fn group_bytes(&self) -> usize {
         self.group.iter().map(ArrowColumnWriter::get_estimated_total_bytes).sum()
     }
 
-    /// Bytes the file would have if it ended here, about.
+    /// About how many bytes the file would have if it ended here.
     pub(in crate::write) fn size(&self) -> u64 {
         (self.file.bytes_written() + self.group_bytes()) as u64
     }
 
-    /// Bytes of memory held.
+    /// Bytes in memory.
     pub(in crate::write) fn memory(&self) -> usize {
         self.group.iter().map(ArrowColumnWriter::memory_size).sum::<usize>() + self.file.inner().len()
     }
@@ -175,8 +175,8 @@ impl Encoder {
     }
 }
 
-/// Drops the bounds of a chunk that holds NaN, which they leave out: to Spark NaN is greater than every number, and it would
-/// skip the chunk.
+/// Drops the bounds of a column chunk with NaN, which bounds leave out: for Spark NaN is greater than every number, so it would
+/// wrongly skip the chunk.
 fn drop_bounds_beside_nan(closed: &mut ColumnCloseResult) -> Result<(), ParquetError> {
     let Some(statistics) = closed.metadata.statistics().filter(|of| of.nan_count_opt() != Some(0)) else {
         return Ok(());

@@ -1,11 +1,11 @@
 //! Infers the typed columns of a file's variants from a sample of its first rows.
 //!
-//! A field is shredded if at least every tenth sampled row has it with a value of its most common type. Arrays are shredded if
-//! they hold single values or arrays: an absent field of an object costs memory, which a row with many small objects in an
-//! array would multiply. Types that other readers do not know, nanoseconds among them, stay bytes.
+//! A field is shredded if at least one in ten sampled rows has it with a value of its most common type. Arrays are shredded if
+//! they have single values or arrays: each absent field of an object costs memory, which a row with many small objects in an
+//! array would multiply. Types that other readers do not know, such as nanoseconds, are not shredded.
 //!
-//! Invariant: a sample takes no more than [`MOST_NODES`] places and a schema no more than [`MOST_COLUMNS`] columns, whatever
-//! the values. Proved by the tests below and `tests/python/test_shredding.py`.
+//! Invariant: a sample counts no more than [`MOST_NODES`] paths and a schema has no more than [`MOST_COLUMNS`] columns,
+//! whatever the values. Proved by the tests below and `tests/python/test_shredding.py`.
 //!
 //! PROTOCOL.md: "Writer Requirements for Variant Shredding".
 
@@ -19,21 +19,21 @@ use parquet_variant::Variant;
 const SAMPLED_ROWS: usize = 1000;
 const SAMPLED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Typed columns of one variant, at most. A file with few rows has no more of them than sampled rows, or 16: each takes room
+/// The most typed columns of one variant. A file with few rows has no more of them than sampled rows, or 16: each takes space
 /// in the footer.
 const MOST_COLUMNS: usize = 300;
 const FEWEST_COLUMNS: usize = 16;
 
-/// Names of an unsorted metadata dictionary, at most: the library searches it from the front for each field.
+/// The most names in an unsorted metadata dictionary: the library searches it from the beginning for each field.
 const MOST_UNSORTED: usize = 200;
 
-/// Levels of nested typed columns, at most.
+/// The most levels of nested typed columns.
 const MOST_DEPTH: usize = 16;
 
-/// Paths that a sample counts, at most.
+/// The most paths that a sample counts.
 const MOST_NODES: usize = 4096;
 
-/// Bytes of a field name in the file's schema, at most.
+/// The most bytes of a field name in the file's schema.
 const LONGEST_NAME: usize = 128;
 
 /// A field is shredded if one row in so many has its type.
@@ -74,7 +74,7 @@ struct Node {
     values: usize,
     fields: BTreeMap<String, Node>,
     element: Option<Box<Node>>,
-    /// Of decimals: digits before and behind the point.
+    /// For decimals: the digits before and after the point.
     digits: (u8, u8),
 }
 
@@ -88,7 +88,7 @@ impl Sample {
         self.rows >= SAMPLED_ROWS || self.bytes >= SAMPLED_BYTES
     }
 
-    /// Counts a value of so many bytes. One that does not fit the sample counts as a row of another type.
+    /// Counts a value of so many bytes. One that is too large for the sample counts as a row of another type.
     pub(super) fn add(&mut self, value: &Variant<'_, '_>, bytes: usize) {
         self.rows += 1;
         if bytes > SAMPLED_BYTES - self.bytes.min(SAMPLED_BYTES) {
@@ -101,7 +101,7 @@ impl Sample {
         self.root.add(value, 0, false, &mut self.nodes);
     }
 
-    /// The type that the variants are shredded to and its number of columns, `most` at most. `None` if they are not shredded.
+    /// The type that the variants are shredded to and its number of columns, at most `most`. `None` if they are not shredded.
     pub(super) fn shredded_as(&self, most: usize) -> Option<(ArrowType, usize)> {
         let most = self.rows.clamp(FEWEST_COLUMNS, MOST_COLUMNS).min(most);
         let mut room = most;
@@ -170,7 +170,7 @@ impl Node {
         Some(data_type)
     }
 
-    /// The fields that most objects have come first, where there is no room for all.
+    /// If there is no room for all fields, those that most objects have are taken first.
     fn object_type(&self, of: usize, room: &mut usize) -> Option<ArrowType> {
         let mut fields: Vec<_> = self.fields.iter().collect();
         fields.sort_by_key(|(_, field)| std::cmp::Reverse(field.values));
@@ -214,8 +214,8 @@ fn kind_of(value: &Variant<'_, '_>) -> Option<Kind> {
     })
 }
 
-/// The narrowest of the three widths that files have for decimals. Whole numbers get no nine digits: the library takes
-/// every integer for one of them, and would store wider ones cut off.
+/// The narrowest of the three widths of decimals in files. Whole numbers do not get the one of nine digits: the library treats
+/// every integer as such a decimal, and would truncate wider ones.
 fn decimal_type((before, behind): (u8, u8)) -> Option<ArrowType> {
     let widths = if behind == 0 { &[18, 38][..] } else { &[9, 18, 38] };
     let precision = *widths.iter().find(|precision| before.saturating_add(behind) <= **precision)?;

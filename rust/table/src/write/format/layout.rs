@@ -1,6 +1,6 @@
 //! The schema and the Parquet properties of data files.
 //!
-//! All files of a writer share them, unless variants are shredded: then each file has its own typed columns, and with them its
+//! All files of a writer have the same, unless variants are shredded: then each file has its own typed columns, and so its
 //! own Parquet schema, sorting columns and column properties.
 //!
 //! PROTOCOL.md: "Data Files", "Column Mapping" (field ids).
@@ -25,13 +25,13 @@ use super::shred::{Shredding, has_variants};
 use super::sort::SortOrder;
 use crate::write::plan::{WriteSpec, not_hidden, physical_indexed};
 
-/// Parquet libraries look at who wrote a file before they trust its statistics, and expect this form.
+/// Parquet libraries check the writer of a file before they trust its statistics, and expect this form.
 const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 
 /// The format of all files of a writer.
 #[derive(Debug)]
 pub(in crate::write) struct FileFormat {
-    /// Of files without shredded variants.
+    /// The layout of files without shredded variants.
     layout: Arc<Layout>,
     /// The columns as table types, for the statistics.
     pub(super) schema: StructType,
@@ -39,23 +39,23 @@ pub(in crate::write) struct FileFormat {
     pub(super) prefix_length: usize,
     pub(super) rows_of_group: usize,
     pub(super) sort: Option<SortOrder>,
-    /// Where variants are shredded, what the layout of each file is made from: the logical columns and the specification.
+    /// If variants are shredded, the logical columns and the specification, from which the layout of each file is made.
     shreds: Option<(StructType, WriteSpec)>,
 }
 
 /// The schema and the properties of one file.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Arrow schema of the file: physical names, field ids, no partition columns.
+    /// The Arrow schema of the file: physical names, field ids, no partition columns.
     pub(super) arrow: SchemaRef,
-    /// The same as Parquet has it.
+    /// The same as a Parquet schema.
     pub(super) parquet: SchemaDescriptor,
     pub(super) properties: WriterPropertiesPtr,
     pub(super) shredding: Option<Shredding>,
 }
 
 impl FileFormat {
-    /// For files of the columns `logical`, which `arrow` has under physical names.
+    /// The format of files with the columns `logical`, which `arrow` has under physical names.
     ///
     /// # Errors
     /// `Invalid` for options that the columns do not allow.
@@ -79,7 +79,7 @@ impl FileFormat {
         })
     }
 
-    /// Whether rows are sorted, for which they are gathered.
+    /// Whether rows are sorted, so that they must be gathered first.
     pub(in crate::write) fn sorts(&self) -> bool {
         self.sort.is_some()
     }
@@ -134,7 +134,7 @@ impl Layout {
     }
 }
 
-/// Positions of the columns to sort by. Rows of a file are all the same in the columns that it does not have.
+/// Positions of the columns to sort by. Columns that the file does not have are left out: all its rows have the same value.
 fn sort_positions(logical: &StructType, spec: &WriteSpec) -> Result<Vec<usize>> {
     let mut positions = Vec::with_capacity(spec.sort_by.len());
     for name in &spec.sort_by {

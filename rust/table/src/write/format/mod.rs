@@ -1,4 +1,4 @@
-//! The format of a data file: its columns, their encodings, the order of its rows, Parquet bytes.
+//! The format of a data file: its columns, their encodings, the order of its rows, and the Parquet bytes.
 
 mod annotations;
 mod columns;

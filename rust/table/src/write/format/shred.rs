@@ -1,9 +1,9 @@
 //! Shreds the variants of a file.
 //!
-//! Variants are shredded where they are columns or lie in structs; in arrays and maps they stay whole.
+//! Variants are shredded if they are columns or in structs; in arrays and maps they are not.
 //!
-//! Invariant: every value comes back as it was, but that a number may have another numeric type of the same value, and a
-//! timestamp of whole microseconds no longer counts nanoseconds. Proved by
+//! Invariant: every value is read as it was written, except that a number may have another numeric type with the same
+//! value, and a nanosecond timestamp of whole microseconds may become one of microseconds. Proved by
 //! `tests/python/test_shredding.py` and, with delta-spark, `tests/interop/test_shredding.py`.
 //!
 //! PROTOCOL.md: "Variant Shredding"; the layout is Parquet's "VariantShredding.md".
@@ -20,11 +20,11 @@ use parquet_variant_compute::{VariantArray, shred_variant};
 
 use super::infer::Sample;
 
-/// Bytes of typed columns that are made at a time, and what a value of one takes at least.
+/// Bytes of typed columns that are made at a time, and the least bytes of a value in one.
 const AT_ONCE: usize = 8 * 1024 * 1024;
 const VALUE: usize = 64;
 
-/// Typed columns of a file.
+/// The most typed columns of a file.
 const MOST_COLUMNS: usize = 1000;
 
 /// How a column is written.
@@ -43,7 +43,7 @@ pub(super) struct Shredding {
     /// The columns of the file.
     pub(super) arrow: SchemaRef,
     plans: Vec<ColumnPlan>,
-    /// Rows that are shredded at a time.
+    /// How many rows are shredded at a time.
     pub(super) rows_at_once: usize,
 }
 
@@ -76,7 +76,7 @@ impl Shredding {
     /// The rows with shredded variants, in the file's schema.
     ///
     /// # Errors
-    /// `Invalid` for a variant that cannot be shredded: an object with two fields of a name.
+    /// `Invalid` for a variant that cannot be shredded: an object with two fields of the same name.
     pub(super) fn shred(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let columns = rows.columns().iter().zip(self.arrow.fields()).zip(&self.plans);
         let columns = columns.map(|((column, field), plan)| shredded(column, field, plan)).collect::<Result<_, _>>();

@@ -1,8 +1,8 @@
-//! Rows in the order that a caller asked for.
+//! Sorts rows by columns that a caller has chosen.
 //!
-//! What a writer has gathered of a file is sorted as a whole and becomes row groups of its own: each row group is sorted, and
-//! so is a file that was gathered at once. Ascending, nulls first; NaN is greater than every number; equal rows stay in
-//! the order in which they came.
+//! The rows that a writer has gathered are sorted together and become row groups of their own: each row group is sorted, and
+//! so is a file whose rows were gathered at once. The order is ascending, nulls first; NaN is greater than every number;
+//! equal rows keep their order.
 //!
 //! Proved by `write::row_groups_are_sorted`.
 
@@ -35,8 +35,8 @@ impl SortOrder {
         Ok((!columns.is_empty()).then_some(Self { columns }))
     }
 
-    /// What the file says of it: the leading columns whose order is the same to every reader. `leaf_of` gives the position of
-    /// a column without inner ones among the leaves.
+    /// The order that the file declares: the leading columns whose order is the same for every reader. `leaf_of` returns
+    /// the index of a column without inner ones among the leaves.
     pub(super) fn declared(&self, file: &Schema, leaf_of: impl Fn(usize) -> Option<usize>) -> Vec<SortingColumn> {
         let leaf = |&column: &usize| {
             let data_type = file.field(column).data_type();
@@ -48,7 +48,7 @@ impl SortOrder {
         self.columns.iter().map_while(leaf).collect()
     }
 
-    /// Hands out the rows of all batches in order, so many at a time.
+    /// Passes the rows of all batches to `take` in order, a limited number at a time.
     ///
     /// # Errors
     /// Those of `take`.

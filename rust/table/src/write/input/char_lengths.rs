@@ -1,7 +1,7 @@
-//! Holding rows to the lengths of `char(n)` and `varchar(n)` columns, at every depth.
+//! Checks the lengths of `char(n)` and `varchar(n)` columns, at every depth.
 //!
-//! Characters are code points, as Spark counts them. A longer string is refused; any other is stored as it is given: Spark
-//! adds the spaces of a `char(n)` where it reads one.
+//! Characters are code points, as in Spark. A longer string is refused; all others are stored unchanged: Spark
+//! adds the spaces of a `char(n)` when it reads.
 //!
 //! Invariant: rows that pass have no string that is longer than its column allows (`write::char_lengths`).
 
@@ -16,18 +16,18 @@ use deltic_protocol::schema::char_length::{CharLength, Lengths};
 #[derive(Debug, Default)]
 pub(crate) struct CharLengths(Vec<(usize, String, Lengths)>);
 
-/// A string that does not fit.
+/// A string that is too long.
 struct TooLong {
-    /// Position in the array; of the row in the end.
+    /// Its position in the array; at the top level, that of the row.
     at: usize,
     characters: usize,
     length: CharLength,
-    /// Where below the column it is.
+    /// Its path below the column.
     path: String,
 }
 
 impl TooLong {
-    /// As seen from outside: the position there, and the name on the way.
+    /// The same failure for the array around it, with the position there and the longer path.
     fn outside(self, at: impl Fn(usize) -> usize, name: &str) -> Failure {
         let path = format!(".{name}{}", self.path);
         Failure::TooLong(Self { at: at(self.at), path, ..self })
@@ -40,7 +40,7 @@ enum Failure {
 }
 
 impl CharLengths {
-    /// Those of the columns of `schema`: logical names, and no columns that are not stored.
+    /// The lengths of the columns of `schema`, which has logical names and only stored columns.
     pub(crate) fn of(schema: &StructType) -> Result<Self> {
         let mut columns = Vec::new();
         for (index, field) in schema.fields.iter().enumerate() {
@@ -72,7 +72,7 @@ impl CharLengths {
     }
 }
 
-/// Rows were brought into the table's types before.
+/// An array of another type, which conforming rules out.
 fn foreign() -> Failure {
     Failure::Other(Error::internal("a column with lengths holds something else than its type"))
 }
@@ -107,7 +107,7 @@ fn check_struct(array: &StructArray, lengths: &[(usize, Lengths)]) -> Result<(),
     Ok(())
 }
 
-/// The elements of lists, of which a slice has not all that are behind it.
+/// Checks the elements of lists or maps. A slice of lists has more elements behind it than its own.
 fn check_inside(
     values: &ArrayRef,
     lengths: &Lengths,

@@ -1,6 +1,7 @@
-//! Holding rows to the condition of the rows that they replace.
+//! Checks that new rows fulfil the condition of the rows that they replace.
 //!
-//! Rows are judged as they will be read: an empty string that partitions is null. A condition that is NULL does not hold.
+//! Rows are checked as they will be read: an empty string in a partition column is null. A condition that is NULL is not
+//! fulfilled.
 //!
 //! Invariant: rows that pass make the condition TRUE (`tests/python/test_replace_where.py`).
 
@@ -20,7 +21,7 @@ use deltic_protocol::schema::arrow::to_arrow_field;
 pub(in crate::write) struct Condition {
     text: String,
     bound: BoundPredicate,
-    /// Where rows have the columns that it looks at, and what these are called in it.
+    /// The positions of its columns in the rows, and their fields in the condition.
     columns: Vec<(usize, Field)>,
 }
 
@@ -44,7 +45,7 @@ impl Condition {
     /// Checks rows as they are stored. `first` is the number of the first of them.
     ///
     /// # Errors
-    /// `Invalid`, naming the first row that the condition does not hold for, with what it looks at.
+    /// `Invalid`, naming the first row for which the condition is not TRUE, with its values.
     pub(in crate::write) fn check(&self, rows: &RecordBatch, first: u64) -> Result<()> {
         let named = self.named(rows)?;
         let held = keep(&self.bound.evaluate(&named)?);
@@ -60,7 +61,7 @@ impl Condition {
         )))
     }
 
-    /// The columns that the condition looks at, by the names that it has for them.
+    /// The columns of the condition, by the names in it.
     fn named(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let mut fields = Vec::with_capacity(self.columns.len());
         let mut arrays = Vec::with_capacity(self.columns.len());
@@ -76,7 +77,7 @@ impl Condition {
     }
 }
 
-/// The fields of structs under the names that a type has for them; of arrays and maps only whether they are null is asked.
+/// Renames the fields of structs to those of a type; of arrays and maps only the nulls matter.
 fn renamed(array: &ArrayRef, wanted: &ArrowType) -> Result<ArrayRef> {
     let (Some(parts), ArrowType::Struct(wanted)) = (array.as_struct_opt(), wanted) else {
         return Ok(Arc::clone(array));
@@ -91,7 +92,7 @@ fn renamed(array: &ArrayRef, wanted: &ArrowType) -> Result<ArrayRef> {
     Ok(Arc::new(StructArray::try_new(Fields::from(fields), columns, parts.nulls().cloned())?))
 }
 
-/// A value for a message; none of what has no short form.
+/// A value for a message; none if it has no short form.
 fn shown(rows: &RecordBatch, path: &[String], row: usize) -> Option<String> {
     let (first, inner) = path.split_first()?;
     let mut array = Arc::clone(rows.column_by_name(first)?);

@@ -1,10 +1,10 @@
-//! Bringing a caller's batch into the table's schema.
+//! Converts a caller's batch to the table's schema.
 //!
-//! Columns are found by name (exactly, else the only one that differs in case) in any order and at any depth. Missing
-//! nullable ones become null, but for partition columns: those decide where rows go. Values change their Arrow type
-//! only where none is lost (`conversion`). Everything else is refused with the column, both types, the first row and
-//! what to do: nothing is changed silently. What comes out carries the physical names and field ids of the data files,
-//! and leaves out `void` columns, which files do not hold.
+//! Columns are found by name (exactly, or else the only one that differs in case) in any order and at any depth. Missing
+//! nullable ones become null, except partition columns, which decide the folder of a row. Values change their Arrow type
+//! only without loss (`conversion`). Everything else is refused with the column, both types, the first row and
+//! what to do: nothing is changed silently. The result has the physical names and field ids of the data files,
+//! and no `void` columns, which files do not have.
 //!
 //! Invariant: a conformed batch has exactly the schema [`Conformer::schema`] and no null where the table allows none
 //! (`write::conform`).
@@ -36,10 +36,10 @@ use crate::shredded::{is_shredded, unshred};
 /// Arrow metadata key under which the Parquet writer looks for a field id.
 const PARQUET_FIELD_ID: &str = "PARQUET:field_id";
 
-/// Column metadata that gives a column a value when the caller gives none.
+/// Column metadata by which the table computes a missing column.
 const FILLED_BY_TABLE: [&str; 3] = ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"];
 
-/// Brings batches into one table schema.
+/// Converts batches to one table schema.
 #[derive(Debug)]
 pub struct Conformer {
     columns: Vec<Column>,
@@ -47,10 +47,10 @@ pub struct Conformer {
 }
 
 impl Conformer {
-    /// For tables of `schema`, logical names, partition columns included.
+    /// For a table with this schema, which has logical names and includes partition columns.
     ///
     /// # Errors
-    /// `Corrupt` if the schema misses physical names; `Unsupported` if nothing of it, or of a struct in it, could be
+    /// `Corrupt` if the schema lacks physical names; `Unsupported` if no column of it, or of a struct in it, could be
     /// stored.
     pub fn new(schema: &StructType, mapping: ColumnMapping) -> Result<Self> {
         let columns = plan_struct(schema, mapping, "")?;
@@ -58,7 +58,7 @@ impl Conformer {
         Ok(Self { columns, schema: Arc::new(Schema::new(fields)) })
     }
 
-    /// The Arrow schema of what [`Conformer::conform`] returns.
+    /// The Arrow schema of the batches that [`Conformer::conform`] returns.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -80,7 +80,7 @@ impl Conformer {
         self.conform_from(batch, 0)
     }
 
-    /// As [`Conformer::conform`], for a batch after so many other rows, by which messages count.
+    /// As [`Conformer::conform`], for a batch after `first_row` other rows, which row numbers in messages include.
     ///
     /// # Errors
     /// As [`Conformer::conform`].
@@ -94,7 +94,7 @@ impl Conformer {
     }
 }
 
-/// `schema` as data files hold it: without `void` columns at any depth.
+/// The part of `schema` that data files have: without `void` columns at any depth.
 pub fn stored_schema(schema: &StructType) -> StructType {
     let stored = |field: &StructField| -> Option<StructField> {
         let data_type = match &field.data_type {
@@ -111,17 +111,17 @@ pub fn stored_schema(schema: &StructType) -> StructType {
     StructType::new(schema.fields.iter().filter_map(stored).collect())
 }
 
-/// Why data cannot become rows of the table.
+/// Why data cannot be converted.
 #[derive(Debug)]
 enum Fault {
-    /// No row has it alone.
+    /// It concerns no single row.
     Whole(Error),
-    /// The value at a position has it: what is said before the position, and after it.
+    /// It concerns the value at a position. The message is `before`, the row number, and `after`.
     Value { position: usize, before: String, after: String },
 }
 
 impl Fault {
-    /// With the position of the value inside which this one is.
+    /// The same, with the position of the value around this one.
     fn inside(self, position_of: impl FnOnce(usize) -> usize) -> Self {
         match self {
             Self::Whole(error) => Self::Whole(error),
@@ -157,11 +157,11 @@ type Conformed<T> = std::result::Result<T, Fault>;
 /// Plan for converting a column or a nested type, made before any data is read.
 #[derive(Debug)]
 struct Column {
-    /// Logical name.
+    /// The logical name.
     name: String,
-    /// Logical names from the top, for messages.
+    /// The logical names from the top level, for messages.
     path: String,
-    /// Table type, for messages.
+    /// The table type, for messages.
     data_type: DataType,
     /// The Arrow field of the result. `None` for `void`.
     field: Option<FieldRef>,
@@ -271,7 +271,7 @@ fn stored_fields(columns: &[Column], whole: &str) -> Result<Fields> {
     Ok(fields)
 }
 
-/// The stored columns, from the data's columns below `parent`.
+/// Converts the columns below `parent` to the stored columns.
 fn conform_columns(
     columns: &[Column],
     fields: &Fields,
@@ -291,7 +291,7 @@ fn conform_columns(
     Ok(conformed)
 }
 
-/// For each column the position of its data, if there is any.
+/// For each column, the position of its data, if there is any.
 fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize>>> {
     let mut by_name: HashMap<&str, usize> = HashMap::with_capacity(fields.len());
     for (position, field) in fields.iter().enumerate() {
@@ -314,7 +314,7 @@ fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize
             }
         }
     }
-    // The first in the data's order, so that the message does not depend on hashing.
+    // The first one in the data's order, so that the message does not depend on hashing.
     match by_name.into_iter().min_by_key(|(_, position)| *position) {
         None => Ok(sources),
         Some((name, _)) => {
@@ -349,7 +349,7 @@ fn missing(column: &Column, rows: usize) -> Result<Option<ArrayRef>> {
     }
 }
 
-/// The column's values in what is stored of it, null wherever `parent` is.
+/// The stored values of a column, null wherever `parent` is.
 fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>) -> Conformed<Option<ArrayRef>> {
     let source = array.data_type();
     let array = decode(array).map_err(|e| refuse(column, source, "pass it without that encoding").caused_by(e))?;
@@ -359,7 +359,7 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
         }
         return Ok(None);
     };
-    // Below a null struct lies no value: what the buffers hold there must neither be judged nor written.
+    // Below a null struct there is no value: the contents of buffers there must be neither checked nor written.
     let array = match parent.filter(|nulls| nulls.null_count() > 0) {
         Some(nulls) => nullif(&array, &BooleanArray::new(!nulls.inner(), None))?,
         None => array,
@@ -385,7 +385,7 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
         (ArrowType::List(_), DataType::Array(_)) => conform_list::<i32>(column, field, &array)?,
         (source, DataType::Array(_)) => match element_of(source) {
             Some(element) => {
-                // Nulls are looked for below, where rows can be named, and only in elements that lists have.
+                // Nulls are checked below, where the row is known, and only in elements that belong to a list.
                 let element = Arc::new(element.as_ref().clone().with_nullable(true));
                 conform_list::<i64>(column, field, &cast(&array, &ArrowType::LargeList(element))?)?
             }
@@ -423,7 +423,7 @@ fn check_nulls(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>) -
     })
 }
 
-/// Dictionaries and runs laid out flat.
+/// Decodes dictionaries and run-end encoded arrays.
 fn decode(array: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
     let mut array = Arc::clone(array);
     loop {
@@ -435,7 +435,7 @@ fn decode(array: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
     }
 }
 
-/// Put together again: each file has typed columns of its own, or none.
+/// Converts a shredded variant to a plain one, since each file has its own typed columns, or none.
 fn conform_shredded(column: &Column, field: &FieldRef, array: &ArrayRef) -> Conformed<ArrayRef> {
     let ArrowType::Struct(parts) = field.data_type() else { return Err(misplanned(column).into()) };
     let refuse = |e| refuse(column, array.data_type(), "its parts do not make variants").caused_by(e);
@@ -489,7 +489,7 @@ fn conform_map(column: &Column, field: &FieldRef, array: &ArrayRef) -> Conformed
     Ok(Arc::new(MapArray::try_new(Arc::clone(target), offsets, entries, map.nulls().cloned(), *ordered)?))
 }
 
-/// Offsets that begin at 0 and fit 32 bits: the Parquet writer takes no others.
+/// Converts offsets to 32 bits, beginning at 0: the Parquet writer takes no others.
 fn narrow_offsets<O: OffsetSizeTrait>(
     column: &Column,
     source: &ArrowType,
@@ -502,13 +502,13 @@ fn narrow_offsets<O: OffsetSizeTrait>(
     Ok(OffsetBuffer::new(narrowed.ok_or_else(|| refuse(column, source, advice))?.into()))
 }
 
-/// Position of the list or map that has the element at a position.
+/// The position of the list or map that has the element at a position.
 fn list_of(offsets: &OffsetBuffer<i32>, element: usize) -> usize {
     let before = offsets.partition_point(|offset| usize::try_from(*offset).is_ok_and(|offset| offset <= element));
     before.saturating_sub(1)
 }
 
-/// The same lists without elements below a null list: these are no values.
+/// The same lists without elements below null lists, which are no values.
 fn reachable<O: OffsetSizeTrait>(
     array: &ArrayRef,
     offsets: &OffsetBuffer<O>,
@@ -530,7 +530,7 @@ fn window<O: OffsetSizeTrait>(values: &ArrayRef, offsets: &OffsetBuffer<O>) -> A
 fn types_of(column: &Column, source: &ArrowType) -> String {
     let (table, mut data) = (column.data_type.to_string(), table_type_name(source));
     if data == table {
-        // Delta has one name for several of Arrow's types.
+        // Several Arrow types have the same name in Delta.
         data = format!("{data} (in Arrow {source})");
     }
     format!("the column `{}` is {table} in the table and {data} in the data", column.path)
@@ -553,7 +553,7 @@ fn refuse_value(column: &Column, source: &ArrowType, refusal: Refusal) -> Fault 
     }
 }
 
-/// Bytes or text that are not what their column holds.
+/// The fault of bytes or text that are not a value of their column.
 fn no_value(column: &Column, position: usize, what: &str, why: &str) -> Fault {
     Fault::Value {
         position,

@@ -1,11 +1,11 @@
-//! Giving numbers to rows: the identity columns that the data does not have.
+//! Numbers rows: computes the identity columns that the data does not have.
 //!
-//! A writer of its own counts one by one. Of many that write for one transaction each knows its task, and they take turns:
-//! task `t` of [`TASKS`] gives out every [`TASKS`]th number, from the `t`th on, so that no two give the same. What
-//! was given out last goes with the files, and the commit moves the column's high watermark there.
+//! A single writer counts one by one. If several tasks write for one transaction, they interleave:
+//! task `t` assigns every [`TASKS`]th number, from the `t`th on, so that no two tasks assign the same. The last
+//! assigned number is returned with the files, and the commit sets the column's high watermark to it.
 //!
-//! Invariant: numbers of one transaction are distinct, and beyond the watermark that it was planned on
-//! (`tests/python/test_identity.py`). That no other transaction gives the same is for the commit: both change the metadata.
+//! Invariant: the numbers of one transaction are distinct, and beyond the high watermark at the time of the plan
+//! (`tests/python/test_identity.py`). Two transactions cannot assign the same: both change the metadata, which is a conflict.
 //!
 //! PROTOCOL.md: "Identity Columns".
 
@@ -24,21 +24,21 @@ pub const TASKS: u32 = 1 << 16;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Numbering {
-    /// Logical name of the column.
+    /// The logical name of the column.
     pub column: String,
     /// The first number.
     pub first: i64,
-    /// From one to the next.
+    /// The difference between a number and the next.
     pub step: i64,
     /// Whether the data may have the column.
     pub allows_explicit: bool,
 }
 
 impl Numbering {
-    /// The part of one task.
+    /// The numbering of one task.
     ///
     /// # Errors
-    /// `Invalid` if there are more tasks than can be told apart, or more than the column has numbers.
+    /// `Invalid` if the index of the task is not below [`TASKS`], or the column has no numbers left for it.
     pub fn of_task(&self, task: u32) -> Result<Self> {
         if task >= TASKS {
             let message =
@@ -74,25 +74,25 @@ pub fn exhausted(column: &str) -> Error {
 #[derive(Debug)]
 pub struct Identities {
     columns: Vec<Numbering>,
-    /// The last number that each gave out.
+    /// The last assigned number of each column.
     last: BTreeMap<String, i64>,
 }
 
 impl Identities {
-    /// For these columns.
+    /// Numbers these columns.
     pub fn new(columns: Vec<Numbering>) -> Self {
         Self { columns, last: BTreeMap::new() }
     }
 
-    /// The last number of each column that gave out one.
+    /// The last assigned number of each column that has one.
     pub fn last(&self) -> &BTreeMap<String, i64> {
         &self.last
     }
 
-    /// Refuses data with a column that only the table fills.
+    /// Refuses data with a column that only the table may fill.
     ///
     /// # Errors
-    /// `Invalid`, naming it.
+    /// `Invalid`, naming the column.
     pub fn check(&self, fields: &Fields) -> Result<()> {
         match self.columns.iter().find(|column| !column.allows_explicit && is_given(&column.column, fields)) {
             None => Ok(()),
@@ -103,10 +103,10 @@ impl Identities {
         }
     }
 
-    /// The rows with their numbers; columns that are given stay.
+    /// Adds the numbered columns to rows; columns that the data has are kept.
     ///
     /// # Errors
-    /// `Invalid` as [`Identities::check`], and where the numbers end.
+    /// `Invalid` as [`Identities::check`], and if there are not enough numbers.
     pub fn fill(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
         if self.columns.is_empty() {
             return Ok(batch);
@@ -126,7 +126,7 @@ impl Identities {
             let numbers: ArrayRef = match first.filter(|_| rows > 0).map(|first| (first, last(first))) {
                 Some((first, Some(last))) => {
                     self.last.insert(name.clone(), last);
-                    // The last one was reckoned, so none before it overflows.
+                    // The last number was computed above, so no number before it overflows.
                     Arc::new(Int64Array::from_iter_values(
                         (0..rows).map(|row| first.wrapping_add(row.wrapping_mul(numbering.step))),
                     ))
@@ -143,7 +143,7 @@ impl Identities {
     }
 }
 
-/// Whether the data has the column, by its name or but for case.
+/// Whether the data has the column, by its exact name or with another case.
 pub fn is_given(column: &str, fields: &Fields) -> bool {
     let lower = column.to_lowercase();
     fields.iter().any(|field| field.name() == column || field.name().to_lowercase() == lower)

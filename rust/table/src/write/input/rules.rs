@@ -1,10 +1,10 @@
 //! Rules of the table for written rows: generated columns are computed, constraints are checked.
 //!
-//! Columns that the data lacks are added to it before it is brought into the table's schema: defaults as they are, generated
-//! columns from those that they depend on, in the table's types. Conditions are checked on what is stored, partition values
-//! included, under logical names.
+//! Columns that the data lacks are added to it before it is converted to the table's schema: defaults as they are, generated
+//! columns from the columns that they depend on, in the table's types. Conditions are checked on the stored values,
+//! partition values included, under logical names.
 //!
-//! Invariant: rows that were taken in satisfy every rule of the table (`write::rules`).
+//! Invariant: rows that were accepted satisfy every rule of the table (`write::rules`).
 //!
 //! PROTOCOL.md: "CHECK Constraints", "Column Invariants", "Generated Columns", "Default Columns".
 
@@ -25,10 +25,10 @@ use serde::{Deserialize, Serialize};
 use super::conform::Conformer;
 use super::identity::is_given;
 
-/// Rows that are checked at a time, so that what expressions compute stays small.
+/// Rows that are checked at a time, so that the intermediate results of expressions stay small.
 const ROWS_AT_ONCE: usize = 64 * 1024;
 
-/// The rules of a write that its schema does not have.
+/// Rules for written rows that the schema does not have.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteRules {
@@ -38,7 +38,7 @@ pub struct WriteRules {
     pub now: Option<i64>,
 }
 
-/// The rules of a table, ready for its rows.
+/// The rules of a table, bound to its columns.
 #[derive(Debug)]
 pub struct RowRules {
     rules: Rules,
@@ -52,10 +52,10 @@ pub struct RowRules {
 }
 
 impl RowRules {
-    /// Those of a table of `schema` (logical names); none if rows are taken as they are.
+    /// The rules of a table with this schema (logical names); none if there are none.
     ///
     /// # Errors
-    /// `Invalid` or `Unsupported`, naming the constraint or the column, for a rule that deltic does not follow.
+    /// `Invalid` or `Unsupported`, naming the constraint or the column, for a rule that deltic cannot check or compute.
     pub fn new(schema: &StructType, rules: Option<&WriteRules>, partition_columns: &[String]) -> Result<Option<Self>> {
         let Some(WriteRules { constraints, now }) = rules else { return Ok(None) };
         let rules = Rules::of(schema, constraints, *now)?;
@@ -79,7 +79,7 @@ impl RowRules {
         }))
     }
 
-    /// The rows with the columns that the table defines and the data does not have, and the positions of these columns.
+    /// The rows with the columns that the table computes and the data does not have, and the positions of these columns.
     ///
     /// # Errors
     /// `Invalid`, naming column and row, if a column cannot be computed.

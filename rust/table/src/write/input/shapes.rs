@@ -1,7 +1,7 @@
-//! Geometries and geographies: well-known binary, to the last byte.
+//! Checks that geometries and geographies are well-known binary, to the last byte.
 //!
-//! A shape is a byte order, a type and what that has: coordinates of two to four numbers, their count before them, and other
-//! shapes. Every byte is looked at once. What PostGIS calls EWKB has flags in its types that others take for unknown types.
+//! A shape is a byte order, a type and its content: coordinates of two to four numbers, with their count before them, or other
+//! shapes. Every byte is read once. PostGIS's EWKB is refused: its flags would be unknown types for other readers.
 //!
 //! Proved by `write::conform::shapes`. The format is ISO 19125's.
 //!
@@ -9,25 +9,25 @@
 
 use arrow_array::{Array, BinaryArray};
 
-/// Shapes within shapes.
+/// The most levels of shapes within shapes.
 const MAX_DEPTH: usize = 64;
 
-/// Types from the first on, by thousands: XY, XYZ, XYM and XYZM.
+/// Numbers of a point, by the thousands of the type: XY, XYZ, XYM and XYZM.
 const DIMENSIONS: [usize; 4] = [2, 3, 3, 4];
 
-/// Flags of PostGIS: Z, M and a reference system.
+/// PostGIS's flags in a type: Z, M and a reference system.
 const EWKB_FLAGS: u32 = 0xE000_0000;
 
-/// The position of a value that is no shape, and why.
+/// Checks shapes. The error has the position of an invalid value, and the reason.
 pub(super) fn check(shapes: &BinaryArray) -> Result<(), (usize, &'static str)> {
     let valid = (0..shapes.len()).filter(|row| shapes.is_valid(*row));
     valid.map(|row| (row, walk(shapes.value(row)))).try_for_each(|(row, walked)| walked.map_err(|why| (row, why)))
 }
 
-/// Walks over one shape.
+/// Reads one shape.
 fn walk(bytes: &[u8]) -> Result<(), &'static str> {
     let mut rest = bytes;
-    // How many shapes are to come at each level, and of what type they have to be.
+    // For each level, how many shapes are still to come, and their type if it is fixed.
     let mut open: Vec<(u32, Option<u32>)> = vec![(1, None)];
     while let Some((count, kind)) = open.last_mut() {
         let wanted = *kind;

@@ -1,7 +1,7 @@
-//! Variants as files have them: two binaries, of which a reader must be able to make a value.
+//! Checks variants, which are two binaries in files, and converts JSON to variants.
 //!
-//! They come as such, in Arrow's extension type or without it, or as JSON. Numbers of JSON become the smallest integer that
-//! holds them, or doubles.
+//! Callers give them as two binaries, with or without Arrow's extension type, or as JSON. Numbers of JSON become the
+//! smallest integer type that fits, or doubles.
 //!
 //! Proved by `write::conform::variants`.
 //!
@@ -18,10 +18,10 @@ use parquet_variant_compute::json_to_variant;
 
 use crate::variant_extent::check_extent;
 
-/// The position of a value that is no variant, and why.
+/// The position of a value that is not a variant, and the reason.
 pub(super) type NotOne = (usize, String);
 
-/// The bytes of JSON texts, null where they are.
+/// The variants of JSON texts, null where the texts are.
 pub(super) fn from_json(texts: &ArrayRef, target: &Fields) -> Result<Result<ArrayRef, NotOne>, ArrowError> {
     let texts = cast(texts, &ArrowType::Utf8)?;
     let Ok(variants) = json_to_variant(&texts) else {
@@ -39,7 +39,7 @@ pub(super) fn from_json(texts: &ArrayRef, target: &Fields) -> Result<Result<Arra
     Ok(Ok(Arc::new(StructArray::try_new_with_length(target.clone(), columns, nulls, texts.len())?)))
 }
 
-/// Looks whether bytes are variants.
+/// Checks that bytes are variants.
 pub(super) fn check(variants: &StructArray) -> Result<(), NotOne> {
     let binary = |name: &str| variants.column_by_name(name).and_then(|column| column.as_binary_opt::<i32>());
     let (Some(metadata), Some(values)) = (binary("metadata"), binary("value")) else { return Ok(()) };

@@ -6,7 +6,7 @@ use crate::write::plan::DataFile;
 use crate::write::unclaimed::Unclaimed;
 use deltic_store::Syncing;
 
-/// All files of a writer, ended.
+/// All files of a finished writer.
 pub struct EndedFiles {
     pub(super) files: Vec<DataFile>,
     pub(super) syncing: Syncing,
@@ -20,7 +20,7 @@ impl EndedFiles {
         (self.files, self.syncing)
     }
 
-    /// The files, when they would survive a power cut.
+    /// The files, once they would survive a power cut.
     pub(super) async fn durable(self) -> Result<Vec<DataFile>> {
         match self.syncing.wait().await {
             Ok(()) => {

@@ -1,7 +1,7 @@
 //! Ending the files of a writer: those of rows in memory, and then those of rows in its temporary file.
 //!
-//! Spilled rows are taken in again, in waves of partitions that fit a quarter of the memory, each partition's in their order: a
-//! partition has one file, unless the file has its size.
+//! Spilled rows are read again, in waves of partitions that fit into a quarter of the memory, in the order of each partition: a
+//! partition has one file, unless that exceeds the target size.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl DataWriter {
         Ok(Syncing::default())
     }
 
-    /// Ends the files of these partitions with everything pending for them, several at once; gives what to wait for until they
+    /// Ends the files of these partitions with all their pending rows, several at once. Returns the syncing after which they
     /// are durable.
     pub(super) async fn end_partitions(&mut self, keys: &[PartitionKey]) -> Result<Syncing> {
         let mut ending = Vec::with_capacity(keys.len());
@@ -105,8 +105,8 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Partitions whose rows fit a quarter of the memory, one of them in parts perhaps; not more with much to encode than there
-    /// may be open files.
+    /// Partitions whose rows fit into a quarter of the memory, one of them maybe in parts. With many rows to encode, no
+    /// more than there may be open files.
     fn next_wave(&self, left: &mut VecDeque<(PartitionKey, Runs)>) -> Wave {
         let (share, each) = (self.limits.at_once_of_partition(), self.read_at_once());
         let (mut wave, mut bytes, mut files) = (Wave::new(), 0, 0);

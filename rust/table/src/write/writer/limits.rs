@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Most bytes of rows and encoded pages that a writer holds by default.
+/// Most bytes of rows and encoded pages that a writer has in memory by default.
 pub const DEFAULT_MEMORY: usize = 512 * 1024 * 1024;
 
-/// The least that a caller may choose.
+/// The least limit that a caller may choose.
 pub const LEAST_MEMORY: u64 = 1024 * 1024;
 
 /// Checks the `memory_limit` of a write or a merge.
@@ -21,22 +21,22 @@ pub(crate) fn check_memory_limit(bytes: Option<u64>) -> Result<()> {
     }
 }
 
-/// Files that are open at a time.
+/// How many files may be open at a time.
 const OPEN_FILES: usize = 64;
 
-/// Bytes of the limit for each open file. An upload's buffer is as large.
+/// Bytes of the memory limit for each open file. An upload's buffer is as large.
 const MEMORY_OF_FILE: usize = 8 * 1024 * 1024;
 
-/// Bytes of rows that are taken in at a time.
+/// Bytes of rows that are processed at a time.
 const AT_ONCE: usize = 16 * 1024 * 1024;
 
 /// Limits of a writer, for any number of partitions.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Files begun and not ended. Each has an upload's buffer, which `memory` does not count.
+    /// The most open files. Each has an upload's buffer, which `memory` does not count.
     pub open_files: usize,
-    /// Bytes of rows and encoded pages. Beyond it, rows of open files are encoded and handed to storage, and others go to
-    /// a temporary file.
+    /// The most bytes of rows and encoded pages. Beyond it, rows of open files are encoded and uploaded, and others are
+    /// written to a temporary file.
     pub memory: usize,
 }
 
@@ -47,7 +47,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// So many bytes, and as many open files as go with them.
+    /// Limits for so many bytes of memory, with a matching number of open files.
     pub fn of_memory(memory: usize) -> Self {
         Self { open_files: (memory / MEMORY_OF_FILE).clamp(1, OPEN_FILES), memory }
     }

@@ -17,12 +17,12 @@ use super::open_file::{Partition, joined};
 use super::spill::SpillFile;
 use crate::write::partition::PartitionKey;
 
-/// Idle partitions are ended only if they hold at least one `IDLE_DIVISOR`th of the memory in use. Otherwise the other
+/// Idle partitions are ended only if they have at least one `IDLE_DIVISOR`th of the memory in use. Otherwise the other
 /// partitions would soon use up the memory that this frees.
 const IDLE_DIVISOR: usize = 4;
 
 impl DataWriter {
-    /// Bytes of rows and encoded pages that the writer holds.
+    /// Bytes of rows and encoded pages that the writer has in memory.
     pub(super) fn memory_in_use(&self) -> usize {
         self.partitions.values().map(Partition::memory).sum()
     }
@@ -82,8 +82,8 @@ impl DataWriter {
         self.partitions.values().filter(|partition| partition.file.is_some()).count()
     }
 
-    /// Whether the partition has had no rows among the last [`Limits::idle_after_bytes`](super::Limits::idle_after_bytes) bytes,
-    /// so that it probably gets no more.
+    /// Whether the partition has had no rows among the last [`Limits::idle_after_bytes`](super::Limits::idle_after_bytes)
+    /// bytes, so that it probably gets no more.
     fn is_idle(&self, partition: &Partition) -> bool {
         let since = self.bytes_taken - partition.last_used;
         !self.reopened_partition && partition.spilled.is_empty() && since >= self.limits.idle_after_bytes()

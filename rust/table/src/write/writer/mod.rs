@@ -1,7 +1,7 @@
-//! Writing data files, without making them part of the table.
+//! Writes data files, without committing them.
 //!
-//! The writer casts batches to the table's schema, splits them by partition, buffers rows until encoding is worthwhile,
-//! encodes on the blocking pool and streams to storage. A file that reaches its size ends and another begins. Memory is
+//! The writer converts batches to the table's schema, splits them by partition, buffers rows until encoding is worth while,
+//! encodes on the blocking pool and streams to storage. A file that reaches its target size ends and another begins. Memory is
 //! bounded for any number of partitions: rows beyond the limit are spilled to a temporary file. The writer does not commit.
 //! [`DataWriter::abort`] deletes its files, as dropping the writer does in the background.
 //!
@@ -43,7 +43,7 @@ use crate::parallel::worker_count;
 use crate::progress::{Progress, Unit};
 use deltic_store::{FileWriter, Storage, Syncing};
 
-/// Files ended at a time when the writer finishes.
+/// How many files are ended at a time when the writer finishes.
 const FINISHING: usize = 32;
 
 /// Most files that may still be syncing to disk after the writer finished. Each of them is open until then.
@@ -120,12 +120,12 @@ impl DataWriter {
         self
     }
 
-    /// Takes in the rows of `batch`, whose columns are the table's in any order.
+    /// Writes the rows of `batch`, which has the table's columns in any order.
     ///
     /// After an error, or when dropped while it runs, the writer can only be aborted.
     ///
     /// # Errors
-    /// `Invalid`, naming the column, if the batch cannot become rows of the table without loss; else what storage says.
+    /// `Invalid`, naming the column, if the batch cannot be converted to rows of the table without loss; those of the store.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.check_intact()?;
         self.broken = true;
@@ -157,7 +157,7 @@ impl DataWriter {
         Ok(self.write_unclaimed(rows).await?.claim())
     }
 
-    /// As [`DataWriter::write_all_unsynced`]; dropped, the files are deleted unless they are claimed.
+    /// As [`DataWriter::write_all_unsynced`], but the files are deleted when the result is dropped, unless they are claimed.
     pub async fn write_unclaimed(mut self, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<EndedFiles> {
         let mut rows = std::pin::pin!(rows);
         while let Some(batch) = rows.next().await {
@@ -173,12 +173,12 @@ impl DataWriter {
         self.end_all().await
     }
 
-    /// Ends all files; they are durable when this returns. If one cannot be ended, all are removed.
+    /// Ends all files; they are durable when this returns. If one cannot be ended, all are deleted.
     pub async fn finish(self) -> Result<Vec<DataFile>> {
         self.end_all().await?.durable().await
     }
 
-    /// Removes everything that was written, as far as storage lets it.
+    /// Deletes all files, as far as the store allows.
     pub async fn abort(self) {
         let uploads = self.partitions.into_values().filter_map(|partition| partition.file?.into_upload());
         stream::iter(uploads).map(FileWriter::abort).buffer_unordered(FINISHING).for_each(|_| async {}).await;
@@ -210,7 +210,7 @@ impl DataWriter {
             let rows = setup.conformer.conform_from(&piece, first)?;
             setup.lengths.check(&rows, first)?;
             if setup.rules.is_some() || setup.condition.is_some() {
-                // Conditions are about what will be read: an empty string in a partition column is NULL.
+                // Conditions are evaluated on the rows as they will be read: an empty string in a partition column is NULL.
                 let stored = setup.splitter.normalised(&rows)?;
                 setup.rules.as_ref().map_or(Ok(()), |rules| rules.check(&stored, &computed, first))?;
                 setup.condition.as_ref().map_or(Ok(()), |condition| condition.check(&stored, first))?;
@@ -244,8 +244,8 @@ impl DataWriter {
         self.free_memory(0).await
     }
 
-    /// Buffers rows of a partition, and ends files that have the maximum of rows. Gives whether enough rows wait to be worth
-    /// encoding.
+    /// Buffers rows of a partition, and ends files that have the maximum of rows. Returns whether there are enough rows to
+    /// be worth encoding.
     async fn buffer_rows(&mut self, key: &PartitionKey, mut rows: RecordBatch) -> Result<bool> {
         self.reopened_partition |=
             !self.ended_idle.is_empty() && !self.partitions.contains_key(key) && self.ended_idle.contains(key);
@@ -270,7 +270,7 @@ impl DataWriter {
         }
     }
 
-    /// Encodes what is pending in these partitions, all at once, and ends files that have their size.
+    /// Encodes the pending rows of these partitions, all at once, and ends files that have reached their target size.
     async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
         let threads = worker_count() / keys.len().max(1);
         let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
@@ -299,7 +299,7 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Ends the partition's file with everything pending for it.
+    /// Ends the partition's file with all its pending rows.
     async fn end_file(&mut self, key: &PartitionKey) -> Result<()> {
         self.end_partitions(std::slice::from_ref(key)).await?.wait().await
     }

@@ -1,4 +1,4 @@
-//! The rows of one partition on their way, and the file that they go to.
+//! The pending rows of one partition, and its open file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::write::plan::DataFile;
 use crate::write::setup::Setup;
 use deltic_store::{FileWriter, Storage, Syncing};
 
-/// Batches of a partition that are put together rather than kept apart.
+/// From this number on, pending batches of a partition are joined.
 const MAX_PENDING_BATCHES: usize = 64;
 
-/// Bytes that a batch which was put together may have: offsets of strings end at 2 GiB.
+/// The most bytes of a joined batch: offsets of strings end at 2 GiB.
 const MAX_TOGETHER: usize = 64 * 1024 * 1024;
 
-/// Bytes that are worked on at once rather than on the blocking pool: going there and back takes longer.
+/// Fewer bytes than this are encoded at once rather than on the blocking pool: handing them over would take longer.
 pub(super) const WORTH_A_THREAD: usize = 32 * 1024;
 
-/// Rows of one partition on their way.
+/// The rows of one partition that are not in a finished file.
 #[derive(Default)]
 pub(super) struct Partition {
     pub(super) pending: Vec<RecordBatch>,
     pub(super) pending_bytes: usize,
-    /// Rows of its file, those among them that are pending.
+    /// How many rows its file has, including pending ones.
     pub(super) rows: u64,
     pub(super) file: Option<OpenFile>,
-    /// Rows that come before the pending ones, and wait in a temporary file: this partition has no open file.
+    /// Rows in the temporary file, which come before the pending ones. The partition has no open file then.
     pub(super) spilled: Runs,
-    /// Bytes of all partitions that the writer had taken in when the last rows came.
+    /// The bytes that the writer had received for all partitions when this one last received rows.
     pub(super) last_used: u64,
 }
 
 pub(super) struct OpenFile {
     path: DataPath,
-    /// Absent only while the blocking pool has it.
+    /// None only while the blocking pool uses it.
     pub(super) encoder: Option<Encoder>,
     /// Opened with the first bytes.
     upload: Option<FileWriter>,
@@ -77,13 +77,13 @@ pub(super) fn name_file(setup: &Setup, files_named: &mut usize, key: &PartitionK
 }
 
 impl Partition {
-    /// Takes in rows; whether encoding is worth it now.
+    /// Adds rows. Returns whether encoding is worth while now.
     pub(super) fn push(&mut self, rows: RecordBatch, worth_encoding: usize) -> Result<bool> {
         let bytes = memory(&rows);
         self.pending_bytes += bytes;
         self.rows += rows.num_rows() as u64;
         let is_due = self.pending_bytes >= worth_encoding;
-        // A slice that waits would keep the whole batch it is from in memory.
+        // A pending slice would keep the whole batch in memory, so it is copied.
         let pins = !is_due && rows.get_array_memory_size() > bytes.saturating_mul(2);
         let all = || UInt64Array::from_iter_values(0..rows.num_rows() as u64);
         self.pending.push(if pins { take_record_batch(&rows, &all())? } else { rows });
@@ -93,8 +93,8 @@ impl Partition {
         Ok(is_due)
     }
 
-    /// Makes one batch of the last ones, as long as those after one have at least half of its rows: each row is copied a few
-    /// times only, however many batches come.
+    /// Joins the last batches, as long as those after one have together at least half of its rows: so each row is copied
+    /// only a few times, however many batches there are.
     fn put_together(&mut self) -> Result<()> {
         let (mut rows, mut bytes) = (0, 0_usize);
         let is_small = |batch: &&RecordBatch| {
@@ -161,7 +161,7 @@ pub(super) async fn end(
         Ok(ended) => ended,
         Err(error) => {
             if let Some(upload) = file.upload {
-                // An error of the cleanup would hide the error before it.
+                // The error of encoding is returned, not one of the cleanup.
                 let _ = upload.abort().await;
             }
             return Err(error);
@@ -180,7 +180,7 @@ pub(super) async fn end(
     Ok((DataFile { add, rows: encoded.rows, identities: BTreeMap::new() }, syncing))
 }
 
-/// Size of the file, what to wait for until it is durable, and its end.
+/// The size of the file, its syncing, and the end of its encoding.
 async fn end_upload(
     storage: &Storage,
     setup: &Arc<Setup>,
@@ -207,7 +207,7 @@ async fn end_upload(
     Ok((size, syncing, encoded))
 }
 
-/// The result of work on the blocking pool.
+/// Waits for work on the blocking pool.
 pub(super) async fn joined<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
     handle.await.unwrap_or_else(|e| Err(Error::internal("a worker thread failed while writing").caused_by(e)))
 }

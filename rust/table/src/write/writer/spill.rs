@@ -1,8 +1,8 @@
-//! Rows that wait in a temporary file for their partition's turn.
+//! The temporary file for rows of partitions without an open file.
 //!
-//! The file is an Arrow IPC file, in which each record batch is a run: rows of one partition that follow each other. It has no
-//! name where the system allows that, and goes with its handle: after an error and a killed process, too. Memory holds some
-//! 30 bytes for each run.
+//! It is an Arrow IPC file, in which each record batch is a run: consecutive rows of one partition. It has no
+//! name if the system allows that, and disappears when its handle is closed, also after an error or in a killed process.
+//! Memory holds some 30 bytes for each run.
 //!
 //! Proved by `write::many_partitions::each_partition_has_one_file_in_bounded_memory`.
 
@@ -19,7 +19,7 @@ use deltic_protocol::error::{Error, Result};
 
 use crate::write::pieces::memory;
 
-/// Bytes of rows after which a run ends, at the latest.
+/// The most bytes of rows after which a run ends.
 const RUN: usize = 4 * 1024 * 1024;
 
 /// Bytes that are written at a time.
@@ -48,10 +48,10 @@ pub(super) struct SpilledRows {
 }
 
 impl SpillFile {
-    /// In the folder for temporary files. `run_bytes`: bytes of rows after which a run ends, of a few MiB at most.
+    /// Makes one in the folder for temporary files. `run_bytes`: bytes of rows after which a run ends, at most a few MiB.
     ///
     /// # Errors
-    /// `Storage` if there can be none.
+    /// `Storage` if it cannot be made.
     pub(super) fn new(schema: &SchemaRef, run_bytes: usize) -> Result<Self> {
         Self::in_file(tempfile::tempfile().map_err(refused)?, schema, run_bytes)
     }
@@ -110,14 +110,14 @@ impl Runs {
         self.bytes
     }
 
-    /// Where in the file the first run is.
+    /// The index of the first run in the file.
     pub(super) fn first(&self) -> Option<u32> {
         self.numbers.front().copied()
     }
 }
 
 impl SpilledRows {
-    /// Takes runs off `runs`, at least one, until they have so many bytes.
+    /// Reads and removes runs from `runs`, at least one, until they have so many bytes.
     ///
     /// # Errors
     /// `Storage` if the file cannot be read.

@@ -1,7 +1,7 @@
-//! Steps that change the table and leave its rows alone.
+//! Steps that change the table's metadata and not its rows.
 //!
-//! Each is settled for itself on what the steps before it left, so that several are one commit. Rows are read and files
-//! are removed before the first, and rows are added after the last.
+//! Each step is computed on the result of the steps before it, so that several become one commit. They come after rows are
+//! read and files are removed, and before rows are added.
 //!
 //! PROTOCOL.md: "Change Metadata", "Protocol Evolution".
 
@@ -15,15 +15,15 @@ use serde_json::{Map, Value, json};
 use super::super::{Ids, Transaction};
 use crate::error::{Error, Result};
 
-/// What several steps are called together.
+/// The operation in the history if there are several steps.
 const SEVERAL: &str = "TRANSACTION";
 
 impl Transaction {
-    /// Changes the table's metadata, adding to the protocol what that needs.
+    /// Changes the table's metadata, and adds the features that this needs to the protocol.
     ///
     /// # Errors
-    /// `Invalid` if no table may have such metadata or go to it from what it has, or if rows were written under the old one;
-    /// `Unsupported` if deltic could not write the table then.
+    /// `Invalid` if the new metadata is invalid or cannot follow the old one, or if rows were written under the old one;
+    /// `Unsupported` if deltic could not write the table afterwards.
     pub fn alter(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
         if self.replayed.is_some() {
             return Ok(());
@@ -68,7 +68,7 @@ impl Transaction {
         Ok(Before { protocol, metadata, clustering: self.clustering(), version })
     }
 
-    /// Rows are written for the metadata that there is.
+    /// Refuses a change of the metadata after rows were written.
     pub(in crate::transaction::builder) fn refuse_after_rows(&self, what: &str) -> Result<()> {
         match self.added.is_empty() && self.rows.is_empty() {
             true => Ok(()),
@@ -80,15 +80,19 @@ impl Transaction {
         }
     }
 
-    /// Says what the table is from now on; what is none stays.
+    /// Sets the metadata and, if given, the protocol of the table.
     pub(in crate::transaction::builder) fn set_table(&mut self, metadata: Metadata, protocol: Option<Protocol>) {
         self.metadata = Some(metadata);
         self.protocol = protocol.or(self.protocol.take());
         (self.shape, self.planned) = (None, None);
     }
 
-    /// Tells history of a step.
-    pub(in crate::transaction::builder) fn tell_of(&mut self, operation: &'static str, parameters: Map<String, Value>) {
+    /// Records the operation of a step for the history.
+    pub(in crate::transaction::builder) fn record_operation(
+        &mut self,
+        operation: &'static str,
+        parameters: Map<String, Value>,
+    ) {
         self.operations.push((operation, parameters));
     }
 
@@ -97,7 +101,7 @@ impl Transaction {
         self.domains.insert(domain.domain.clone(), domain);
     }
 
-    /// Has read so much, under this isolation at least.
+    /// Adds to the read set, and sets the isolation level.
     pub(crate) fn read_whole_table(&mut self, read: ReadSet, isolation: IsolationLevel) {
         self.read.extend(read);
         self.isolation = Some(isolation);
@@ -109,7 +113,7 @@ impl Transaction {
         self.clustering.as_deref().unwrap_or_else(of_base)
     }
 
-    /// Clusters the table by these columns; none takes the domain away that says so.
+    /// Clusters the table by these columns; none removes the domain of clustering.
     pub(in crate::transaction::builder) fn set_clustering(&mut self, columns: Option<Vec<Vec<String>>>) {
         let removed = columns.is_none();
         let configuration = match &columns {
@@ -130,7 +134,7 @@ impl Transaction {
         self.alter(&Alteration::Set(change), ids)
     }
 
-    /// Name and parameters of the operation: the caller's, or else those of its steps.
+    /// Name and parameters of the operation: the caller's, or otherwise those of its steps.
     pub(in crate::transaction::builder) fn take_operation(&mut self) -> (String, Map<String, Value>) {
         let (operation, parameters) =
             (std::mem::take(&mut self.options.operation), std::mem::take(&mut self.parameters));

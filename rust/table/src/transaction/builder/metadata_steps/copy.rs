@@ -1,7 +1,7 @@
-//! Becoming what a version of another table is.
+//! Makes a table equal to a version of another table.
 //!
-//! Clustering columns come along, and the highest row id, so that rows keep theirs. What applications have committed to the
-//! other table and its other domains do not. What was read is the whole table that is there.
+//! Clustering columns are copied, and the highest row id, so that rows keep their ids. The `txn` actions of the
+//! other table and its other domains are not copied. The read set is the whole table that is replaced.
 //!
 //! PROTOCOL.md: "Change Metadata", "Row Tracking", "Clustered Table".
 
@@ -21,12 +21,12 @@ use crate::snapshot::Snapshot;
 use crate::transaction::state_of;
 use deltic_store::Storage;
 
-/// How the columns are called that hold row ids where rows moved.
+/// The properties with the names of the columns for ids and versions of copied rows.
 const ROW_COLUMNS: [&str; 2] =
     ["delta.rowTracking.materializedRowIdColumnName", "delta.rowTracking.materializedRowCommitVersionColumnName"];
 
 impl Transaction {
-    /// Begins a transaction that makes a table, or the one that is there if `replaces`, what `source` is.
+    /// Begins a transaction that makes a new table, or with `replaces` an existing one, equal to `source`.
     ///
     /// # Errors
     /// `TableExists` if there is one and it is not to be replaced; those of [`copied`].
@@ -47,7 +47,7 @@ impl Transaction {
         let of_source = (source.protocol(), source.metadata());
         let (protocol, metadata) = copied(of_source, there, ids.unique()).map_err(|e| begun.in_table(e))?;
         begun.set_table(metadata, protocol);
-        // All files come from the source, which gave them ids, or get some in this commit.
+        // All files have ids of the source, or get ids in this commit.
         begun.every_file_has_ids();
         begun.txn_id = ids.unique();
         begun.now_ms = known.now_ms;
@@ -55,8 +55,8 @@ impl Transaction {
         Ok(begun)
     }
 
-    /// Gives a copy properties that the source has not. Columns for row ids that only these ask for are called as in the
-    /// table that is there.
+    /// Sets properties of a copy that the source does not have. If only these enable row tracking, its columns keep the
+    /// names of the table that is replaced.
     ///
     /// # Errors
     /// As [`Transaction::alter`].
@@ -81,7 +81,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether the commit gives row ids to files that come without.
+    /// Whether the commit gives row ids to files that have none.
     ///
     /// # Errors
     /// `Corrupt` if a property cannot be read.
@@ -91,21 +91,21 @@ impl Transaction {
         Ok(feature::supported(protocol).contains("rowTracking") && !is_suspended)
     }
 
-    /// The version that is replaced, if one is.
+    /// The version that is replaced, if there is one.
     pub(crate) fn replaced(&self) -> Option<&Snapshot> {
         self.snapshot.as_ref()
     }
 
-    /// Gives a copy its files; whether it differs from the table that is there.
+    /// Sets the files of a copy. Returns whether it differs from the table that is replaced.
     ///
     /// # Errors
-    /// `Invalid` if that is append-only and files go; those of reading the log.
+    /// `Invalid` if that is append-only and files would be removed; those of reading the log.
     pub(crate) async fn become_like(&mut self, source: &Snapshot, files: Actions) -> Result<bool> {
         let there = self.base.as_ref().map(|base| &base.state);
         if let Some(state) = there.filter(|_| files.num_removed() > 0)
             && Properties::of(&state.metadata).append_only()?
         {
-            let message = "the table that is there is append-only (`delta.appendOnly`), so its files cannot be removed";
+            let message = "the existing table is append-only (`delta.appendOnly`), so its files cannot be removed";
             return Err(self.in_table(Error::invalid(message)));
         }
         let state = state_of(source).await?;
@@ -125,7 +125,7 @@ impl Transaction {
         Ok(!is_same)
     }
 
-    /// Files come with row ids up to this one.
+    /// Records that files have row ids up to this one.
     pub(super) fn set_highest_row_id(&mut self, id: i64) {
         let configuration = json!({"rowIdHighWaterMark": id}).to_string();
         let domain = ROW_TRACKING_DOMAIN.to_owned();

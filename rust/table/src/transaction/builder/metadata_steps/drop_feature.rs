@@ -1,7 +1,7 @@
-//! Taking a feature out of the protocol, where the newest version has no trace of it left.
+//! Removes a feature from the protocol, if the newest version has no trace of it left.
 //!
-//! What files have of a feature is looked for here; it is refused with what to do, but for row ids, which are taken away by
-//! adding the files again. The commit has read the whole table: whoever writes meanwhile may use the feature.
+//! Traces in files are searched here; if there are any, the drop is refused with advice, except for row ids, which are
+//! removed by adding the files again. The read set is the whole table, since a concurrent writer may use the feature.
 //!
 //! PROTOCOL.md: "Protocol Evolution", "Disabled Features".
 
@@ -22,11 +22,11 @@ use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 
 impl Transaction {
-    /// Drops a feature of which older versions may have harmless traces.
+    /// Drops a feature whose traces in older versions do no harm.
     ///
     /// # Errors
-    /// `Invalid` if the table has not the feature or it cannot be dropped, if something is left of it, saying what to do,
-    /// or if dropping it takes several commits.
+    /// `Invalid` if the table does not have the feature or it cannot be dropped, if traces of it are left, with what to do,
+    /// or if dropping it needs several commits.
     pub async fn drop_feature(&mut self, name: &str) -> Result<()> {
         if self.replayed.is_some() {
             return Ok(());
@@ -42,15 +42,15 @@ impl Transaction {
         self.drop_from_protocol(name, false).await
     }
 
-    /// Whether readers must be kept from the versions that have a feature before it is dropped.
+    /// Whether checkpoints must keep readers from older versions before this feature is dropped.
     pub(crate) fn guards_history(&self, name: &str) -> Result<bool> {
         Ok(find_droppable(self.before()?, name)?.guards_history)
     }
 
-    /// Takes away what the metadata says of a feature, and leaves it in the protocol; whether there was anything.
+    /// Removes a feature from the metadata, but not from the protocol. Returns whether there was anything to remove.
     pub(crate) async fn disable_feature(&mut self, name: &str) -> Result<bool> {
         let snapshot = self.snapshot().await?;
-        // Those of deletion vectors are taken away once no writer makes new ones.
+        // Deletion vectors are removed later, when no writer adds new ones.
         if name != "deletionVectors" {
             refuse_traces(&snapshot, name).await.map_err(|e| self.in_table(e))?;
         }
@@ -65,12 +65,12 @@ impl Transaction {
         let parameters = [("properties", json!(json!(gone).to_string())), ("ifExists", json!(true))];
         let parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         self.read_everything();
-        self.tell_of("UNSET TBLPROPERTIES", parameters);
+        self.record_operation("UNSET TBLPROPERTIES", parameters);
         self.set_table(metadata, None);
         Ok(true)
     }
 
-    /// Drops a feature; `guards` says that checkpoints are in place which keep readers from going back further.
+    /// Drops a feature. `guards`: whether there are checkpoints that keep readers from older versions.
     pub(crate) async fn drop_from_protocol(&mut self, name: &str, guards: bool) -> Result<()> {
         self.refuse_after_rows("drop features")?;
         let snapshot = self.snapshot().await?;
@@ -97,12 +97,12 @@ impl Transaction {
             _ => {}
         }
         self.read_everything();
-        self.tell_of(operation, parameters);
+        self.record_operation(operation, parameters);
         self.set_table(metadata, protocol);
         Ok(())
     }
 
-    /// Whatever another writer does meanwhile is in the way.
+    /// Makes every concurrent commit a conflict.
     fn read_everything(&mut self) {
         self.read_whole_table(ReadSet::EveryFile, IsolationLevel::Serializable);
     }
@@ -126,7 +126,8 @@ async fn refuse_traces(snapshot: &Snapshot, name: &str) -> Result<()> {
             }
             let largest = Properties::of(snapshot.metadata()).get(MAX_COLUMN_ID).and_then(|id| id.trim().parse().ok());
             match largest {
-                // Without mapping, a column of the name would show what files still have of one that was dropped.
+                // Without column mapping, a new column with the name of a dropped one would show its old values, which
+                // files still have.
                 Some(largest) if count_ids(schema) < largest => {
                     in_use("files may have columns that were dropped".to_owned(), again)
                 }

@@ -1,4 +1,4 @@
-//! What a transaction sets beside rows: a new table, its metadata, features, domains.
+//! The steps of a transaction that concern no rows: a new table, its metadata, features, domains.
 //!
 //! PROTOCOL.md: "Change Metadata", "Protocol Evolution", "Domain Metadata".
 
@@ -25,12 +25,12 @@ mod drop_feature;
 mod restore;
 
 impl Transaction {
-    /// Begins a transaction that creates an empty table, or replaces the one that is there by an empty one. Where the mode
-    /// leaves that one alone, it does nothing.
+    /// Begins a transaction that creates an empty table, or replaces an existing one by an empty one. If the mode
+    /// keeps the existing one, it does nothing.
     ///
     /// # Errors
-    /// `Invalid` if the schema cannot be a table's, or the table that is there is append-only; `TableExists` if there is a
-    /// table already and `NotFound` if there is none, as the mode says; `Unsupported` if deltic cannot write it.
+    /// `Invalid` if no table can have the schema, or the existing table is append-only; `TableExists` if there is a
+    /// table already and `NotFound` if there is none, by the mode; `Unsupported` if deltic cannot write it.
     pub async fn create(
         storage: &Storage,
         known: HandleCache,
@@ -59,15 +59,15 @@ impl Transaction {
         let cluster_by = table.cluster_by.clone();
         begun.define(table, (ids, now_ms)).map_err(|e| begun.in_table(e))?;
         if begun.base.is_some() {
-            // The features of the table that was there stay.
+            // The new table keeps the features of the existing one.
             begun.check_writable().map_err(|e| begun.in_table(e))?;
         }
-        begun.tell_of_definition(&cluster_by);
+        begun.record_definition(&cluster_by);
         begun.txn_id = ids.unique();
         Ok(begun)
     }
 
-    /// Gives a new table its protocol and metadata; in the place of one that is there, with what its history asks for.
+    /// Sets the protocol and metadata of a new table; if it replaces an existing one, with what the history needs.
     pub(in crate::transaction::builder) fn define(
         &mut self,
         mut table: TableDefinition,
@@ -117,8 +117,8 @@ impl Transaction {
         feature::check_rules(protocol, metadata, &schema)
     }
 
-    /// Tells history what a table is defined as.
-    fn tell_of_definition(&mut self, cluster_by: &[String]) {
+    /// Records the definition of a table for the history.
+    fn record_definition(&mut self, cluster_by: &[String]) {
         let Some(metadata) = &self.metadata else { return };
         let parameters = [
             ("clusterBy", json!(json!(cluster_by).to_string())),
@@ -130,12 +130,12 @@ impl Transaction {
         self.parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     }
 
-    /// Says that every live file of the version that is read has row ids, and that those to come will.
+    /// Records that every live file of the base has row ids, and so will new files.
     pub(crate) fn every_file_has_ids(&mut self) {
         self.has_ids = true;
     }
 
-    /// Columns are resolved by the metadata of the snapshot, so who changes it reads first.
+    /// Refuses a read after a change of the metadata, since columns are resolved by the metadata of the base.
     pub(in crate::transaction::builder) fn refuse_after_metadata(&self, what: &str) -> Result<()> {
         match &self.metadata {
             None => Ok(()),
@@ -149,8 +149,8 @@ impl Transaction {
     /// Adds a feature to the table's protocol.
     ///
     /// # Errors
-    /// `Invalid` if there is no such feature or the table has not the ones that it needs, `Unsupported` if deltic does not
-    /// follow it, or could not write the table with it.
+    /// `Invalid` if there is no such feature or the table lacks features that it needs, `Unsupported` if deltic does not
+    /// know it, or could not write the table with it.
     pub fn add_feature(&mut self, name: &str) -> Result<()> {
         if self.replayed.is_some() {
             return Ok(());
@@ -201,7 +201,7 @@ impl Transaction {
     }
 }
 
-/// What the versions before still ask for when another table takes the place of theirs.
+/// Keeps properties that older versions still need when a new table replaces theirs.
 fn keep_history(old: &Metadata, new: &mut Metadata) -> Result<()> {
     let keep = |new: &mut Metadata, key: &str| {
         if let Some(value) = old.configuration.get(key) {
@@ -209,7 +209,7 @@ fn keep_history(old: &Metadata, new: &mut Metadata) -> Result<()> {
         }
     };
     keep(new, "delta.requireCheckpointProtectionBeforeVersion");
-    // Ids that were given out are not given out again.
+    // Column ids that were assigned are not assigned again.
     keep(new, MAX_COLUMN_ID);
     let carries_time = |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
     if carries_time(old)? && carries_time(new)? {

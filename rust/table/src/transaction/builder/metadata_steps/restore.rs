@@ -1,8 +1,8 @@
-//! Going back to an older version of the table.
+//! Restores an older version of the table.
 //!
-//! Clustering columns are those of that version; other domains stay, and so does what applications have committed. What was
-//! read is the whole table, and the metadata is written even if it is the same: whoever changes either meanwhile is in the
-//! way.
+//! Clustering columns are those of that version; other domains and `txn` actions stay. The
+//! read set is the whole table, and the metadata is written even if it is the same: any concurrent change of either is a
+//! conflict.
 //!
 //! PROTOCOL.md: "Change Metadata", "Clustered Table", "Domain Metadata".
 
@@ -18,11 +18,12 @@ use crate::snapshot::Snapshot;
 use crate::transaction::state_of;
 
 impl Transaction {
-    /// Makes the table what `old` is. `files`: those of it that come back, and those of the base that go.
+    /// Makes the table equal to `old`. `files`: `add` actions of files that come back, and `remove` actions of files of the
+    /// base.
     ///
     /// # Errors
-    /// `Invalid` if the table is append-only and files go, or for what [`restored`] refuses; `Unsupported` if deltic could not
-    /// write the table then.
+    /// `Invalid` if the table is append-only and files would be removed, or for what [`restored`] refuses; `Unsupported` if
+    /// deltic could not write the table afterwards.
     pub(crate) async fn return_to(&mut self, old: &Snapshot, files: Actions, lowers_protocol: bool) -> Result<()> {
         let newest = self.snapshot().await?;
         self.returned_to((&newest, old), files, lowers_protocol).await.map_err(|e| self.in_table(e))
@@ -58,7 +59,7 @@ impl Transaction {
         }
         let given = self.base.as_ref().and_then(|base| base.state.row_id_watermark);
         if let Some(id) = state.row_id_watermark.filter(|_| state.row_id_watermark > given) {
-            // Row tracking was dropped meanwhile, and counts anew.
+            // Row tracking was dropped since, and begins to count again.
             self.set_highest_row_id(id);
         }
         self.set_files(files);
@@ -67,13 +68,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds and removes files that exist, as they are: those that are added are not deleted if the commit fails. A transaction
-    /// that does so does nothing else to files.
+    /// Adds and removes existing files: those that are added are not deleted if the commit fails. A transaction
+    /// with this step has no other steps that change files.
     pub(crate) fn set_files(&mut self, files: Actions) {
         self.set_files = Some(files);
     }
 
-    /// What history is operations in numbers of a transaction that sets files.
+    /// Sets the operation metrics of a transaction that sets files.
     pub(crate) fn count(&mut self, metrics: Map<String, Value>) {
         self.options.metrics = metrics;
     }

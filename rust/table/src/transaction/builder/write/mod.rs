@@ -1,4 +1,4 @@
-//! Rows that a transaction adds: how their files are written, and the whole of a write, from a table that may not be there.
+//! Steps that add rows: beginning a write, which may create the table, and planning how its files are written.
 //!
 //! PROTOCOL.md: "Table Properties", "Data Files".
 
@@ -40,7 +40,7 @@ mod rearrange;
 mod schema;
 
 impl Transaction {
-    /// Begins a write of rows with `schema` into the table at `storage`, which is created if it is not there.
+    /// Begins a write of rows with `schema` into the table at `storage`, which is created if it does not exist.
     ///
     /// # Errors
     /// `TableExists` if there is a table and the mode forbids it; `Invalid` if the partitioning is another, the table is
@@ -55,7 +55,7 @@ impl Transaction {
     ) -> Result<Self> {
         let mut begun = Self::for_write(storage, options, now_ms)?;
         begun.txn_id = ids.unique();
-        // Who replaces rows has read them, and an application's progress is in the newest version only.
+        // A write that replaces rows must read them, and the newest `txn` action of an application needs the newest version.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
         if let Some(state) = known.state.filter(|_| reads_nothing) {
             begun.base = Some(state);
@@ -80,7 +80,7 @@ impl Transaction {
         Ok(begun)
     }
 
-    /// A write of which nothing is known yet.
+    /// A write before it is known whether the table exists.
     fn for_write(storage: &Storage, options: &WriteOptions, now_ms: i64) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
@@ -123,7 +123,7 @@ impl Transaction {
 
     /// Checks a write against the table, or the one to be, and plans it.
     fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions, ids: &dyn Ids) -> Result<()> {
-        // Some tables can be created and not filled.
+        // Some tables can be created, but deltic cannot write rows to them.
         self.check_writable()?;
         self.rearrange_only = options.rearrange_only;
         options.check()?;
@@ -142,7 +142,7 @@ impl Transaction {
         }
         self.replace_where.clone_from(&options.replace_where);
         let plan = self.plan_write(schema)?;
-        // The members of operationParameters are strings, and this one is JSON in its string, as Spark writes it.
+        // The members of operationParameters are strings, and this one is JSON in a string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
         self.parameters.insert("mode".to_owned(), json!(options.mode.as_str()));
         self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
@@ -170,7 +170,7 @@ impl Transaction {
             let message = "the transaction adds files of the table again already; write rows in another one";
             return Err(self.in_table(Error::invalid(message)));
         }
-        // Rows that were written meanwhile have numbers, which others must not get.
+        // A plan with identity columns is not used again: rows may have been written with its numbers.
         let is_same = |planned: &&Planned| planned.rows == *schema && planned.plan.spec.identities.is_empty();
         if let Some(planned) = self.planned.as_ref().filter(is_same) {
             return Ok(planned.plan.clone());
@@ -195,7 +195,7 @@ impl Transaction {
 }
 
 impl Transaction {
-    /// How files are written for the table as it will be, whose columns are `shape`.
+    /// How files are written for the table after the commit, whose columns are `shape`.
     ///
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
@@ -208,22 +208,22 @@ impl Transaction {
         Ok(spec)
     }
 
-    /// What the table asks of rows that it does not have yet.
+    /// The table's rules for new rows.
     pub(super) fn write_rules(&self) -> Result<WriteRules> {
         let constraints = check_constraints(Properties::of(self.after()?.1));
         Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
     }
 
-    /// The same for rows that are changed at a time in milliseconds since the epoch.
+    /// The same for rows that are changed at this time, in milliseconds since the epoch.
     ///
     /// # Errors
-    /// `Internal` where there is no table, which who changes rows has asked before.
+    /// `Internal` if there is no table, which callers have checked before.
     pub(crate) fn write_rules_at(&self, now_ms: i64) -> Result<WriteRules> {
         let rules = self.write_rules()?;
         Ok(WriteRules { now: rules.now.or(Some(now_ms.saturating_mul(1000))), ..rules })
     }
 
-    /// How the identity columns that `rows` lacks are numbered, after what was given out already.
+    /// How the identity columns that `rows` lacks are numbered, after the numbers that were assigned already.
     fn numberings(&self, schema: &StructType, rows: &Schema) -> Result<Vec<Numbering>> {
         let mut numberings = Vec::new();
         for field in &schema.fields {
@@ -234,7 +234,7 @@ impl Transaction {
             }
             let column = field.name.clone();
             let Identity { step, allows_explicit, .. } = identity;
-            // One that is given needs no number, if it may be given.
+            // If the rows have the column, and may have it, it is not numbered.
             let first = match identity.next() {
                 Some(first) => first,
                 None if is_given(&column, rows.fields()) => identity.start,
@@ -246,7 +246,7 @@ impl Transaction {
         Ok(numberings)
     }
 
-    /// The metadata with the numbers that were given out, if any was.
+    /// The metadata with the last assigned numbers, if there are any.
     pub(super) fn numbered(&self) -> Result<Option<Metadata>> {
         if !self.added.has_identities() {
             return Ok(None);
@@ -279,10 +279,10 @@ pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result
     }
 }
 
-/// What is for new tables, asked of one that is there.
+/// Refuses options for new tables that contradict the existing table.
 fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
     let (schema, partitions) = (&shape.schema, &shape.partition_columns);
-    // In the schema's spelling, which new tables get as well.
+    // Compared in the schema's spelling, which new tables get as well.
     let is_same = |columns: &&Vec<String>| {
         let spelled = columns.iter().map(|name| schema.field(name).map_or(name, |field| &field.name));
         spelled.eq(partitions)
@@ -302,7 +302,7 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
     Ok(())
 }
 
-/// No row yet, but what can be said of the columns is said before any file is written.
+/// Checks the columns of rows without any row, so that errors occur before a file is written.
 fn check_columns(shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Result<()> {
     check_extensions(rows)?;
     check_mapped(&shape.schema, shape.mapping)?;

@@ -2,7 +2,7 @@
 //!
 //! Which files are removed is known once all rows are written, so they are removed when the transaction is complete. The
 //! read set is the removed files and those partitions: a winner that adds files to one of them is a conflict, one that adds
-//! to another partition is not.
+//! to another partition is none.
 //!
 //! Proved by `tests/rust/table/builder/overwrite.rs`.
 //!
@@ -40,7 +40,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Removes the files of the partitions that the new rows are in; all files of a table without partitions.
+    /// Removes the files of the partitions that have new rows; all files of a table without partitions.
     ///
     /// # Errors
     /// `Invalid` if the table is append-only.
@@ -81,7 +81,7 @@ impl Transaction {
                 None => adds,
                 Some(predicate) => {
                     let bounds = LogBounds::of_partitions(&adds, &shape, &predicate.columns())?;
-                    // Partition values are exact: a file is in the partitions, or it is not.
+                    // Partition values are exact, so this keeps exactly the files in the partitions.
                     adds.filter(prune::keep(predicate, &bounds)?)?
                 }
             };
@@ -100,7 +100,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// What holds in the partitions that the new rows are in.
+    /// A predicate that is TRUE in the partitions that have new rows.
     fn written_partitions(&self, shape: &TableShape) -> Result<BoundPredicate> {
         let mut partitions: BTreeSet<PartitionValues> = BTreeSet::new();
         self.added.each_new(|add| {

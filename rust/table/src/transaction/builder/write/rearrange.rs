@@ -18,7 +18,7 @@ use crate::write::plan::{DataFile, FileKind, WriteSpec};
 use deltic_store::Syncing;
 
 impl Transaction {
-    /// How files of rows that the table has are written where no row changes.
+    /// How files are written with existing rows of which none changes.
     ///
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
@@ -26,7 +26,7 @@ impl Transaction {
         Ok(WriteSpec { rearrange_only: true, ..self.rewrite_spec(FileKind::Data)? })
     }
 
-    /// Puts the rows of files of the base into files that are durable. `metrics`: what the commit counts.
+    /// Replaces files of the base by durable files with the same rows. `metrics`: those of the commit.
     ///
     /// # Errors
     /// `Internal` if one of the files changes data, or an action cannot be printed, which the types rule out.

@@ -1,6 +1,6 @@
-//! Rows that bring other columns than the table has: they are added to its own, or take their place.
+//! Schema changes by a write whose rows have other columns than the table: these are added, or replace the table's columns.
 //!
-//! The metadata is settled before any file is written, from the columns that the rows announce, and is part of the commit
+//! The new metadata is computed before any file is written, from the schema of the rows, and is part of the commit
 //! that adds the files.
 //!
 //! Proved by `tests/python/test_schema_mode.py`.
@@ -22,11 +22,11 @@ use crate::transaction::builder::options::{SchemaMode, WriteOptions};
 use crate::transaction::builder::{Ids, Transaction};
 
 impl Transaction {
-    /// Brings the table's columns to those of rows with `schema`, as the options say.
+    /// Changes the table's columns to fit rows with `schema`, by the options.
     ///
     /// # Errors
-    /// `Invalid` if the table cannot go to these columns, or the rows are only rearranged; `Unsupported` if deltic could not
-    /// write the table then.
+    /// `Invalid` if the table cannot have these columns, or the rows are only rearranged; `Unsupported` if deltic could not
+    /// write the table afterwards.
     pub(super) fn evolve(&mut self, schema: &Schema, options: &WriteOptions, ids: &dyn Ids) -> Result<()> {
         let Some(mode) = options.schema_mode else { return Ok(()) };
         let changes = match mode {
@@ -42,7 +42,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds the columns that the table lacks, and widens types where its properties let it.
+    /// Adds the columns that the table lacks, and widens types if its properties allow it.
     fn merge_schema(&mut self, rows: &Schema, ids: &dyn Ids) -> Result<bool> {
         let known = self.after()?.1.schema()?;
         let merged = merge(&known, &announced(rows, &known)?, self.widens_types()?);
@@ -64,7 +64,7 @@ impl Transaction {
         Ok(has_feature && Properties::of(metadata).is_true("delta.enableTypeWidening")?)
     }
 
-    /// Gives the table the columns of the rows, and perhaps another partitioning.
+    /// Replaces the table's columns by those of the rows, and the partitioning if another one is given.
     fn overwrite_schema(&mut self, rows: &Schema, by: Option<&Vec<String>>, ids: &dyn Ids) -> Result<bool> {
         let (protocol, before) = self.after()?;
         let known = before.schema()?;
@@ -92,7 +92,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Columns by which the table is clustered stay.
+    /// Refuses a schema without the clustering columns.
     fn check_clustering(&self, schema: &StructType) -> Result<()> {
         let Some(base) = &self.base else { return Ok(()) };
         let mapping = Properties::of(&base.state.metadata).column_mapping_mode()?;
@@ -111,7 +111,8 @@ impl Transaction {
     }
 }
 
-/// The columns that rows announce. Of one that the table has, a type that no table has may still hold values that fit.
+/// The columns of the rows. If the table has a column already, rows may have it in an Arrow type that no table has, since
+/// the values may fit.
 fn announced(rows: &Schema, known: &StructType) -> Result<StructType> {
     let mut fields = Vec::with_capacity(rows.fields().len());
     for field in rows.fields() {

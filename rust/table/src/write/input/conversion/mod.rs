@@ -1,4 +1,4 @@
-//! Which Arrow types a table's primitive types take, and how their values get there without loss.
+//! The Arrow types that a table's primitive types accept, and how their values are converted without loss.
 //!
 //! | table type | takes, if every value is exact in it |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `timestamp` | instants of any unit and zone; strings `2024-02-29T12:00:00.000001Z` or with an offset |
 //! | `timestamp_ntz` | times without a zone of any unit; dates; strings `2024-02-29 12:00:00.000001` |
 //!
-//! Values are checked, not only types. The first that would be another one, or in another zone, is refused.
+//! Values are checked, not only types: the first value that conversion would change, or move to another time zone, is refused.
 //!
 //! PROTOCOL.md: "Primitive Types".
 
@@ -30,17 +30,17 @@ mod times;
 
 use numbers::{beyond_precision, decimal, double, from_numbers, integer, single};
 
-/// The longest value that a message repeats, in characters.
+/// The most characters of a value in a message.
 const MAX_SHOWN: usize = 60;
 
-/// Why values do not become the table's, and what the caller can do.
+/// Why values cannot be converted, and what the caller can do.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// A clause for the end of the message.
+    /// Advice for the end of the message.
     pub(super) advice: String,
-    /// Position of the first value that would be another one, and the value.
+    /// The position of the first value that conversion would change, and the value.
     pub(super) value: Option<(usize, String)>,
-    /// The kernel's complaint.
+    /// The error of Arrow's cast.
     pub(super) cause: Option<ArrowError>,
 }
 
@@ -106,7 +106,8 @@ fn is_string(arrow: &ArrowType) -> bool {
     matches!(arrow, ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View)
 }
 
-/// The type is the table's already. Of decimals that says little: producers may hold more digits than they announce.
+/// The array has the table's type already. Decimals are checked nonetheless: producers may give more digits than their type
+/// has.
 fn same(array: &ArrayRef) -> Result<ArrayRef, Refusal> {
     let wrong = array.as_primitive_opt::<types::Decimal128Type>().and_then(beyond_precision);
     match wrong {
@@ -115,7 +116,7 @@ fn same(array: &ArrayRef) -> Result<ArrayRef, Refusal> {
     }
 }
 
-/// Numbers of any kind in the table's kind.
+/// Converts numbers of any type to the table's type.
 fn number(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayRef, Refusal> {
     use PrimitiveType as P;
     let whole = "only whole numbers in the range of the table's type can be stored; cast it if another value is meant";
@@ -139,7 +140,7 @@ fn number(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayRef, Refusal>
     }
 }
 
-/// The values, or a refusal of the one at the position that `converted` fails with.
+/// The converted values, or a refusal of the value at whose position `converted` failed.
 fn at_first<A: Array + 'static>(
     array: &ArrayRef,
     converted: Result<A, usize>,
@@ -159,7 +160,7 @@ fn show(array: &ArrayRef, row: usize) -> String {
         let formatter = ArrayFormatter::try_new(array.as_ref(), &options).ok()?;
         formatter.value(row).try_to_string().ok()
     };
-    // The display knows zones only as offsets.
+    // Arrow displays time zones only as offsets.
     let without_zone = || match array.data_type() {
         ArrowType::Timestamp(unit, Some(_)) => {
             cast_with_options(array, &ArrowType::Timestamp(*unit, Some("+00:00".into())), &CastOptions::default()).ok()
@@ -173,13 +174,13 @@ fn show(array: &ArrayRef, row: usize) -> String {
     }
 }
 
-/// A cast between layouts of one type.
+/// Casts between Arrow types for the same kind of value.
 fn checked(array: &ArrayRef, target: &ArrowType, advice: &str) -> Result<ArrayRef, Refusal> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, target, &options).map_err(|e| Refusal { cause: Some(e), ..advice.into() })
 }
 
-/// Strings or bytes of another layout, in one buffer with 32-bit offsets.
+/// Strings or bytes of another layout, converted to one buffer with 32-bit offsets.
 fn flat(array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, Refusal> {
     const ADVICE: &str = "a row can hold 2 GiB of it at most; shorten it, or spread it over several rows";
     let too_long = |bytes: u64| i32::try_from(bytes).is_err();
@@ -196,7 +197,7 @@ fn flat(array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, Refusal> {
         return Err(ADVICE.into());
     }
     if too_long(end) {
-        // A small slice far into a large array: only a copy has offsets that fit.
+        // A small slice of a large array may have large offsets; a copy begins at 0.
         let all = UInt64Array::from_iter_values(0..array.len() as u64);
         let copy = take(array, &all, None).map_err(|e| Refusal { cause: Some(e), ..ADVICE.into() })?;
         return checked(&copy, target, ADVICE);
@@ -204,7 +205,7 @@ fn flat(array: &ArrayRef, target: &ArrowType) -> Result<ArrayRef, Refusal> {
     checked(array, target, ADVICE)
 }
 
-/// How many bytes the values have, and where the last of them ends.
+/// How many bytes the values have, and the end of the last one.
 fn span(offsets: &[i64]) -> (u64, u64) {
     let at = |offset: Option<&i64>| offset.map_or(0, |o| o.cast_unsigned());
     (at(offsets.last()).saturating_sub(at(offsets.first())), at(offsets.last()))

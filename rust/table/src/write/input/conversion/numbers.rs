@@ -13,7 +13,7 @@ use arrow_schema::DataType as ArrowType;
 pub(super) enum Number {
     Int(i128),
     Float(f64),
-    /// Digits, and how many of them stand after the point: 0 to 38.
+    /// The digits as an integer, and how many of them are after the point: 0 to 38.
     Decimal(i128, u32),
 }
 
@@ -30,7 +30,7 @@ pub(super) fn beyond_precision(array: &Decimal128Array) -> Option<usize> {
 /// The numbers of `array`, each converted.
 ///
 /// # Errors
-/// The position of the first that cannot be.
+/// The position of the first that cannot be converted.
 pub(super) fn from_numbers<T: ArrowPrimitiveType>(
     array: &ArrayRef,
     convert: impl Fn(Number) -> Option<T::Native>,
@@ -62,7 +62,7 @@ pub(super) fn from_numbers<T: ArrowPrimitiveType>(
 /// The values of an array, each converted.
 ///
 /// # Errors
-/// The position of the first that cannot be.
+/// The position of the first that cannot be converted.
 pub(super) fn each<S: ArrowPrimitiveType, T: ArrowPrimitiveType>(
     array: &ArrayRef,
     convert: impl Fn(S::Native) -> Option<T::Native>,
@@ -77,7 +77,7 @@ fn int(value: impl Into<i128>) -> Number {
     Number::Int(value.into())
 }
 
-/// A decimal with its scale brought into the range of a table's.
+/// A decimal, with its scale changed to one that a table can have.
 fn digits(mut value: i128, scale: i8) -> Option<Number> {
     if let Ok(scale) = u32::try_from(scale) {
         let mut scale = scale;
@@ -92,7 +92,7 @@ fn digits(mut value: i128, scale: i8) -> Option<Number> {
     Some(Number::Decimal(times_ten(value, u32::from(scale.unsigned_abs()))?, 0))
 }
 
-/// Digits that fit 128 bits, and their scale.
+/// The same decimal with digits that fit into 128 bits.
 fn narrow(mut value: i256, mut scale: i8) -> Option<(i128, i8)> {
     let ten = i256::from_i128(10);
     loop {
@@ -113,7 +113,7 @@ fn times_ten(value: i128, power: u32) -> Option<i128> {
     value.checked_mul(10_i128.checked_pow(power)?)
 }
 
-/// As an integer of the target's width.
+/// The number as an integer of the target's width.
 pub(super) fn integer<N: TryFrom<i128>>(value: Number) -> Option<N> {
     let whole = match value {
         Number::Int(value) => value,
@@ -125,7 +125,7 @@ pub(super) fn integer<N: TryFrom<i128>>(value: Number) -> Option<N> {
     N::try_from(whole).ok()
 }
 
-/// As a double.
+/// The number as a double.
 pub(super) fn double(value: Number) -> Option<f64> {
     match value {
         Number::Int(value) => Some(value as f64).filter(|double| *double as i128 == value),
@@ -137,13 +137,13 @@ pub(super) fn double(value: Number) -> Option<f64> {
     }
 }
 
-/// As a float.
+/// The number as a float.
 pub(super) fn single(value: Number) -> Option<f32> {
     let double = double(value)?;
     Some(double as f32).filter(|single| f64::from(*single) == double || double.is_nan())
 }
 
-/// As the digits of a decimal.
+/// The number as the digits of a decimal.
 pub(super) fn decimal(value: Number, precision: u8, scale: u8) -> Option<i128> {
     let scale = u32::from(scale);
     let value = match value {
@@ -155,7 +155,7 @@ pub(super) fn decimal(value: Number, precision: u8, scale: u8) -> Option<i128> {
     (-limit < value && value < limit).then_some(value)
 }
 
-/// Rescales a decimal, if only zeros are cut off.
+/// Rescales a decimal, if only zeros are lost.
 fn scaled(value: i128, from: u32, to: u32) -> Option<i128> {
     match from.checked_sub(to) {
         None => times_ten(value, to - from),

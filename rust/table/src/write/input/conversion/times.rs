@@ -30,10 +30,10 @@ pub(super) fn not_micros(unit: TimeUnit) -> &'static str {
 const MILLIS_PER_DAY: i64 = 86_400_000;
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
-/// Times in microseconds, of no zone.
+/// Converts times to microseconds, without a time zone.
 ///
 /// # Errors
-/// The position of the first that is none, here and below.
+/// The position of the first that cannot be converted; likewise for the functions below.
 pub(super) fn micros(array: &ArrayRef, unit: TimeUnit) -> Result<TimestampMicrosecondArray, usize> {
     type Micros = types::TimestampMicrosecondType;
     match unit {
@@ -44,7 +44,7 @@ pub(super) fn micros(array: &ArrayRef, unit: TimeUnit) -> Result<TimestampMicros
     }
 }
 
-/// Times without a zone that are midnights, as days.
+/// Converts times without a time zone to days, if they are midnights.
 pub(super) fn midnights(array: &ArrayRef) -> Result<Date32Array, usize> {
     let days = |v: i64, per_day: i64| whole(v, per_day).and_then(|days| i32::try_from(days).ok());
     type Days = types::Date32Type;
@@ -65,7 +65,7 @@ pub(super) fn midnights(array: &ArrayRef) -> Result<Date32Array, usize> {
     }
 }
 
-/// Days as the midnights with which they begin.
+/// Converts days to the times of their midnights.
 pub(super) fn of_days(array: &ArrayRef) -> Result<TimestampMicrosecondArray, usize> {
     match array.data_type() {
         ArrowType::Date32 => each::<types::Date32Type, _>(array, |v| i64::from(v).checked_mul(MICROS_PER_DAY)),
@@ -73,16 +73,16 @@ pub(super) fn of_days(array: &ArrayRef) -> Result<TimestampMicrosecondArray, usi
     }
 }
 
-/// Strings as dates.
+/// Converts strings to dates.
 pub(super) fn parse_dates(array: &ArrayRef) -> Result<Date32Array, usize> {
     parsed(array, |text| match Scalar::parse(text, &PrimitiveType::Date)? {
-        // Whatever else can be read as a date is not what a date looks like.
+        // Other texts that could be read as a date are refused.
         date @ Scalar::Date(days) => (date.to_string() == text).then_some(days),
         _ => None,
     })
 }
 
-/// Strings with a zone as instants.
+/// Converts strings with a time zone to instants.
 pub(super) fn parse_instants(array: &ArrayRef) -> Result<TimestampMicrosecondArray, usize> {
     let instants = parsed(array, |text| match Scalar::parse(text, &PrimitiveType::Timestamp)? {
         Scalar::Timestamp(micros) => is_time(text, true).then_some(micros),
@@ -91,7 +91,7 @@ pub(super) fn parse_instants(array: &ArrayRef) -> Result<TimestampMicrosecondArr
     Ok(instants.with_timezone("UTC"))
 }
 
-/// Strings without a zone as times without one.
+/// Converts strings without a time zone to times without one.
 pub(super) fn parse_local_times(array: &ArrayRef) -> Result<TimestampMicrosecondArray, usize> {
     parsed(array, |text| match Scalar::parse(text, &PrimitiveType::TimestampNtz)? {
         Scalar::TimestampNtz(micros) => is_time(text, false).then_some(micros),
@@ -117,12 +117,12 @@ fn parsed<T: ArrowPrimitiveType>(
     }
 }
 
-/// The quotient, if nothing remains.
+/// The quotient, if there is no remainder.
 fn whole(value: i64, unit: i64) -> Option<i64> {
     (value % unit == 0).then_some(value / unit)
 }
 
-/// Whether a text is `YYYY-MM-DD`, `T` or a space, `HH:MM:SS`, perhaps a fraction without digits below microseconds, and
+/// Whether a text is `YYYY-MM-DD`, `T` or a space, `HH:MM:SS`, maybe a fraction without digits below microseconds, and
 /// `Z` or `+HH:MM` if there is to be a zone.
 fn is_time(text: &str, has_zone: bool) -> bool {
     const FORM: &[u8; 19] = b"0000-00-00T00:00:00";

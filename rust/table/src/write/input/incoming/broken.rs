@@ -1,4 +1,4 @@
-//! Why rows are refused, and checks that more than one kind of array needs.
+//! The error of rows that break Arrow's format, and checks for several kinds of arrays.
 
 use arrow_buffer::{ArrowNativeType, Buffer};
 use arrow_data::ArrayData;
@@ -6,7 +6,7 @@ use arrow_schema::ArrowError;
 
 use crate::error::Error;
 
-/// A fault, and the path to it: the innermost name first.
+/// A fault, and its path: the innermost name first.
 pub(super) struct Broken {
     names: Vec<String>,
     reason: String,
@@ -47,12 +47,12 @@ impl From<Broken> for Error {
     }
 }
 
-/// Bytes that values may be made of.
+/// The length of the buffer with the bytes of strings.
 pub(super) fn bytes(data: &ArrayData) -> usize {
     data.buffers().get(1).map_or(0, Buffer::len)
 }
 
-/// The offsets of the slice, none if it is empty: they do not go backwards, and end where the values do.
+/// The offsets of the slice, none if it is empty. They must ascend, and not exceed `limit`.
 pub(super) fn check_offsets<O: ArrowNativeType>(data: &ArrayData, limit: usize) -> Checked<&[O]> {
     let offsets: &[O] = match (data.len(), data.buffers().first()) {
         (0, _) | (_, None) => return Ok(&[]),

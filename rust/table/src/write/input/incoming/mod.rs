@@ -1,9 +1,9 @@
-//! Batches that another library made: whether they keep the promises of Arrow's format.
+//! Checks that batches which another library made are valid by Arrow's format.
 //!
-//! The writer follows offsets, keys and views without looking again, and relies on strings being UTF-8. So each batch is
+//! The writer uses offsets, keys and views without checks, and relies on strings being UTF-8. So each batch is
 //! checked once, in one pass over its offsets, keys, views, null bitmaps and the bytes of its strings; other values are not
-//! read. Slices of large arrays cost what they hold: what lies outside of a slice is neither checked nor kept, because
-//! kernels would work on it.
+//! read. The cost depends on the size of slices: values outside of a slice are neither checked nor kept, because
+//! kernels would process them.
 //!
 //! Proved by `incoming::broken_promises_are_refused_by_column` and the fuzz target `arrow_data`.
 
@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 /// Makes a batch of `rows`, an array of structs. `schema` has the fields of the structs.
 ///
 /// # Errors
-/// `Invalid`, naming the column, if the rows break a promise of Arrow's format, or if a row is null as a whole.
+/// `Invalid`, naming the column, if the rows violate Arrow's format, or if a row itself is null.
 pub fn checked_batch(rows: &ArrayData, schema: &SchemaRef) -> Result<RecordBatch> {
     let DataType::Struct(fields) = rows.data_type() else {
         return Err(Error::invalid(format!(
@@ -52,7 +52,7 @@ pub fn checked_batch(rows: &ArrayData, schema: &SchemaRef) -> Result<RecordBatch
     Ok(batch.map_err(Broken::from)?)
 }
 
-/// Types that a schema can spell and no array can have.
+/// Refuses types that a schema can have but no array.
 fn check_type(data_type: &DataType) -> Checked {
     let inner = |field: &FieldRef| check_type(field.data_type()).map_err(|found| found.inside(field.name()));
     match data_type {
@@ -84,7 +84,7 @@ fn check_type(data_type: &DataType) -> Checked {
     }
 }
 
-/// The same values, when all promises are kept, without what lies outside of the slice. The structure was validated.
+/// The same values, checked, without those outside of the slice. The structure was validated before.
 fn checked(data: &ArrayData) -> Checked<ArrayData> {
     check_null_count(data)?;
     match data.data_type() {

@@ -1,6 +1,6 @@
-//! Whether strings are UTF-8, and lie where the bytes of their array are.
+//! Checks that strings are UTF-8, and within the bytes of their array.
 //!
-//! Strings that are not UTF-8 would be cut in the middle of a character, and make the log unreadable.
+//! Other strings would be cut in the middle of a character, and make the log unreadable.
 
 use arrow_array::OffsetSizeTrait;
 use arrow_buffer::Buffer;
@@ -11,17 +11,17 @@ use super::broken::{Checked, broken, bytes, check_offsets};
 
 const NOT_UTF8: &str = "it holds strings, but some of their bytes are not UTF-8; decode them, or pass them as binary";
 
-/// Bytes of a value that a view holds itself.
+/// The most bytes of a value that is in the view itself.
 const INLINE: usize = 12;
 
-/// The same strings, checked; under a null stand no bytes that are not UTF-8.
+/// The same strings, checked. The bytes below nulls are UTF-8, too.
 pub(super) fn checked<O: OffsetSizeTrait>(data: &ArrayData) -> Checked<ArrayData> {
     let offsets = check_offsets::<O>(data, bytes(data))?;
     let (Some(from), Some(to), Some(values)) = (offsets.first(), offsets.last(), data.buffers().get(1)) else {
         return Ok(data.clone());
     };
     let (bytes, from, to) = (values.as_slice(), from.as_usize(), to.as_usize());
-    // Bytes that go on with a character begin with these two bits.
+    // Bytes in the middle of a character begin with these two bits.
     let is_start = |at: &O| bytes.get(at.as_usize()).filter(|_| at.as_usize() < to).is_none_or(|b| b & 0xC0 != 0x80);
     if bytes.get(from..to).is_some_and(|all| from_utf8(all).is_ok()) && offsets.iter().all(is_start) {
         return Ok(data.clone());
@@ -39,8 +39,8 @@ pub(super) fn checked<O: OffsetSizeTrait>(data: &ArrayData) -> Checked<ArrayData
     with_buffers(data, vec![Buffer::from_vec(ends), Buffer::from_vec(kept)])
 }
 
-/// The same strings or binary values, checked: a short value stands in its view, a longer one has its place and its first
-/// bytes there. Under a null stand no bytes that are not UTF-8.
+/// The same strings or binary values, checked: a short value is in its view, a longer one has its position and its first
+/// bytes there. The bytes below nulls are UTF-8, too.
 pub(super) fn checked_views(data: &ArrayData, are_strings: bool) -> Checked<ArrayData> {
     let Some((views, values)) = data.buffers().split_first().filter(|_| !data.is_empty()) else {
         return Ok(data.clone());
@@ -78,7 +78,7 @@ pub(super) fn checked_views(data: &ArrayData, are_strings: bool) -> Checked<Arra
     with_buffers(data, buffers.collect())
 }
 
-/// The nulls and the length of `data`, with other buffers that begin with its first value.
+/// An array with the nulls and the length of `data`, and with other buffers, which begin with its first value.
 fn with_buffers(data: &ArrayData, buffers: Vec<Buffer>) -> Checked<ArrayData> {
     let builder = ArrayData::builder(data.data_type().clone()).len(data.len()).nulls(data.nulls().cloned());
     Ok(builder.buffers(buffers).build()?)
