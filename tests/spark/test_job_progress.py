@@ -116,18 +116,15 @@ def test_changes_of_rows_count_tasks(spark: SparkSession, uri: str, monkeypatch:
     made(uri, files=1)
     reports = reported(lambda: deltic.spark.update(spark, uri, {"id": "id + 10"}, "id >= 0"))
     assert ends(reports, "UPDATE") == [("tasks", 3, 3)]
-    news = spark.createDataFrame([(10, 0), (20, 5), (21, 5)], "id long, part long")
+    news = spark.createDataFrame([(10, 0), (11, 1), (20, 5), (21, 5)], "id long, part long")
 
     def merge() -> None:
         merge = deltic.spark.merge(spark, uri, news, "source.id = target.id")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
-    (of_tasks, inserted) = ends(reported(merge), "MERGE")
-    assert of_tasks[0] == "tasks"
-    assert of_tasks[1] == of_tasks[2]
-    assert inserted == ("rows", 2, 2), "by the driver"
+    assert ends(reported(merge), "MERGE") == [("tasks", 2, 2), ("rows", 2, 2)], "the driver inserts"
     found = ends(reported(lambda: deltic.spark.delete(spark, uri, "id % 2 = 0 AND id < 20")), "DELETE")
-    assert found[0][0] == "tasks"
+    assert found == [("tasks", 3, 3)]
     monkeypatch.setattr(rows, "BYTES_PER_TASK", 1 << 30)
     found = ends(reported(lambda: deltic.spark.update(spark, uri, {"id": "0"}, "id > 0")), "UPDATE")
     assert [unit for unit, _, _ in found] == ["files", "rows"], "what the driver does it counts as it always does"
@@ -244,7 +241,7 @@ def test_the_function_may_use_deltic(spark: SparkSession, uri: str, tmp_path: Pa
     with deltic.progress(record):
         deltic.spark.optimize(spark, table)
     assert set(heard) == {"OPTIMIZE"}
-    assert Table(log).scan().to_arrow()["done"].to_pylist()[-1] == 3
+    assert max(Table(log).scan().to_arrow()["done"].to_pylist()) == 3
 
 
 def test_without_a_listener_there_is_no_thread(spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
