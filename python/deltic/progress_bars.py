@@ -117,8 +117,9 @@ class _Block:
 
 
 def _newest() -> Callback | None:
-    # A slice: another thread may change the list.
-    call = next((listening.call for listening in _listening[-1:]), False)
+    # A copy: another thread may change the list.
+    newest = _listening[-1:]
+    call: Callback | Literal[False] = newest[0].call if newest else False
     return None if call is False else call
 
 
