@@ -231,7 +231,7 @@ impl Transaction {
             let mut plan = self.plan_write(&schema)?;
             let earlier = || all.iter().flat_map(|written| &written.0);
             for numbering in &mut plan.spec.identities {
-                if let Some(last) = earlier().filter_map(|file| file.identities.get(&numbering.column)).last() {
+                if let Some(last) = earlier().rev().find_map(|file| file.identities.get(&numbering.column)) {
                     numbering.go_on_after(*last)?;
                 }
             }

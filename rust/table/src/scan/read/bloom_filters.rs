@@ -77,11 +77,8 @@ pub(super) async fn fetch(file: &FileBytes, lookups: &[Lookup]) -> Result<Vec<By
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
     ranges.dedup();
     let fetched = if ranges.is_empty() { Vec::new() } else { file.ranges(&ranges).await? };
-    let of = |lookup: &Lookup| {
-        let at = ranges.iter().position(|range| *range == lookup.range);
-        at.and_then(|at| fetched.get(at)).cloned().unwrap_or_default()
-    };
-    Ok(lookups.iter().map(of).collect())
+    let of = |range: &Range<u64>| ranges.iter().zip(&fetched).find(|(other, _)| *other == range);
+    Ok(lookups.iter().map(|lookup| of(&lookup.range).map(|(_, bytes)| bytes.clone()).unwrap_or_default()).collect())
 }
 
 /// Leaves out row groups of which a filter says that they have none of the values.
@@ -104,7 +101,7 @@ fn filter_range(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
 /// The values as a leaf stores them; `None` if it stores them otherwise than as they are.
 fn stored(values: &ArrayRef, leaf: &Leaf, physical: PhysicalType) -> Result<Option<Vec<Vec<u8>>>> {
     use ArrowType as A;
-    if leaf.conversion.is_rebased() {
+    if leaf.conversion.calendar.is_some() {
         return Ok(None);
     }
     let kind = |data_type: &A| match data_type {

@@ -26,7 +26,7 @@ use crate::footer::calendar::{Calendars, Hybrid};
 pub(crate) struct Conversion {
     cast: LeafCast,
     /// The calendar of the file's values, if it is the hybrid one.
-    calendar: Option<Arc<Hybrid>>,
+    pub(super) calendar: Option<Arc<Hybrid>>,
 }
 
 impl Conversion {
@@ -45,11 +45,6 @@ impl Conversion {
     /// run backwards, so rebasing timestamps does not keep it.
     pub(crate) fn keeps_order(&self) -> bool {
         self.cast.keeps_order() && (self.calendar.is_none() || self.cast != LeafCast::Timestamp)
-    }
-
-    /// Whether the file's values are in another calendar.
-    pub(crate) fn is_rebased(&self) -> bool {
-        self.calendar.is_some()
     }
 
     /// The values of `array` in the type `target`, the Arrow form of the table type given to [`Conversion::choose`].

@@ -230,14 +230,17 @@ fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
     Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
 }
 
-/// The file, the row groups that their bounds do not rule out, and bloom filters that may; `None` if no row qualifies.
+/// A file, its row groups that bounds do not rule out, and the bloom filters that may rule out more.
+type Planned = (OpenFile, Vec<usize>, Vec<Lookup>);
+
+/// Decides how a file is read; `None` if no row qualifies.
 fn plan(
     scan: &Scan,
     path: &str,
     bytes: FileBytes,
     metadata: Arc<ParquetMetaData>,
     origin: &Origin,
-) -> Result<Option<(OpenFile, Vec<usize>, Vec<Lookup>)>> {
+) -> Result<Option<Planned>> {
     let (metadata, fields) =
         arrow_metadata(metadata, origin.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {

@@ -279,7 +279,8 @@ impl Transaction {
         let (before, after) = (&old.state, &new.state);
         let is_same = (&before.metadata, &before.protocol) == (&after.metadata, &after.protocol);
         let has_statistics = after.clustering.iter().all(|column| before.clustering.contains(column));
-        if !is_untouched && !(is_same && has_statistics) {
+        let may_go_on = is_untouched || (is_same && has_statistics);
+        if !may_go_on {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
             let message =
                 "another writer changed the table's schema or properties since this handle looked; begin again";
