@@ -461,6 +461,16 @@ def test_numbers_of_two_types_are_joined_by_their_keys(uri: str, kind: pa.DataTy
     assert [(int(row["k"]), row["v"]) for row in changed] == [(120, 1), (150, 2)]
 
 
+@pytest.mark.slow
+def test_filters_of_keys_that_are_too_long_together_are_left_out(uri: str) -> None:
+    keys = {f"k{n}": [f"{row:03}" + "x" * 6500 for row in range(150)] for n in range(5)}
+    deltic.write(uri, pa.table({**keys, "v": [row % 2 for row in range(150)]}))
+    on = " AND ".join(f"source.{name} = target.{name}" for name in keys)
+    merge = Table(uri).merge(pa.table(keys).slice(0, 100), f"{on} AND target.v = 0").when_matched_update({"v": "7"})
+    assert merge.execute().metrics["numTargetRowsUpdated"] == 50
+    assert sorted(Table(uri).scan().to_arrow()["v"].to_pylist()).count(7) == 50
+
+
 def test_a_transaction_merges_into_what_it_sees(uri: str) -> None:
     table = made(uri)
     with table.transaction() as tx:

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate;
 use deltic_protocol::row_merge::{Bounds, JoinCondition, Sides};
 use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
@@ -345,20 +346,24 @@ pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
     *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
 }
 
-/// A SQL condition for the rows of the target that can match; none if all can.
-fn filter(join: &Join, mut filters: Vec<String>, target: &StructType) -> Result<Option<String>> {
+/// The rows of the target that can match, as SQL; none if all can. `conditions`: those on the target alone.
+fn filter(join: &Join, conditions: Vec<String>, target: &StructType) -> Result<Option<String>> {
     let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
     for values in join.source_keys() {
         for (bounds, values) in bounds.iter_mut().zip(&values?) {
             bounds.extend(values)?;
         }
     }
-    for (bounds, key) in bounds.iter().zip(join.keys()) {
-        filters.extend(bounds.filter(key, target).filter(|text| text.len() <= LONGEST_FILTER));
-    }
+    let of_keys = bounds.iter().zip(join.keys()).filter_map(|(bounds, key)| bounds.filter(key, target));
+    let mut filters: Vec<String> = of_keys.filter(|text| text.len() <= LONGEST_FILTER).collect();
     if join.source.len() == 0 {
         filters.push("FALSE".to_owned());
     }
-    let filters: Vec<String> = filters.iter().map(|filter| format!("({filter})")).collect();
-    Ok((!filters.is_empty()).then(|| filters.join(" AND ")))
+    let all = |filters: &[&[String]]| {
+        let filters: Vec<String> = filters.concat().iter().map(|filter| format!("({filter})")).collect();
+        (!filters.is_empty()).then(|| filters.join(" AND "))
+    };
+    // Without the keys' filters more files are read; without the conditions more rows would match.
+    let whole = all(&[&conditions, &filters]).filter(|text| predicate::parse(text).is_ok());
+    Ok(whole.or_else(|| all(&[&conditions])))
 }
