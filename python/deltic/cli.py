@@ -313,9 +313,9 @@ def _vacuum(arguments: argparse.Namespace) -> int:
         return 0
     for path in paths:
         _line(path)
-    for path in result.nested_tables:
-        _line(f"{path} is a Delta table of its own: its files stay")
     _line(str(result))
+    for path in result.nested_tables:
+        print(f"{path} is a Delta table of its own: its files stay", file=sys.stderr)
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_rows import MAPPED
-from log_files import Log
+from log_files import Log, field, metadata, protocol, struct
 
 import deltic
 from deltic import InvalidInputError, Table, UnsupportedFeatureError
@@ -362,6 +362,13 @@ def test_a_column_behind_an_escaped_quote_is_mentioned(uri: str) -> None:
     deltic.create(uri, pa.schema([pa.field("amount", pa.int32()), h]), properties={"delta.enableTypeWidening": "true"})
     with refused("`h`"):
         Table(uri).alter_column("amount", type="long")
+    # A raw string has no escapes. The function is one that deltic does not know.
+    ids = [{"delta.columnMapping.id": n, "delta.columnMapping.physicalName": f"c{n}"} for n in (1, 2)]
+    schema = struct(field("p", "string", **ids[0]), field("other", "integer", **ids[1]))
+    properties = {"columnMapping.mode": "name", "columnMapping.maxColumnId": "2", "constraints.c": r"f(p, r'\', other)"}
+    log = Log.empty(f"{uri}-raw", protocol(2, 5), metadata(schema, **properties))
+    with refused("`c`"):
+        log.table.rename_column("other", "new")
 
 
 def test_a_column_that_takes_the_name_of_another_is_another(uri: str) -> None:

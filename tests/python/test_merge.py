@@ -406,6 +406,13 @@ def test_types_are_widened_where_the_table_lets_it(
     assert [str(field.type) for field in table.snapshot().schema] == ["int32", "int16", "double"]
     assert stock(table) == [(1, 3, 0.5), (2, 300, 0.1), (70_000, 5, 2.5)]
     assert table.scan(filter="k > 40000 OR v > 200").to_arrow()["k"].sort().to_pylist() == [2, 70_000]
+    # Conditions are about the columns as they are.
+    wider = pa.table({"k": pa.array([2, 3], pa.int64()), "v": pa.array([400, 9], pa.int32()), "f": [0.3, 0.4]})
+    merge = table.merge(wider, "source.k = target.k").with_schema_evolution()
+    merge.when_matched_update_all("target.v < source.v AND target.f > 0").when_not_matched_insert_all("source.v < 10")
+    merge.when_not_matched_by_source_delete("target.v = 5").execute()
+    assert [str(field.type) for field in table.snapshot().schema] == ["int64", "int32", "double"]
+    assert stock(table) == [(1, 3, 0.5), (2, 400, 0.3), (3, 9, 0.4)]
     if FEED.items() <= properties.items():
         changes = table.changes(commit.version, commit.version).to_arrow().to_pylist()
         assert sorted((row["_change_type"], row["k"], row["v"]) for row in changes) == [

@@ -105,7 +105,7 @@ def test_other_tables_in_folders_of_the_table_stay(table: deltic.Table, capsys: 
     told = table.vacuum(dry_run=True)
     assert (told.files_deleted, told.nested_tables) == (1, ("archive/old",))
     assert main(["vacuum", table.uri]) == 0
-    assert "archive/old is a Delta table of its own" in capsys.readouterr().out
+    assert "archive/old is a Delta table of its own" in capsys.readouterr().err
     assert gone not in files(table)
     again = table.vacuum()
     assert (again.files_deleted, again.nested_tables) == (0, ("archive/old",))
@@ -115,6 +115,15 @@ def test_other_tables_in_folders_of_the_table_stay(table: deltic.Table, capsys: 
     assert inner.version == 0
     nested.vacuum()
     assert "archive/old/left.parquet" not in files(table)
+
+
+def test_another_table_in_a_folder_that_is_called_as_a_partition_stays(uri: str) -> None:
+    deltic.write(uri, pa.table({"day": ["a"], "x": [1]}), partition_by="day")
+    deltic.write(f"{uri}/archive/day=b", pa.table({"x": [1]}))
+    table = deltic.Table(uri)
+    age(table, *(path for path in files(table) if path.startswith("archive/") and path.endswith(".parquet")))
+    assert table.vacuum().nested_tables == ("archive/day=b",)
+    assert deltic.Table(f"{uri}/archive/day=b").scan().count() == 1
 
 
 @pytest.mark.slow

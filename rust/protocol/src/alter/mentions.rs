@@ -30,6 +30,11 @@ fn chains(sql: &str) -> Vec<Vec<String>> {
             rest = rest.get(first.len_utf8()..).unwrap_or_default();
             continue;
         };
+        // A raw string has no escapes.
+        if let (true, Some(quote @ ('\'' | '"'))) = (name.eq_ignore_ascii_case("r"), after.chars().next()) {
+            rest = after.get(1..).and_then(|raw| raw.split_once(quote)).map_or("", |(_, rest)| rest);
+            continue;
+        }
         let mut chain = vec![name];
         rest = after.trim_start();
         while let Some((name, after)) = rest.strip_prefix('.').and_then(|rest| self::name(rest.trim_start())) {

@@ -4,7 +4,7 @@
 //! positions on the curve whose rows fit into memory. A bucket that turns out to be larger is divided again, unless all its
 //! rows are at one position. Buckets are then read and sorted, one after the other. Rows at one position keep their order.
 //!
-//! Memory holds `bytes` bytes of rows, 16 bytes for each of these, and a batch for each bucket.
+//! Memory holds `bytes` bytes of rows, a quarter more of rows that wait to be written, and 16 bytes for each of these rows.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek, Write};
@@ -100,7 +100,9 @@ pub(super) async fn in_order(
         let more = std::mem::take(&mut gathered);
         let mut to = match spilling.take() {
             Some(spilling) => spilling,
-            None => Spilling::new(ranges.cuts(bucket_count(held, held_rows, (total_rows, bytes)).min(most_buckets))),
+            None => {
+                Spilling::new(ranges.cuts(bucket_count(held, held_rows, (total_rows, bytes)).min(most_buckets)), bytes)
+            }
         };
         spilling = Some(
             computed(move || {
@@ -151,6 +153,8 @@ struct Spilling {
     /// The positions at which buckets begin.
     cuts: Vec<u64>,
     buckets: Vec<Option<Spill>>,
+    /// Bytes of rows of a bucket that may wait to be written.
+    most_waiting: usize,
 }
 
 /// A temporary file that is being written.
@@ -167,9 +171,11 @@ struct Spill {
 }
 
 impl Spilling {
-    fn new(cuts: Vec<u64>) -> Self {
-        let buckets = (0..=cuts.len()).map(|_| None).collect();
-        Self { cuts, buckets }
+    /// `bytes`: how many bytes of rows may be in memory. A quarter of them may wait to be written.
+    fn new(cuts: Vec<u64>, bytes: usize) -> Self {
+        let buckets: Vec<_> = (0..=cuts.len()).map(|_| None).collect();
+        let most_waiting = bytes / 4 / buckets.len().max(1);
+        Self { cuts, buckets, most_waiting }
     }
 
     fn push(&mut self, piece: &Piece) -> Result<()> {
@@ -189,7 +195,7 @@ impl Spilling {
                 Some(spill) => spill,
                 None => bucket.insert(Spill::new(batch.schema())?),
             };
-            spill.push(&batch, positions)?;
+            spill.push(&batch, positions, self.most_waiting)?;
         }
         Ok(())
     }
@@ -210,17 +216,17 @@ impl Spill {
         Ok(Self { writer, schema, stored, bytes: 0, positions, waiting, waiting_bytes: 0 })
     }
 
-    fn push(&mut self, batch: &RecordBatch, positions: Vec<u64>) -> Result<()> {
+    fn push(&mut self, batch: &RecordBatch, positions: Vec<u64>, most_waiting: usize) -> Result<()> {
         let (least, greatest) = (positions.iter().min(), positions.iter().max());
         self.positions.0 = self.positions.0.min(least.copied().unwrap_or(u64::MAX));
         self.positions.1 = self.positions.1.max(greatest.copied().unwrap_or_default());
         let mut columns = batch.columns().to_vec();
         columns.push(Arc::new(UInt64Array::from(positions)));
         let batch = RecordBatch::try_new(self.stored.clone(), columns)?;
-        let besides = overhead(batch.num_columns());
-        self.waiting_bytes = self.waiting_bytes.saturating_add(memory(&batch).saturating_sub(besides));
+        self.waiting_bytes = self.waiting_bytes.saturating_add(memory(&batch));
         self.waiting.push(batch);
-        if self.waiting_bytes >= WORTH_WRITING.max(besides.saturating_mul(4)) { self.write() } else { Ok(()) }
+        let worth_writing = WORTH_WRITING.max(overhead(self.stored.fields().len()).saturating_mul(8));
+        if self.waiting_bytes >= worth_writing.min(most_waiting) { self.write() } else { Ok(()) }
     }
 
     /// Writes the rows that wait, as one batch.
@@ -276,7 +282,7 @@ impl Bucket {
         }
         let width = (greatest - least) / DIVIDED_INTO;
         let cuts = (1..DIVIDED_INTO).filter_map(|bucket| least.checked_add(width.max(1).checked_mul(bucket)?));
-        let mut spilling = Spilling::new(cuts.filter(|cut| *cut <= greatest).collect());
+        let mut spilling = Spilling::new(cuts.filter(|cut| *cut <= greatest).collect(), bytes);
         spilled.pieces()?.try_for_each(|piece| spilling.push(&piece?))?;
         spilling.finish()?.into_iter().try_for_each(|bucket| bucket.emit(bytes, emit))
     }

@@ -91,10 +91,17 @@ pub(super) struct Clauses {
 }
 
 impl Clauses {
+    /// `sides`: those before and after the merge adds or widens columns. Conditions are about rows as they are read.
+    ///
     /// # Errors
     /// `Invalid`, naming the clause, for columns that the sides lack and values that do not fit; `Unsupported` for
     /// expressions that deltic cannot evaluate.
-    pub(super) fn new(clauses: Vec<Clause>, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<Self> {
+    pub(super) fn new(
+        clauses: Vec<Clause>,
+        sides: (&Sides, &Sides),
+        target: Target<'_>,
+        evolves: bool,
+    ) -> Result<Self> {
         check(&clauses)?;
         let mut all = Self::default();
         for clause in clauses {
@@ -105,9 +112,15 @@ impl Clauses {
         Ok(all)
     }
 
-    fn push(&mut self, clause: Clause, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<()> {
+    fn push(
+        &mut self,
+        clause: Clause,
+        (before, sides): (&Sides, &Sides),
+        target: Target<'_>,
+        evolves: bool,
+    ) -> Result<()> {
         let visible = clause.when.visible_sides();
-        let condition = clause.condition.map(|sql| sides.condition(&sql, visible)).transpose()?;
+        let condition = clause.condition.map(|sql| before.condition(&sql, visible)).transpose()?;
         let bind = |parsed| sides.bind(parsed, visible);
         let set = match clause.action {
             ClauseAction::Set(set) => Some(named(set, sides)?),

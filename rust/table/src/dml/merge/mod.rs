@@ -278,7 +278,7 @@ pub(super) fn join(
         now: rules.now,
     };
     let after = sides.with_target(StructType::clone(&shape.schema));
-    let clauses = Clauses::new(request.clauses, &after, target, request.evolves)?;
+    let clauses = Clauses::new(request.clauses, (&sides, &after), target, request.evolves)?;
     let reads_all = !clauses.unmatched_by_source.is_empty();
     let mut rest = on.rest;
     if reads_all {

@@ -149,18 +149,17 @@ impl Sweep {
                 && is_itself(&self.storage, &file.path)
                 && self.folders.may_hold_data(&file.path)
                 && !rule.retained.contains(&file.path);
-            if is_deletable
-                && let Some(nested) = &mut self.nested_tables
-                && nested.contain(&self.storage, &self.folders, &file.path).await?
-            {
-                continue;
-            }
-            if is_deletable && self.dry_run {
-                self.count(1, file.size);
-                self.done.vacuumed.found.push(file);
-            } else if is_deletable {
+            if is_deletable {
                 chosen.push(file);
             }
+        }
+        if let Some(nested) = &mut self.nested_tables {
+            nested.look(&self.storage, &self.folders, &chosen).await?;
+            chosen.retain(|file| !nested.contain(&file.path));
+        }
+        if self.dry_run {
+            chosen.iter().for_each(|file| self.count(1, file.size));
+            self.done.vacuumed.found.append(&mut chosen);
         }
         Ok(chosen)
     }

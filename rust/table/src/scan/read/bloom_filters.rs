@@ -7,6 +7,7 @@
 //! Invariant: a row group with a row that qualifies is kept.
 //! Proved by `read::pruning_never_changes_the_result` and `read::bloom_filters`.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,6 +27,12 @@ use super::adapt::Leaf;
 use super::fetch::FileBytes;
 use super::row_groups::RowGroupBounds;
 
+/// Bytes of filters that are fetched of a file, at most.
+const MOST_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Values that are looked for, at most: with more a filter hardly ever rules all of them out.
+const MOST_VALUES: usize = 1000;
+
 /// Values of which a row of a row group must have one, and the filter to ask.
 #[derive(Debug)]
 pub(super) struct Lookup {
@@ -41,13 +48,15 @@ pub(super) fn lookups(
     predicate: &BoundPredicate,
     (metadata, bounds): (&ArrowReaderMetadata, &RowGroupBounds<'_>),
     row_groups: &[usize],
-    needed: &[usize],
+    needed: &BTreeSet<usize>,
 ) -> Result<Vec<Lookup>> {
-    let mut lookups = Vec::new();
+    let (mut lookups, mut bytes_left) = (Vec::new(), MOST_BYTES);
     for conjunct in predicate.split_conjuncts() {
         let (column, values) = match conjunct {
             BoundPredicate::Compare { column, op: Op::Eq, value } => (column, value.to_array(column.primitive()?, 1)?),
-            BoundPredicate::In { column, values } => (column, Arc::clone(values.values())),
+            BoundPredicate::In { column, values } if values.values().len() <= MOST_VALUES => {
+                (column, Arc::clone(values.values()))
+            }
             _ => continue,
         };
         let Some(leaf) = bounds.leaf(column) else { continue };
@@ -62,9 +71,14 @@ pub(super) fn lookups(
             let Some(group) = groups.get(*row_group) else { continue };
             let chunks = needed.iter().filter_map(|leaf| group.columns().get(*leaf));
             let bytes = chunks.map(ColumnChunkMetaData::compressed_size).fold(0, i64::saturating_add);
-            let range = chunk_of(group).filter(|range| i64::try_from(range.end - range.start).is_ok_and(|n| n < bytes));
+            let is_worth_it = |range: &Range<u64>| {
+                let length = range.end - range.start;
+                length <= bytes_left && i64::try_from(length).is_ok_and(|length| length < bytes)
+            };
+            let Some(range) = chunk_of(group).filter(is_worth_it) else { continue };
+            bytes_left -= range.end - range.start;
             let values = Arc::clone(&values);
-            lookups.extend(range.map(|range| Lookup { row_group: *row_group, range, values }));
+            lookups.push(Lookup { row_group: *row_group, range, values });
         }
     }
     Ok(lookups)
@@ -76,9 +90,20 @@ pub(super) async fn fetch(file: &FileBytes, lookups: &[Lookup]) -> Result<Vec<By
     ranges.retain(|range| range.end <= file.size());
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
     ranges.dedup();
+    // Filters that share bytes are damaged.
+    let mut end = 0;
+    ranges.retain(|range| {
+        let is_apart = range.start >= end;
+        end = end.max(range.end);
+        is_apart
+    });
     let fetched = if ranges.is_empty() { Vec::new() } else { file.ranges(&ranges).await? };
-    let of = |range: &Range<u64>| ranges.iter().zip(&fetched).find(|(other, _)| *other == range);
-    Ok(lookups.iter().map(|lookup| of(&lookup.range).map(|(_, bytes)| bytes.clone()).unwrap_or_default()).collect())
+    let place = |range: &Range<u64>| ranges.binary_search_by_key(&range.start, |range| range.start).ok();
+    let of = |lookup: &Lookup| {
+        let at = place(&lookup.range).filter(|at| ranges.get(*at) == Some(&lookup.range));
+        at.and_then(|at| fetched.get(at)).cloned().unwrap_or_default()
+    };
+    Ok(lookups.iter().map(of).collect())
 }
 
 /// Leaves out row groups of which a filter says that they have none of the values.
@@ -95,7 +120,7 @@ pub(super) fn prune(row_groups: &mut Vec<usize>, lookups: &[Lookup], filters: &[
 fn filter_range(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
     let start = u64::try_from(chunk.bloom_filter_offset()?).ok()?;
     let length = u64::try_from(chunk.bloom_filter_length()?).ok()?;
-    Some(start..start.checked_add(length)?)
+    Some(start..start.checked_add(length)?).filter(|range| !range.is_empty())
 }
 
 /// The values as a leaf stores them; `None` if it stores them otherwise than as they are.

@@ -108,15 +108,31 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
     let path = task.path.clone();
     let planned = blocking(&path, move || {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
-        plan(&scan, &task.path, bytes, metadata, &origin)
+        Ok(match plan(&scan, &task.path, bytes, metadata, &origin)? {
+            None => Opened::Ready(Vec::new()),
+            Some((file, row_groups, lookups)) if lookups.is_empty() => {
+                Opened::Ready(units(Arc::new(file), &row_groups, &rows)?)
+            }
+            Some(planned) => Opened::Asks(planned, rows),
+        })
     });
-    let Some((file, mut row_groups, lookups)) = planned.await? else { return Ok(Vec::new()) };
+    let ((file, mut row_groups, lookups), rows) = match planned.await? {
+        Opened::Ready(units) => return Ok(units),
+        Opened::Asks(planned, rows) => (planned, rows),
+    };
     let filters = bloom_filters::fetch(&file.bytes, &lookups).await?;
     blocking(&path, move || {
         bloom_filters::prune(&mut row_groups, &lookups, &filters);
         units(Arc::new(file), &row_groups, &rows)
     })
     .await
+}
+
+/// A file whose footer was read.
+enum Opened {
+    Ready(Vec<Unit>),
+    /// Its bloom filters are asked first.
+    Asks(Planned, Rows),
 }
 
 impl Scan {
@@ -265,7 +281,7 @@ fn plan(
             let bounds = RowGroupBounds::new(&metadata, &columns, &scan.table, scan.mapping, &origin.constants);
             let kept = prune::keep(&condition.predicate, &bounds)?;
             row_groups.retain(|group| *group >= kept.len() || kept.value(*group));
-            let needed: Vec<usize> = first.leaves().iter().chain(output.leaves()).copied().collect();
+            let needed: BTreeSet<usize> = first.leaves().iter().chain(output.leaves()).copied().collect();
             lookups = bloom_filters::lookups(&condition.predicate, (&metadata, &bounds), &row_groups, &needed)?;
             filter = if output.leaves().iter().all(|leaf| first.leaves().binary_search(leaf).is_ok()) {
                 output = adapter(&condition.with_output, &condition.with_output_schema)?;

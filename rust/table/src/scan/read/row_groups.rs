@@ -56,7 +56,8 @@ impl<'a> RowGroupBounds<'a> {
         }
     }
 
-    /// The leaf of the column in the file; `None` for a partition column. If it cannot be read, reading the column reports that.
+    /// The leaf of the column in the file; `None` for a partition column. If it cannot be read, reading the column reports
+    /// that.
     pub(super) fn leaf(&self, column: &Column) -> Option<Leaf> {
         if self.constant(column).is_some() {
             return None;
