@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -205,19 +207,21 @@ def test_a_function_that_raises_disturbs_nothing(
     assert raised == [(ValueError, "OPTIMIZE")], "it hears no more"
 
 
-@pytest.mark.parametrize("at", ["the beginning", "the end"])
+@pytest.mark.parametrize("at", ["the beginning", "the end", "Ctrl-C"])
 def test_a_function_stops_the_job_as_ctrl_c_does(
     spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     table = made(uri)
     files, began = data_files(uri), time.monotonic()
-    if at == "the beginning":
+    if at != "the end":
         monkeypatch.setattr(maintenance, "_rewriter", slowed(maintenance._rewriter, 60))
 
     def stop(report: Progress) -> None:
-        if report.ended == (at == "the end"):
+        if at != "Ctrl-C" and report.ended == (at == "the end"):
             raise KeyboardInterrupt
 
+    if at == "Ctrl-C":
+        threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with deltic.progress(stop), pytest.raises(KeyboardInterrupt):
         deltic.spark.optimize(spark, table)
     assert time.monotonic() - began < 50

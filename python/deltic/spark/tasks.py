@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -149,18 +149,23 @@ def _run_beside(spark: SparkSession, job: _ClassicJob | _ConnectJob, work: Work)
             outcome.set_exception(error)
 
     thread = InheritableThread(run, session=spark, daemon=True)
+
+    def is_over() -> bool:
+        # Not `join`: before Python 3.13 a thread whose `join` is interrupted seems to have ended.
+        wait([outcome], BETWEEN_REPORTS)
+        return outcome.done() or not thread.is_alive()
+
     thread.start()
     try:
-        thread.join(BETWEEN_REPORTS)
-        while thread.is_alive():
+        while not is_over():
             work.done = job.done
             work.report()
-            thread.join(BETWEEN_REPORTS)
     except BaseException:
-        while thread.is_alive():
-            # Again: the job may not have begun the last time.
+        while not is_over():
+            # Repeated, for the job may not have begun yet.
             job.cancel(tag)
-            thread.join(BETWEEN_REPORTS)
         raise
+    finally:
+        thread.join()
     # A thread that ended without an outcome is an error, too.
     return outcome.result(timeout=0)
