@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import subprocess
+import sys
 import time
 import uuid
 from datetime import timedelta
@@ -124,6 +127,40 @@ def test_another_table_in_a_folder_that_is_called_as_a_partition_stays(uri: str)
     age(table, *(path for path in files(table) if path.startswith("archive/") and path.endswith(".parquet")))
     assert table.vacuum().nested_tables == ("archive/day=b",)
     assert deltic.Table(f"{uri}/archive/day=b").scan().count() == 1
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import deltic
+
+def interrupt():
+    while len(os.listdir(sys.argv[1])) > 7_500:
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    deltic.Table(sys.argv[1]).vacuum(0, force=True)
+except KeyboardInterrupt as told:
+    print(told)
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupted_vacuum_stops(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [0]}))
+    table = deltic.Table(uri)
+    for number in range(8_000):
+        orphan(table, f"{number}.parquet")
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, uri], capture_output=True, text=True, timeout=60)
+    left = len([path for path in files(table) if not path.startswith("_delta_log")])
+    # It may have come to its end before it was interrupted.
+    if left > 1:
+        assert "the files that were deleted are gone, the others stay" in ended.stdout, ended
+    else:
+        assert re.search(r"the commit was made, as version 2|not recorded", ended.stdout), ended
+    assert table.vacuum(0, force=True).files_deleted == left - 1
+    assert table.scan().count() == 1
 
 
 @pytest.mark.slow

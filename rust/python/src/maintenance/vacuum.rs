@@ -36,7 +36,7 @@ pub(crate) fn vacuum(
 ) -> Result<(String, Option<ArrowStream>)> {
     let options = options_of(py, retention, (lite, dry_run), inventory)?;
     let clock = Clock::default();
-    let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |_| None)?;
+    let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |done| done.version)?;
     result(py, &done, dry_run)
 }
 

@@ -13,8 +13,8 @@
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
+use crate::transaction::{RetryPolicy, unless_cancelled};
 use deltic_store::{FileMeta, Storage};
 
 mod candidates;
@@ -56,7 +56,8 @@ pub async fn vacuum(
         let listing = started.listing(options.search).await?;
         sweep.run(&rule, listing).await
     };
-    let ended = ended.await.map_err(in_table);
+    let interrupted = || "interrupted: the files that were deleted are gone, the others stay; run it again".to_owned();
+    let ended = unless_cancelled(ended, retry, interrupted).await.map_err(in_table);
     started.end(sweep.into_done(), ended, committer, (ids, retry)).await
 }
 

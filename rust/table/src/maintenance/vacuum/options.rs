@@ -30,6 +30,8 @@ pub struct VacuumOptions {
 /// What a vacuum did, or would do.
 #[derive(Debug, Default)]
 pub struct Vacuumed {
+    /// The version of VACUUM END. `None` for a dry run.
+    pub version: Option<u64>,
     /// The retention in milliseconds.
     pub retention_ms: i64,
     /// Number of files that were examined.
