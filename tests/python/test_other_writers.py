@@ -356,9 +356,9 @@ def test_a_snapshot_of_a_table_that_is_gone_is_not_read_from_another_one(uri: st
     snapshot = log.table.snapshot()
     shutil.rmtree(uri)
     Log(uri, commits=7)
-    with pytest.raises(deltic.DelticError, match="gone since it was listed"):
+    with pytest.raises(deltic.DelticError, match="deleted after it was listed"):
         snapshot.scan().to_arrow()
-    with pytest.raises(deltic.DelticError, match="gone since it was listed"):
+    with pytest.raises(deltic.DelticError, match="deleted after it was listed"):
         snapshot.files().read_all()
 
 

@@ -483,7 +483,7 @@ impl ActionFile {
 /// The error of a file whose pages could not be decoded directly.
 pub(super) fn unreadable(failure: Failure, path: &str) -> Error {
     let what = match failure {
-        Failure::Unsupported => "its pages are of a kind that their headers do not say",
+        Failure::Unsupported => "the kind of its pages contradicts their headers",
         Failure::Corrupt(what) => what,
     };
     Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)

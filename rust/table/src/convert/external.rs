@@ -214,7 +214,7 @@ fn check_table(spec: &WriteSpec, rows: &Schema) -> Result<()> {
         return Err(refuse("pages of version 2", "the table asks for pages of version 2"));
     }
     if !spec.hidden_columns.is_empty() || spec.kind != FileKind::Data {
-        return Err(refuse("materialized row ids", "rows bring their ids along"));
+        return Err(refuse("materialized row ids", "rows keep their ids"));
     }
     for field in &spec.schema.fields {
         check_column(field, rows)?;

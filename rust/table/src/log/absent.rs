@@ -61,8 +61,9 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
         );
     }
     if last.contains(['*', '?', '[']) {
-        return "a location is no pattern, and there is nothing of that very name; name one table, and choose its rows with \
-             `filter`".to_owned();
+        return "a location is not a pattern, and nothing has exactly this name; give the location of one table, and \
+                choose its rows with `filter`"
+            .to_owned();
     }
     if FILES.iter().any(|end| last.to_ascii_lowercase().ends_with(end)) {
         return "the location is the name of a file, or there is nothing; a table is a folder with a `_delta_log`"

@@ -145,8 +145,7 @@ impl Clauses {
 fn check(clauses: &[Clause]) -> Result<()> {
     if clauses.is_empty() {
         return Err(Error::invalid(
-            "a merge without clauses does nothing; say what becomes of rows, such as with \
-                                   when_matched_update_all",
+            "a merge without clauses does nothing; add clauses, such as when_matched_update_all",
         ));
     }
     for when in [When::Matched, When::NotMatched, When::NotMatchedBySource] {
