@@ -311,7 +311,7 @@ class Alterable(Generic[Done]):
         return self._alter("unset_properties", names=several(names, "names"))
 
     def compact_automatically(self, enabled: bool = True) -> Done:
-        """Have small files packed after writes that leave many of them, or no more (`delta.autoOptimize.autoCompact`).
+        """Have small files compacted after writes that leave many of them, or no more (`delta.autoOptimize.autoCompact`).
 
         Each writer of deltic, in Python or as Spark's driver, packs them from then on, old files of the partition
         included, in a commit of its own after the write: see `Commit.compaction` and `docs/maintenance.md`. A write

@@ -220,7 +220,7 @@ def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, ta
         log.append([log.file("part-00000.parquet", pa.table({"id": [value]}), modificationTime=value)])
     one.table.clone(target + "2", shallow=False)
     assert one.table.clone(target + "2", shallow=False, mode="update").attempts == 0
-    with pytest.raises(deltic.InvalidInputError, match="which is another"):
+    with pytest.raises(deltic.InvalidInputError, match="has another file of this name"):
         two.table.clone(target + "2", shallow=False, mode="replace")
 
 

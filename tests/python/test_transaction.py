@@ -255,7 +255,7 @@ def test_features_and_domains_are_checked(table: Table) -> None:
         with pytest.raises(deltic.UnsupportedFeatureError):
             tx.add_feature("catalogManaged")
         tx.add_feature("domainMetadata")
-        with pytest.raises(InvalidInputError, match="are taken"):
+        with pytest.raises(InvalidInputError, match="are reserved"):
             tx.set_domain("delta.rowTracking", "1")
         tx.set_domain("app.x", "1")
         tx.set_domain("app.y", "2")

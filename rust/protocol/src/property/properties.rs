@@ -281,7 +281,7 @@ impl<'a> Properties<'a> {
         self.read("delta.targetFileSize", byte_size)
     }
 
-    /// `delta.autoOptimize.autoCompact` (false), or its old name `delta.autoOptimize`: whether small files are packed after
+    /// `delta.autoOptimize.autoCompact` (false), or its old name `delta.autoOptimize`: whether small files are compacted after
     /// a write.
     pub fn auto_compact(self) -> Result<bool> {
         Ok(self.flag("delta.autoOptimize", false)?

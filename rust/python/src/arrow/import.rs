@@ -459,7 +459,7 @@ mod tests {
         let rows = StructArray::new(fields.clone(), columns, Some(NullBuffer::from(vec![true, false])));
         let array = FFI_ArrowArray::new(&rows.to_data());
         let refused = import_batch(array, &Arc::new(Schema::new(fields)), &ImportedArrays::default());
-        assert!(refused.unwrap_err().to_string().contains("1 rows are null"));
+        assert!(refused.unwrap_err().to_string().contains("1 rows are themselves null"));
     }
 
     #[test]

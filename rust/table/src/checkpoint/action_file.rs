@@ -445,7 +445,8 @@ impl ActionFile {
                 page_limits.bytes.saturating_add(page_limits.prefixes).max(page_limits.values.saturating_mul(width));
             if bytes_of_all > justified || page_limits.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
                 return Err(ParquetError::General(format!(
-                    "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is absurd for {rows} rows",
+                    "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is impossible for {rows} \
+                     rows",
                     column.column_path(),
                     chunk.len(),
                     page_limits.values,

@@ -119,7 +119,13 @@ impl Clauses {
                 let insert = RowInsert::new(set, target, &bind)?;
                 self.unmatched.push(BoundClause { condition, action: insert });
             }
-            (When::NotMatched, None) => return Err(Error::invalid("rows that are not there cannot be deleted")),
+            (When::NotMatched, None) => {
+                return Err(Error::invalid(
+                    "a clause for rows that match no row of the target \
+                                                                   cannot delete; insert them, or use another \
+                                                                   clause",
+                ));
+            }
             (when, set) => {
                 let action = match set {
                     Some(set) => {

@@ -279,8 +279,8 @@ impl Transaction {
         let (before, after) = (&old.state, &new.state);
         if !is_untouched && (&before.metadata, &before.protocol) != (&after.metadata, &after.protocol) {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
-            let message =
-                "another writer changed the table's schema or properties since this handle looked; begin again";
+            let message = "another writer changed the table's schema or properties since this transaction read them; begin \
+                 again";
             return Err(self.in_table(Error::new(conflict, message).at_version(after.version)));
         }
         check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.in_table(e))?;
