@@ -232,7 +232,7 @@ def test_metadata_changes_before_rows(table: Table) -> None:
                 "schema": pa.schema([("shop", pa.string()), ("items", pa.int64()), ("_Change_type", pa.string())]),
                 "properties": {"delta.enableChangeDataFeed": "true"},
             },
-            "taken where changes are recorded",
+            "reserved in a table with a change data feed",
         ),
         ({"properties": {"delta.appendonly": "true"}}, "no table property"),
         ({"properties": {"delta.appendOnly": "perhaps"}}, "true or false"),

@@ -169,15 +169,15 @@ pub(crate) fn check_manifests(properties: &BTreeMap<String, String>) -> Result<(
     }
     let (other, why, instead) = if properties.is_true("delta.enableDeletionVectors")? {
         let instead = "set it to false, and call `Table.purge()` if files have vectors already";
-        ("delta.enableDeletionVectors", "see rows that are deleted", instead)
+        ("delta.enableDeletionVectors", "see deleted rows", instead)
     } else if properties.column_mapping_mode()? != ColumnMapping::None {
         ("delta.columnMapping.mode", "not find the columns by their names", "drop the feature `columnMapping`")
     } else {
         return Ok(());
     };
     Err(Error::invalid(format!(
-        "`{MANIFESTS}` and `{other}` exclude each other: who reads files by manifests would {why}; {instead}, or do without \
-         manifests (`{MANIFESTS}` = false)"
+        "`{MANIFESTS}` and `{other}` exclude each other: engines that read manifests would {why}; {instead}, or do \
+         without manifests (`{MANIFESTS}` = false)"
     )))
 }
 
