@@ -27,9 +27,9 @@ mod copies;
 mod elsewhere;
 mod many;
 
-/// Files fetched from a bucket at once.
+/// How many files are fetched from a bucket at once.
 const CONCURRENT_GETS: usize = 16;
-/// What a page of a listing has at most, in the stores that have pages.
+/// The most entries of a page of a listing, in stores that have pages.
 const ENTRIES_OF_A_PAGE: usize = 1000;
 
 /// A table's root. Clones share connections and counts.
