@@ -80,10 +80,10 @@ pub async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>
     (&mut task.0).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
 }
 
-/// Does what takes a processor or a disk for long, on a thread that is there for it.
+/// Runs work that computes or waits for a disk for long on the blocking pool.
 ///
 /// # Errors
-/// The work panicked.
+/// That the work panicked.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::result::Result<T, Unfinished> {
