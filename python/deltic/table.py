@@ -117,7 +117,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
 
     def detail(self) -> Detail:
-        """Return what Spark's `DESCRIBE DETAIL` shows of the latest version: counts, properties, features. See `Detail`.
+        """Return what Spark's `DESCRIBE DETAIL` shows of the latest version: counts, properties, features (`Detail`).
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
