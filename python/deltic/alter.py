@@ -1,8 +1,8 @@
-"""Changes of a table that leave its rows as they are: columns, properties, name, description.
+"""Changes of a table that change no rows: columns, properties, name, description.
 
-`Alterable` has them. On a `Table` each is a commit of its own, on a `Transaction` a step of one. Columns are named
-by their path: `a.b` inside a struct, `a.element.b` inside an array, `a.key` and `a.value` of a map, with back-ticks
-around names that have dots or commas. PROTOCOL.md: "Change Metadata", "Column Mapping", "Type Widening".
+They are methods of `Alterable`. On a `Table` each makes a commit, on a `Transaction` a step of one commit. Columns are
+named by their path: `a.b` inside a struct, `a.element.b` inside an array, `a.key` and `a.value` of a map, with
+back-ticks around names that have dots or commas. PROTOCOL.md: "Change Metadata", "Column Mapping", "Type Widening".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Done = TypeVar("Done", covariant=True)
 
 
 class _Unset:
-    """The default of `default`, for None takes a default away."""
+    """The default of `default`, since None removes a default."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -89,17 +89,16 @@ def field(
     Arguments:
         name: Its name; for `add_columns` its path, such as `"address.zip"`.
         type: A pyarrow type, or the name of a type of Delta, such as `"long"`, `"timestamp_ntz"` or `"decimal(10,2)"`.
-        nullable: Whether it may hold nulls.
-        comment: What it holds, for people (key `comment`).
-        default: SQL of the value that rows get which leave it out (key `CURRENT_DEFAULT`; PROTOCOL.md: "Default
+        nullable: Whether it may have nulls.
+        comment: Its description, as information (key `comment`).
+        default: SQL for the value of rows that are written without it (key `CURRENT_DEFAULT`; PROTOCOL.md: "Default
             Columns").
-        generated: SQL over other columns that gives its values (key `delta.generationExpression`; PROTOCOL.md:
+        generated: SQL over other columns that computes its values (key `delta.generationExpression`; PROTOCOL.md:
             "Generated Columns").
-        identity: Rows are numbered: `{"start": 1, "step": 1, "always": True}`, or some of these. With `always` no
-            write gives values of its own (keys `delta.identity.*`; PROTOCOL.md: "Identity Columns"). The type must be
-            a long.
+        identity: Rows are numbered: `{"start": 1, "step": 1, "always": True}`, or some of these. With `always` writes
+            cannot give values (keys `delta.identity.*`; PROTOCOL.md: "Identity Columns"). The type must be a long.
 
-    Raises `InvalidInputError` for an argument of another kind, and for more than one of `default`, `generated` and
+    Raises `InvalidInputError` for an argument of a wrong type, and for more than one of `default`, `generated` and
     `identity`. A default or a generation expression that deltic does not evaluate is refused by `create`
     (`UnsupportedFeatureError`).
 
@@ -153,7 +152,7 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 def columns_of(fields: Any, argument: str) -> Any:
-    """Columns as a schema: one field, several, or whatever has `__arrow_c_schema__`."""
+    """Columns as a schema: one field, several, or anything with `__arrow_c_schema__`."""
     if isinstance(fields, pa.Field):
         fields = [fields]
     if not isinstance(fields, pa.Schema) and not hasattr(fields, "__arrow_c_schema__"):
@@ -177,7 +176,7 @@ def _position(position: object) -> str | None:
 
 
 class Alterable(Generic[Done]):
-    """What can be changed of a table without touching a row; a `Table` and a `Transaction` are such."""
+    """The methods of `Table` and `Transaction` that change the table and no rows."""
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> Done:
         raise NotImplementedError
@@ -187,15 +186,15 @@ class Alterable(Generic[Done]):
         return self._step(lambda core: core.alter(step, schema))
 
     def add_columns(self, fields: pa.Field | pa.Schema | Iterable[pa.Field], after: str | None = None) -> Done:
-        """Add columns, which are null in the rows that are there.
+        """Add columns, which are null in existing rows.
 
         Arguments:
             fields: pyarrow fields (see `deltic.field`) or a schema. A name is a path: `"a.b"` adds `b` inside the
                 struct `a`, `"a.element.b"` inside the structs of an array.
-            after: The column that the first one comes after, the others following it; by default they come last.
+            after: The column after which they are added, in their order; by default they come last.
 
-        Raises `InvalidInputError` for a column that is there already, a parent that is no struct, one that may not be
-        null, and one with a default.
+        Raises `InvalidInputError` for a column that exists already, a parent that is no struct, a column that is not
+        nullable, and one with a default.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -212,20 +211,20 @@ class Alterable(Generic[Done]):
     def rename_column(self, old: str, new: str) -> Done:
         """Rename a column; `old` is its path, `new` its name, or its path with the new name.
 
-        Data files keep the name that they have, which needs column mapping:
+        Data files keep the old name. This needs column mapping:
         `set_properties({"delta.columnMapping.mode": "name"})`.
 
-        Raises `InvalidInputError` without column mapping, for a column that is not there or whose new name is taken,
-        and for one that a constraint or a generated column mentions (PROTOCOL.md: "Column Mapping").
+        Raises `InvalidInputError` without column mapping, for a column that does not exist or whose new name is taken,
+        and for one that a constraint or a generated column uses (PROTOCOL.md: "Column Mapping").
         """
         return self._alter("rename_column", column=string(old, "old"), name=string(new, "new"))
 
     def drop_columns(self, names: str | Sequence[str]) -> Done:
         """Drop columns, by their paths. Data files keep the values, which are no longer read.
 
-        Raises `InvalidInputError` without column mapping (see `rename_column`), for a column that is not there, the
-        last one of a struct or the table, and one that the table is partitioned or clustered by or that a constraint or
-        a generated column mentions.
+        Raises `InvalidInputError` without column mapping (see `rename_column`), for a column that does not exist, the
+        last one of a struct or the table, and one by which the table is partitioned or clustered or that a constraint
+        or a generated column uses.
         """
         return self._alter("drop_columns", names=several(names, "names"))
 
@@ -238,20 +237,20 @@ class Alterable(Generic[Done]):
         default: str | _Unset | None = UNSET,
         position: str | Sequence[str] | None = None,
     ) -> Done:
-        """Alter a column; what is not given stays.
+        """Alter a column; arguments that are not given change nothing.
 
         Arguments:
             name: Its path; of `"a.element"`, `"a.key"` and `"a.value"` only the type can be altered.
-            type: A wider type, where `delta.enableTypeWidening` is true: byte, short, integer to a larger one, long,
+            type: A wider type, if `delta.enableTypeWidening` is true: byte, short, integer to a larger one, long,
                 double or a decimal; long to a decimal; float to double; decimal to one with as many digits on both
                 sides of the point; date to timestamp_ntz. Data files are not rewritten (PROTOCOL.md: "Type Widening").
-            nullable: True lets it hold nulls. It cannot become False: rows that are there may have some.
-            comment: What it holds; `""` takes the comment away.
-            default: SQL of the value that rows get from now on which leave it out; None takes it away. The feature
+            nullable: True makes it nullable. False is refused: existing rows may have nulls.
+            comment: Its description; `""` removes the comment.
+            default: SQL for the value of rows that are written without it from now on; None removes it. The feature
                 `allowColumnDefaults` is added to the protocol (PROTOCOL.md: "Default Columns").
-            position: `"first"`, or `"after x"` for behind the column `x` of the same struct.
+            position: `"first"`, or `"after x"`, where `x` is a column of the same struct.
 
-        Raises `InvalidInputError` when there is no such column or it cannot be altered so, and
+        Raises `InvalidInputError` if there is no such column or it cannot be altered in this way, and
         `UnsupportedFeatureError` for a default that deltic does not evaluate.
 
         >>> import tempfile
@@ -276,12 +275,12 @@ class Alterable(Generic[Done]):
         return self._alter("alter_column", wider, **change)
 
     def replace_columns(self, schema: Any) -> Done:
-        """Make these the table's columns, in this order, as far as files that are there allow it.
+        """Make these the table's columns, in this order, if the existing files allow it.
 
-        `schema`: a `pyarrow.Schema` or anything with `__arrow_c_schema__`. Columns that are there keep their comments
-        and what else is said of them, unless the schema says otherwise; they may become nullable, or wider as in
-        `alter_column`. New ones must be nullable. With column mapping, columns that are not in the schema are dropped;
-        dropping and adding at once is refused, for it may be meant as renaming.
+        `schema`: a `pyarrow.Schema` or anything with `__arrow_c_schema__`. Existing columns keep their comments and
+        other metadata unless the schema has others; they may become nullable, or wider as in `alter_column`. New ones
+        must be nullable. With column mapping, columns that are not in the schema are dropped; dropping and adding at
+        once is refused, since a rename may be meant.
 
         Raises `InvalidInputError` for anything else, naming the column.
         """
@@ -290,8 +289,8 @@ class Alterable(Generic[Done]):
     def set_properties(self, properties: Mapping[str, str]) -> Done:
         """Set table properties; the features that they need are added to the protocol.
 
-        Names that do not begin with `delta.` are free. Raises `InvalidInputError` for a property that does not exist or
-        cannot have the value, and for constraints, for which there is `add_constraint` (PROTOCOL.md: "Table
+        Names that do not begin with `delta.` can be chosen freely. Raises `InvalidInputError` for a property that does
+        not exist or cannot have the value, and for constraints, which `add_constraint` adds (PROTOCOL.md: "Table
         Properties").
 
         >>> import tempfile
@@ -307,16 +306,16 @@ class Alterable(Generic[Done]):
         return self._alter("set_properties", properties=properties_of(properties))
 
     def unset_properties(self, names: str | Sequence[str]) -> Done:
-        """Take table properties away. Raises `InvalidInputError` for one that is not set, or that only writers set."""
+        """Remove table properties. Raises `InvalidInputError` for one that is not set, or that only writers set."""
         return self._alter("unset_properties", names=several(names, "names"))
 
     def compact_automatically(self, enabled: bool = True) -> Done:
-        """Have small files packed after writes that leave many of them, or no more (`delta.autoOptimize.autoCompact`).
+        """Turn automatic compaction after writes on or off (`delta.autoOptimize.autoCompact`).
 
-        Each writer of deltic, in Python or as Spark's driver, packs them from then on, old files of the partition
-        included, in a commit of its own after the write: see `Commit.compaction` and `docs/maintenance.md`. A write
-        never fails by it.
-        False also sets `delta.autoOptimize`, the old name of the property, to false.
+        If it is on, each writer of deltic, in Python or on Spark's driver, compacts the small files of a partition, old
+        ones included, when a write leaves many of them there. This is a commit of its own after the write, and cannot
+        make the write fail: see `Commit.compaction` and `docs/maintenance.md`. False also sets `delta.autoOptimize`,
+        the old name of the property, to false.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -332,26 +331,26 @@ class Alterable(Generic[Done]):
         return self.set_properties(properties if chosen else {**properties, "delta.autoOptimize": "false"})
 
     def set_name(self, name: str | None) -> Done:
-        """Set the table's name, for people; None takes it away."""
+        """Set the table's name; None removes it."""
         return self._alter("set_name", name=optional_string(name, "name"))
 
     def set_description(self, description: str | None) -> Done:
-        """Set what the table holds, for people; None takes it away."""
+        """Set the table's description; None removes it."""
         return self._alter("set_description", description=optional_string(description, "description"))
 
     def add_constraint(self, name: str, expression: str) -> Done:
-        """Add a condition that every row must make TRUE, once all rows of the table do.
+        """Add a CHECK constraint: a condition that every row must make TRUE, those of the table included.
 
         Arguments:
-            name: What messages and `drop_constraint` call it; letters of either case are the same.
+            name: Its name in messages and for `drop_constraint`; case-insensitive.
             expression: SQL over the table's columns (`docs/expressions.md`). A row for which it is NULL does not
                 satisfy it.
 
-        The table is read, as far as statistics do not prove the condition, and rows that others add meanwhile are a
-        conflict. From then on a write with another row is refused, by every client that follows the feature
+        Files are read unless their statistics prove the condition, and rows that others add meanwhile are a conflict.
+        From then on a write with a row that does not satisfy it is refused by every client that supports the feature
         `checkConstraints`.
 
-        Raises `InvalidInputError` for a name that is taken, an expression that is no condition on the columns, and
+        Raises `InvalidInputError` for a name that is taken, an expression that is not a condition on the columns, and
         rows that do not satisfy it, with their number; `UnsupportedFeatureError` for a function that deltic does not
         evaluate (PROTOCOL.md: "CHECK Constraints").
 
@@ -367,17 +366,17 @@ class Alterable(Generic[Done]):
         return self._step(lambda core: core.add_constraint(name, expression))
 
     def drop_constraint(self, name: str) -> Done:
-        """Drop a constraint. Raises `InvalidInputError`, naming those that there are, for one that is not there."""
+        """Drop a constraint. Raises `InvalidInputError` for an unknown one, and names those of the table."""
         return self._alter("drop_constraint", name=string(name, "name"))
 
     def cluster_by(self, columns: str | Sequence[str] | None) -> Done:
-        """Lay out files by some columns from now on; None for no more.
+        """Cluster the table by these columns from now on; None ends clustering.
 
-        `columns`: paths of up to four columns of numbers, strings, dates or timestamps. Files that are there stay as
-        they are: those that are added have statistics of the columns, and `Table.optimize` rewrites files in their
-        order. The features `clustering` and `domainMetadata` are added to the protocol.
+        `columns`: paths of up to four columns of numbers, strings, dates or timestamps. Existing files are not changed:
+        new ones have statistics of the columns, and `Table.optimize` rewrites files in their order. The features
+        `clustering` and `domainMetadata` are added to the protocol.
 
-        Raises `InvalidInputError` for a table with partitions, and for a column that is not there, is inside an array
+        Raises `InvalidInputError` for a table with partitions, and for a column that does not exist, is inside an array
         or a map, or has no statistics (PROTOCOL.md: "Clustered Table").
 
         >>> import tempfile
@@ -393,8 +392,8 @@ class Alterable(Generic[Done]):
     def add_feature(self, name: str) -> Done:
         """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
 
-        Raises `InvalidInputError` for an unknown feature or one that needs another first, `UnsupportedFeatureError`
-        for one that deltic does not follow.
+        Raises `InvalidInputError` for an unknown feature or one that needs another first, `UnsupportedFeatureError` for
+        one that deltic does not support.
         """
         feature = string(name, "name")
         return self._step(lambda core: core.add_feature(feature))

@@ -17,17 +17,17 @@ __all__ = ["Assigned", "Literal", "Preview", "RowChanges", "assignments", "lit"]
 
 @dataclass(frozen=True)
 class Literal:
-    """A value that a column is set to. `lit` makes one."""
+    """A value for a column, made by `lit`."""
 
     value: Any
 
 
 Assigned: TypeAlias = str | Literal
-"""What a column becomes: SQL over the row as it was, or a value."""
+"""The new value of a column: SQL over the old row, or a value."""
 
 
 def lit(value: Any) -> Literal:
-    """A value for `Table.update` and `Table.merge`, where a string is SQL: anything of which pyarrow makes an array.
+    """A value (not SQL) for `Table.update` and `Table.merge`: anything that pyarrow can put into an array.
 
     >>> import deltic
     >>> deltic.lit("nut")
@@ -37,7 +37,7 @@ def lit(value: Any) -> Literal:
 
 
 def assignments(given: object, argument: str = "set") -> tuple[list[tuple[str, str | None]], pa.Table]:
-    """Columns with their SQL, or None for a value; the values are one row, in the order of the columns."""
+    """Columns with their SQL, or None for a value; the values as one row, in the order of the columns."""
     if not isinstance(given, Mapping):
         kind = type(given).__name__
         raise InvalidInputError(f'{argument} must be a dict of columns, such as {{"km": "miles * 1.6"}}, not {kind}')
@@ -67,10 +67,10 @@ def _array(value: object, what: str) -> pa.Array:
 
 
 class RowChanges(Protocol):
-    """Changes rows within a transaction: by the core, or by Spark's executors."""
+    """Changes rows within a transaction: in the core, or on Spark's executors."""
 
     def delete(self, filter: str | None = None) -> int | None:
-        """Delete rows; return how many, None if unread files do not say."""
+        """Delete rows; return how many, None if files that were not read do not say."""
 
     def update(self, set: list[tuple[str, str | None]], values: Any, filter: str | None = None) -> int:
         """Set columns; return how many rows were updated."""
@@ -81,16 +81,16 @@ class RowChanges(Protocol):
 
 @dataclass(frozen=True)
 class Preview:
-    """What a change of rows would do to the latest version; nothing was written to find it out.
+    """What a change of rows would do to the latest version; nothing was written.
 
-    `version`: the one that was looked at. `files_total`: its live files. Of these `skipped_by_partition` and
-    `skipped_by_statistics` cannot hold a matching row, by what the log says of them, and `files_read` were read to find
-    the rows: the columns of the condition, and no others. `files_removed` would go as a whole, unread where the log
-    proves that every row matches; `files_marked` would stay and get a deletion vector; `files_rewritten` would be
-    written again. `rows`: how many match; None when files that were not read do not say how many rows they have.
-    `rows_inserted`: how many a merge would add. `rows_copied`: how many others would be written again. `bytes_read`:
-    what was read of data files, and what copying would read. `bytes_written`: what would be written, estimated from the
-    sizes of the files and the shares of their rows.
+    `version`: the one that was read. `files_total`: its live files. Of these, `skipped_by_partition` and
+    `skipped_by_statistics` cannot have a matching row, by the log; `files_read` were read to find the rows (only the
+    columns of the condition). `files_removed` would be removed as a whole, without being read if the log proves that
+    every row matches; `files_marked` would get a deletion vector; `files_rewritten` would be rewritten. `rows`: how
+    many match; None if files that were not read do not say how many rows they have. `rows_inserted`: how many a merge
+    would insert. `rows_copied`: how many other rows would be copied. `bytes_read`: bytes of data files that were read,
+    and that copying would read. `bytes_written`: bytes that would be written, estimated from the sizes of the files and
+    the shares of their rows.
     """
 
     version: int

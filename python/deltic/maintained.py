@@ -1,4 +1,4 @@
-"""What keeps a table small, fast and usable: checkpoints, log cleanup, OPTIMIZE, PURGE, VACUUM, features that go.
+"""Maintenance of a table: checkpoints, log cleanup, OPTIMIZE, PURGE, VACUUM, dropping of features.
 
 PROTOCOL.md: "Checkpoints", "Metadata Cleanup", "Vacuum Protocol Check".
 """
@@ -24,7 +24,7 @@ __all__ = ["Maintained"]
 
 
 class Maintained:
-    """The methods of `Table` for maintenance: its rows stay as they are, but for those that `purge` deletes."""
+    """The methods of `Table` for maintenance. They change no rows; only `purge` deletes some if it is asked to."""
 
     _core: _deltic.Table
 
@@ -36,28 +36,28 @@ class Maintained:
     def write_checksum(self) -> int:
         """Write the checksum of the latest version, if it has none, and return that version.
 
-        Commits of deltic write theirs by themselves as long as the version before has one; this starts again by
-        counting all files (PROTOCOL.md: "Version Checksum File").
+        A commit by deltic writes its checksum if the version before has one. This method starts anew by counting all
+        files (PROTOCOL.md: "Version Checksum File").
         """
         return self._core.write_checksum()
 
     def clean_log(self) -> int:
         """Delete log files older than `delta.logRetentionDuration` (30 days) and return how many.
 
-        Only what a checkpoint replaces is deleted: versions before it can no longer be read, the others can. Commits of
-        deltic do this by themselves now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
+        Only files that a checkpoint replaces are deleted: versions before it can no longer be read, all others can.
+        Commits by deltic also do this now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
         "Metadata Cleanup").
         """
         return self._core.clean_log()
 
     def compact_log(self, start: int | None = None, end: int | None = None) -> str:
-        """Write one log file that stands for the commits `start` to `end`, and return its path below the table.
+        """Write a log compaction, one file for the commits `start` to `end`, and return its path below the table.
 
-        Without them: from the commit after the last checkpoint to the newest. Readers that know compactions read that
-        file instead of the commits, which stay where they are; the table is the same. One that is there already is left
-        alone (PROTOCOL.md: "Log Compaction Files").
+        By default these are the commit after the last checkpoint and the newest. Readers that support compactions read
+        that file instead of the commits, which are kept; the table is the same. An existing compaction is not replaced
+        (PROTOCOL.md: "Log Compaction Files").
 
-        Raises `InvalidInputError` for fewer than two commits, or when one of them is no longer in the log.
+        Raises `InvalidInputError` for fewer than two commits, or if one of them is no longer in the log.
         """
         return self._core.compact_log(whole(start, "start"), whole(end, "end"))
 
@@ -71,29 +71,29 @@ class Maintained:
         max_tasks: int | None = None,
         dry_run: bool = False,
     ) -> OptimizeResult:
-        """Write files again in a better layout: fewer of them, or ordered so that queries skip more. No row changes.
+        """Rewrite files in a better layout: fewer, or in an order by which queries skip more files. No row changes.
 
         A table with clustering columns is clustered: rows are ordered along a Hilbert curve through these columns.
-        Files that were clustered together stay as they are when they have 100 GiB or more, or when nothing was added;
-        with `full=True` all files are written again. On other tables `zorder_by` orders the rows of each partition
-        along a Z-order curve through a column, or up to four or so, and takes all files. Without it small files are put
-        together (compaction): those below the target size, and those of which more than a twentieth of the rows are
-        deleted. The order of their rows stays.
+        Files that were clustered together are kept if they have 100 GiB or more, or if nothing was added since; with
+        `full=True` all files are rewritten. On other tables `zorder_by` orders the rows of each partition along a
+        Z-order curve through a column, or up to about four, and rewrites all files. Without it small files are combined
+        (compaction): those below the target size, and those with more than 5 % of their rows deleted. Their rows keep
+        their order.
 
-        `where`: a condition on partition columns; only these partitions are looked at. `target_file_size`: bytes that
-        a file should have, or a string such as `"256 MB"`, whose units are powers of 1,024 as those of the property;
-        `delta.targetFileSize` or 1 GiB if not given. `max_tasks`: how many groups of files are
-        written at a time, one for each processor if not given. `dry_run`: find out what would be done, write nothing.
+        `where`: a condition on partition columns; only matching partitions are optimized. `target_file_size`: bytes
+        that a file should have, or a string such as `"256 MB"`, whose units are powers of 1,024, as in the property; by
+        default `delta.targetFileSize` or 1 GiB. `max_tasks`: how many groups of files are written at a time, by default
+        one for each processor. `dry_run`: True returns what would be done, and writes nothing.
 
-        Deletion vectors are applied, rows keep their ids where the table tracks rows, and the change data feed does
-        not show it (PROTOCOL.md: `dataChange` in "Add File and Remove File"). Of a large table a commit takes 64 GiB
-        of files, and what is interrupted goes on from the last one when called again. Other writers may go on: where
-        they remove a file that was to be replaced, or rows of it, the group that it is in is left as it is
-        (`files_lost`), and the rest is committed. Appends are never in the way.
+        Rows that deletion vectors delete are left out, rows keep their ids if the table tracks rows, and the change
+        data feed shows nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). A large table takes several
+        commits, each of about 64 GiB of files; after an interruption the next call goes on from the last one. Other
+        writers may commit meanwhile: if they remove a file that was to be replaced, or rows of it, its group is left
+        out (`files_lost`), and the rest is committed. Appends do not conflict.
 
         Raises `InvalidInputError` for a condition on other columns, for columns that the table lacks or that have no
-        order, and for `zorder_by` on a clustered table; `MetadataChangedError` when another writer changed the table's
-        schema meanwhile; `StorageError` when the store fails.
+        order, and for `zorder_by` on a clustered table; `MetadataChangedError` if another writer changed the table's
+        schema meanwhile; `StorageError` if the store fails.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -126,33 +126,32 @@ class Maintained:
         user_metadata: Mapping[str, Any] | str | None = None,
         max_attempts: int | None = None,
     ) -> PurgeResult:
-        """Write files again that hold more than the table does: deleted rows, and columns that were dropped.
+        """Rewrite files that still have deleted rows or dropped columns, without these.
 
-        Every live file with a deletion vector is written again without the rows that it deletes, and, where columns are
-        mapped and any was dropped, every file that still has one: footers are read then, one request a file, 64 at
-        once. The table has the same rows before and after, with the same ids where it tracks rows; streams and the
-        change data feed see nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). The history shows
-        `REORG`, as delta-spark's `REORG TABLE … APPLY (PURGE)`.
+        Every live file with a deletion vector is rewritten without the deleted rows. If columns are mapped and any was
+        dropped, every file that still has one is rewritten, too: their footers are read, one request a file, 64 at
+        once. The table has the same rows before and after, with the same ids if it tracks rows; streams and the change
+        data feed see nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). The history shows `REORG`, as
+        for delta-spark's `REORG TABLE … APPLY (PURGE)`.
 
         With `where`, rows are purged: those that make it TRUE are deleted first, by a commit of their own, and their
-        files are written again whatever `delta.enableDeletionVectors` says. No live file holds one afterwards. Older
-        versions do, and so does the change data feed, which shows the delete: the result says in `held` which versions,
-        which files, and what a vacuum would take of them. Files that may hold such rows are read to find out, before
-        anything is changed; what `vacuum` took already holds nothing, and what cannot be read may hold anything. The
-        log itself keeps statistics and partition values of old files until it is cleaned up.
+        files are rewritten whatever the value of `delta.enableDeletionVectors`. No live file has such a row afterwards.
+        Older versions and the change data feed still have them: `held` of the result names the versions and files, and
+        how much a vacuum would delete. Files that may have such rows are read for this, before anything is changed;
+        files that `vacuum` has deleted do not count, and files that cannot be read do. The log itself keeps statistics
+        and partition values of old files until it is cleaned up.
 
         Arguments:
             where: SQL, as that of `delete`.
-            max_tasks: How many groups of files are written at a time, one for each processor if not given.
-            dry_run: True finds out what would be done, and writes nothing. `held` is of the table as it is then.
+            max_tasks: How many groups of files are written at a time, by default one for each processor.
+            dry_run: True returns what would be done, and writes nothing. `held` is about the table as it is.
             user_metadata: A string, or a mapping to be stored as JSON, for the history.
             max_attempts: As for `Table.transaction`.
 
-        Other writers may go on, as beside `optimize`: files that they got to meanwhile are left as they are
-        (`files_lost`).
+        Other writers may commit meanwhile, as during `optimize`: files that they change are left out (`files_lost`).
 
-        Raises what `delete` raises for `where`, `CorruptTableError` for a file whose footer cannot be read, and what
-        `optimize` raises.
+        Raises the errors of `delete` for `where`, `CorruptTableError` for a file whose footer cannot be read, and the
+        errors of `optimize`.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -180,32 +179,31 @@ class Maintained:
             return span.record(PurgeResult.parse(purged, only_plans))
 
     def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
-        """Mend what `check(files=True)` finds in the newest version, or say what that would do.
+        """Repair what `check(files=True)` finds in the newest version, or return what would be done.
 
-        Nothing is written unless `dry_run` is False.
-        Each step has a message about what is wrong and what is done:
+        Nothing is written unless `dry_run` is False. Each step has a message with the fault and the repair:
 
         - A checkpoint that cannot be read, or that the commits before it and a checksum prove wrong: a new one is
-          written from the rest of the log, and the damaged one is deleted. Where nothing else leads to the newest
-          version, `CorruptTableError` says so. Where a checkpoint and the commits disagree and checksums do not prove
-          the checkpoint wrong, nothing is changed.
-        - `_last_checkpoint` that is missing, cannot be read, or is not about the newest checkpoint: a checkpoint is
-          written, which it names then.
-        - The checksum of the newest version, missing or wrong: all files are counted, and it is written anew. One that
-          counts other files than the log stays, unless a checkpoint of that version says what the log says: the log may
-          have lost some, so no checkpoint is written of it either.
-        - Data files that are not there leave the table, by one commit with the operation `FSCK`. Their rows are lost.
-          So do data files whose file of deletion vectors is not there, since it is not known which of their rows are
-          deleted. Restoring the files is better, where they are anywhere. The change data feed of that version cannot
-          be read.
+          written from the rest of the log, and the damaged one is deleted. If the newest version cannot be read without
+          it, `CorruptTableError` is raised. If a checkpoint and the commits differ and no checksum proves the
+          checkpoint wrong, nothing is changed.
+        - `_last_checkpoint` that is missing, cannot be read, or does not name the newest checkpoint: a checkpoint is
+          written, and `_last_checkpoint` with it.
+        - The checksum of the newest version, missing or wrong: all files are counted, and it is written anew. One with
+          another count of files than the log is kept unless a checkpoint of that version agrees with the log: the log
+          may have lost files, so no checkpoint of it is written either.
+        - Missing data files are removed from the table, by one commit with the operation `FSCK`. Their rows are lost.
+          Data files with a missing file of deletion vectors are removed as well, since it is unknown which of their
+          rows are deleted. Restore the files instead if they exist anywhere. The change data feed of that version
+          cannot be read.
 
-        A file with another size than the log says, or one by an absolute path outside the table that is not there, is
-        only reported; so is everything where deltic cannot write to the table. Each live file
-        costs a request, 64 at once. A file counts as missing only where the store says so: any other answer, such as
-        that it may not be looked at, ends the repair with `StorageError` and nothing is removed.
+        A file with another size than in the log, or a missing one with an absolute path outside the table, is only
+        reported; so is everything if deltic cannot write to the table. Each live file costs a request, 64 at once. A
+        file counts as missing only if the store answers so: after any other answer, such as a denied request, the
+        repair raises `StorageError` and removes nothing.
 
         Arguments:
-            dry_run: False does it. Running it again goes on from where a failure stopped it.
+            dry_run: False makes the repairs. After a failure the next call goes on from there.
             max_attempts: As for `Table.transaction`.
 
         >>> import pathlib, tempfile
@@ -236,25 +234,24 @@ class Maintained:
         """Delete files that no version within the retention needs.
 
         Kept are the files of every version that was current within the retention, their deletion vectors and change
-        files, and whatever was written since: a writer may not have committed yet. Of the rest, what is below the
-        table goes, but for files and folders whose names begin with `_` or `.`. Versions before the retention can no
-        longer be read. The history gets a commit when it begins and one when it ends; memory is bounded by the number
-        of files that are kept (8 bytes each, 16 on a disk). What fails or is stopped leaves the table whole; call this
-        again.
+        files, and all files written since, whose writer may not have committed yet. All others below the table are
+        deleted, except files and folders whose names begin with `_` or `.`. Versions before the retention can no longer
+        be read. The history gets a commit at the beginning and one at the end; memory grows with the number of kept
+        files (8 bytes each, 16 on a local disk). If a vacuum fails or is stopped, the table is intact; call this again.
 
         Arguments:
             retention: A `timedelta`, a number of hours, or a string such as `"7 days"`, `"1 week"` or `"168 hours"`; by
                 default `delta.deletedFileRetentionDuration` (a week).
-            mode: `"full"` lists the whole table. `"lite"` asks the log for what commits removed since the last vacuum:
-                faster, and blind to files of writers that never committed.
-            dry_run: True finds the files, as `VacuumResult.files`, and deletes none.
-            force: True allows a retention shorter than the table's. Files of readers and writers that are at work may
-                go then.
+            mode: `"full"` lists the whole table. `"lite"` takes from the log the files that commits removed since
+                the last vacuum: it is faster, and does not find files of writers that never committed.
+            dry_run: True returns the files, as `VacuumResult.files`, and deletes none.
+            force: True allows a retention shorter than the table's. It may delete files that running reads and writes
+                need.
             inventory: Instead of listing, a table with the columns `path`, `length`, `isDir` and `modificationTime`
-                (milliseconds), as delta-spark's `USING INVENTORY` takes it.
+                (milliseconds), as for delta-spark's `USING INVENTORY`.
 
         Raises `InvalidInputError` for a retention shorter than the table's without `force`, and for a lite vacuum of a
-        table whose log lacks commits that it has to look at; `UnsupportedFeatureError` for a table that deltic cannot
+        table whose log lacks commits that it has to read; `UnsupportedFeatureError` for a table that deltic cannot
         write (PROTOCOL.md: "Vacuum Protocol Check").
 
         >>> import tempfile
@@ -270,18 +267,18 @@ class Maintained:
             return span.record(VacuumResult.parse(*_deltic.vacuum(self._core, *arguments)))
 
     def write_manifests(self, *, dry_run: bool = False) -> ManifestsResult:
-        """Write symlink manifests of the latest version, for engines that read Parquet and know no Delta.
+        """Write symlink manifests of the latest version, for engines that read Parquet but not Delta.
 
-        `_symlink_format_manifest/[column=value/…]manifest` has a line for each file of a partition, its absolute path,
-        as delta-spark's `GENERATE symlink_format_manifest` writes it and Presto, Trino, Athena and Hive read it.
-        Manifests of partitions that are gone are deleted. With the property
-        `delta.compatibility.symlinkFormatManifest.enabled` all of them are written after each commit; where that fails,
-        the commit stands and a `RuntimeWarning` says why.
+        `_symlink_format_manifest/[column=value/…]manifest` has the absolute path of each file of a partition, one a
+        line, as delta-spark's `GENERATE symlink_format_manifest` writes it and Presto, Trino, Athena and Hive read it.
+        Manifests of partitions that no longer exist are deleted. With the property
+        `delta.compatibility.symlinkFormatManifest.enabled` all of them are written after each commit; if that fails,
+        the commit is not affected and a `RuntimeWarning` has the reason.
 
-        `dry_run`: True finds out what would be written and deleted, and writes nothing.
+        `dry_run`: True returns what would be written and deleted, and writes nothing.
 
-        Raises `UnsupportedFeatureError` for a table whose files have deletion vectors (`purge` takes them away), and
-        for one whose columns are mapped: readers of the files would not know.
+        Raises `UnsupportedFeatureError` for a table whose files have deletion vectors (`purge` removes them), and for
+        one with column mapping: readers of the files would apply neither.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -294,23 +291,24 @@ class Maintained:
         return ManifestsResult.parse(_deltic.write_manifests(self._core, only_plans), only_plans)
 
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
-        """Drop a feature from the table's protocol, so that clients that do not know it can use the table again.
+        """Drop a feature from the table's protocol, so that clients that do not support it can use the table again.
 
-        The properties that enable it go with it, and row ids with `rowTracking`. What else the newest version has of it
-        must be gone before. Readers do not need most features; of those that they need (`columnMapping`,
-        `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`) older versions may still have traces:
-        the feature is disabled, three empty commits with a checkpoint each follow, and the last commit drops it and
-        adds `checkpointProtection`, by which those checkpoints stay. Files with deletion vectors are written again
-        without them, as by `purge`, once `deletionVectors` is disabled. What fails or is stopped in between leaves a
-        table that is as good as before; call this again to go on. Returns the last commit.
+        The properties that enable it are removed with it, and row ids with `rowTracking`. All else of the newest
+        version that depends on the feature must be removed before. Most features concern writers only and are dropped
+        by one commit. If readers need it (`columnMapping`, `deletionVectors`, `typeWidening`, `v2Checkpoint`,
+        `vacuumProtocolCheck`), older versions may still have traces: the feature is disabled, three empty commits with
+        a checkpoint each follow, and the last commit drops it and adds `checkpointProtection`, by which those
+        checkpoints are kept. When `deletionVectors` is dropped, files with deletion vectors are rewritten without them,
+        as by `purge`, once the feature is disabled. If a step fails or is stopped, the table is still usable; call this
+        again to go on. Returns the last commit.
 
         Arguments:
             name: The feature, such as `"deletionVectors"` (PROTOCOL.md: "Table Features").
-            truncate_history: True, for dropping the versions that have traces instead of protecting checkpoints, is
-                refused: deltic keeps history.
+            truncate_history: True, which in delta-spark drops the versions with traces instead of protecting
+                checkpoints, is refused: deltic keeps the history.
 
-        Raises `InvalidInputError` when the table has not the feature, another needs it, it cannot be dropped, or
-        something is left of it, saying what to do.
+        Raises `InvalidInputError` if the table does not have the feature, another needs it, it cannot be dropped, or
+        the newest version still depends on it; the message says what to do.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -326,15 +324,15 @@ class Maintained:
         return Commit.parse(_deltic.drop_feature(self._core, feature, truncates))
 
     def enable_row_tracking(self, max_attempts: int | None = None) -> int:
-        """Enable row tracking, giving ids to the files that the table has, and return the version that has it.
+        """Enable row tracking, with row ids for the existing files, and return the version from which it is enabled.
 
         That takes several commits: one that adds the feature to the protocol, one for every 100,000 files, and one that
-        sets `delta.enableRowTracking`. Others may go on writing. What fails or is stopped in between leaves a table
-        that is as good as before; call this again to go on. New tables have it from the start by the property alone
-        (PROTOCOL.md: "Row Tracking").
+        sets `delta.enableRowTracking`. Other writers may commit meanwhile. If a step fails or is stopped, the table is
+        still usable; call this again to go on. For a new table the property alone is enough (PROTOCOL.md: "Row
+        Tracking").
 
-        Raises `InvalidInputError` when a file's statistics do not say how many rows it has or the table has suspended
-        row tracking (`delta.rowTrackingSuspended`), and what commits raise.
+        Raises `InvalidInputError` if a file's statistics do not have its number of rows, or the table has suspended row
+        tracking (`delta.rowTrackingSuspended`), and the errors of commits.
         """
         attempts = whole(max_attempts, "max_attempts", 1)
         version, _files = _deltic.enable_row_tracking(self._core, attempts)

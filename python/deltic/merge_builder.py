@@ -1,4 +1,4 @@
-"""MERGE: rows of a source are joined with those of a table, and rows are updated, deleted and inserted (`Merge`)."""
+"""MERGE (`Merge`): joins the rows of a source with those of a table, and updates, deletes and inserts rows."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ T = TypeVar("T")
 When: TypeAlias = Literal["matched", "not matched", "not matched by source"]
 
 MergeStep: TypeAlias = tuple[_deltic.ArrowStream | pa.Table, str, pa.Table]
-"""What the core needs for a merge: the source's rows, what is asked, and the values that columns are set to."""
+"""The data for a merge in the core: the source's rows, the request, and the values that columns are set to."""
 
 Steps: TypeAlias = tuple[Callable[[MergeStep], T], Callable[[MergeStep], Preview]]
-"""What executes a merge, and what previews one."""
+"""Functions that execute and preview a merge."""
 
 
 class Merge(Generic[T]):
-    """A merge that is being put together: say what becomes of rows, then `execute`. Made by `Table.merge`.
+    """A merge before its execution: add clauses, then call `execute`. Made by `Table.merge`.
 
-    Clauses are tried in the order in which they were added, those for matched rows apart from the others; the first
-    whose condition is TRUE applies, and only the last of its kind may have none. Conditions and values are SQL over the
-    columns of both sides, `"source.price > target.price"`; a column that one side alone has needs no alias. Values are
-    also written `deltic.lit(value)`. Names of columns are matched whatever their case.
+    The clauses of each kind are tried in the order in which they were added: the first whose condition is TRUE applies,
+    and only the last of its kind may have no condition. Conditions and values are SQL over the columns of both sides,
+    `"source.price > target.price"`; a column that only one side has needs no alias. Values can also be written
+    `deltic.lit(value)`. Column names are case-insensitive.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -80,7 +80,7 @@ class Merge(Generic[T]):
     def when_matched_update_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
     ) -> Merge[T]:
-        """Update every column of matched rows to that of the source, but for `except_columns`.
+        """Update every column of matched rows to that of the source, except `except_columns`.
 
         The source must have all of them, unless the table computes a column or the merge is `with_schema_evolution`.
         """
@@ -97,7 +97,7 @@ class Merge(Generic[T]):
     def when_not_matched_insert_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
     ) -> Merge[T]:
-        """Insert rows of the source that match none, but for `except_columns`, which get their defaults, or NULL."""
+        """Insert rows of the source that match none, without `except_columns`, which get their defaults, or NULL."""
         return self._add("not matched", condition, excepted=self._excepted(except_columns))
 
     def when_not_matched_by_source_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
@@ -118,18 +118,18 @@ class Merge(Generic[T]):
         return self
 
     def preview(self) -> Preview:
-        """Find out what `execute` would do, and write nothing: see `Preview`. Values are not computed for it."""
+        """Return what `execute` would do, without writing: see `Preview`. Values are not computed."""
         return self._preview(self._step())
 
     def execute(self) -> T:
         """Merge, as one commit, or as a step of the transaction that it was made by. Only once.
 
-        Raises `InvalidInputError` when a row of the table would be changed by several rows of the source (naming its
+        Raises `InvalidInputError` if several rows of the source would change the same row of the table (naming its
         key), for expressions and values that do not fit, and on a table where rows may only be added
-        (`delta.appendOnly`) unless it only inserts; `CommitConflictError` when another writer has changed the rows in
-        question meanwhile; `StorageError` when the store fails, or there is no room for a source beyond
-        `memory_limit`; whatever reading the source raises. The table is as it was then, and the merge can be
-        executed again, unless reading a source failed that can be read once: a reader, a stream, a generator.
+        (`delta.appendOnly`) unless it only inserts; `CommitConflictError` if another writer has changed the same rows
+        meanwhile; `StorageError` if the store fails, or there is no room for a source beyond `memory_limit`; any error
+        of reading the source. The table is unchanged then, and the merge can be executed again, unless reading failed
+        for a source that can be read only once: a reader, a stream, a generator.
         """
         if self._executed:
             raise InvalidInputError("the merge was executed already; make another with Table.merge")
@@ -150,7 +150,7 @@ class Merge(Generic[T]):
     ) -> Merge[T]:
         where = condition(where, "condition")
         columns, values = (None, None) if assigned is None else assignments(*assigned)
-        # A clause that is refused leaves nothing behind: values are matched to clauses by their order.
+        # A refused clause must leave no values: these are matched to clauses by their order.
         self._clauses.append({"when": when, "condition": where, "set": columns, "except": excepted})
         self._values += [] if values is None else [column.combine_chunks() for column in values.columns]
         return self
@@ -177,7 +177,7 @@ class Merge(Generic[T]):
 
 
 def _can_be_read_again(source: Any) -> bool:
-    """Whether a source certainly gives all its rows each time it is read."""
+    """Whether a source certainly returns all its rows each time it is read."""
     return isinstance(source, pa.Table | pa.RecordBatch | list | Rows) or hasattr(source, "__dataframe__")
 
 
@@ -188,7 +188,7 @@ def _action(clause: Mapping[str, Any]) -> str:
 
 
 def operation_parameters(request: str) -> dict[str, str]:
-    """The `operationParameters` of a merge, as delta-spark has them."""
+    """The `operationParameters` of a merge, as in delta-spark."""
     asked = json.loads(request)
 
     def clauses(when: When) -> str:
@@ -208,7 +208,7 @@ def operation_parameters(request: str) -> dict[str, str]:
 
 
 def metrics_of(text: str) -> dict[str, int]:
-    """What the core counted, by Delta's names."""
+    """The core's counts by Delta's names."""
     counts = json.loads(text)
     updated = counts["matched_updated"] + counts["unmatched_updated"]
     deleted = counts["matched_deleted"] + counts["unmatched_deleted"]

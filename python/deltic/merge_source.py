@@ -118,7 +118,7 @@ class _SpillFile:
 
     def _refused(self, error: OSError) -> StorageError:
         return StorageError(
-            "the rows of the merge's source exceed memory_limit, and could not be set aside in a temporary file in "
+            "the rows of the merge's source exceed memory_limit, and could not be written to a temporary file in "
             f"`{self._folder}` ({error}): make room there, name another folder in the environment variable TMPDIR, or "
             "raise memory_limit"
         )

@@ -1,4 +1,4 @@
-"""What a query reads: `Plan` has the files, `Scan` the rows, `Changes` the rows that commits changed.
+"""Queries: `Plan` has the files to read, `Scan` the rows, `Changes` the rows that commits changed.
 
 They are made by `Snapshot` and `Table`. Planning reads only the log; rows are read when a stream is pulled.
 PROTOCOL.md: "Per-file Statistics", "Partition Value Serialization".
@@ -31,7 +31,7 @@ __all__ = ["ChangeQuery", "Changes", "Plan", "Query", "Rows", "Scan", "TableRows
 
 
 def batches(stream: _deltic.ArrowStream) -> Iterator[pa.RecordBatch]:
-    """Pull a core stream batch by batch, so that errors keep their class and Ctrl-C is heard between batches."""
+    """Pull a core stream batch by batch, so that errors keep their class and Ctrl-C works between batches."""
     while (batch := stream.read_next()) is not None:
         yield pa.record_batch(batch)
 
@@ -82,14 +82,14 @@ class _Feed(Protocol):
 
 @dataclass(frozen=True)
 class ChangeQuery:
-    """What was asked of a table's changes, but for the versions."""
+    """The arguments of `Table.changes` without the versions."""
 
     table: _Feed
     columns: list[str] | None
     filter: str | None
 
     def changes(self, first: int, last: int) -> Changes:
-        """Ask for the changes of these versions."""
+        """Plan the changes of these versions."""
         return self.table.changes(first, last, self.columns, self.filter)
 
 
@@ -97,8 +97,8 @@ class Plan:
     """The files that a query over one snapshot must read, after pruning by partition and statistics.
 
     Pruning may keep a file without matching rows; it never drops one that has some. `files_total`, `bytes_total`,
-    `skipped` and `repr` look at every live file when first asked for, which costs what listing the table's files costs.
-    A plan pickles as its table, version, columns and filter, and is made again when it is unpickled.
+    `skipped` and `repr` count every live file on first use, which takes as long as listing the table's files. A plan is
+    pickled as its table, version, columns and filter, and made again when it is unpickled.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -126,17 +126,17 @@ class Plan:
 
     @property
     def bytes_total(self) -> int:
-        """Bytes of all data files in the snapshot, as the log says."""
+        """Bytes of all data files in the snapshot, by the log."""
         return self._core.bytes_total
 
     @property
     def bytes_kept(self) -> int:
-        """Bytes of the data files the query reads, as the log says."""
+        """Bytes of the data files the query reads, by the log."""
         return self._core.bytes_kept
 
     @property
     def skipped(self) -> dict[str, int]:
-        """How many files were skipped by what: `{"partition": files, "statistics": files}`."""
+        """How many files were skipped for which reason: `{"partition": files, "statistics": files}`."""
         return self._core.skipped
 
     @cached_property
@@ -166,12 +166,12 @@ class Plan:
         """Pack the files into at most `n` groups of about equal bytes, to be read on other machines.
 
         A group is opaque bytes, without the settings of the store; `deltic.read_task_group` reads it, in any process
-        that reaches the files. `deltic.spark.read` sends each one to a Spark task.
+        that can access the files. `deltic.spark.read` sends each one to a Spark task.
         """
         return self._core.task_groups(whole(n, "n") or 0)
 
     def deletion_vectors(self) -> dict[str, str]:
-        """What tells the deletion vector of a file from others, by the file's path; files without one are left out.
+        """The unique id of each file's deletion vector, by the file's path; files without one are left out.
 
         PROTOCOL.md: "Deletion Vectors" (`uniqueId`).
 
@@ -187,7 +187,7 @@ class Plan:
         return self._core.deletion_vectors()
 
     def explain(self, files: bool = False) -> Explanation:
-        """Say what the query reads and what skips the rest; with `files` for each live file, in memory.
+        """Explain what the query reads and why the rest is skipped; with `files` also for each live file, in memory.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -254,11 +254,11 @@ _LONGEST = 200
 
 
 class Rows:
-    """Rows to be read, with a schema known beforehand. Every call reads them again, from the same files.
+    """Rows that are not read yet, with a known schema. Every call reads them again, from the same files.
 
-    Anything that takes `__arrow_c_stream__` takes them: DuckDB, polars, pandas, pyarrow, `deltic.write`. A library that
-    pulls the stream itself raises an exception of its own, with deltic's class in its text; the methods here raise
-    deltic's.
+    Any library that supports `__arrow_c_stream__` accepts them: DuckDB, polars, pandas, pyarrow, `deltic.write`. A
+    library that pulls the stream itself raises its own exception, with deltic's class in the text; the methods here
+    raise deltic's.
     """
 
     _core: _deltic.Plan | _deltic.Changes | _deltic.TransactionScan
@@ -267,14 +267,14 @@ class Rows:
     def schema(self) -> pa.Schema:
         """Schema of the rows: the requested columns, in the requested order.
 
-        Of the columns' metadata it has what describes values, such as comments. `Snapshot.schema` has all.
+        It has only metadata of columns that describe values, such as comments. `Snapshot.schema` has all.
         """
         return pa.schema(self._core.schema())
 
     def to_reader(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """Return the rows as a lazy stream of record batches of at most `batch_size` rows.
 
-        Nothing is read before the first batch is asked for, and only a bounded number of batches ahead.
+        Nothing is read before the first batch is requested, and only a bounded number of batches ahead.
         """
         return reader(self._read(whole(batch_size, "batch_size", 1)))
 
@@ -286,8 +286,8 @@ class Rows:
     def to_pandas(self) -> pandas.DataFrame:
         """Read all rows into a pandas DataFrame (needs pandas), as pyarrow converts them.
 
-        Whole numbers in a column with nulls become float64, which holds them exactly up to 2**53 only;
-        `to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)` keeps them all.
+        Whole numbers in a column with nulls become float64, which is exact only up to 2**53;
+        `to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)` keeps all exact.
         """
         return self.to_arrow().to_pandas()
 
@@ -311,33 +311,33 @@ class Rows:
         return self._core.read(batch_size)
 
     def _location(self) -> str | None:
-        """Where the table is, if that is known."""
+        """The location of the table, if it is known."""
         return None
 
 
 class TableRows(Rows):
-    """Rows of a table's files. They can be counted, and cut off."""
+    """Rows of a table's files, which can be counted and limited."""
 
     _core: _deltic.Plan | _deltic.TransactionScan
 
     def __init__(self, core: _deltic.Plan | _deltic.TransactionScan) -> None:
-        """Wrap what the core has planned."""
+        """Wrap a plan of the core."""
         self._core = core
         self._limit: int | None = None
 
     def count(self) -> int:
         """Count the rows. Without a filter the counts come from the log, and no data file is read.
 
-        With a filter, files whose statistics or partition values prove that all rows match or none are not read
-        either; of the others only the columns of the filter are read. Deleted rows do not count. If the log has no row
-        count for a file, its footer is read.
+        With a filter, files whose statistics or partition values prove that all rows match or none are not read either;
+        of the others only the columns of the filter are read. Deleted rows are not counted. If the log has no row count
+        for a file, its footer is read.
         """
         with operation("count", self._location()):
             rows = self._core.count()
         return rows if self._limit is None else min(rows, self._limit)
 
     def limit(self, n: int) -> Self:
-        """Return the same scan cut off after `n` rows, any of them. It reads no more files than that takes."""
+        """Return the same scan with at most `n` rows, any of them. It reads no more files than needed."""
         rows = whole(n, "n") or 0
         limited = object.__new__(type(self))
         limited.__dict__.update(self.__dict__)
@@ -360,10 +360,10 @@ class TableRows(Rows):
 
 
 class Scan(TableRows):
-    """The rows of a plan, in no particular order. A scan pickles as its table, version, columns, filter and limit.
+    """The rows of a plan, in no particular order. A scan is pickled as its table, version, columns, filter and limit.
 
-    Errors while reading: `CorruptTableError` for a data file that is gone or not what the log says, `StorageError` for
-    a store that fails.
+    Errors while reading: `CorruptTableError` for a data file that is missing or does not agree with the log,
+    `StorageError` if the store fails.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -383,7 +383,7 @@ class Scan(TableRows):
 
     @property
     def plan(self) -> Plan:
-        """Which files will be read if there is no limit, and what was skipped."""
+        """The plan: which files are read without a limit, and what was skipped."""
         return Plan(self._core, self._query)
 
     def _location(self) -> str | None:
@@ -414,11 +414,11 @@ def _scan(query: Query, limit: int | None) -> Scan:
 class Changes(Rows):
     """The rows that commits inserted, updated and deleted, in the order of the versions, made by `Table.changes`.
 
-    Pickles as its table, versions, columns and filter.
+    It is pickled as its table, versions, columns and filter.
 
-    Errors while reading, besides those of a `Scan`: `InvalidInputError` for a version inside the range that did not
-    record its changes or whose rows do not fit the schema of the last one, `VersionNotFoundError` for a file that
-    VACUUM has removed.
+    Errors while reading, besides those of a `Scan`: `InvalidInputError` for a version inside the range without a change
+    data feed or whose rows do not fit the schema of the last one, `VersionNotFoundError` for a file that VACUUM has
+    removed.
     """
 
     _core: _deltic.Changes
@@ -430,7 +430,7 @@ class Changes(Rows):
 
     @property
     def versions(self) -> range:
-        """The versions whose changes these are; empty for a range of times in which nothing was committed."""
+        """The versions of these changes; empty for a range of times in which nothing was committed."""
         ends = self._core.versions
         return range(0) if ends is None else range(ends[0], ends[1] + 1)
 

@@ -1,4 +1,4 @@
-"""What a table is at one version (`Snapshot`); it never changes. PROTOCOL.md: "Action Reconciliation"."""
+"""One version of a table (`Snapshot`), which never changes. PROTOCOL.md: "Action Reconciliation"."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def _snapshot(table: _Opener, version: int) -> Snapshot:
 
 
 class Snapshot:
-    """A table at one version. Immutable; opening it costs the same for ten files and for ten million.
+    """A table at one version. It is immutable. Opening it takes the same time for ten files and for ten million.
 
-    Made by `Table.snapshot`. Pickles as (location, configuration, version) and is opened again where it arrives.
+    Made by `Table.snapshot`. It is pickled as (location, configuration, version), and opened again when it is
+    unpickled.
     """
 
     def __init__(self, core: _deltic.Snapshot, table: _Opener) -> None:
@@ -82,14 +83,14 @@ class Snapshot:
         return self._core.num_files()
 
     def detail(self) -> Detail:
-        """Return what this version is, as `DESCRIBE DETAIL` of Spark: counts, properties, features. See `Detail`."""
+        """Return what Spark's `DESCRIBE DETAIL` shows of this version: counts, properties, features. See `Detail`."""
         return Detail.of(self.version, self.uri, self._core.detail(), self.metadata, self.protocol)
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return the last version that the application `app_id` committed, None if it committed none.
 
-        A transaction older than `delta.setTransactionRetentionDuration`, by the clock of now, counts as none
-        (PROTOCOL.md: "Transaction Identifiers").
+        A transaction that is older than `delta.setTransactionRetentionDuration` now does not count (PROTOCOL.md:
+        "Transaction Identifiers").
         """
         return self._core.transaction_version(string(app_id, "app_id"))
 
@@ -98,35 +99,35 @@ class Snapshot:
         return self._core.domains()
 
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:
-        """Stream the data files that may hold rows matching `filter`, one row a file, nothing of them read.
+        """Stream the data files that may have rows matching `filter`, one row for each file, without reading them.
 
         Columns: `path`, `size` (bytes), `modification_time` (ms since 1970 UTC), `partition` (a struct of the typed
         partition values), `num_records`, and `min`, `max` and `null_count`: structs with a field for each column that
         can have statistics, the bounds typed. Such a field is named by its path with dots, `a.b`; a part that has a dot
-        or a back-tick itself stands in back-ticks, as in a filter. A struct that would have no fields is left out, such
-        as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the log's
-        precision (PROTOCOL.md: "Per-file Statistics").
+        or a back-tick itself is put in back-ticks, as in a filter. A struct that would have no fields is left out, such
+        as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the
+        precision of the log (PROTOCOL.md: "Per-file Statistics").
         """
         return reader(self._core.files(condition(filter)))
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
 
-        `columns`: top-level columns to return, in order; None for all. Where row tracking is enabled these may include
-        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL such as `"month = 7 AND (carrier IN
-        ('UA', 'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE with ESCAPE,
-        IS [NOT] NULL, arithmetic, CASE, casts and functions (docs/expressions.md), literals with their type before
-        them (DATE '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT, DOUBLE, X'00ff'), nested fields with dots,
-        back-ticked names; three-valued logic, and a row is kept when the
-        filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash in a string literal stands for itself, not for
-        an escape as in Spark; in the pattern of LIKE it takes the meaning from the character after it.
+        `columns`: top-level columns to return, in order; None for all. If row tracking is enabled, these may include
+        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL such as `"month = 7 AND (carrier IN ('UA',
+        'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE with ESCAPE, IS [NOT] NULL,
+        arithmetic, CASE, casts and functions (docs/expressions.md), literals with their type before them (DATE
+        '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT, DOUBLE, X'00ff'), nested fields with dots, back-ticked names;
+        three-valued logic, and a row is kept when the filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash
+        in a string literal is a plain character, not an escape as in Spark; in the pattern of LIKE it escapes the next
+        character.
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
         """
         return Plan(*self._plan(columns, filter))
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
-        """Plan a query and return its rows to be read; the filter is exact.
+        """Plan a query and return its rows, which are not read yet; the filter is exact.
 
         Arguments:
             columns: Top-level columns to return, in order; None for all.

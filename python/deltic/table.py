@@ -1,4 +1,4 @@
-"""Where a table is (`Table`): a location and a configuration. Making one does no I/O, and it travels by pickle.
+"""A table's location and configuration (`Table`). Making one needs no I/O, and it can be pickled.
 
 PROTOCOL.md: "Delta Table Specification".
 """
@@ -49,7 +49,7 @@ __all__ = ["Snapshot", "Table"]
 
 
 class Table(Alterable[Commit], Inspected, Maintained, Copied):
-    """A Delta table's location and the configuration of its store. Lazy: methods do I/O, the constructor none.
+    """A Delta table's location and the configuration of its store. Only methods do I/O, not the constructor.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the
     store's settings, such as `{"aws_region": "eu-west-1"}`; they stay out of `repr` and of error messages. A shared
@@ -89,35 +89,35 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """The store's settings, as given and with the signature of the URL; they may hold credentials."""
+        """The store's settings, with the signature of the URL if it has one; they may have credentials."""
         return self._core.storage_options
 
     def exists(self) -> bool:
-        """Whether the location holds a Delta table: a log with at least one version."""
+        """Whether there is a Delta table at the location: a log with at least one version."""
         return self._core.exists()
 
     def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot:
-        """Open the latest version, a given one, or the last one committed at or before `timestamp`.
+        """Open the latest version, a given one, or the newest one that was committed at or before `timestamp`.
 
-        The latest version is opened once; later calls on this table read only what was committed since, and another
-        version shares what is known of the checkpoint that both stand on.
+        The latest version is opened once; later calls on this table read only newer commits, and another version with
+        the same checkpoint shares its cached columns.
 
-        `timestamp` is a datetime, a date or an ISO 8601 string; without an offset it is taken as UTC. Commits have the
-        time they carry where the table has in-commit timestamps enabled, else the modification time of their file
+        `timestamp` is a datetime, a date or an ISO 8601 string; without an offset it is UTC. The time of a commit is
+        its in-commit timestamp, if the table has them enabled, otherwise the modification time of its file
         (PROTOCOL.md: "In-Commit Timestamps"). A time after the newest commit means the latest version; one before the
         first commit raises `VersionNotFoundError`.
 
-        Raises `TableNotFoundError` when there is no table, `VersionNotFoundError` when it has no such version (any
-        more), `InvalidInputError` when both arguments are given, `CorruptTableError` for a broken log, and
-        `UnsupportedFeatureError`, naming them, when the table needs reader features deltic does not have (PROTOCOL.md:
-        "Reader Requirements").
+        Raises `TableNotFoundError` if there is no table, `VersionNotFoundError` if it has no such version (any more),
+        `InvalidInputError` if both arguments are given, `CorruptTableError` for a damaged log, and
+        `UnsupportedFeatureError`, naming them, if the table needs reader features that deltic does not have
+        (PROTOCOL.md: "Reader Requirements").
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
         return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
 
     def detail(self) -> Detail:
-        """Return what the latest version is, as `DESCRIBE DETAIL` of Spark: counts, properties, features. See `Detail`.
+        """Return what Spark's `DESCRIBE DETAIL` shows of the latest version: counts, properties, features (`Detail`).
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -130,7 +130,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         return self.snapshot().detail()
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
-        """Plan a query over the latest version and return its rows to be read; the filter is exact.
+        """Plan a query over the latest version and return its rows, which are not read yet; the filter is exact.
 
         Arguments:
             columns: Top-level columns to return, in order; None for all.
@@ -158,16 +158,15 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Changes:
         """Read the rows that the commits from `start` to `end` changed, both included: the change data feed.
 
-        `start` (version 0) and `end` (the latest): versions, or times as in `snapshot`; an end in the future means the
-        latest version. Rows have the schema of the last version and three more columns: `_change_type` (string:
-        insert, delete, update_preimage or update_postimage), `_commit_version` (long) and `_commit_timestamp`
-        (timestamp). `columns`: those to return, of all these; `filter`: as in `Snapshot.plan`, over all these.
+        `start` (default 0) and `end` (default the latest): versions, or times as in `snapshot`; an end in the future
+        means the latest version. Rows have the schema of the last version and three more columns: `_change_type`
+        (string: insert, delete, update_preimage or update_postimage), `_commit_version` (long) and `_commit_timestamp`
+        (timestamp). `columns`: those to return; `filter`: as in `Snapshot.plan`, over all these columns.
 
-        Raises `VersionNotFoundError` when there is no such version or its commit is no longer in the log,
-        `InvalidInputError` when the range ends before it starts, when `delta.enableChangeDataFeed` was not true in all
-        of it, or when older rows do not fit the last schema because a column was dropped, renamed or given a narrower
-        type. The first version is checked here; what changes inside the range is found while reading
-        (PROTOCOL.md: "Add CDC File").
+        Raises `VersionNotFoundError` if there is no such version or its commit is no longer in the log,
+        `InvalidInputError` if the range ends before it starts, if `delta.enableChangeDataFeed` was not true in all of
+        it, or if older rows do not fit the last schema because a column was dropped, renamed or given a narrower type.
+        The first version is checked here; later ones are checked while reading (PROTOCOL.md: "Add CDC File").
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -186,17 +185,17 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
 
-        At most `limit` of them, one read of the log each. `timestamp` is the time by which `snapshot` finds the
-        version. Commits that log cleanup removed are not there (PROTOCOL.md: "Commit Provenance Information").
+        At most `limit` of them, each with one read of the log. `timestamp` is the time by which `snapshot` finds the
+        version. Commits that log cleanup removed are missing (PROTOCOL.md: "Commit Provenance Information").
         """
         return History(dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit")))
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
-        """Compare what the table records twice about the latest or a given version, and return the differences.
+        """Compare the redundant records of the latest or a given version, and return the differences.
 
-        Compared are the version's checksum file with the replayed log, `_last_checkpoint` with the checkpoints that are
-        there, and the checkpoint in use with the commits before it, as far as they are still in the log. With `files`,
-        also whether every live data file and deletion vector file is in the store with its size: one request a file. An
+        It compares the version's checksum file with the replayed log, `_last_checkpoint` with the existing checkpoints,
+        and the checkpoint in use with the commits before it, if they are still in the log. With `files`, it also checks
+        that every live data file and deletion vector file exists with its size, with one request for each file. An
         incomplete multi-part checkpoint is reported too. Nothing is repaired or written.
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
@@ -218,13 +217,13 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
         `operation`: its name in the history. `isolation`: "Serializable", "WriteSerializable" or "SnapshotIsolation"
         instead of the table's `delta.isolationLevel`. `user_metadata`: a string, or a mapping to be stored as JSON, for
-        the commit's `userMetadata`. `app_id` and `app_version`: a transaction of an application that must happen once;
-        if the table has it or a later one already, nothing is written (`Transaction.replayed`); give both or neither.
-        `max_attempts`: how often to try before giving up, when other writers keep winning; 10,000 times by default, and
-        for a quarter of an hour at most. `commit_empty`: commit even if nothing was done.
+        the commit's `userMetadata`. `app_id` and `app_version`: an application's transaction, which must be committed
+        only once; if the table has it or a later one already, nothing is written (`Transaction.replayed`); pass both or
+        neither. `max_attempts`: how often to try if other writers commit first; by default 10,000 times, and for at
+        most a quarter of an hour. `commit_empty`: commit even if nothing was changed.
 
-        The block begins with `TableNotFoundError` when there is no table, and `UnsupportedFeatureError` when it has
-        features deltic does not write.
+        The beginning of the block raises `TableNotFoundError` if there is no table, and `UnsupportedFeatureError` if it
+        has features that deltic does not write.
         """
         options = {
             "operation": string(operation, "operation"),
@@ -251,23 +250,23 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         app_version: int | None = None,
         max_attempts: int | None = None,
     ) -> Commit:
-        """Delete the rows that make `where` TRUE, all rows without it, as one commit.
+        """Delete the rows that make `where` TRUE, or all rows without it, as one commit.
 
         `where`: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar. The other
         arguments are those of `transaction`.
 
-        Files that cannot hold a matching row are left alone, and files whose partition values or statistics prove that
-        every row matches are removed without being read. In the others the rows are marked in deletion vectors, where
-        `delta.enableDeletionVectors` is true (PROTOCOL.md: "Deletion Vectors"), or the files are written again without
-        them, in the order of their rows. Where the table tracks rows, they keep their ids; where it records changes
+        Files that cannot have a matching row are skipped, and files whose partition values or statistics prove that
+        every row matches are removed without being read. In the others the rows are marked in deletion vectors, if
+        `delta.enableDeletionVectors` is true (PROTOCOL.md: "Deletion Vectors"), or the files are rewritten without
+        them, in the order of their rows. If the table tracks rows, they keep their ids; if it has a change data feed
         (`delta.enableChangeDataFeed`), `changes` has the deleted rows.
 
-        The commit's `metrics` have delta-spark's names, `numDeletedRows` and `numRemovedFiles` among them. When no row
-        matches nothing is committed: `attempts` is 0 then, and `version` the one that was looked at.
+        The commit's `metrics` have delta-spark's names, such as `numDeletedRows` and `numRemovedFiles`. If no row
+        matches, nothing is committed: `attempts` is 0 then, and `version` the one that was read.
 
         Raises what `scan` raises for `where`, `InvalidInputError` on a table where rows may only be added
-        (`delta.appendOnly`), `CommitConflictError` when another writer has changed the rows in question meanwhile,
-        `StorageError` when the store fails. Whatever it raises, the table is as it was.
+        (`delta.appendOnly`), `CommitConflictError` if another writer has changed the same rows meanwhile,
+        `StorageError` if the store fails. After any of these errors the table is unchanged.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -285,7 +284,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
             return span.record(_changed(transaction, lambda: {"numDeletedRows": transaction.delete(where) or 0}))
 
     def delete_preview(self, where: str | None = None) -> Preview:
-        """Find out what `delete` would do, and write nothing: see `Preview`.
+        """Return what `delete` would do, without writing: see `Preview`.
 
         Raises what `delete` raises for `where`, and on a table where rows may only be added.
 
@@ -311,23 +310,23 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         app_version: int | None = None,
         max_attempts: int | None = None,
     ) -> Commit:
-        """Set columns of the rows that make `where` TRUE, of all rows without it, as one commit.
+        """Set columns of the rows that make `where` TRUE, or of all rows without it, as one commit.
 
-        `set`: columns and what they become. A string is SQL over the row as it was, `docs/expressions.md` has the
-        grammar; a value is written `deltic.lit(value)`. A field of a struct is set by its path, `"address.city"`; a
-        struct that was NULL is there then. `where` and the other arguments are those of `delete`.
+        `set`: columns and their new values. A string is SQL over the old row (`docs/expressions.md` has the grammar); a
+        value is written `deltic.lit(value)`. A field of a struct is set by its path, `"address.city"`; if the struct
+        was NULL, it no longer is. `where` and the other arguments are those of `delete`.
 
-        Numbers go into numbers, dates and timestamps into each other, anything into a string, as Spark stores them
-        (ANSI); what does not fit, NULL where there may be none, and what has no value, such as a division by zero, is
-        refused, naming file and row. Columns that the table computes are computed again.
+        Values are converted as in Spark (ANSI): numbers to numbers, dates and timestamps to each other, anything to a
+        string. A value that does not fit, a NULL that is not allowed, and an expression without a value, such as a
+        division by zero, is an error with the file and the row. Generated columns are computed again.
 
-        Files are found as by `delete`. Where `delta.enableDeletionVectors` is true, the rows are marked and written to
-        new files; otherwise their files are written again, in the order of their rows. Where the table tracks rows,
-        they keep their ids; where it records changes (`delta.enableChangeDataFeed`), `changes` has each row before
+        Files are found as by `delete`. If `delta.enableDeletionVectors` is true, the rows are marked and written to new
+        files; otherwise their files are rewritten, in the order of their rows. If the table tracks rows, they keep
+        their ids; if it has a change data feed (`delta.enableChangeDataFeed`), `changes` has each row before
         (`update_preimage`) and after (`update_postimage`).
 
-        The commit's `metrics` have delta-spark's names, `numUpdatedRows` and `numCopiedRows` among them. When no row
-        matches nothing is committed, as by `delete`, which also says what is raised.
+        The commit's `metrics` have delta-spark's names, such as `numUpdatedRows` and `numCopiedRows`. If no row
+        matches, nothing is committed. Errors are those of `delete`.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -346,7 +345,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
             return span.record(_changed(transaction, lambda: {"numUpdatedRows": transaction.update(set, where)}))
 
     def update_preview(self, set: Mapping[str, Assigned], where: str | None = None) -> Preview:
-        """Find out what `update` would do, and write nothing: see `Preview`.
+        """Return what `update` would do, without writing: see `Preview`.
 
         Raises what `update` raises for its arguments, but does not compute the values.
 
@@ -376,24 +375,24 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         app_version: int | None = None,
         max_attempts: int | None = None,
     ) -> Merge[Commit]:
-        """Begin a merge of rows into the table: `Merge` has the clauses that say what becomes of rows, and `execute`.
+        """Begin a merge of rows into the table: `Merge` has the methods that add clauses, and `execute`.
 
         `source`: anything that `deltic.write` takes. It is read once, when the merge is executed or previewed. `on`:
         SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing there, and with `<=>`
-        it equals NULL. `source_alias` and `target_alias`: what the sides are called in SQL. `memory_limit`: bytes of
-        the source's rows that are held in memory, or a string such as `"1 GB"`; 512 MiB by default, 1 MiB at least.
-        Beyond it they wait in a temporary file (in `TMPDIR`), which is mapped into memory: what is read of it is in the
-        system's cache, which gives way to other programs. A table of pyarrow whose columns have a table's types stays
-        where it is. The source's keys and the places of rows that change are held in memory besides. The other
-        arguments are those of `transaction`.
+        it equals NULL. `source_alias` and `target_alias`: the names of the sides in SQL. `memory_limit`: the most bytes
+        of the source's rows in memory, or a string such as `"1 GB"`; 512 MiB by default, at least 1 MiB. Further rows
+        are written to a temporary file (in `TMPDIR`), which is mapped into memory: its pages are in the system's cache,
+        which the system can free for other programs. A pyarrow table whose columns have a table's types is not copied.
+        The source's keys and the positions of changed rows are in memory, too. The other arguments are those of
+        `transaction`.
 
-        Equalities of the two sides are joined by a hash table of the source; without any, every row is held against
-        every row. Files that the keys of the source, partition values and statistics rule out are not read, unless a
-        clause is about rows that no row of the source matches. Rows are then changed as by `update` and `delete`; the
-        rules of the table hold for every row that is changed or inserted.
+        Equalities between the two sides are joined by a hash table of the source; without any, every row is compared
+        with every row. Files that the keys of the source, partition values and statistics rule out are not read, unless
+        there is a clause for rows that no row of the source matches. Rows are then changed as by `update` and `delete`;
+        the rules of the table are checked for every row that is changed or inserted.
 
-        The commit's `metrics` have delta-spark's names, `numTargetRowsInserted`, `numTargetRowsUpdated` and
-        `numTargetRowsDeleted` among them. When there is nothing to do nothing is committed, as by `delete`.
+        The commit's `metrics` have delta-spark's names, such as `numTargetRowsInserted`, `numTargetRowsUpdated` and
+        `numTargetRowsDeleted`. If no row is changed or inserted, nothing is committed.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -424,14 +423,14 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         return Merge(source, on, (source_alias, target_alias), known, (execute, preview), memory_limit)
 
     def remembers(self) -> bool:
-        """Whether a commit through this object left something to build on.
+        """Whether this object remembers the state after its last commit.
 
-        The next transaction does so, without asking the store, if it begins within a minute and has no `app_id`.
+        The next transaction uses it, without requests to the store, if it begins within a minute and has no `app_id`.
         """
         return self._core.remembers()
 
     def request_counts(self) -> dict[str, int]:
-        """What this object has asked of its store, for tests and measurements.
+        """Counts of this object's requests to its store, for tests and measurements.
 
         `lists`, `gets`, `heads`, `puts` and `deletes` are requests, `bytes_read` and `bytes_written` bytes. Requests to
         DynamoDB are not counted.
@@ -480,7 +479,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
 
 def _changed(transaction: Transaction, step: Callable[[], dict[str, int]]) -> Commit:
-    """Change rows and commit. Where there is nothing to commit, what the step counted is all there is to tell."""
+    """Change rows and commit. If there is nothing to commit, the result has only the counts of the step."""
     with transaction as tx:
         counts = step()
         looked_at = 0 if tx.replayed else tx.snapshot.version
@@ -488,7 +487,7 @@ def _changed(transaction: Transaction, step: Callable[[], dict[str, int]]) -> Co
 
 
 def opened(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:
-    """The table at a location, or the one given, with other settings if there are some."""
+    """The table at a location, or the given one, with other settings if they are given."""
     if isinstance(uri, Table):
         return uri if storage_options is None else Table(uri.uri, storage_options)
     return Table(uri, storage_options)

@@ -1,7 +1,7 @@
-"""Several steps as one commit (`Transaction`), and what a commit did (`Commit`).
+"""Several steps as one commit (`Transaction`), and the result of a commit (`Commit`).
 
-What a transaction reads and writes is checked for conflicts with the commits of others in the meantime: see
-`docs/commit-protocol.md`. PROTOCOL.md: "Commit Files", "Transaction Identifiers", "Domain Metadata".
+The reads and writes of a transaction are checked for conflicts with concurrent commits: see `docs/commit-protocol.md`.
+PROTOCOL.md: "Commit Files", "Transaction Identifiers", "Domain Metadata".
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ Hook: TypeAlias = Callable[[int, list[dict[str, Any]]], object]
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit that has landed.
+    """A successful commit.
 
-    `version`: the version it made. `attempts`: how many versions were tried, 1 when no other writer was met, 0 when
-    nothing was committed: the application's transaction was in the table already (`version` is then one that has it),
-    a table was there that `mode="ignore"` leaves alone, or no row was to be changed. `num_added_files`: data files
+    `version`: the version it made. `attempts`: how many versions were tried: 1 without concurrent commits, 0 if nothing
+    was committed, because the application's transaction was in the table already (`version` is then one that has it),
+    because of `mode="ignore"` and an existing table, or because no row had to be changed. `num_added_files`: data files
     added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and `numOutputBytes`. `compaction`: the
-    version that packed small files after it (`Table.compact_automatically`), None if that was not due.
+    version of an auto compaction after it (`Table.compact_automatically`), None if there was none.
     """
 
     version: int
     attempts: int
     num_added_files: int
     metrics: dict[str, int] = field(default_factory=dict)
-    # Not a default that would be an attribute of the class, without documentation.
+    # Not a default, which would be an attribute of the class without documentation.
     compaction: int | None = field(default_factory=lambda: None)
 
     @classmethod
     def parse(cls, text: str) -> Commit:
-        """Parse a commit as the core describes it; what failed after the commit becomes a warning."""
+        """Parse a commit in the form of the core; failures after the commit become warnings."""
         parsed = json.loads(text)
         metrics = dict(parsed["metrics"])
         for name in ("checksumError", "checkpointError", "cleanupError", "manifestError", "compactionError"):
@@ -76,7 +76,7 @@ class Commit:
 
 
 class TransactionScan(TableRows):
-    """The rows that a transaction sees: those of its version without what it removed, and its own."""
+    """The rows of a transaction: those of its version without the ones that it removed, and those that it added."""
 
     _core: _deltic.TransactionScan
 
@@ -86,7 +86,7 @@ class TransactionScan(TableRows):
 
     @property
     def num_files(self) -> int:
-        """Data files that may hold matching rows."""
+        """Data files that may have matching rows."""
         return self._core.num_files
 
     def _files(self) -> int:
@@ -94,12 +94,12 @@ class TransactionScan(TableRows):
 
 
 class Transaction(Alterable[None]):
-    """Reads, appends and changes that are committed once, when the `with` block ends. Made by `Table.transaction`.
+    """Reads, appends and changes that become one commit when the `with` block ends. Made by `Table.transaction`.
 
     An exception inside the block abandons the transaction: nothing is committed, and the files it wrote are deleted. So
     does a conflict with another writer, which raises a `CommitConflictError` from the end of the block. After a
-    `StorageError` from there the outcome may be unknown, and its message says so. Ctrl-C lets the attempt under way
-    end, and the `KeyboardInterrupt` says whether the commit was made.
+    `StorageError` from there the outcome may be unknown, and its message says so. After Ctrl-C the running attempt is
+    finished, and the `KeyboardInterrupt` says whether the commit was made.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -138,7 +138,7 @@ class Transaction(Alterable[None]):
 
     @property
     def committed(self) -> Commit | None:
-        """What was committed; None before the end of the block, and when there was nothing to commit."""
+        """The commit; None before the end of the block, and if there was nothing to commit."""
         return self._committed
 
     @property
@@ -148,18 +148,18 @@ class Transaction(Alterable[None]):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The `Snapshot` that the transaction builds on. What is read through it is not part of the read set."""
+        """The `Snapshot` that the transaction is based on. Reads through it are not part of the read set."""
         return self._wrap(self._core().snapshot())
 
     def detail(self) -> Detail:
-        """Return what the version is that the transaction builds on: see `Table.detail`."""
+        """Return the facts about the version that the transaction is based on: see `Table.detail`."""
         return self.snapshot.detail()
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
-        """Read rows as this transaction sees them; the arguments are those of `Snapshot.plan`.
+        """Read rows, including this transaction's changes; the arguments are those of `Snapshot.plan`.
 
-        The filter joins the read set: a winner that adds rows which may match it, or removes files that were read, is a
-        conflict. Without a filter the whole table was read.
+        The filter becomes part of the read set: a winner that adds rows which may match it, or removes files that were
+        read, is a conflict. Without a filter the read set is the whole table.
         """
         return TransactionScan(self._core().scan(names(columns, "columns"), condition(filter)))
 
@@ -171,7 +171,7 @@ class Transaction(Alterable[None]):
             return core.append(rows, isinstance(rows, pa.Table))
 
     def delete(self, where: str | None = None) -> int | None:
-        """Delete the rows that make `where` TRUE, all without it, and return how many, to be committed at the end.
+        """Delete the rows that make `where` TRUE, or all rows, and return how many, to be committed at the end.
 
         Later reads and changes of this transaction do not see them. The arguments, the errors and what is written are
         those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
@@ -214,8 +214,8 @@ class Transaction(Alterable[None]):
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many: those of a filter (a string), or those at some paths (a list).
 
-        Raises `InvalidInputError`, naming it, for a file that may hold rows beside those of the filter, for a path that
-        is not in the table, and on a table where rows may only be added (`delta.appendOnly`).
+        Raises `InvalidInputError`, naming the file, for one that may have other rows than those of the filter, for a
+        path that is not in the table, and on a table where rows may only be added (`delta.appendOnly`).
         """
         core = self._core()
         paths = None if isinstance(what, str) else names(what, "what") or []
@@ -233,13 +233,14 @@ class Transaction(Alterable[None]):
         """Change several things of the table's metadata at once: after reads, before rows are
         deleted or appended.
 
-        What is None stays. The verbs of `Alterable` do one thing each.
+        Arguments that are None change nothing. The methods of `Alterable` do one thing each.
 
         `schema`: the whole new schema, a `pyarrow.Schema` or anything with `__arrow_c_schema__`; nullable columns may
-        be added. `properties`: to set; the features they need are added to the protocol. `unset`: those to take away.
+        be added. `properties`: to be set; the features that they need are added to the protocol. `unset`: properties to
+        be removed.
 
-        Raises `InvalidInputError` for metadata that no table may have or go to from what it has (PROTOCOL.md: "Change
-        Metadata"), `UnsupportedFeatureError` for what deltic could not write afterwards. Row tracking is enabled by
+        Raises `InvalidInputError` for metadata that is invalid or cannot follow the old metadata (PROTOCOL.md: "Change
+        Metadata"), `UnsupportedFeatureError` if deltic could not write the table afterwards. Row tracking is enabled by
         `Table.enable_row_tracking`.
         """
         columns = None if schema is None else columns_of(schema, "schema")
@@ -262,14 +263,14 @@ class Transaction(Alterable[None]):
         self._core().set_domain(string(domain, "domain"), optional_string(configuration, "configuration"))
 
     def described_by(self, **parameters: str) -> None:
-        """Give the operation its parameters, as the history shows them, before the `with` block begins."""
+        """Set the operation parameters for the history, before the `with` block begins."""
         self._options["parameters"] = parameters
 
     def on_commit(self, hook: Hook) -> Hook:
         """Register a function to be called after the commit with its version and actions; also a decorator.
 
-        Where the table packs small files after a write (`Table.compact_automatically`), it is called after that, too,
-        with what this transaction committed. A hook that fails is reported as a `RuntimeWarning`: the commit stands.
+        If there is an auto compaction (`Table.compact_automatically`), it is called after that, with the commit of this
+        transaction. A hook that fails is reported as a `RuntimeWarning`: the commit is not affected.
         """
         if not callable(hook):
             raise InvalidInputError(f"hook must be a function, not {type(hook).__name__}")
@@ -332,7 +333,7 @@ class Transaction(Alterable[None]):
 
     def _call_hooks(self, version: int, lines: bytes) -> None:
         for hook in self._hooks:
-            # Each has actions of its own, for it may change them.
+            # Each gets its own copy of the actions, since it may change them.
             actions = [json.loads(line) for line in lines.splitlines()]
             try:
                 hook(version, actions)

@@ -1,6 +1,6 @@
-"""Making tables and adding rows to them, each call one commit.
+"""Creates tables and adds rows to them, each call as one commit.
 
-Data files are written first and count only once the commit has landed; a failure before it leaves the table as it was.
+Data files are written first and count only after the commit; a failure before it leaves the table unchanged.
 PROTOCOL.md: "Commit Files", "Add File and Remove File", "Commit Provenance Information".
 """
 
@@ -32,11 +32,11 @@ from deltic.write_options import checked, core_options, options_of
 __all__ = ["Commit", "create", "write"]
 
 CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace"]
-"""What `create` does where there is a table already, or none."""
+"""What `create` does if there is a table already, or none."""
 
 
 def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
-    """Commit a write; the core deletes its files when it is refused."""
+    """Commit a write; the core deletes its files if it is refused."""
     with operation("commit") as span:
         done = transaction.commit(max_attempts)
         assert done is not None, "a write is committed even if there are no rows"
@@ -60,28 +60,28 @@ def create(
 
     Arguments:
         uri: A path or URL, or a `Table`, whose settings and connections are used.
-        schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`. Its fields' metadata becomes the columns',
-            such as `comment`, keys of your own, and what `deltic.field` says of a column.
+        schema: A `pyarrow.Schema`, or anything with `__arrow_c_schema__`. The metadata of its fields becomes that of
+            the columns, such as `comment`, keys of your own, and the settings of `deltic.field`.
         partition_by: Columns of the schema, of primitive types, in the order of the folders; none by default.
-        cluster_by: Paths of up to four columns by which files are laid out, instead of partitions: see
+        cluster_by: Paths of up to four columns by which the table is clustered, instead of partitions: see
             `Table.cluster_by`.
         properties: Strings by name, such as `{"delta.checkpointInterval": "20"}` (PROTOCOL.md: "Table Properties");
-            names that do not begin with `delta.` are free. The protocol gets the features that they need.
-        name: The table's name, for people.
-        description: What it holds, for people.
-        constraints: What each row must fulfil, as SQL by name: `{"positive": "amount > 0"}`.
-        mode: `"error"`, a `TableExistsError` where there is a table; `"ignore"`, which leaves that one alone and
-            returns its version, with no attempts;
-            `"replace"`, which makes an empty table of the one that is there, a `TableNotFoundError` where there is
-            none; or `"create_or_replace"`. Replacing is a commit like others: versions before it can be read, and
+            names that do not begin with `delta.` can be chosen freely. The features that properties need are added to
+            the protocol.
+        name: The table's name, as information.
+        description: Its description, as information.
+        constraints: CHECK constraints, as SQL conditions by name: `{"positive": "amount > 0"}`.
+        mode: `"error"` raises a `TableExistsError` if there is a table; `"ignore"` keeps it and returns its version,
+            with no attempts; `"replace"` makes the existing table an empty one, and raises a `TableNotFoundError` if
+            there is none; or `"create_or_replace"`. Replacing is a commit like others: older versions can be read, and
             other writers conflict with it. The new table has a new id, its own columns, partitioning and properties,
             and keeps the features of the protocol.
         storage_options: The store's settings, as for `Table`.
 
-    Raises `InvalidInputError` for a schema, partitioning or property that Delta cannot hold, and for replacing a table
-    where rows may only be added (`delta.appendOnly`); `TableExistsError` also when another writer creates the table at
-    the same time; `UnsupportedFeatureError` for types, properties and column metadata that ask for features deltic does
-    not write; `StorageError` when the store fails.
+    Raises `InvalidInputError` for an invalid schema, partitioning or property, and for replacing a table where rows may
+    only be added (`delta.appendOnly`); `TableExistsError` also if another writer creates the table at the same time;
+    `UnsupportedFeatureError` for types, properties and column metadata that need features that deltic does not write;
+    `StorageError` if the store fails.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -151,75 +151,75 @@ def write(
 
     Arguments:
         uri_or_table: A path or URL, or a `Table`, whose settings and connections are used. Appending through the same
-            `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a look
-            before and after it whether the one before is still there.
+            `Table` again within a minute, without `app_id`, reads nothing first: the commit is one request, with a
+            check before and after it that the previous commit still exists.
         data: Anything with `__arrow_c_stream__` (pyarrow, polars, DuckDB results, a `Scan`), which is streamed, so that
-            memory holds a few batches and what `memory_limit` says; a `Dataset` or `Scanner` of pyarrow; a list or a
+            memory has a few batches and at most `memory_limit`; a `Dataset` or `Scanner` of pyarrow; a list or a
             generator of batches; a polars `LazyFrame`, which is collected; a list of dicts, in which a missing key is
-            null; or a pandas DataFrame, whose named index becomes columns, before the others. Row numbers without a
-            name are left out; another index without a name is refused. Columns are found by name; a nullable one that
-            is missing becomes null, unless the table is partitioned by it. Values become those of the column's type
-            where each is exact in it, as int64 in double, whole floats in long or `2024-02-29` in date; otherwise the
-            first row that is not is named. Extension types of Arrow are refused at every depth, but for those whose
-            values are what is stored: JSON, UUIDs, and geometries of GeoArrow as well-known binary or text. A new table
-            gets the comments of the columns and no other metadata: rows do not carry the definition of the table that
-            they come from.
-        mode: Where there is a table already: `"append"`; `"overwrite"`, which replaces all rows; `"error"`, a
-            `TableExistsError`; `"ignore"`, which does nothing: the data is not read, and `attempts` is 0.
-        partition_by: Columns that divide a new table into folders, or one; on an existing table it must agree.
+            null; or a pandas DataFrame, whose named index becomes columns, before the others. An index of row numbers
+            without a name is left out; another index without a name is refused. Columns are found by name; a nullable
+            one that is missing becomes null, unless the table is partitioned by it. Values are converted to the
+            column's type if all of them are exact in it, as int64 in double, whole floats in long or `2024-02-29` in
+            date; otherwise the error names the first row that is not. Arrow's extension types are refused at every
+            depth, except those whose stored values have the same meaning: JSON, UUIDs, and geometries of GeoArrow as
+            well-known binary or text. A new table gets the comments of the columns and no other metadata, so that rows
+            of a table do not bring its definition along.
+        mode: If there is a table already, `"append"` adds rows; `"overwrite"` replaces all rows; `"error"` raises a
+            `TableExistsError`; `"ignore"` does nothing: the data is not read, and `attempts` is 0.
+        partition_by: The partition columns of a new table, or one; on an existing table they must be the same.
         replace_where: Which rows `"overwrite"` replaces, as SQL with the grammar of `Snapshot.plan`: those that make it
-            TRUE. Every row of the data must make it TRUE too, or the first that does not is named and nothing is
-            written. Files of such rows alone go unread, where the log proves it; of others the rows are deleted as
-            `Table.delete` deletes them, in the same commit.
-        partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, those in the partitions
-            that the data has rows of, and no others. A commit of others that adds to one of these partitions meanwhile,
-            or removes from one, is a conflict. A table that is not partitioned is replaced as a whole.
-        schema_mode: What becomes of the columns where the data has others, in the same commit. `"merge"` adds those
-            that the table lacks, nested ones too, behind its own, for which older rows have null, and widens types
-            where `delta.enableTypeWidening` is true (PROTOCOL.md: "Type Widening"). `"overwrite"`, for mode
-            `"overwrite"`, gives the table the columns of the data, and the partitioning of `partition_by` if that is
-            given. Without it, a column that the table does not have is an error.
-        data_change: False says that the rows are those that the table has, in other files, so that readers of changes
-            pass over them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
-        sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted; so is a file whose
-            rows take less than 64 MiB in memory.
-        target_file_size: Bytes at which a new file is begun, or a string such as `"256 MB"`, whose units are powers of
-            1,024 as those of the property; by default `delta.targetFileSize` or 128 MiB.
-        max_rows_per_file: Rows that a file has at most.
-        row_group_rows: Rows that a row group of a file has at most; 1,048,576 by default.
-        compression: Codec of Parquet: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"`, `"brotli"` or `"uncompressed"`; by
+            TRUE. Every row of the data must make it TRUE too; otherwise the error names the first that does not, and
+            nothing is written. Files whose rows all match, as the log proves, are not read; in others the rows are
+            deleted as by `Table.delete`, in the same commit.
+        partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, only those in the
+            partitions for which the data has rows. A concurrent commit that adds rows to one of these partitions, or
+            removes some, is a conflict. In a table without partitions all rows are replaced.
+        schema_mode: How the table's columns change if the data has other columns, in the same commit. `"merge"` adds
+            those that the table lacks, nested ones too, after its own (older rows have null in them), and widens types
+            if `delta.enableTypeWidening` is true (PROTOCOL.md: "Type Widening"). `"overwrite"`, for mode `"overwrite"`,
+            replaces the table's columns by those of the data, and the partitioning by `partition_by` if that is given.
+            Without it, a column that the table does not have is an error.
+        data_change: False means that the rows are those that the table has, in other files, so that readers of changes
+            skip them (`dataChange` in PROTOCOL.md: "Add File and Remove File").
+        sort_by: Columns by which rows are sorted, ascending, nulls first. Each row group is sorted, and so is a file
+            whose rows take less than 64 MiB in memory.
+        target_file_size: Bytes after which a new file begins, or a string such as `"256 MB"`, whose units are powers of
+            1,024, as in the property; by default `delta.targetFileSize` or 128 MiB.
+        max_rows_per_file: The most rows of a file.
+        row_group_rows: The most rows of a row group; 1,048,576 by default.
+        compression: The Parquet codec: `"zstd"`, `"snappy"`, `"gzip"`, `"lz4"`, `"brotli"` or `"uncompressed"`; by
             default `delta.parquet.compression.codec` or zstd.
-        compression_level: Level of the codec: up to 22 for zstd, 0 to 9 for gzip, 0 to 11 for brotli.
-        column_options: What differs for single columns, by name or dotted path such as `"place.name"`, with `element`,
-            `key` and `value` for what is inside arrays and maps; an option for a struct, array or map is for all inside
-            it. A mapping of `encoding` (`"plain"`, `"rle"`, `"delta_binary_packed"`, `"delta_length_byte_array"`,
-            `"delta_byte_array"`, `"byte_stream_split"`), `dictionary` (whether values are replaced by positions in a
-            dictionary, by default where no encoding is given), `compression`, `compression_level`, and `bloom_filter`
-            (True, or a mapping of `fpp`, the probability of a false positive, and `ndv`, the distinct values of a row
-            group). Not every reader knows every encoding.
-        memory_limit: Bytes of rows and encoded pages that are held in memory, or a string such as `"1 GB"`; 512 MiB by
-            default, 1 MiB at least. Rows of partitions for which there is no room wait in a temporary file (in
-            `TMPDIR`), so that each partition has one file however many there are; if that disk is full, the write fails
-            with a `StorageError`. Uploads to a bucket hold more, which the limit does not count: for each open file the
-            part of 8 MiB that is being filled, and up to 8 parts that are on their way, thus 72 MiB where the store is
-            slow. One file is open for each 8 MiB of the limit, 64 at most.
+        compression_level: The level of the codec: up to 22 for zstd, 0 to 9 for gzip, 0 to 11 for brotli.
+        column_options: Options for single columns, by name or dotted path such as `"place.name"`, with `element`, `key`
+            and `value` for the inside of arrays and maps; an option for a struct, array or map applies to all columns
+            inside it. A mapping of `encoding` (`"plain"`, `"rle"`, `"delta_binary_packed"`,
+            `"delta_length_byte_array"`, `"delta_byte_array"`, `"byte_stream_split"`), `dictionary` (whether values are
+            dictionary-encoded; by default they are if no encoding is given), `compression`, `compression_level`, and
+            `bloom_filter` (True, or a mapping of `fpp`, the probability of a false positive, and `ndv`, the distinct
+            values of a row group). Not every reader supports every encoding.
+        memory_limit: The most bytes of rows and encoded pages in memory, or a string such as `"1 GB"`; 512 MiB by
+            default, at least 1 MiB. Rows of partitions for which there is no room are written to a temporary file (in
+            `TMPDIR`) first, so that each partition has one file, however many partitions there are; if that disk is
+            full, the write fails with a `StorageError`. Uploads to a bucket need more memory, which the limit does not
+            count: for each open file the part of 8 MiB that is being filled, and up to 8 parts that are being sent, so
+            72 MiB if the store is slow. One file can be open for each 8 MiB of the limit, at most 64.
         properties: Of a new table only, as for `create`.
         name: Of a new table only.
         description: Of a new table only.
-        user_metadata: Text, or a mapping to be stored as JSON, for the commit's `userMetadata`.
+        user_metadata: A string, or a mapping to be stored as JSON, for the commit's `userMetadata`.
         commit_info: Members of your own for the commit's entry in the history, by name; anything that JSON can hold.
             Names that Delta's clients write, such as `operation`, are refused.
-        app_id: With `app_version`, an application's own transaction, which happens once (PROTOCOL.md: "Transaction
-            Identifiers").
+        app_id: With `app_version`, an application's transaction, which is committed only once (PROTOCOL.md:
+            "Transaction Identifiers").
         app_version: A whole number of 64 bits. If the table has this version of `app_id` or a later one, nothing is
             committed, and `attempts` is 0.
-        max_attempts: How often to try when other writers keep winning, as for `Table.transaction`.
-        storage_options: The store's settings, as for `Table`; by default those of a `Table` that is given.
+        max_attempts: How often to try if other writers commit first, as for `Table.transaction`.
+        storage_options: The store's settings, as for `Table`; by default those of the given `Table`.
 
-    Raises `InvalidInputError` when the data do not fit the table, a partition value cannot be encoded, or the data's
-    source, written in Python, raised an exception, which is the `__cause__`; `UnsupportedFeatureError` for a table or
-    data with features deltic does not write, `CommitConflictError` when another writer's commit may not be followed by
-    this one, `StorageError` when the store fails. Whatever it raises, the table has either all of the rows or none.
+    Raises `InvalidInputError` if the data does not fit the table, a partition value cannot be encoded, or the source of
+    the data, written in Python, raised an exception, which is the `__cause__`; `UnsupportedFeatureError` for a table or
+    data with features that deltic does not write; `CommitConflictError` if another writer's commit conflicts with this
+    one; `StorageError` if the store fails. After any error the table has either all of the rows or none.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -243,14 +243,14 @@ def write(
         try:
             return span.record(_written(transaction, rows, attempts))
         except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
-            # The table is not what was remembered of it. A stream is read once.
+            # The remembered state of the table was outdated. A stream can be read only once.
             if not on_remembered or not isinstance(rows, pa.Table):
                 raise
         return span.record(_written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts))
 
 
 def _columns_of(table: Table) -> pa.Schema | None:
-    """The columns of a table; None if there is none."""
+    """The columns of a table; None if it does not exist."""
     try:
         return table.snapshot().schema
     except TableNotFoundError:
@@ -265,7 +265,7 @@ def _written(
     try:
         transaction.append(rows, isinstance(rows, pa.Table))
     except BaseException:
-        # Rows that stay may have been written again already, for those that the write replaces.
+        # Rows that are kept may have been rewritten already, because of those that the write replaces.
         transaction.abandon()
         raise
     return commit(transaction, max_attempts)

@@ -1,6 +1,7 @@
-"""The options of a write, each checked by its name, in the form that the core takes.
+"""Checks the options of a write, and converts them to the form of the core.
 
-Not here: what needs the table or the columns to judge, such as whether a codec has a level or a column an encoding.
+Checks that depend on the table or the columns are not here, such as whether a codec has a level or a column an
+encoding.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ Check = Callable[[Any, str], Any]
 
 
 def core_options(mode: object, options: Mapping[str, Any]) -> str:
-    """The options of a write as JSON for the core. None stands for what is not given."""
+    """The options of a write as JSON for the core. None means that an option is not given."""
     return json.dumps({"mode": one_of(mode, "mode", MODES), **checked(options)})
 
 
 def options_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a write, of the arguments of a function that takes them: its `locals()` when it begins."""
+    """All options of a write, from the arguments of a function: its `locals()` at the beginning."""
     return {name: arguments[name] for name in ("data_change", *_TABLE, *_FILES)}
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are given, each of the type that the core takes."""
+    """The given options, each in the type of the core."""
     found: dict[str, Any] = {}
     files: dict[str, Any] = {}
     for name, value in options.items():
@@ -77,7 +78,7 @@ def _bloom_filter(value: object, argument: str) -> dict[str, Any] | None:
 
 
 def _members(value: object, argument: str, known: Mapping[str, Check]) -> dict[str, Any]:
-    """A mapping of options whose names are known, without those that are None."""
+    """A mapping of options with known names, without those that are None."""
     found = {}
     for name, member in _mapping(value, argument).items():
         if name not in known:

@@ -98,7 +98,7 @@ def test_columns_are_added(table: Table) -> None:
         (pa.field("nowhere.x", pa.int64()), None, "no column `nowhere`: the table has `id`, `place`"),
         (pa.field("x", pa.int64()), "nowhere", "no column `nowhere` in the table to come after"),
         (pa.field("a;b", pa.int64()), None, "has the character ';'"),
-        (deltic.field("x", "long", default="1"), None, "cannot have a default: the rows that are there"),
+        (deltic.field("x", "long", default="1"), None, "cannot have a default: existing rows"),
         (deltic.field("x", "long", generated="id"), None, "cannot become generated"),
         (deltic.field("x", "long", identity={}), None, "cannot become an identity"),
         ([], None, "no column to add"),
@@ -259,12 +259,12 @@ def test_types_are_widened(uri: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({}, "nothing of the column `id` is to be altered"),
+        ({}, "no change of the column `id` is given"),
         ({"name": "nope", "comment": "x"}, "no column `nope`"),
         ({"position": "last"}, "neither `first` nor `after`"),
         ({"position": "after id.x"}, "no column `id.x`"),
         ({"position": 1}, 'position must be "first" or "after x"'),
-        ({"name": "tags.element", "comment": "x"}, "of that only the type can change"),
+        ({"name": "tags.element", "comment": "x"}, "only its type can change"),
         ({"name": "place.zip", "default": "1"}, "only whole columns have defaults"),
         ({"default": 1}, "default must be a string of SQL, not int: write '1'"),
         ({"nullable": "yes"}, "nullable must be True or False"),

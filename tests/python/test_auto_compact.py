@@ -273,7 +273,7 @@ def test_of_several_threads_one_packs(uri: str, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "deltic"), ThreadPoolExecutor(6) as pool:
         commits = list(pool.map(lambda at: deltic.write(tables[at], rows(60 + at)), range(6)))
     assert len(compactions(commits)) == 1
-    assert "another writer got to them" not in caplog.text
+    assert "another writer has changed them" not in caplog.text
     assert ids(table) == list(range(66))
 
 
@@ -288,7 +288,7 @@ def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "deltic"), pytest.warns(RuntimeWarning, match=gone.name):
         commit = deltic.write(table, rows(60))
     assert (commit.attempts, commit.compaction) == (1, None)
-    assert "small files were not packed after version" in caplog.text
+    assert "small files were not compacted after version" in caplog.text
     assert len({path.name for path in Path(uri).glob("*.parquet")} - files) == 1, "its own files are deleted"
     kept.rename(gone)
     assert ids(table) == list(range(61))

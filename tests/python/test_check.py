@@ -188,9 +188,9 @@ def test_hints_to_several_parts(log: Log) -> None:
     assert log.table.check().ok
     parts[1].unlink()
     assert found(log) == [
-        ("last_checkpoint", "of the 3 parts of the checkpoint of version 5, 2 are there", HINT),
+        ("last_checkpoint", "2 of the 3 parts of the checkpoint of version 5 exist", HINT),
         ("last_checkpoint", "it names the checkpoint of version 5, which is not in the log", HINT),
-        ("checkpoint", "of the 3 parts of a checkpoint of version 5, 2 are there; readers pass over it", None),
+        ("checkpoint", "2 of the 3 parts of a checkpoint of version 5 exist; readers skip it", None),
     ]
 
 

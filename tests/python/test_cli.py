@@ -225,7 +225,7 @@ def test_messages_name_options_rather_than_arguments(table: str, capsys: pytest.
         "deltic: --full clusters all files": ["optimize", table, "--full"],
         "--zorder-by names the column `km` twice": ["optimize", table, "--zorder-by", "km,km"],
         "deltic: --max-tasks must be a whole number from 1": ["optimize", table, "--max-tasks", "0"],
-        "write --force": ["vacuum", table, "--retention", "1"],
+        "pass --force": ["vacuum", table, "--retention", "1"],
         "deltic: FROM 'soon' is not ISO 8601": ["diff", table, "soon"],
         "deltic: TO 'soon' is not ISO 8601": ["diff", table, "0", "soon"],
     }.items():

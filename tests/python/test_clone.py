@@ -211,7 +211,7 @@ def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, ta
     path = Path(target, next(path for path in files(table.uri) if path.endswith(".parquet")))
     path.parent.mkdir(parents=True)
     path.write_bytes(b"shorter")
-    with pytest.raises(deltic.InvalidInputError, match="may be another"):
+    with pytest.raises(deltic.InvalidInputError, match="may be different"):
         table.clone(target, shallow=False)
     # Names that writers may give twice: the copy is known by what the log says of it.
     schema = struct(field("id", "long"))
@@ -220,7 +220,7 @@ def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, ta
         log.append([log.file("part-00000.parquet", pa.table({"id": [value]}), modificationTime=value)])
     one.table.clone(target + "2", shallow=False)
     assert one.table.clone(target + "2", shallow=False, mode="update").attempts == 0
-    with pytest.raises(deltic.InvalidInputError, match="which is another"):
+    with pytest.raises(deltic.InvalidInputError, match="has another file of this name"):
         two.table.clone(target + "2", shallow=False, mode="replace")
 
 
@@ -291,7 +291,7 @@ def test_a_clone_back_of_a_vector_of_another_name(table: deltic.Table, target: s
         path.unlink()
     clone = deltic.Table(target)
     assert ids(clone) == [0, 1, 2, 4, 5]
-    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`mine.bin` is not named as the protocol names"):
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`mine.bin` is not named as the protocol requires"):
         clone.clone(table, mode="replace")
     assert table.snapshot().version == 1
 
@@ -364,7 +364,7 @@ def test_a_uuid_of_a_folder_names_no_file(tmp_path: Path, target: str) -> None:
     # What a clone of the first one would have left that was stopped.
     Path(target, path).parent.mkdir(parents=True)
     shutil.copy(tmp_path / "one" / path, Path(target, path))
-    with pytest.raises(deltic.InvalidInputError, match="may be another"):
+    with pytest.raises(deltic.InvalidInputError, match="may be different"):
         deltic.Table(tmp_path / "two").clone(target, shallow=False)
     assert not deltic.Table(target).exists()
 
@@ -435,9 +435,9 @@ def test_a_version_whose_files_are_gone_is_not_cloned(tmp_path: Path, target: st
     deltic.write(table, pa.table({"id": [4]}), mode="overwrite")
     table.vacuum(0, force=True)
     assert not vector.exists()
-    with pytest.raises(deltic.InvalidInputError, match=r"14 of its files are not there any more, .* and 4 others"):
+    with pytest.raises(deltic.InvalidInputError, match=r"14 of its files do not exist any more, .* and 4 others"):
         table.clone(target, version=before.version)
-    with pytest.raises(deltic.InvalidInputError, match="1 of its files are not there any more"):
+    with pytest.raises(deltic.InvalidInputError, match="1 of its files do not exist any more"):
         table.clone(target, version=0)
     assert not deltic.Table(target).exists()
     table.clone(target, version=table.snapshot().version)

@@ -245,7 +245,7 @@ def test_what_is_no_parquet_is_named(uri: str) -> None:
 @pytest.mark.parametrize(
     ("second", "told"),
     [
-        ({"id": ["text"]}, "`id` has the type string here and long in files before"),
+        ({"id": ["text"]}, "`id` has the type string here and long in earlier files"),
         ({"ID": [1]}, "`ID` is spelled `id` in other files"),
         ({"id": pa.array([1], pa.timestamp("ns"))}, "`id` has timestamps in nanoseconds"),
         ({"id": [1], "s": pa.array([{"v": 1}], pa.struct([("v", pa.uint64())]))}, "`s.v`.*uint64"),

@@ -131,7 +131,7 @@ def test_an_error_names_the_function_and_the_expression(table: deltic.Table, mon
         raise RuntimeError("out of marbles")
 
     monkeypatch.setattr(duckdb_functions, "_translated", fails)
-    told = r"the function array_max has no value here: out of marbles, in `array_max\(tags\) = 'a'`"
+    told = r"the function array_max failed: out of marbles, in `array_max\(tags\) = 'a'`"
     with pytest.raises(deltic.InvalidInputError, match=told):
         table.delete(where="array_max(tags) = 'a'")
 

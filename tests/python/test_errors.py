@@ -48,7 +48,7 @@ def test_not_a_table(uri: str) -> None:
         (["data.csv"], "table", "no Delta log (`_delta_log`), only 1 other files"),
         (["metadata/v1.metadata.json", "data/a.parquet"], "table", "Apache Iceberg"),
         (["_delta_log/.tmp"], "table/_delta_log", "name the folder above it"),
-        ([], "part-[0-9].parquet", "a location is no pattern"),
+        ([], "part-[0-9].parquet", "a location is not a pattern"),
         ([], "rows.parquet", "the name of a file"),
         ([], "main.sales.orders", "ask the catalog for its location"),
         (["_delta_log/00000000000000000003.crc"], "table", "neither a commit nor a complete checkpoint"),

@@ -101,7 +101,7 @@ def test_lost_attempts_and_conflicts_are_logged(uri: str, caplog: pytest.LogCapt
     with table.transaction() as tx:
         tx.append(ROWS)
         deltic.write(uri, ROWS)
-    assert "DEBUG attempt 1: others have version 1, 2 is tried next" in told(caplog)
+    assert "DEBUG attempt 1: version 1 is taken, 2 is tried next" in told(caplog)
     assert f"INFO committed version 2 of {uri} (attempts: 2, files added: 1)" in told(caplog)
     caplog.clear()
 

@@ -299,7 +299,7 @@ def test_a_json_checkpoint_cut_at_a_line_end_is_passed_over(
     path.write_text("".join(whole[:lines]))
     expected = [0, 1, 2, 3] if beside in ("a commit", "both") else [0, 1, 2]
     assert log.rows() == expected
-    assert any("passed over checkpoint 2 of" in record.getMessage() for record in caplog.records)
+    assert any("skipped checkpoint 2 of" in record.getMessage() for record in caplog.records)
     assert log.table.snapshot().num_files == len(expected)
     assert log.table.scan(filter="v > 1").count() == len(expected) - 2
     log.remove(0)
@@ -328,7 +328,7 @@ def test_a_checkpoint_without_its_sidecar_is_passed_over(
     for filter in (None, "v >= 0"):
         assert sorted(log.table.scan(filter=filter).to_arrow()["v"].to_pylist()) == everything
         assert log.table.scan(filter=filter).count() == 5
-    assert "passed over checkpoint 3 of" in caplog.text
+    assert "skipped checkpoint 3 of" in caplog.text
     assert log.rows(3) == [0, 1, 2, 3]
     assert log.table.snapshot().num_files == 5
     assert log.table.files().read_all().num_rows == 5
@@ -356,9 +356,9 @@ def test_a_snapshot_of_a_table_that_is_gone_is_not_read_from_another_one(uri: st
     snapshot = log.table.snapshot()
     shutil.rmtree(uri)
     Log(uri, commits=7)
-    with pytest.raises(deltic.DelticError, match="gone since it was listed"):
+    with pytest.raises(deltic.DelticError, match="deleted after it was listed"):
         snapshot.scan().to_arrow()
-    with pytest.raises(deltic.DelticError, match="gone since it was listed"):
+    with pytest.raises(deltic.DelticError, match="deleted after it was listed"):
         snapshot.files().read_all()
 
 

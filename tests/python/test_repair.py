@@ -112,7 +112,7 @@ FAULTS: list[tuple[Callable[[Log], None], str, str]] = [
     (no_checksum, "checksum", "has no checksum"),
     (torn_checksum, "checksum", "is wrong"),
     (wrong_checksum, "checksum", "is wrong"),
-    (no_data_file, "data_file", "1 data files are not there"),
+    (no_data_file, "data_file", "1 data files do not exist"),
     (no_vector_file, "deletion_vector", "it is unknown which rows"),
     (short_vector_file, "deletion_vector", "and the log's vectors need"),
 ]
@@ -287,7 +287,7 @@ def test_no_checkpoint_is_written_of_a_log_that_lost_files(log: Log) -> None:
     for version in range(10):
         log.path(version).unlink()
         log.path(version, "crc").unlink()
-    assert_left_alone(log, "last_checkpoint", "counts other files than the log")
+    assert_left_alone(log, "last_checkpoint", "disagree about files")
     assert_left_alone(log, "checksum", "One of them is wrong")
 
 
@@ -346,7 +346,7 @@ def test_a_clone_whose_source_is_not_there_keeps_its_files(tmp_path: Path) -> No
     result = Table(clone).repair(dry_run=False)
     assert (result.ok, result.committed) == (False, None)
     assert [(step.kind, step.mends, len(step.paths)) for step in result.steps] == [("data_file", False, 3)]
-    assert "is the place mounted?" in result.steps[0].message
+    assert "that is not mounted" in result.steps[0].message
     (tmp_path / "unmounted").rename(place)
     assert Log(clone).rows() == [0, 1, 2, 99]
 

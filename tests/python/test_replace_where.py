@@ -150,7 +150,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     'replace_where is for mode="overwrite"': {"replace_where": "n = 1"},
     "both say which rows": {"replace_where": "n = 1", "mode": "overwrite", "partition_overwrite": "dynamic"},
     "replace_where leaves some": {"replace_where": "n = 1", "mode": "overwrite", "schema_mode": "overwrite"},
-    "which data_change=False denies": {"replace_where": "n = 1", "mode": "overwrite", "data_change": False},
+    "which contradicts data_change=False": {"replace_where": "n = 1", "mode": "overwrite", "data_change": False},
     "q": {"replace_where": "q = 1", "mode": "overwrite"},
     "replace_where: ": {"replace_where": "n = = 1", "mode": "overwrite"},
 }

@@ -101,7 +101,7 @@ def test_columns_of_a_mapped_table_get_ids_and_names_of_their_own(uri: str) -> N
 def test_an_overwrite_may_bring_columns_and_partitions_of_its_own(uri: str) -> None:
     deltic.write(uri, pa.table({"p": ["a"], "n": [1]}), partition_by="p")
     data = pa.table({"q": [7], "n": ["text"]})
-    with pytest.raises(deltic.InvalidInputError, match="partitioned by `p`, and the data has no such column; say"):
+    with pytest.raises(deltic.InvalidInputError, match="partitioned by `p`, and the data has no such column; pass"):
         deltic.write(uri, data, mode="overwrite", schema_mode="overwrite")
     assert deltic.Table(uri).snapshot().version == 0
     deltic.write(uri, data, mode="overwrite", schema_mode="overwrite", partition_by="q")

@@ -32,7 +32,7 @@ def test_what_is_no_location_is_told_apart(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     for uri, advice in [
         ("main.sales.flights", "catalog"),
-        ("/data/*/flights", "no pattern"),
+        ("/data/*/flights", "not a pattern"),
         ("C:\\data\\flights", "Windows path"),
         ("", "empty"),
         ("s3://", "no bucket"),

@@ -232,7 +232,7 @@ def test_metadata_changes_before_rows(table: Table) -> None:
                 "schema": pa.schema([("shop", pa.string()), ("items", pa.int64()), ("_Change_type", pa.string())]),
                 "properties": {"delta.enableChangeDataFeed": "true"},
             },
-            "taken where changes are recorded",
+            "reserved in a table with a change data feed",
         ),
         ({"properties": {"delta.appendonly": "true"}}, "no table property"),
         ({"properties": {"delta.appendOnly": "perhaps"}}, "true or false"),
@@ -255,7 +255,7 @@ def test_features_and_domains_are_checked(table: Table) -> None:
         with pytest.raises(deltic.UnsupportedFeatureError):
             tx.add_feature("catalogManaged")
         tx.add_feature("domainMetadata")
-        with pytest.raises(InvalidInputError, match="are taken"):
+        with pytest.raises(InvalidInputError, match="are reserved"):
             tx.set_domain("delta.rowTracking", "1")
         tx.set_domain("app.x", "1")
         tx.set_domain("app.y", "2")

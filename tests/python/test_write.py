@@ -623,7 +623,7 @@ def test_text_that_is_no_utf8_is_refused(uri: str, kind: pa.DataType) -> None:
             deltic.write(uri, data, partition_by=partition_by)
     assert not deltic.Table(uri).exists()
     nested = pa.table({"n": [1], "l": pa.ListArray.from_arrays([0, 1], text)})
-    with pytest.raises(deltic.InvalidInputError, match=r"column `l\.element` is not valid: it holds strings"):
+    with pytest.raises(deltic.InvalidInputError, match=r"column `l\.element` is not valid: it has strings"):
         deltic.write(uri, nested)
     assert data_files(uri) == []
 

@@ -412,12 +412,12 @@ REFUSED: dict[str, tuple[Callable[[str], object], dict[str, Any], str]] = {
     "replace_where": (
         lambda uri: deltic.create(uri, pa.schema([("id", pa.int64())])),
         {"mode": "overwrite", "replace_where": "id < 9"},
-        "each row has to make replace_where TRUE",
+        "replace_where must be TRUE for each row",
     ),
     "data_change": (
         lambda uri: deltic.create(uri, pa.schema([("id", pa.int64())])),
         {"mode": "overwrite", "data_change": False},
-        "rows are only to be in other files",
+        "rows are only moved to other files",
     ),
     "sort_by": (lambda uri: None, {"sort_by": "id"}, "rows are to be sorted by sort_by"),
     "column_options": (lambda uri: None, {"column_options": {"id": {"dictionary": False}}}, "column_options say how"),
@@ -429,7 +429,7 @@ REFUSED: dict[str, tuple[Callable[[str], object], dict[str, Any], str]] = {
             uri, pa.schema([("id", pa.int64())]), properties={"delta.parquet.format.version": "2.12.0"}
         ),
         {},
-        "the table asks for pages of version 2",
+        "the table requires pages of version 2",
     ),
 }
 

@@ -1,10 +1,10 @@
-//! `#[entry]`: a function that Python calls turns a panic into an error.
+//! `#[entry]`: makes a function that Python calls turn a panic into an error.
 //!
-//! PyO3 turns it into a `PanicException`, which `except Exception` does not catch. The attribute stands above
-//! `#[pyfunction]` and `#[pymethods]`, and hands the body of each function to the function `barrier` of the crate's errors. A
-//! function that returns no `Result` returns one afterwards.
+//! PyO3 would turn it into a `PanicException`, which `except Exception` does not catch. The attribute is put above
+//! `#[pyfunction]` and `#[pymethods]`, and passes the body of each function to the function `barrier` of the crate's errors. A
+//! function that returns no `Result` is changed to return one.
 //!
-//! Proved by the tests in `rust/python/src/errors.rs`; that no entry is without it, by `tests/python/test_tidy.py`.
+//! Proved by the tests in `rust/python/src/errors.rs`. `tests/python/test_tidy.py` checks that every entry has it.
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
@@ -25,7 +25,7 @@ pub fn entry(_arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// The same functions, each with a barrier around its body.
 fn guarded(tokens: Vec<TokenTree>) -> TokenStream {
     let mut out: Vec<TokenTree> = Vec::with_capacity(tokens.len());
-    // Where the return type of the function that is being read begins, if it has begun.
+    // `returns`: the index in `out` at which the return type of the current function begins, if it has one.
     let (mut is_function, mut returns) = (false, None);
     for token in tokens {
         match &token {
@@ -47,7 +47,7 @@ fn guarded(tokens: Vec<TokenTree>) -> TokenStream {
     out.into_iter().collect()
 }
 
-/// What comes after the arguments: the return type, which becomes a `Result`, and the body.
+/// The tokens after the arguments: the return type, which becomes a `Result`, and the body.
 fn body_of(returned: &TokenStream, body: &Group, has_arrow: bool) -> TokenStream {
     let is_result = returned.clone().into_iter().next().is_some_and(|first| is_word(&first, "Result"));
     let value = if has_arrow { returned.to_string() } else { "()".to_owned() };
@@ -56,7 +56,7 @@ fn body_of(returned: &TokenStream, body: &Group, has_arrow: bool) -> TokenStream
         true => (value.clone(), "barrier"),
         false => (format!("crate::errors::Result<{value}>"), "barrier_of"),
     };
-    // The body keeps its own tokens, so that errors of the compiler point at it.
+    // The body keeps its own tokens, so that compiler errors point at it.
     let head: TokenStream = parsed(&format!("{arrow} {outer}"));
     let call: TokenStream = parsed(&format!("crate::errors::{barrier}"));
     let closure: TokenStream =

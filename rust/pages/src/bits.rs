@@ -1,12 +1,12 @@
-//! Numbers packed into bits: side by side, and as their differences.
+//! Reads numbers packed into bits, side by side or as differences.
 //!
-//! Invariant: no more numbers come out than were asked for, and the walk ends where the bytes do.
+//! Invariant: no more numbers are returned than requested, and nothing is read beyond the end of the bytes.
 //!
 //! Parquet format: "Delta Encoding", "Run Length Encoding / Bit-Packing Hybrid".
 
 use crate::thrift::Thrift;
 
-/// Bits of the numbers that stand as differences.
+/// The most bits of a packed number.
 const MOST_BITS: u8 = 32;
 
 /// The first `count` numbers of `width` bits, 32 at most, the lowest bits first; bytes that are missing are zero.
@@ -14,7 +14,7 @@ pub(crate) fn unpacked(bytes: &[u8], width: u32, count: usize) -> impl Iterator<
     (0..count).map(move |number| nth(bytes, width, number))
 }
 
-/// The number at one place.
+/// The number at one index.
 pub(crate) fn nth(bytes: &[u8], width: u32, place: usize) -> u32 {
     let bit = place * width as usize;
     let rest = bytes.get(bit / 8..).unwrap_or_default();
@@ -22,17 +22,17 @@ pub(crate) fn nth(bytes: &[u8], width: u32, place: usize) -> u32 {
         Some(eight) => u64::from_le_bytes(*eight),
         None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     };
-    // At most 7 bits of others stand below, so that 32 bits are always whole.
+    // At most 7 bits of other numbers are below, so that 32 bits are always complete.
     (word >> (bit % 8) & ((1_u64 << width) - 1)) as u32
 }
 
-/// Numbers that are unpacked together, and the bytes that are looked at for that: of the last one, eight.
+/// How many numbers are unpacked together, and how many bytes are read for that: eight for the last one.
 const TOGETHER: usize = 8;
 const WINDOW: usize = (TOGETHER - 1) * (MOST_BITS as usize) / 8 + 8;
 
-/// Appends the same numbers as [`unpacked`] gives, in less time where they are many.
+/// Appends the same numbers as [`unpacked`] returns, faster if there are many.
 pub(crate) fn unpack(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) {
-    // Of no width more is looked at than the window holds.
+    // No width needs more bytes than the window has.
     let width = width.min(u32::from(MOST_BITS));
     let (mask, bits) = ((1_u64 << width) - 1, width as usize);
     let mut rest = bytes;
@@ -53,8 +53,8 @@ pub(crate) fn unpack(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>)
     out.extend(unpacked(rest, width, left));
 }
 
-/// Shows `take` the numbers at the front of `bytes`, packed as their differences, and gives what stands behind them;
-/// `None` where there are more than `most`, or they are cut off.
+/// Calls `take` with the numbers at the beginning of `bytes`, packed as differences, and returns the bytes after them;
+/// `None` if there are more than `most`, or they are cut off.
 pub(crate) fn differences(bytes: &[u8], most: u64, mut take: impl FnMut(i32)) -> Option<&[u8]> {
     let mut thrift = Thrift { bytes };
     let (block, groups, count) = (thrift.varint()?, thrift.varint()?, thrift.varint()?);
@@ -66,7 +66,7 @@ pub(crate) fn differences(bytes: &[u8], most: u64, mut take: impl FnMut(i32)) ->
     if count > 0 {
         take(last);
     }
-    // The first number stands in the head.
+    // The first number is in the header.
     let mut left = count.saturating_sub(1);
     while left > 0 {
         let least = thrift.int()?;
@@ -76,7 +76,7 @@ pub(crate) fn differences(bytes: &[u8], most: u64, mut take: impl FnMut(i32)) ->
                 break;
             }
             let bytes = group.checked_mul(u64::from(*width))? / 8;
-            // The last group of all may be cut short.
+            // The last group may be incomplete.
             let (packed, after) = rest.split_at_checked(usize::try_from(bytes).ok()?).unwrap_or((rest, &[]));
             let here = usize::try_from(group.min(left)).ok().filter(|_| *width <= MOST_BITS)?;
             for difference in unpacked(packed, u32::from(*width), here) {

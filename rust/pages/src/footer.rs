@@ -1,4 +1,4 @@
-//! The footer of a Parquet file: bytes to metadata, safely.
+//! Decodes the footer of a Parquet file safely.
 //!
 //! The decoder of the parquet crate recurses over the schema and reserves room for as many children as the footer
 //! claims. A footer is untrusted, so [`parse`] first walks it without recursion over the schema and refuses one that
@@ -25,7 +25,7 @@ const MAX_FILE_DEPTH: usize = 2 * MAX_DEPTH + 8;
 /// How deep anything else in a footer may nest.
 pub(crate) const MAX_VALUE_DEPTH: usize = 16;
 
-/// How many bytes of metadata stand before the trailer, given at least the file's last [`TRAILER`] bytes.
+/// How many bytes of metadata are before the trailer, given at least the file's last [`TRAILER`] bytes.
 pub fn metadata_length(end: &[u8]) -> Result<u64, ParquetError> {
     match end.last_chunk::<8>() {
         Some([a, b, c, d, b'P', b'A', b'R', b'1']) => Ok(u64::from(u32::from_le_bytes([*a, *b, *c, *d]))),
@@ -34,20 +34,20 @@ pub fn metadata_length(end: &[u8]) -> Result<u64, ParquetError> {
     }
 }
 
-/// Decodes the metadata that stands before the trailer.
+/// Decodes the metadata before the trailer.
 pub fn parse(metadata: &[u8]) -> Result<ParquetMetaData, ParquetError> {
     check(metadata).ok_or_else(|| {
         ParquetError::General(format!(
             "the footer is cut off, contradicts itself, or nests deeper than {MAX_FILE_DEPTH} levels"
         ))
     })?;
-    // Which pages have which encoding says the pages themselves.
+    // Statistics of page encodings are skipped: the pages have their encodings.
     static OPTIONS: LazyLock<ParquetMetaDataOptions> =
         LazyLock::new(|| ParquetMetaDataOptions::new().with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll));
     ParquetMetaDataReader::decode_metadata_with_options(metadata, Some(&OPTIONS))
 }
 
-/// Walks a `FileMetaData` in Thrift's compact form; `None` if it must not be decoded.
+/// Reads a `FileMetaData` in Thrift's compact form; `None` if it must not be decoded.
 fn check(metadata: &[u8]) -> Option<()> {
     let mut thrift = Thrift { bytes: metadata };
     let mut id = 0;
@@ -61,14 +61,14 @@ fn check(metadata: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Walks the list of schema elements, a tree written depth first, each node with its number of children; shows `visit`
-/// how deep each is, its name, and whether it is a leaf.
+/// Reads the list of schema elements, a tree in depth-first order, each node with its number of children. Calls `visit` with
+/// the depth of each, its name, and whether it is a leaf.
 pub(crate) fn walk_schema<'b>(thrift: &mut Thrift<'b>, mut visit: impl FnMut(usize, &'b [u8], bool)) -> Option<()> {
     let (count, kind) = thrift.list()?;
     if kind != STRUCT {
         return None;
     }
-    // Children still to come, by level.
+    // For each level, how many children are still to come.
     let mut open: Vec<u64> = Vec::new();
     for rest in (0..count).rev() {
         if let Some(children) = open.last_mut() {
@@ -92,7 +92,7 @@ pub(crate) fn walk_schema<'b>(thrift: &mut Thrift<'b>, mut visit: impl FnMut(usi
     Some(())
 }
 
-/// Walks one schema element and gives its name and its number of children.
+/// Reads one schema element, and returns its name and its number of children.
 fn walk_element<'b>(thrift: &mut Thrift<'b>) -> Option<(&'b [u8], u64)> {
     let (mut id, mut name, mut children) = (0, &b""[..], 0);
     while let Some(kind) = thrift.field(&mut id)? {
@@ -100,7 +100,7 @@ fn walk_element<'b>(thrift: &mut Thrift<'b>) -> Option<(&'b [u8], u64)> {
             (4, BINARY) => name = thrift.binary()?,
             (5, I32) => {
                 let number = thrift.varint()?;
-                // Signed numbers are zigzag: odd ones are negative.
+                // Signed numbers are zigzag-encoded: odd ones are negative.
                 if number % 2 == 1 {
                     return None;
                 }

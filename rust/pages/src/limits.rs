@@ -1,12 +1,13 @@
-//! Limits of the pages of a column chunk: what their headers claim, before anything is decoded.
+//! Checks the claims of the page headers of a column chunk before anything is decoded.
 //!
-//! The decoder of the parquet crate reserves what a page header says that the page will take, and room for as many
-//! values as a dictionary or a list of lengths claims to have. [`check`] walks the headers, without decompressing, and
-//! refuses a page that is larger than its compressed bytes can become and numbers that its bytes cannot hold. Pages of
-//! the two encodings whose numbers stand inside are decompressed for that, one at a time. How long values become that
-//! stand in a dictionary is not known here; [`PageLimits`] has what bounds it.
+//! The decoder of the parquet crate reserves the memory that a page header claims, and room for as many
+//! values as a dictionary or a list of lengths claims to have. [`check`] reads the headers, without decompressing, and
+//! refuses a page that is larger than its compressed bytes can become, and more values than its bytes can have. Pages of
+//! the two encodings that have numbers of values inside are decompressed for that, one at a time. The length of values that
+//! are in a dictionary is not known here; [`PageLimits`] has limits for it.
 //!
-//! Does no I/O. Reads a header no more leniently than the decoder: what is doubled or of another type is refused.
+//! There is no I/O. A header is read no more leniently than by the decoder: fields that occur twice or have another type
+//! are refused.
 //! Proved by `pages::hostile_pages_are_corrupt`, `pages::hostile_pages_of_checkpoints_are_corrupt` and
 //! `pages::what_writers_write_is_within_bounds`.
 
@@ -24,39 +25,39 @@ use parquet::schema::types::ColumnDescriptor;
 use crate::bits::differences;
 use crate::thrift::{FALSE, I32, LIST, STRUCT, TRUE, Thrift};
 
-/// Bytes that a page of any compressed size may become where the codec knows no bound of use, and how many for each
+/// Bytes that a page of any compressed size may become if the codec has no useful limit, and how many for each
 /// compressed byte. Writers end a page after a megabyte or so; a single value may be longer.
 const FREE_BYTES: u64 = 64 * 1024 * 1024;
 const EXPANSION: u64 = 1024;
 
-/// Values that a page with its numbers inside may have, however small, and how many more for each of its bytes.
+/// Values that a page with numbers of values inside may have, however small it is.
 const FREE_LENGTHS: u64 = 1 << 24;
 
-/// Elements of lists and maps that a chunk may have, however small. One row can hold them all, at a few bits each.
+/// Elements of lists and maps that a chunk may have, however small it is. One row can have them all, with a few bits each.
 const FREE_ELEMENTS: u64 = 1 << 27;
 
 /// Bytes of a value of fixed length that count as one element.
 const ORDINARY_WIDTH: u64 = 16;
 
-/// Encodings that tell values by their place in the dictionary.
+/// Encodings of values as codes of a dictionary.
 pub(crate) const CODED: [Encoding; 2] = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY];
 
-/// What the headers of a column chunk claim.
+/// The claims of the page headers of a column chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageLimits {
-    /// Bytes of all pages when decompressed.
+    /// Bytes of all pages after decompression.
     pub bytes: u64,
-    /// Values of all pages, nulls among them.
+    /// Values of all pages, including nulls.
     pub values: u64,
-    /// Bytes of the largest page when decompressed.
+    /// Bytes of the largest page after decompression.
     pub largest_page: u64,
-    /// Bytes of the dictionary when decompressed.
+    /// Bytes of the dictionary after decompression.
     pub dictionary: u64,
-    /// Bytes of a value of the dictionary, on average.
+    /// Average bytes of a value of the dictionary.
     pub dictionary_value: u64,
-    /// Values of the pages that tell them by their place in the dictionary, nulls among them.
+    /// Values of the pages with codes of a dictionary, including nulls.
     pub coded: u64,
-    /// Bytes that values repeat of those before them, where the pages do not.
+    /// Bytes that values repeat from values before them, without being in the pages again.
     pub prefixes: u64,
 }
 
@@ -71,7 +72,7 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
     let mut thrift = Thrift { bytes: chunk };
     let mut claims = PageLimits::default();
     let (mut has_lengths, mut has_dictionary) = (false, false);
-    // The decoder accepts no header without fields, so what begins with a zero ends the chunk for it, too.
+    // The decoder accepts no header without fields, so a zero byte ends the chunk for it, too.
     while thrift.bytes.first().is_some_and(|byte| *byte != 0) {
         let header = PageHeader::read(&mut thrift).ok_or_else(|| refused("a page header cannot be read"))?;
         let page = thrift.bytes.get(..header.compressed).ok_or_else(|| refused("a page reaches beyond its chunk"))?;
@@ -93,7 +94,7 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
         has_lengths |= header.has_lengths;
     }
     let most = FREE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(EXPANSION));
-    // What is null takes its width, too.
+    // Nulls take the same width.
     let wide = fixed_width(column.column_descr()).unwrap_or_default().div_ceil(ORDINARY_WIDTH).max(1);
     if column.column_descr().max_rep_level() > 0 && claims.values.saturating_mul(wide) > most {
         return Err(refused(&format!("its pages claim {} elements, which is absurd for their size", claims.values)));
@@ -108,7 +109,7 @@ fn refused(what: &str) -> ParquetError {
     ParquetError::General(format!("a column chunk must not be decoded: {what}"))
 }
 
-/// What counts of a page header.
+/// The members of a page header that matter here.
 #[derive(Debug, Default)]
 struct PageHeader {
     uncompressed: u64,
@@ -117,11 +118,11 @@ struct PageHeader {
     values: u64,
     /// Values of a dictionary.
     entries: Option<u64>,
-    /// Whether there are lengths of values in the page, behind their number.
+    /// Whether the page has lengths of values, after their number.
     has_lengths: bool,
-    /// Whether values are told by their place in the dictionary.
+    /// Whether values are codes of the dictionary.
     is_coded: bool,
-    /// Whether the codec of the chunk does not matter.
+    /// Whether the page is not compressed, whatever the chunk's codec.
     is_plain: bool,
 }
 
@@ -155,7 +156,7 @@ impl PageHeader {
     fn data_page(&mut self, thrift: &mut Thrift<'_>, encoding: i64) -> Option<()> {
         let (mut id, mut last) = (0, 0);
         while let Some(kind) = thrift.field(&mut id)? {
-            // Ascending, hence none twice.
+            // Fields must ascend, so that none occurs twice.
             if id <= last {
                 return None;
             }
@@ -179,11 +180,11 @@ impl PageHeader {
         Some(())
     }
 
-    /// Checks what the page claims, and gives the bytes that it takes when decompressed.
+    /// Checks the claims of the page, and returns its bytes after decompression.
     fn check(&self, codec: Compression) -> Result<u64, ParquetError> {
         let compressed = self.compressed as u64;
         let times = |factor: u64| compressed.saturating_mul(factor).saturating_add(64);
-        // What the codecs can do at best: a few bytes stand for a repetition, and of that a bounded length.
+        // The best ratios of the codecs: a few bytes stand for a repetition of limited length.
         let most = match codec {
             _ if self.is_plain => None,
             Compression::UNCOMPRESSED => None,
@@ -222,7 +223,8 @@ fn dictionary_entries(thrift: &mut Thrift<'_>) -> Option<u64> {
     entries
 }
 
-/// Skips a field that does not matter here. No header has lists, and of structs only statistics, which have none inside.
+/// Skips a field that does not matter here. Headers have no lists, and no other structs than statistics, which have none
+/// inside.
 fn skip(thrift: &mut Thrift<'_>, id: i64, kind: u8) -> Option<()> {
     i16::try_from(id).ok()?;
     if kind != STRUCT {
@@ -236,7 +238,7 @@ fn skip(thrift: &mut Thrift<'_>, id: i64, kind: u8) -> Option<()> {
     Some(())
 }
 
-/// The pages of a chunk, all bytes of `column`, decompressed one at a time.
+/// The pages of a chunk, which has all bytes of `column`, decompressed one at a time.
 pub(crate) fn decompressed(
     chunk: &Bytes,
     column: &ColumnChunkMetaData,
@@ -247,8 +249,8 @@ pub(crate) fn decompressed(
     SerializedPageReader::new(Arc::new(bytes), column, 0, None)
 }
 
-/// Checks, page by page, the numbers of values that stand in the pages themselves. Gives the bytes that values repeat of
-/// those before them.
+/// Checks, page by page, the numbers of values inside the pages. Returns the bytes that values repeat from
+/// values before them.
 fn check_lengths(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<u64, ParquetError> {
     let mut pages = decompressed(chunk, column)?;
     let mut prefixes = 0_u64;
@@ -258,7 +260,7 @@ fn check_lengths(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<u64, Par
             Encoding::DELTA_BYTE_ARRAY => true,
             _ => continue,
         };
-        // Nothing that a value repeats is longer than its page, whatever its length says.
+        // The repeated part of a value is not longer than its page, whatever its length claims.
         let longest = page.buffer().len() as u64;
         let most = FREE_LENGTHS.saturating_add(longest.saturating_mul(EXPANSION)).min(u64::from(page.num_values()));
         let checked = split_levels(&page, column.column_descr()).and_then(|(_, values)| {
@@ -277,14 +279,14 @@ fn check_lengths(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<u64, Par
     Ok(prefixes)
 }
 
-/// The definition levels of a data page, if there are any and they are runs, and its values.
+/// The definition levels of a data page, if it has any and they are runs, and its values.
 pub(crate) fn split_levels<'p>(page: &'p Page, column: &ColumnDescriptor) -> Option<(Option<&'p [u8]>, &'p [u8])> {
     let (rep, def) = (column.max_rep_level(), column.max_def_level());
     match page {
         Page::DataPage { buf, num_values, def_level_encoding, rep_level_encoding, .. } => {
             let levels = skip_levels(buf.as_ref(), rep, *rep_level_encoding, *num_values)?;
             let values = skip_levels(levels, def, *def_level_encoding, *num_values)?;
-            // Their length stands before them.
+            // Their length is before them.
             let are_runs = def > 0 && *def_level_encoding == Encoding::RLE;
             Some((levels.get(4..levels.len() - values.len()).filter(|_| are_runs), values))
         }
@@ -297,7 +299,7 @@ pub(crate) fn split_levels<'p>(page: &'p Page, column: &ColumnDescriptor) -> Opt
     }
 }
 
-/// What stands behind the levels of a data page of the first version.
+/// The bytes after the levels of a data page of version 1.
 fn skip_levels(bytes: &[u8], most: i16, encoding: Encoding, values: u32) -> Option<&[u8]> {
     #[allow(deprecated)]
     match encoding {
@@ -314,11 +316,11 @@ fn skip_levels(bytes: &[u8], most: i16, encoding: Encoding, values: u32) -> Opti
     }
 }
 
-/// Column chunks in memory, by where they stand in their file.
+/// Column chunks in memory, by their offsets in the file.
 pub struct Chunks {
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size: u64,
-    /// Where each begins, and its bytes.
+    /// The offset of each, and its bytes.
     pub chunks: Vec<(u64, Bytes)>,
 }
 

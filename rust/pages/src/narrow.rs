@@ -1,21 +1,21 @@
-//! A footer without the row groups that are not needed: what opening a large checkpoint decodes.
+//! Removes row groups that are not needed from a footer, before a large checkpoint's footer is decoded.
 //!
-//! Decoding a footer takes as long as it has row groups and columns, and of a checkpoint's only few hold anything but
-//! files. [`narrowed`] walks it once, without memory, and copies what stands outside the others.
+//! The time to decode a footer grows with its row groups and columns, and in a checkpoint only few row groups have other
+//! actions than files. [`narrowed`] reads it once, without memory, and copies everything except the other row groups.
 //!
-//! Knows Thrift's fields of Parquet's `FileMetaData`, and trusts none. What it leaves in is checked and decoded as any
-//! footer; a footer that it cannot walk is the decoder's to judge. Proved by the tests below.
+//! It uses the fields of Parquet's `FileMetaData`, and trusts none. The result is checked and decoded like any
+//! footer; a footer that it cannot read is left to the decoder. Proved by the tests below.
 
 use std::ops::Range;
 
 use crate::footer::{MAX_VALUE_DEPTH, walk_schema};
 use crate::thrift::{I64, LIST, STRUCT, Thrift};
 
-/// A member of a struct at the root of the schema, with the struct.
+/// A member of a top-level struct: the struct's name and its own.
 pub type Leaf<'l> = (&'l str, &'l str);
 
-/// The metadata with those row groups alone in which one of `leaves` may have a value, by the counts of nulls; `None` if
-/// those are all, or if it cannot be told.
+/// The metadata with only the row groups in which one of `leaves` may have a value, by the counts of nulls; `None` if
+/// these are all, or if it cannot be decided.
 pub fn narrowed(metadata: &[u8], leaves: &[Leaf<'_>]) -> Option<Vec<u8>> {
     let (list, groups) = needed_groups(metadata, leaves)?;
     let (before, after) = (metadata.get(..list.start)?, metadata.get(list.end..)?);
@@ -27,7 +27,7 @@ pub fn narrowed(metadata: &[u8], leaves: &[Leaf<'_>]) -> Option<Vec<u8>> {
     (narrow.len() < metadata.len()).then_some(narrow)
 }
 
-/// Where the list of row groups is, and where those of them that are needed are.
+/// The byte range of the list of row groups, and the ranges of those that are needed.
 fn needed_groups(metadata: &[u8], leaves: &[Leaf<'_>]) -> Option<(Range<usize>, Vec<Range<usize>>)> {
     let mut thrift = Thrift { bytes: metadata };
     let (mut id, mut columns, mut found) = (0, None, None);
@@ -39,7 +39,7 @@ fn needed_groups(metadata: &[u8], leaves: &[Leaf<'_>]) -> Option<(Range<usize>, 
                 let groups = groups_with(metadata, &mut thrift, columns.as_ref()?)?;
                 found = Some((start..metadata.len() - thrift.bytes.len(), groups));
             }
-            // Doubled, or of another type: what the decoder makes of that is not foreseen.
+            // A field that occurs twice or has another type: it is unknown how the decoder treats that.
             (2 | 4, _) => return None,
             _ => thrift.skip(kind, MAX_VALUE_DEPTH)?,
         }
@@ -47,7 +47,7 @@ fn needed_groups(metadata: &[u8], leaves: &[Leaf<'_>]) -> Option<(Range<usize>, 
     found
 }
 
-/// Positions of the leaves among the columns.
+/// The indexes of the leaves among the columns.
 fn columns_of(thrift: &mut Thrift<'_>, leaves: &[Leaf<'_>]) -> Option<Vec<usize>> {
     let (mut root, mut column, mut columns) = (&b""[..], 0, Vec::new());
     walk_schema(thrift, |depth, name, is_leaf| {
@@ -63,7 +63,7 @@ fn columns_of(thrift: &mut Thrift<'_>, leaves: &[Leaf<'_>]) -> Option<Vec<usize>
     Some(columns)
 }
 
-/// Where the row groups are in which one of `columns`, in ascending order, may have a value.
+/// The byte ranges of the row groups in which one of `columns`, which ascend, may have a value.
 fn groups_with(metadata: &[u8], thrift: &mut Thrift<'_>, columns: &[usize]) -> Option<Vec<Range<usize>>> {
     let (count, kind) = thrift.list()?;
     if kind != STRUCT {
@@ -79,9 +79,9 @@ fn groups_with(metadata: &[u8], thrift: &mut Thrift<'_>, columns: &[usize]) -> O
     Some(needed)
 }
 
-/// Walks one `RowGroup`.
+/// Reads one `RowGroup`, and returns whether it is needed.
 fn is_needed(thrift: &mut Thrift<'_>, columns: &[usize]) -> Option<bool> {
-    // The fewest nulls of any of them; none if one of them has no count.
+    // The fewest nulls of the columns; none if one of them has no count.
     let (mut id, mut fewest, mut rows) = (0, Some(i64::MAX), None);
     while let Some(kind) = thrift.field(&mut id)? {
         match (id, kind) {
@@ -107,7 +107,7 @@ fn is_needed(thrift: &mut Thrift<'_>, columns: &[usize]) -> Option<bool> {
     Some(fewest.zip(rows).is_none_or(|(fewest, rows)| fewest < rows || fewest < 0))
 }
 
-/// Walks a struct, and what `read` makes of the struct in its field `of`, if that is there.
+/// Reads a struct, and returns the result of `read` for the struct in its field `of`, if it has that field.
 fn inside<'b, T>(
     thrift: &mut Thrift<'b>,
     of: i64,
@@ -123,7 +123,7 @@ fn inside<'b, T>(
     Some(found)
 }
 
-/// Walks `Statistics`, and how many nulls they count.
+/// Reads `Statistics`, and returns their count of nulls.
 #[allow(clippy::option_option)]
 fn nulls(thrift: &mut Thrift<'_>) -> Option<Option<i64>> {
     let (mut id, mut nulls) = (0, None);
@@ -136,7 +136,7 @@ fn nulls(thrift: &mut Thrift<'_>) -> Option<Option<i64>> {
     Some(nulls)
 }
 
-/// What stands before the structs of a list of so many.
+/// Writes the header of a list of so many structs.
 fn list_header(out: &mut Vec<u8>, count: usize) {
     match u8::try_from(count) {
         Ok(short @ 0..15) => out.push(short << 4 | STRUCT),

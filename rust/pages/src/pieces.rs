@@ -1,4 +1,4 @@
-//! Bytes on their way to a file, in pieces of memory that are used again: what grows in one is copied again and again.
+//! Collects bytes in pieces of memory that are reused: a single growing buffer would be copied again and again.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use crate::pool::Pool;
 
-/// Bytes of a piece, once there are that many.
+/// The bytes of a piece, except the first.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Bytes of the first one: most leaves are a few bytes.
+/// The bytes of the first piece: most leaves have few bytes.
 const LEAST_BYTES: usize = 4 * 1024;
 
-/// Bytes that grow.
+/// A growing sequence of bytes.
 pub(crate) struct Pieces {
     pool: Arc<Pool>,
     pieces: Vec<Vec<u8>>,
@@ -19,12 +19,12 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// None yet.
+    /// An empty sequence.
     pub(crate) fn new(pool: &Arc<Pool>) -> Self {
         Self { pool: pool.clone(), pieces: Vec::new(), length: 0 }
     }
 
-    /// Where their memory comes from.
+    /// The pool of their memory.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -47,7 +47,7 @@ impl Pieces {
         }
     }
 
-    /// With an empty piece behind the others.
+    /// Adds an empty piece.
     fn grow(&mut self) {
         let mut bytes = match self.length {
             small @ ..PIECE_BYTES => Vec::with_capacity(small.max(LEAST_BYTES)),
@@ -57,7 +57,7 @@ impl Pieces {
         self.pieces.push(bytes);
     }
 
-    /// All of them, one behind the other. None is left.
+    /// Takes all pieces, in order.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Bytes> + use<> {
         self.length = 0;
         let pool = self.pool.clone();

@@ -1,19 +1,19 @@
-//! Large buffers that are used again.
+//! A pool of large buffers, which are reused.
 //!
-//! The system clears fresh memory page by page; a checkpoint of many files would wait for that for each of its bytes,
+//! The system clears new memory page by page; a large checkpoint would wait for that for each of its bytes,
 //! several times.
 
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-/// Buffers that wait take no more bytes than this, and each no fewer than that.
+/// The most bytes of all unused buffers, and the fewest bytes of one.
 const MOST_WAITING: usize = 16 * 1024 * 1024;
 const LEAST_BYTES: usize = 32 * 1024;
-/// Room comes in multiples of this, so that a buffer fits what is next and about as long.
+/// Buffers are allocated in multiples of this, so that one fits the next contents of about the same length.
 const STEP_BYTES: usize = 64 * 1024;
 
-/// Buffers that wait to be used.
+/// The unused buffers.
 #[derive(Debug, Default)]
 pub struct Pool(Mutex<Waiting>);
 
@@ -24,7 +24,7 @@ struct Waiting {
 }
 
 impl Pool {
-    /// The smallest buffer that has so much room, as it was given back, with whatever is in it; or a new one.
+    /// The smallest unused buffer that has so much room, with its old contents; or a new one.
     pub fn take(&self, room: usize) -> Vec<u8> {
         self.waiting(room)
             .unwrap_or_else(|| Vec::with_capacity(room.checked_next_multiple_of(STEP_BYTES).unwrap_or(room)))
@@ -50,13 +50,13 @@ impl Pool {
         }
     }
 
-    /// The bytes of a buffer, which is given back once they are dropped.
+    /// The bytes of a buffer, which returns to the pool when they are dropped.
     pub fn share(self: &Arc<Self>, buffer: Vec<u8>) -> Bytes {
         Bytes::from_owner(Shared { buffer, pool: self.clone() })
     }
 }
 
-/// A buffer that comes back to its pool.
+/// A buffer that returns to its pool when it is dropped.
 struct Shared {
     buffer: Vec<u8>,
     pool: Arc<Pool>,

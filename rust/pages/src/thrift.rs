@@ -1,6 +1,6 @@
-//! Thrift's compact form, walked without recursion beyond a given depth and without memory.
+//! Reads Thrift's compact form, without recursion beyond a given depth and without memory.
 //!
-//! Knows nothing of Parquet. Whatever the bytes are, the answer is a value or `None`. Proved by the tests of [`crate::footer`].
+//! It does not depend on Parquet. For any bytes, the result is a value or `None`. Proved by the tests of [`crate::footer`].
 
 pub(crate) const TRUE: u8 = 1;
 pub(crate) const FALSE: u8 = 2;
@@ -15,7 +15,7 @@ const SET: u8 = 10;
 const MAP: u8 = 11;
 pub(crate) const STRUCT: u8 = 12;
 
-/// What is left of a value in Thrift's compact form.
+/// The remaining bytes of a value in Thrift's compact form.
 pub(crate) struct Thrift<'a> {
     pub(crate) bytes: &'a [u8],
 }
@@ -66,7 +66,7 @@ impl<'a> Thrift<'a> {
         Some(Some(kind))
     }
 
-    /// A signed number that fits 32 bits.
+    /// A signed number that fits into 32 bits.
     pub(crate) fn int(&mut self) -> Option<i32> {
         i32::try_from(self.long()?).ok()
     }
@@ -84,14 +84,14 @@ impl<'a> Thrift<'a> {
         Some(bytes)
     }
 
-    /// Length and element type of a list.
+    /// The length and the element type of a list.
     pub(crate) fn list(&mut self) -> Option<(u64, u8)> {
         let header = self.byte()?;
         let count = match header >> 4 {
             15 => self.varint()?,
             short => u64::from(short),
         };
-        // Every element takes at least a byte.
+        // Every element takes at least one byte.
         (count <= self.bytes.len() as u64).then_some((count, header & 0x0f))
     }
 
@@ -125,7 +125,7 @@ impl<'a> Thrift<'a> {
                 let header = self.byte()?;
                 match header & 0x0f {
                     0 => return Some(()),
-                    // The number of the field stands behind.
+                    // The number of the field follows.
                     _ if header >> 4 == 0 => drop(self.varint()?),
                     _ => {}
                 }
@@ -139,13 +139,13 @@ impl<'a> Thrift<'a> {
         }
     }
 
-    /// Inside a container a truth value takes a byte of its own.
+    /// Inside a container a boolean takes a byte of its own.
     fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
         if matches!(kind, TRUE | FALSE) { self.advance(1) } else { self.skip(kind, depth) }
     }
 }
 
-/// The number that a zigzag one stands for.
+/// Decodes a zigzag number.
 fn signed(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }

@@ -138,7 +138,7 @@ impl Error {
 
     /// There is a table where one was to be created.
     pub fn table_exists() -> Self {
-        Self::new(Kind::TableExists, "there is a table already; append to it, or choose another place")
+        Self::new(Kind::TableExists, "there is a table already; append to it, or choose another location")
     }
 
     /// Bytes from storage that violate the protocol.

@@ -213,7 +213,7 @@ fn read_statistics(adds: &AddBatch, leaves: &[Leaf], counted: bool) -> Result<St
     match texts.map(|texts| (texts.data_type(), texts)) {
         // Statistics of a commit are read from the commit's text.
         Some((ArrowType::BinaryView, texts)) => {
-            let broken = || Error::internal("statistics were kept that are no JSON string");
+            let broken = || Error::internal("kept statistics are not a JSON string");
             texts.as_binary_view().iter().try_for_each(|quoted| reader.read_quoted(quoted).ok_or_else(broken))?;
         }
         Some((ArrowType::Utf8View, texts)) => texts.as_string_view().iter().for_each(|text| reader.read(text)),

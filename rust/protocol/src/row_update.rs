@@ -139,7 +139,7 @@ pub fn find<'a>(schema: &'a StructType, text: &str) -> Result<(Vec<usize>, Name,
     for name in &column.path {
         let inside = level.and_then(|level| Some((level, level.index_of(name)?)));
         let field = inside.and_then(|(level, index)| Some((index, level.fields.get(index)?)));
-        let (index, field) = field.ok_or_else(|| Error::internal("a column was found and is not there"))?;
+        let (index, field) = field.ok_or_else(|| Error::internal("a column was found that does not exist"))?;
         at.push(index);
         level = if let DataType::Struct(inner) = &field.data_type { Some(inner) } else { None };
         found = Some(field);

@@ -99,7 +99,8 @@ fn check_schema(table: Option<TableBefore<'_>>, schema: &StructType, properties:
         && let Some(field) = schema.fields.iter().find(taken)
     {
         return Err(Error::invalid(format!(
-            "the column name `{}` is taken where changes are recorded (`delta.enableChangeDataFeed`); rename it",
+            "the column name `{}` is reserved in a table with a change data feed (`delta.enableChangeDataFeed`); \
+             rename it",
             field.name
         )));
     }
@@ -152,7 +153,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     let largest = |p: Properties<'_>| p.max_column_id();
     if largest(new)? < largest(old)? {
         return Err(Error::invalid(format!(
-            "`{MAX_COLUMN_ID}` cannot become smaller: old ids would be given out again"
+            "`{MAX_COLUMN_ID}` cannot become smaller: old ids would be assigned again"
         )));
     }
     let [version, time] = ENABLEMENT;
@@ -191,7 +192,10 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
         let is_kept = old.is_some_and(|old| old.name == field.name);
         let twice = seen.insert(field.name.to_lowercase(), is_kept);
         if twice.is_some_and(|both_kept| !both_kept || !is_kept) {
-            return Err(Error::invalid(format!("the column `{path}` is there twice; names differ by more than case")));
+            return Err(Error::invalid(format!(
+                "the column `{path}` is there twice; names must differ in more than \
+                                               case"
+            )));
         }
         if !is_kept {
             check_name(&field.name, &path, mapping)?;
@@ -403,10 +407,8 @@ fn check_promises(before: &StructType, after: &StructType, match_by: MatchBy) ->
                 continue;
             }
             let why = match promise {
-                TYPE_CHANGES => "has other types in its past than before".to_owned(),
-                _ => format!(
-                    "cannot become {what}: the values that are there are not; create the table with such a column"
-                ),
+                TYPE_CHANGES => "would have another history of type changes".to_owned(),
+                _ => format!("cannot become {what}: its existing values are not; create the table with such a column"),
             };
             broken.get_or_insert_with(|| format!("the column `{path}` {why} (`{promise}`)"));
         }
@@ -417,18 +419,18 @@ fn check_promises(before: &StructType, after: &StructType, match_by: MatchBy) ->
 fn check_added(path: &[String], field: &StructField, match_by: MatchBy, old: Properties<'_>) -> Result<()> {
     let path = path::print(path);
     if !field.nullable {
-        let message = format!("the new column `{path}` must be nullable: files that are there do not have it");
+        let message = format!("the new column `{path}` must be nullable: existing files do not have it");
         return Err(Error::invalid(message));
     }
     if field.metadata.contains_key(CURRENT_DEFAULT) {
         return Err(Error::invalid(format!(
-            "the new column `{path}` cannot have a default: the rows that are there would have null; add it without"
+            "the new column `{path}` cannot have a default: existing rows would have null; add it without"
         )));
     }
     let largest = old.max_column_id()?;
     match field_id(field).zip(largest) {
         Some((id, largest)) if match_by == MatchBy::Id && id <= largest => {
-            Err(Error::invalid(format!("the new column `{path}` has the id {id}, which was given out before")))
+            Err(Error::invalid(format!("the new column `{path}` has the id {id}, which was assigned before")))
         }
         _ => Ok(()),
     }

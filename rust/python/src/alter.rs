@@ -1,4 +1,4 @@
-//! Changes of a table as Python asks for them: JSON, and an Arrow schema where columns are given.
+//! Parses the changes of a table that Python requests: JSON, and an Arrow schema if there are columns.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use crate::arrow::schema_from_py;
 use crate::errors::Result;
 
-/// A change by its verb. What has columns gets them apart.
+/// A change, by its verb. Columns are passed separately.
 #[derive(Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
 enum Request {
@@ -62,12 +62,12 @@ enum Request {
     },
 }
 
-/// What is given, null or not.
+/// A member that may be absent, null or a string.
 fn given<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Option<Option<String>>, D::Error> {
     Option::<String>::deserialize(value).map(Some)
 }
 
-/// Reads a change.
+/// Parses a change.
 pub(crate) fn parse(change: &str, schema: Option<&Bound<'_, PyAny>>) -> Result<Alteration> {
     let request = serde_json::from_str(change);
     let request = request.map_err(|e| Error::invalid("the change is not readable").caused_by(e))?;

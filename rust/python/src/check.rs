@@ -1,4 +1,4 @@
-//! `_deltic.Table.check`: what a check found, as JSON text.
+//! `_deltic.Table.check`: the findings of a check, as JSON text.
 
 use deltic_store::Storage;
 use deltic_table::check::{Finding, check};

@@ -1,4 +1,4 @@
-//! Time and randomness of the real world, which everything below takes as arguments.
+//! Real time and randomness, which the other crates take as arguments.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,20 +8,20 @@ use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::Ids;
 use uuid::Uuid;
 
-/// First and longest pause between attempts to commit.
+/// The first and the longest pause between attempts to commit.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(2));
 
-/// Pauses double until they are as long as this many attempts, and grow slowly from there. What is gained by staying away
-/// longer from a quick store is little, and a writer that does is overtaken again and again by newer ones.
+/// Pauses double until they are as long as this many attempts, and then grow slowly. Waiting
+/// longer gains little with a fast store, and a writer that does so is overtaken again and again by newer ones.
 const ATTEMPTS_IN_A_PAUSE: u32 = 8;
 
-/// Attempts before giving up, and how long they may take: hundreds of writers that contend for minutes all get through.
+/// The most attempts, and the most time that they may take: hundreds of writers that compete for minutes all succeed.
 const MOST: (u32, Duration) = (10_000, Duration::from_secs(15 * 60));
 
 /// The system's clock, exponential back-off with full jitter, and random ids.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock {
-    /// Attempts to commit before giving up.
+    /// The most attempts to commit.
     max_attempts: u32,
     /// When the commit began.
     started: Arc<Mutex<Instant>>,
@@ -37,14 +37,14 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock that gives up after so many attempts, if that is given.
+    /// A clock with this limit on attempts, if it is given.
     pub(crate) fn with_attempts(max_attempts: Option<u64>) -> Self {
         let max_attempts = max_attempts.map_or(MOST.0, |most| u32::try_from(most).unwrap_or(u32::MAX));
         let started = Arc::new(Mutex::new(Instant::now()));
         Self { max_attempts, started, waited: Arc::default(), cancelled: Arc::default() }
     }
 
-    /// How long the commit has been going on.
+    /// How long ago the commit began.
     fn elapsed(&self) -> Duration {
         self.started.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
@@ -55,19 +55,19 @@ impl Clock {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// How long an attempt took so far, with reading what was committed meanwhile.
+    /// The average time of an attempt so far, including reading the commits of others.
     fn mean_attempt(&self, attempts: u32) -> Duration {
         let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
         self.elapsed().saturating_sub(waited) / attempts.max(1)
     }
 
-    /// Lets no further attempt begin.
+    /// Prevents further attempts.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 }
 
-/// The longest pause after so many attempts, which took so long each.
+/// The longest pause after so many attempts of this average time.
 fn longest_pause(attempts: u32, attempt: Duration) -> Duration {
     let doubled = PAUSE.0.saturating_mul(1 << attempts.min(16));
     let slowly = PAUSE.0.saturating_mul(attempts).max(attempt.saturating_mul(ATTEMPTS_IN_A_PAUSE));
@@ -89,7 +89,7 @@ impl RetryPolicy for Clock {
             return None;
         }
         let longest = longest_pause(attempts, self.mean_attempt(attempts));
-        // The random bits of a version 4 UUID, as a fraction.
+        // Random bits of a version 4 UUID, as a fraction.
         let random = u32::try_from(Uuid::new_v4().as_u128() & u128::from(u32::MAX)).unwrap_or_default();
         let wait = longest.mul_f64(f64::from(random) / f64::from(u32::MAX));
         self.waited.fetch_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! DuckDB as the engine of external functions. `python/deltic/duckdb_functions.py` lists them and calls DuckDB.
 //!
-//! The interpreter's lock is taken for each call, on the thread that evaluates the rows. An exception of Python becomes an
+//! The GIL is taken for each call, on the thread that evaluates the rows. A Python exception becomes an
 //! error that names the function and the expression.
 
 use arrow_array::{ArrayRef, RecordBatch, new_empty_array};

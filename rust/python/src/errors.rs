@@ -1,13 +1,13 @@
-//! How errors become Python exceptions.
+//! Converts errors to Python exceptions.
 //!
 //! The classes live in `python/deltic/errors.py`, where they have their documentation; this module chooses the class
 //! and fills the attributes. [`Failure`] lets `?` work on deltic's errors and on Python's in one function.
 //!
-//! The choice is made on [`Kind`] alone, never on text. Not here: any wording. Messages come from where the error
-//! arose.
+//! The class depends only on [`Kind`], never on text. No messages are written here: they come from the place of the
+//! error.
 //!
-//! A panic becomes a `DelticError` at the [`barrier`] around every function that Python calls. What a panic says is
-//! repeated only where it cannot be about a caller's values: it could be about credentials.
+//! A panic becomes a `DelticError` at the [`barrier`] around every function that Python calls. The text of a panic is
+//! repeated only if it cannot contain a caller's values, which could be credentials.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -22,12 +22,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 
-/// What a function called from Python fails with.
+/// The failure of a function called from Python.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// deltic's own error, which gets its class on the way out.
+    /// deltic's own error, which becomes an exception when the function returns.
     Deltic(Error),
-    /// A Python exception that passes through, such as `KeyboardInterrupt`.
+    /// A Python exception that is passed on, such as `KeyboardInterrupt`.
     Python(PyErr),
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn class_name(kind: &Kind) -> &'static str {
 pub(crate) fn to_py(error: Error) -> PyErr {
     Python::attach(|py| match exception(py, &error) {
         Ok(raised) => raised,
-        // Only a damaged installation gets here. The first error is worth more than the second.
+        // This happens only in a damaged installation. The first error matters more than the second.
         Err(cause) => {
             let fallback = PyRuntimeError::new_err(message(&error));
             fallback.set_cause(py, Some(cause));
@@ -113,7 +113,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 fn message(error: &Error) -> String {
     const REPORT: &str = "This is a defect in deltic, please report it";
     match error.kind() {
-        // The thread's own words are those of its panic.
+        // The message of a panic in a thread has its text already.
         Kind::Internal if is_of_a_panic(error) => format!("{}: {}. {REPORT}", error.message(), panic_location()),
         Kind::Internal => format!("{error}. {REPORT}"),
         Kind::NotFound
@@ -138,7 +138,7 @@ fn is_of_a_panic(error: &Error) -> bool {
     false
 }
 
-/// `error` for a consumer of a C stream, who gets a number and a text and no more.
+/// `error` for a consumer of a C stream, which gets only a number and a text.
 ///
 /// The variant decides the number, hence which built-in exception pyarrow raises; the text starts with the class that
 /// deltic itself would have raised.
@@ -156,13 +156,13 @@ pub(crate) fn to_arrow(error: Error) -> ArrowError {
     }
 }
 
-/// Where the last panic of the process was.
+/// The place of the last panic in the process.
 static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 
-/// Keeps the place of a panic for the error that it becomes, and what it says from the process's output.
+/// Records the place of a panic for the error that it becomes, and keeps its text out of the process's output.
 pub(crate) fn quiet_panics() {
     set_hook(Box::new(|panic| {
-        // Not waited for: a child may have inherited the lock as it was held.
+        // This does not wait: a forked child may have inherited the lock while it was held.
         if let (Ok(mut panicked_at), Some(location)) = (PANICKED_AT.try_lock(), panic.location()) {
             *panicked_at = format!("{}:{}", location.file(), location.line());
         }
@@ -174,9 +174,9 @@ fn panic_location() -> String {
     if location.is_empty() { "a thread panicked".to_owned() } else { format!("a thread panicked at {location}") }
 }
 
-/// What a caught panic said, if it is known to be about no value of the caller's, and where it was.
+/// The text of a caught panic, if it certainly contains no value of the caller, and its place.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
-    /// How messages of the standard library begin that have nothing but numbers in them.
+    /// Beginnings of messages of the standard library that contain only numbers.
     const NUMBERS: [&str; 5] =
         ["index out of bounds", "range start index", "range end index", "slice index starts", "copy_from_slice"];
     let literal = payload.downcast_ref::<&str>().copied();
@@ -194,7 +194,7 @@ pub(crate) fn barrier<T>(function: impl FnOnce() -> Result<T>) -> Result<T> {
     done.unwrap_or_else(|panic| Err(Error::internal(panic_text(&*panic)).into()))
 }
 
-/// [`barrier`] for a function that gives no `Result`.
+/// [`barrier`] for a function that does not return a `Result`.
 pub(crate) fn barrier_of<T>(function: impl FnOnce() -> T) -> Result<T> {
     barrier(|| Ok(function()))
 }

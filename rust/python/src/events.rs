@@ -1,12 +1,12 @@
 //! Events of the core as records of Python's `logging`, under the name `deltic`.
 //!
-//! Worker threads never wait for the interpreter: they leave a record in a slot, and the thread that called deltic hands
-//! the records on whenever it holds the GIL. What is below the level of the Python logger is not even formatted. A slot
-//! that is in use is passed over, so that a lock which a forked child inherits as held costs it one record.
+//! Worker threads never wait for the interpreter: they leave a record in a slot, and the thread that called deltic passes
+//! the records on whenever it holds the GIL. Events below the level of the Python logger are not even formatted. A slot
+//! that is in use is skipped, so that a lock which a forked child inherits while it is held costs only one record.
 //!
-//! Events of other crates are not taken: they could be about requests, whose addresses may hold credentials. A handler or
-//! filter that raises changes nothing of what is done: its exception goes to `sys.unraisablehook`. A record is one line
-//! without control characters, whatever a log names.
+//! Events of other crates are ignored: they could be about requests, whose URLs may have credentials. A handler or
+//! filter that raises does not affect the operation: its exception goes to `sys.unraisablehook`. A record is one line
+//! without control characters, whatever names a log has.
 //! Proved by `tests/python/test_logging.py`.
 
 use std::process;
@@ -23,10 +23,10 @@ use pyo3::sync::PyOnceLock;
 
 use crate::finalizing::PythonCall;
 
-/// Records that wait to be handed on, at most. Later ones are lost.
+/// The most records that wait to be passed on. Later ones are lost.
 const SLOTS: usize = 256;
 
-/// An event on its way.
+/// An event that waits to be passed on.
 struct Event {
     number: u64,
     process: u32,
@@ -63,7 +63,7 @@ impl Log for Sink {
     fn flush(&self) {}
 }
 
-/// Takes the core's events from now on.
+/// Begins to collect the core's events.
 pub(crate) fn listen() {
     static SINK: Sink = Sink;
     // Another logger cannot have been set: the core is this library's own.
@@ -81,7 +81,7 @@ fn logger(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(logger.bind(py))
 }
 
-/// How Python numbers a level.
+/// The number of a level in Python.
 fn number_of(level: Level) -> u8 {
     match level {
         Level::Error => 40,
@@ -91,7 +91,7 @@ fn number_of(level: Level) -> u8 {
     }
 }
 
-/// Looks what the Python logger wants to have, before something is done.
+/// Reads the level of the Python logger before an operation.
 ///
 /// # Errors
 /// A signal handler's exception.
@@ -108,10 +108,10 @@ pub(crate) fn look(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Hands on what has happened.
+/// Passes the waiting records on.
 ///
 /// # Errors
-/// As of [`look`].
+/// As [`look`].
 pub(crate) fn hand_on(py: Python<'_>) -> PyResult<()> {
     if !ANY.swap(false, Ordering::Acquire) {
         return Ok(());
@@ -128,8 +128,8 @@ pub(crate) fn hand_on(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What a call gave, or nothing if it raised an `Exception`, which is reported. Others, such as `KeyboardInterrupt`, are
-/// meant for the caller.
+/// The result of a call, or none if it raised an `Exception`, which is reported. Other exceptions, such as
+/// `KeyboardInterrupt`, are passed on to the caller.
 pub(crate) fn undisturbed<T>(py: Python<'_>, called: PyResult<T>) -> PyResult<Option<T>> {
     match called {
         Err(error) if error.is_instance_of::<PyException>(py) => {

@@ -1,4 +1,4 @@
-//! Expressions evaluated on rows that Python hands in.
+//! Evaluates expressions on rows that Python passes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::arrow::{ArrowStream, reader_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 
-/// The values of an expression, a column `value`, for rows in the Arrow types that scans give.
+/// The values of an expression as a column `value`, for rows in the Arrow types of scans.
 #[entry]
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, data: &Bound<'_, PyAny>, expression: &str) -> Result<ArrowStream> {

@@ -1,6 +1,6 @@
-//! How Python sees deltic: the extension module `deltic._deltic`.
+//! The extension module `deltic._deltic`.
 //!
-//! Registration only. What the classes mean and how they are used is written in `python/deltic`, which wraps them.
+//! Only the registration is here. The classes are documented in `python/deltic`, which wraps them.
 
 mod alter;
 mod arrow;

@@ -1,9 +1,9 @@
-//! What Python is told of how far work has come.
+//! Reports progress to Python.
 //!
-//! One function listens for the process. The thread that called deltic hands it what has changed, whenever it holds the
-//! GIL while it waits: ten times a second at most, and once when the work ends. Nothing is called while the function runs,
-//! so that it may use deltic itself, nor while the interpreter ends. An `Exception` that it raises goes to
-//! `sys.unraisablehook`, and it hears no more of this call; `KeyboardInterrupt` does what Ctrl-C does.
+//! There is one listener, a function, for the process. The thread that called deltic calls it with changes, whenever it
+//! holds the GIL while it waits: at most ten times a second, and once when the work ends. The listener is not called while
+//! it runs, so that it may use deltic itself, nor while the interpreter ends. An `Exception` that it raises goes to
+//! `sys.unraisablehook`, and it gets no more reports of this call; `KeyboardInterrupt` acts like Ctrl-C.
 //!
 //! Invariant: the lock on [`LISTENER`] is only held by a thread that holds the GIL and keeps it meanwhile (see `runtime`).
 //! Proved by `tests/python/test_progress.py`.
@@ -21,26 +21,26 @@ use pyo3::prelude::*;
 use crate::events::undisturbed;
 use crate::finalizing::PythonCall;
 
-/// Between two reports.
+/// The time between two reports.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// Whether anybody listens, which costs nothing to find out.
+/// Whether there is a listener, which is fast to check.
 static LISTENS: AtomicBool = AtomicBool::new(false);
 static LISTENER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 thread_local! {
-    /// What this thread waits for, in which process: a child that is forked while it waits does not.
+    /// The work that this thread waits for, and its process: a child that is forked meanwhile does not wait for it.
     static CURRENT: RefCell<(u32, Current)> = const { RefCell::new((0, Current::Nothing)) };
 }
 
 enum Current {
     Nothing,
     Watched(Watch),
-    /// The function is being called, or has raised: it hears nothing.
+    /// The listener is running, or has raised: it is not called.
     Silent,
 }
 
-/// Has a function told of progress from now on, also of work that goes on, or none.
+/// Sets the listener, which also gets reports of running work, or removes it.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (callback))]
@@ -48,7 +48,7 @@ pub(crate) fn listen_to_progress(callback: Option<Py<PyAny>>) {
     let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
     LISTENS.store(callback.is_some(), Ordering::Relaxed);
     let before = std::mem::replace(&mut *listener, callback);
-    // What its end runs may come back here.
+    // Dropping it may run Python code that comes back here.
     drop(listener);
     drop(before);
 }
@@ -57,7 +57,7 @@ fn listener(py: Python<'_>) -> Option<Py<PyAny>> {
     LISTENER.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|listener| listener.clone_ref(py))
 }
 
-/// Tells the listener of the work of one call. Calls inside of it join it.
+/// Reports the work of one call to the listener. Calls inside of it join it.
 pub(crate) struct Reporting {
     watch: Option<Watch>,
     last: Instant,
@@ -87,15 +87,15 @@ impl Reporting {
         })
     }
 
-    /// In whose scope work is counted.
+    /// The watch in whose scope work is counted.
     pub(crate) fn watch(&self) -> Option<Watch> {
         self.watch.clone()
     }
 
-    /// Tells what has changed, if it is time.
+    /// Reports changes, if it is time.
     ///
     /// # Errors
-    /// What the listener raises, other than an `Exception`.
+    /// What the listener raises, if it is not an `Exception`.
     pub(crate) fn report(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.watch.is_none() || self.last.elapsed() < BETWEEN {
             return Ok(());
@@ -104,7 +104,7 @@ impl Reporting {
         self.tell(py, reports)
     }
 
-    /// Tells of the end of the work, if the call that waited for it ends here.
+    /// Reports the end of the work, if the call that waited for it ends here.
     ///
     /// # Errors
     /// As [`Reporting::report`].
@@ -123,7 +123,7 @@ impl Reporting {
         }
         for Report { id, operation, unit, done, total, ended } in reports {
             let Ok(_call) = PythonCall::begin() else { break };
-            // Who listens may have changed since the work began.
+            // The listener may have changed since the work began.
             let Some(listener) = listener(py) else { break };
             let arguments = (id, operation, unit.as_str(), done, total, ended);
             if undisturbed(py, listener.bind(py).call1(arguments).map(drop))?.is_none() {
@@ -140,9 +140,9 @@ impl Drop for Reporting {
         if !self.is_first {
             return;
         }
-        // A thread that the interpreter ends gets here without it.
+        // A thread that the interpreter ends comes here without the GIL.
         if let Ok(_call) = PythonCall::begin() {
-            // What was interrupted ends, too.
+            // Interrupted work ends, too.
             Python::attach(|py| {
                 if let Err(error) = self.end(py) {
                     error.write_unraisable(py, None);

@@ -1,4 +1,4 @@
-//! What rows become, and what is merged, as Python says it.
+//! Parses updates and merges that Python passes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::arrow::{ArrowBatch, ArrowSchema, Batches, check_announced, reader_from_py, run_fed, schema_from_py};
 use crate::errors::Result;
 
-/// A column, and SQL; none for a value.
+/// A column and its expression as SQL; none if it gets a value.
 type Assigned = (String, Option<String>);
 
 /// A merge, as JSON.
@@ -33,13 +33,13 @@ struct Request {
 struct Asked {
     when: String,
     condition: Option<String>,
-    /// None where rows are deleted, or get all columns.
+    /// None if rows are deleted, or get all columns.
     set: Option<Vec<Assigned>>,
-    /// Columns that do not come with all others.
+    /// Columns that are left out of all columns.
     except: Option<Vec<String>>,
 }
 
-/// All rows of what Python passes.
+/// All rows of the data that Python passes.
 pub(crate) fn all_rows(py: Python<'_>, data: &Bound<'_, PyAny>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let rows = reader_from_py(data)?;
     let schema = Arc::clone(rows.schema());
@@ -47,7 +47,7 @@ pub(crate) fn all_rows(py: Python<'_>, data: &Bound<'_, PyAny>) -> Result<(Schem
     Ok((schema, run_fed(py, (rows, true), read, std::future::ready(()))?))
 }
 
-/// The values of the one row that Python passes.
+/// The values of the single row that Python passes.
 fn values_of(py: Python<'_>, values: &Bound<'_, PyAny>) -> Result<std::vec::IntoIter<ArrayRef>> {
     let (_, rows) = all_rows(py, values)?;
     let values: Vec<ArrayRef> =
@@ -69,7 +69,7 @@ fn assign(set: Vec<Assigned>, values: &mut impl Iterator<Item = ArrayRef>) -> Re
     set.into_iter().map(one).collect()
 }
 
-/// Columns and what they become: expressions, and values from the one row of `values`, in the order of the columns.
+/// Columns and their new values: expressions, or values from the single row of `values`, in the order of the columns.
 pub(crate) fn assignments(
     py: Python<'_>,
     set: Vec<Assigned>,
@@ -78,7 +78,7 @@ pub(crate) fn assignments(
     assign(set, &mut values_of(py, values)?)
 }
 
-/// What is to be merged.
+/// Parses the request of a merge.
 pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) -> Result<MergeRequest> {
     let request: Request =
         serde_json::from_str(json).map_err(|e| Error::internal("a merge is not readable").caused_by(e))?;
@@ -102,7 +102,7 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
     Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
 }
 
-/// Brings the rows of a merge's source into a table's types, batch by batch.
+/// Converts the rows of a merge's source to a table's types, batch by batch.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct SourceConformer {
     announced: SchemaRef,
@@ -120,19 +120,19 @@ impl SourceConformer {
         Ok(Self { announced, core })
     }
 
-    /// The columns of conformed rows.
+    /// The columns of converted rows.
     #[getter]
     fn schema(&self) -> ArrowSchema {
         ArrowSchema::new(Arc::clone(self.core().schema()))
     }
 
-    /// Bytes of rows that may be held in memory.
+    /// How many bytes of rows may be in memory.
     #[getter]
     fn memory_limit(&self) -> u64 {
         self.core().memory_limit()
     }
 
-    /// The rows of the next batch, conformed and cut into pieces of about a quarter of the memory limit, 16 MiB at most.
+    /// The rows of the next batch, converted and cut into pieces of about a quarter of the memory limit, at most 16 MiB.
     fn conform(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> Result<Vec<ArrowBatch>> {
         let mut rows = reader_from_py(batch)?;
         let mut conformed = Vec::new();
@@ -163,11 +163,11 @@ fn check_batch(schema: &SchemaRef, announced: &SchemaRef) -> Result<()> {
     }
 }
 
-/// A [`RowChange`] as Python passes it: its kind, JSON of what is asked, the values that columns are set
+/// A [`RowChange`] as Python passes it: its kind, its request as JSON, the values that columns are set
 /// to, and the source of a merge.
 pub(crate) type PassedRowChange<'py> = (String, String, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
-/// Reads it.
+/// Parses a row change.
 pub(crate) fn row_change_of(py: Python<'_>, (kind, asked, values, source): &PassedRowChange<'_>) -> Result<RowChange> {
     let unreadable = || Error::internal("a row change is not readable");
     match (kind.as_str(), source) {

@@ -19,8 +19,9 @@ use crate::work::Work;
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct DistributedRowChange(Work<CoreRowChange>);
 
-/// Plans it as a step of a transaction, and writes nothing; none if the transaction is in the table already, or if there
-/// are fewer than two tasks: then the transaction does it alone. `limits`: the most tasks, and the bytes that are worth one.
+/// Plans it as a step of a transaction. Writes nothing. None if the transaction was committed before, or if there
+/// are fewer than two tasks: then the transaction does it alone. `limits`: the most tasks, and the bytes from which another
+/// task is worth while.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (transaction, row_change, filter, limits))]
@@ -52,14 +53,14 @@ impl DistributedRowChange {
         self.0.with(|rows| run(py, async { rows.tasks() }))
     }
 
-    /// Ends: takes what each of these tasks gave into the transaction; what became of the rows, as JSON text. After an error
+    /// Ends: adds the results of these tasks to the transaction. Returns the counts of rows as JSON text. After an error
     /// the files of the tasks are deleted.
     fn apply(&self, py: Python<'_>, transaction: &Transaction, results: Vec<PyBackedBytes>) -> Result<String> {
         let rows = self.0.take()?;
         json_text(&transaction.with(|builder| run(py, rows.apply(builder, &results, Clock::now)))?)
     }
 
-    /// Ends: deletes what the tasks wrote.
+    /// Ends: deletes the files of the tasks.
     fn discard(&self, py: Python<'_>, transaction: &Transaction) -> Result<()> {
         let rows = self.0.take()?;
         transaction.with(|builder| {
@@ -72,8 +73,8 @@ impl DistributedRowChange {
     }
 }
 
-/// Finds rows and writes what takes their place, wherever this process runs; gives what `DistributedRowChange.apply` takes.
-/// After an error no file is left; after Ctrl-C they are deleted as far as this process lives on.
+/// Finds rows and writes new files, in any process. Returns the result for `DistributedRowChange.apply`.
+/// After an error no file is left; after Ctrl-C files are deleted while this process still runs.
 #[entry]
 #[pyfunction]
 pub(crate) fn change_rows(

@@ -4,10 +4,10 @@
 //! threads, so the child builds its own and leaks the inherited one: dropping it would wait for threads that are not
 //! there. PySpark's daemon and `multiprocessing` fork.
 //!
-//! Invariants: the GIL is released while waiting, and signals are looked at every [`SIGNAL_INTERVAL`]; the lock on
-//! [`CURRENT`] is only ever held by a thread that holds the GIL and keeps it meanwhile. `os.fork` runs with the GIL
-//! too, so no child ever inherits the lock locked, and no lock-free structure is needed. A runtime that is carried
-//! along (as a stream does) is used without touching the lock.
+//! Invariants: the GIL is released while waiting, and signals are checked every [`SIGNAL_INTERVAL`]; the lock on
+//! [`CURRENT`] is only held by a thread that holds the GIL and keeps it meanwhile. `os.fork` runs with the GIL
+//! too, so no child ever inherits the lock while it is held, and no lock-free structure is needed. A runtime that is
+//! part of an object (such as a stream) is used without the lock.
 //! Proved by the `fork`, `interrupt` and `gil` tests in `tests/python/test_bridge.py`.
 
 use std::mem;
@@ -29,7 +29,7 @@ use crate::errors::{Failure, Result};
 use crate::events;
 use crate::progress::Reporting;
 
-/// Threads beyond the processors for reading local files. Each one more keeps memory of its own.
+/// How many more threads than processors there are, for reading local files. Each thread has memory of its own.
 const THREADS_FOR_FILES: usize = 6;
 /// How long Ctrl-C may go unnoticed.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ impl Runtime {
         }
         let runtime = Self::start()?;
         if let Some(inherited) = current.replace(runtime.clone()) {
-            // Keeps its count above zero, so that handles inherited elsewhere never drop it either.
+            // Keeps its reference count above zero, so that other inherited handles never drop it either.
             mem::forget(inherited);
         }
         Ok(runtime)
@@ -77,7 +77,7 @@ impl Runtime {
         self.process == process::id()
     }
 
-    /// For spawning tasks and blocking work on the runtime.
+    /// The handle for spawning tasks and blocking work on the runtime.
     #[cfg(test)]
     pub(crate) fn handle(&self) -> &tokio::runtime::Handle {
         self.tokio.handle()
@@ -99,7 +99,7 @@ impl Runtime {
     /// [`Runtime::wait`] for a Python thread: without the GIL, and giving up with the signal handler's exception
     /// (`KeyboardInterrupt`), in which case the future is dropped.
     ///
-    /// The future is polled here and signals are looked at between polls, so long computations belong on other threads.
+    /// The future is polled here and signals are checked between polls, so long computations belong on other threads.
     pub(crate) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
         F: Future + Send,
@@ -126,7 +126,7 @@ impl Runtime {
         output.and_then(|output| ended.map(|()| output))
     }
 
-    /// Begins `future` on the threads of the runtime.
+    /// Runs `future` on the threads of the runtime.
     pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -138,7 +138,7 @@ impl Runtime {
 
 impl Runtime {
     /// [`Runtime::block_on`] for a future that must not be dropped half-way: the first signal calls `interrupt`, upon
-    /// which the future should end soon, and its exception is given back beside the output. A second one drops it.
+    /// which the future should end soon, and its exception is returned besides the output. A second one drops it.
     pub(crate) fn block_on_to_end<F>(
         &self,
         py: Python<'_>,

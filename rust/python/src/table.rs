@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::{Runtime, run};
 
-/// A table: its place, and what is known of it. Making one does no I/O.
+/// A handle of a table. Making one needs no I/O.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Table(pub(crate) CoreTable);
 
@@ -74,7 +74,7 @@ impl Table {
         Ok(Snapshot(run(py, self.0.snapshot(at))?))
     }
 
-    /// Whether a commit left something that the next one builds on.
+    /// Whether the next transaction can use the state after the last commit.
     fn remembers(&self) -> bool {
         self.0.remembers()
     }
@@ -196,7 +196,7 @@ impl Snapshot {
     }
 }
 
-/// What a query will read.
+/// The plan of a query.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct Plan(ScanPlan);
 
@@ -243,24 +243,24 @@ impl Plan {
         run(py, self.0.task_groups(n))
     }
 
-    /// Paths of the files that have a deletion vector, and what tells it from other vectors.
+    /// Paths of the files that have a deletion vector, and the ids of the vectors.
     fn deletion_vectors(&self, py: Python<'_>) -> Result<BTreeMap<String, String>> {
         let tasks = run(py, self.0.tasks())?;
         let named = |task: FileTask| task.deletion_vector.map(|vector| (task.path, vector.unique_id()));
         Ok(tasks.into_iter().filter_map(named).collect())
     }
 
-    /// The number of rows that reading gives.
+    /// The number of rows.
     fn count(&self, py: Python<'_>) -> Result<u64> {
         run(py, self.0.count_rows(ReadOptions::default()))
     }
 
-    /// The rows, or as many of them as `limit` says.
+    /// The rows, at most `limit` of them.
     #[pyo3(signature = (batch_size = None, limit = None))]
     fn read(&self, py: Python<'_>, batch_size: Option<NonZeroUsize>, limit: Option<u64>) -> Result<ArrowStream> {
         let reader = Reader::new(self.0.snapshot().storage().clone(), self.0.spec().clone())?;
         let (plan, schema, options) = (self.0.clone(), reader.schema(), read_options(batch_size));
-        // What reading needs of the log is read when the first batch is asked for.
+        // The log is read when the first batch is requested.
         let rows = async move {
             Ok::<_, Error>(match limit {
                 Some(limit) => read_first(reader, plan.counted_tasks().await?, limit, options).boxed(),
@@ -272,7 +272,7 @@ impl Plan {
     }
 }
 
-/// Reads the tasks of one group, wherever this process runs.
+/// Reads the tasks of one group, in any process.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (uri, storage_options, group, batch_size = None))]

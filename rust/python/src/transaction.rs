@@ -155,13 +155,13 @@ impl Transaction {
         })
     }
 
-    /// What executors need to write files.
+    /// The data that executors need to write files.
     fn write_plan(&self, schema: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
         let schema = schema_from_py(schema)?;
         self.with(|builder| Ok(builder.plan_write(&schema)?.to_bytes()?))
     }
 
-    /// What another process needs to commit.
+    /// The data that another process needs to commit.
     fn header(&self) -> Result<Vec<u8>> {
         self.with(|builder| Ok(builder.header()?.to_bytes()?))
     }
@@ -179,7 +179,7 @@ impl Transaction {
         self.with(|builder| run(py, builder.remove_paths(&paths, Clock::now())))
     }
 
-    /// Deletes rows; how many, if that is known.
+    /// Deletes rows. Returns how many, if that is known.
     #[pyo3(signature = (filter = None))]
     fn delete(&self, py: Python<'_>, filter: Option<String>) -> Result<Option<u64>> {
         self.with(|builder| run(py, builder.delete(filter.as_deref(), Clock::now)))
@@ -192,7 +192,7 @@ impl Transaction {
         json_text(&preview)
     }
 
-    /// Sets columns of rows; how many rows. `set`: columns, and for each an expression, or none where `values` has a value.
+    /// Sets columns of rows. Returns how many rows. `set`: columns, each with an expression, or none if `values` has a value.
     #[pyo3(signature = (set, values, filter = None))]
     fn update(
         &self,
@@ -219,8 +219,8 @@ impl Transaction {
         json_text(&preview)
     }
 
-    /// Merges rows, in memory; what was done, as JSON text. `request`: JSON of what is asked. `values`: as for
-    /// [`Transaction::update`], of all clauses.
+    /// Merges rows. Returns the counts as JSON text. `request`: as JSON. `values`: as for
+    /// [`Transaction::update`], for all clauses.
     fn merge(
         &self,
         py: Python<'_>,
@@ -252,7 +252,7 @@ impl Transaction {
         self.with(|builder| run(py, builder.remove_where(filter, Clock::now())))
     }
 
-    /// Takes a step that leaves the rows alone: JSON of what is asked, and the columns that it speaks of.
+    /// Takes a step that does not change rows: the request as JSON, and the columns in it.
     #[pyo3(signature = (change, schema = None))]
     fn alter(&self, py: Python<'_>, change: &str, schema: Option<&Bound<'_, PyAny>>) -> Result<()> {
         let alteration = parse(change, schema)?;
@@ -278,7 +278,7 @@ impl Transaction {
         self.with(|builder| run(py, builder.take_step(|builder| builder.set_domain(domain, configuration))))
     }
 
-    /// Commits; gives JSON text of what was done, and the lines of the commit if they are wanted. None if there was nothing
+    /// Commits. Returns a summary as JSON text, and the lines of the commit if they are requested. None if there was nothing
     /// to commit.
     #[pyo3(signature = (max_attempts = None, wants_lines = false))]
     fn commit<'py>(
@@ -303,7 +303,7 @@ impl Transaction {
         self.abandoned.store(true, Ordering::Relaxed);
         let taken = self.builder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(builder) = taken else { return Ok(()) };
-        // The first Ctrl-C waits until the files are gone.
+        // The first Ctrl-C waits until the files are deleted.
         let ((), interrupt) = Runtime::of_process(py)?.block_on_to_end(py, self.table.abandon(builder), || {})?;
         interrupt.map_or(Ok(()), |interrupt| Err(Failure::Python(interrupt)))
     }
@@ -337,7 +337,7 @@ fn summary(outcome: &Outcome) -> String {
     summary.to_string()
 }
 
-/// Enables row tracking, giving ids to the files of the table; gives the version and how many files.
+/// Enables row tracking, and gives ids to the files of the table. Returns the version and the number of files.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (table, max_attempts = None))]
@@ -348,7 +348,7 @@ pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: O
     Ok((enabled.version, enabled.files))
 }
 
-/// Drops a feature, in as many commits as that takes; gives JSON text of the last.
+/// Drops a feature, in as many commits as that needs. Returns a summary of the last one as JSON text.
 #[entry]
 #[pyfunction]
 pub(crate) fn drop_feature(py: Python<'_>, table: &Table, name: &str, truncate_history: bool) -> Result<String> {
@@ -383,13 +383,13 @@ where
     Err(Failure::Python(raised))
 }
 
-/// The rows that a transaction sees.
+/// A scan in a transaction, with its own changes.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct TransactionScan {
     storage: Storage,
     group: TaskGroup,
     abandoned: Arc<AtomicBool>,
-    /// Whether rows that the transaction wrote are among them.
+    /// Whether it includes rows that the transaction wrote.
     reads_own: bool,
 }
 
@@ -406,14 +406,14 @@ impl TransactionScan {
         Ok(ArrowSchema::new(reader.schema()))
     }
 
-    /// The number of rows that reading gives.
+    /// The number of rows.
     fn count(&self, py: Python<'_>) -> Result<u64> {
         self.check_rows()?;
         let TaskGroup { spec, tasks } = self.group.clone();
         run(py, count_rows(&self.storage, &spec, tasks, ReadOptions::default()))
     }
 
-    /// The rows, or as many of them as `limit` says.
+    /// The rows, at most `limit` of them.
     #[pyo3(signature = (batch_size = None, limit = None))]
     fn read(
         &self,
@@ -427,7 +427,7 @@ impl TransactionScan {
 }
 
 impl TransactionScan {
-    /// Fails if rows that were there are gone.
+    /// Fails if files of the transaction were deleted because it was abandoned.
     fn check_rows(&self) -> Result<()> {
         if self.reads_own && self.abandoned.load(Ordering::Relaxed) {
             let gone = "the transaction was abandoned, and the rows that it wrote are gone; scan the table";

@@ -1,4 +1,4 @@
-//! Work of several steps that Python holds between them.
+//! Work in several steps, which Python holds in between.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use deltic_protocol::error::Error;
 
 use crate::errors::{Result, barrier};
 
-/// Work of several steps, taken away while one runs, and when it ends.
+/// Work in several steps; taken out while a step runs, and when it ends.
 pub(crate) struct Work<T>(Mutex<Option<T>>);
 
 impl<T> Work<T> {
@@ -19,7 +19,7 @@ impl<T> Work<T> {
         Ok(taken.ok_or_else(|| Error::invalid("this has ended, or another thread is using it; begin another"))?)
     }
 
-    /// Runs a step, after which it is what the step left, whether or not that failed.
+    /// Runs a step, and keeps the work as the step left it, whether or not the step failed.
     pub(crate) fn with<D>(&self, step: impl FnOnce(&mut T) -> Result<D>) -> Result<D> {
         let mut work = self.take()?;
         let done = barrier(|| step(&mut work));

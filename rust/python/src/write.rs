@@ -1,4 +1,4 @@
-//! Creating tables, and data files that executors write for a transaction.
+//! Creates tables, and writes data files for a transaction on executors.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,7 +22,7 @@ use crate::transaction::{committed_json, parse_options, run_to_end, version_of};
 
 type Options = Option<HashMap<String, String>>;
 
-/// Creates the empty table; gives JSON text of what was done.
+/// Creates the empty table. Returns a summary as JSON text.
 #[entry]
 #[pyfunction]
 pub(crate) fn create(
@@ -48,7 +48,7 @@ pub(crate) fn create(
     committed_json(&created).ok_or_else(|| Error::internal("creating a table committed nothing").into())
 }
 
-/// A table to be, but for its columns.
+/// The definition of a table to be created, without its columns.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Definition {
@@ -67,8 +67,8 @@ struct Definition {
     description: Option<String>,
 }
 
-/// Writes data files as a plan says, wherever this process runs; gives each in its byte form. After an error or Ctrl-C
-/// none is left. `task` tells the processes apart that write for one plan: rows are numbered by it.
+/// Writes data files by a plan, in any process. Returns each in its byte form. After an error or Ctrl-C
+/// none is left. `task`: the index of this task, among those of one plan, by which rows are numbered.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (plan, storage_options, data, in_memory = false, task = None))]
@@ -90,7 +90,7 @@ pub(crate) fn write_files(
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
-/// Deletes all files that were written as a plan says, when no commit will name them, as far as the store lets it.
+/// Deletes all files that were written by a plan, as far as the store allows. Only if no commit will name them.
 #[entry]
 #[pyfunction]
 pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {
@@ -102,7 +102,7 @@ pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options
     run(py, delete)
 }
 
-/// What another engine's Parquet writer has to be told of a plan, for rows with a schema: JSON text.
+/// The layout of a plan for another engine's Parquet writer, for rows with a schema, as JSON text.
 #[entry]
 #[pyfunction]
 pub(crate) fn external_layout(plan: &[u8], schema: &Bound<'_, PyAny>) -> Result<String> {
@@ -110,7 +110,7 @@ pub(crate) fn external_layout(plan: &[u8], schema: &Bound<'_, PyAny>) -> Result<
     json_text(&ExternalLayout::of(&plan, &schema_from_py(schema)?)?)
 }
 
-/// The files that another engine has written as a plan says, so many rows together; gives each in its byte form.
+/// Takes the files that another engine has written by a plan, with so many rows together. Returns each in its byte form.
 #[entry]
 #[pyfunction]
 pub(crate) fn take_external(py: Python<'_>, plan: &[u8], storage_options: Options, rows: u64) -> Result<Vec<Vec<u8>>> {
@@ -119,7 +119,7 @@ pub(crate) fn take_external(py: Python<'_>, plan: &[u8], storage_options: Option
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
-/// Deletes all that another engine has written as a plan says, when no commit will name it, as far as the store lets it.
+/// Deletes all files that another engine has written by a plan, as far as the store allows. Only if no commit will name them.
 #[entry]
 #[pyfunction]
 pub(crate) fn delete_external(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {

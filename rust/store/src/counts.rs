@@ -1,30 +1,30 @@
-//! How much a [`Storage`](super::Storage) was asked to do: tests and benchmarks assert on it.
+//! Counts the requests to a [`Storage`](super::Storage), for tests and benchmarks.
 //!
-//! Counts are of calls the store had to answer, not of retries inside a client. An object written in parts is one put.
+//! Requests are counted once, without retries inside a client. An object written in parts is one put.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Requests made so far by a [`Storage`](super::Storage) and all its clones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// LIST requests: one per page where the store has pages, one per folder elsewhere.
+    /// LIST requests: one for each page if the store has pages, otherwise one for each folder.
     pub lists: u64,
     /// Reads of a whole file or of one range of it.
     pub gets: u64,
     /// Requests for metadata only.
     pub heads: u64,
-    /// Files written, or attempts to.
+    /// Files written, including failed attempts.
     pub puts: u64,
     /// Deletions: one for each file, or for each request that deletes many.
     pub deletes: u64,
     /// Bytes received by reads.
     pub bytes_read: u64,
-    /// Bytes handed to writes.
+    /// Bytes passed to writes.
     pub bytes_written: u64,
 }
 
 impl Counts {
-    /// What was added since `earlier`.
+    /// The requests since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -1,11 +1,11 @@
-//! The DynamoDB table in which writers of a bucket take turns, in the format of delta-spark's `S3DynamoDBLogStore`.
+//! The DynamoDB table by which writers of a bucket exclude each other, in the format of delta-spark's `S3DynamoDBLogStore`.
 //!
-//! An item per commit: `tablePath` and `fileName` (the key), `tempPath` (where its text is, below `_delta_log`),
-//! `complete` (`"true"` once the commit is under its own name) and `expireTime` (seconds since 1970). What items mean is
-//! in `committers/dynamodb.rs`; this only asks and answers. Requests are signed by the object store crate, with the bucket's
+//! There is an item for each commit: `tablePath` and `fileName` (the key), `tempPath` (the temporary file, below `_delta_log`),
+//! `complete` (`"true"` once the commit is under its own name) and `expireTime` (seconds since 1970). The method is
+//! in `committers/dynamodb.rs`; here are only the requests. They are signed by the object store crate, with the bucket's
 //! credentials unless others are given.
 //!
-//! Invariant: a claim is sent once from here; after [`Claim::Made`] it is the caller's; after an error there is none.
+//! Invariant: a claim is sent only once from here; after [`Claim::Made`] it is the caller's; after an error there is none.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,13 +22,13 @@ use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::location::Location;
 
-/// Attempts of a request that may be repeated.
+/// The attempts of a request that may be retried.
 const ATTEMPTS: u32 = 5;
 /// Pause before the second attempt; doubled for each further one.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a completed item stays, in seconds: as long as delta-spark keeps its own.
+/// How long a complete item is kept, in seconds, as in delta-spark.
 const KEPT_SECONDS: u64 = 24 * 60 * 60;
-/// Answers that are longer are not looked into.
+/// Longer answers are not parsed.
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// A table of DynamoDB.
@@ -41,17 +41,17 @@ pub struct LockTable {
     options: Options,
 }
 
-/// What a table is called in items: its root, not encoded, as Hadoop has it.
+/// The names of a table in items: its root in Hadoop's form, not encoded.
 #[derive(Debug, Clone)]
 pub struct TablePaths {
-    /// By the scheme of its location.
+    /// With the scheme of its location.
     pub own: String,
-    /// By the other of the two schemes (`s3`, `s3a`), which another client may use for the same table.
+    /// With the other of the two schemes (`s3`, `s3a`), which another client may use for the same table.
     pub other: String,
 }
 
 impl TablePaths {
-    /// Of the table at `location`.
+    /// The names of the table at `location`.
     pub(crate) fn of(location: &Location) -> Result<Self> {
         let bucket = location.base.split_once("://").map_or("", |(_, bucket)| bucket);
         let path = |scheme: &str| format!("{scheme}://{bucket}/{}", location.root);
@@ -65,37 +65,37 @@ impl TablePaths {
     }
 }
 
-/// Whether items decide who makes the file at `path`: those of the log.
+/// Whether items decide which writer makes the file at `path`: only for files of the log.
 pub(crate) fn decides(path: &str) -> bool {
     path.split('/').next() == Some("_delta_log")
 }
 
-/// An item: whose a file of a log is.
+/// An item: the claim of a file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Name of the file, in the log.
+    /// The name of the file in the log.
     pub file_name: String,
-    /// Relative to the log's folder.
+    /// The path of the temporary file, relative to the log's folder.
     pub temp_path: String,
     /// Whether the file is in the log under its name.
     pub complete: bool,
-    /// In seconds since 1970; only of complete ones.
+    /// When it expires, in seconds since 1970; only for complete items.
     pub expire_time: Option<u64>,
 }
 
 /// How a claim ended.
 pub enum Claim {
-    /// The name is the caller's.
+    /// The caller has the claim.
     Made,
-    /// The version was taken when the claim came: by another writer, or by this claim, which a retry on the way sent twice.
+    /// The name was claimed already: by another writer, or by this claim, if it was sent twice in transit.
     Taken,
     /// The request was sent and its answer is lost.
     Unknown(Error),
 }
 
-/// An answer that is no success.
+/// A failed request.
 enum Failure {
-    /// Refused with this status and DynamoDB's name for the reason.
+    /// Refused with this status, DynamoDB's name for the reason, and a message.
     Refused(u16, String, String),
     /// Never sent.
     NotSent(String),
@@ -104,7 +104,7 @@ enum Failure {
 }
 
 impl LockTable {
-    /// Names the table without touching it.
+    /// Opens the table without a request.
     pub(crate) fn open(
         options: &Options,
         (name, region, endpoint): (&str, String, String),
@@ -161,7 +161,7 @@ impl LockTable {
         }
     }
 
-    /// Says that the file is under its own name. An item that has changed hands since is left alone.
+    /// Marks an item complete: the file is under its own name. An item that was replaced since is not changed.
     pub async fn complete(&self, table_path: &str, item: &Item) -> Result<()> {
         let done = json!({
             "tablePath": {"S": table_path},
@@ -186,7 +186,7 @@ impl LockTable {
         self.repeat(operation, body).await.map_err(|failure| self.error(failure))
     }
 
-    /// Sends what may be sent again until there is an answer.
+    /// Sends a request that may be retried until there is an answer.
     async fn repeat(&self, operation: &str, body: &Value) -> Result<Value, Failure> {
         let mut attempt = 1;
         loop {
@@ -212,7 +212,7 @@ impl LockTable {
         request.headers_mut().insert("x-amz-target", target);
         request.headers_mut().insert("content-type", HeaderValue::from_static("application/x-amz-json-1.0"));
         let credential = self.credentials.get_credential().await.map_err(|e| match no_credentials(&e) {
-            // To ask again is to wait as long again.
+            // No retry, which would wait as long again.
             Some(none) => Failure::Refused(403, "no credentials".into(), none.to_string()),
             None => not_sent(&e),
         })?;
@@ -264,8 +264,8 @@ impl LockTable {
 }
 
 impl Failure {
-    /// Whether the request may have been carried out all the same. What names no reason of DynamoDB's was said by something
-    /// on the way to it.
+    /// Whether the request may have been carried out nonetheless. An answer without DynamoDB's name of a reason came from a
+    /// server in between.
     fn is_open(&self) -> bool {
         match self {
             Self::Lost(_) | Self::Refused(408 | 500.., ..) => true,
@@ -274,7 +274,7 @@ impl Failure {
         }
     }
 
-    /// Whether a later attempt may fare better.
+    /// Whether a later attempt may succeed.
     fn is_passing(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::Lost(_) | Self::Refused(500.., ..) => true,

@@ -1,15 +1,15 @@
-//! What reads fail with, whatever they read from.
+//! Errors of reads that all backends have in common.
 
 use std::ops::Range;
 
 use crate::error::Error;
 
-/// The system has no memory to read into.
+/// The error that there is not enough memory to read a file.
 pub fn no_memory(error: std::collections::TryReserveError) -> Error {
     Error::storage(false, "not enough memory to read the file").caused_by(error)
 }
 
-/// A file that is not as long as its log, or its own footer, says.
+/// The error for a file that is shorter than by the log, or by its own footer.
 pub(crate) fn short_read(range: &Range<u64>, size: u64) -> Error {
     Error::corrupt(format!("the file ends at byte {size}, but bytes {}..{} are needed", range.start, range.end))
 }

@@ -11,7 +11,7 @@ use crate::local::growing::LocalWriter;
 
 use crate::syncing::Syncing;
 
-/// A file being written. Dropped unfinished, it does not stay.
+/// A file that is being written. If this is dropped before it is finished, no file is left.
 pub struct FileWriter {
     context: ErrorContext,
     sink: Sink,
@@ -33,7 +33,7 @@ impl FileWriter {
         Self { context, sink }
     }
 
-    /// Appends `data`. Waits while too much is on its way already.
+    /// Appends `data`. Waits while too many bytes are being sent.
     pub async fn write(&mut self, data: Bytes) -> Result<()> {
         let written = match &mut self.sink {
             Sink::Local(writer) => writer.write(data).await,
@@ -42,7 +42,7 @@ impl FileWriter {
         written.map_err(|e| self.context.add_to(e))
     }
 
-    /// Makes the file appear under its name; returns its size. By then it would survive a power cut.
+    /// Makes the file visible under its name, and returns its size. It is durable then.
     pub async fn finish(self) -> Result<u64> {
         let finished = match self.sink {
             Sink::Local(writer) => writer.finish().await,
@@ -51,9 +51,9 @@ impl FileWriter {
         finished.map_err(|e| self.context.add_to(e))
     }
 
-    /// Makes the file appear under its name; returns its size, and what to wait for until it would survive a power cut.
-    /// For files under new names, which nothing refers to before that: a power cut may leave them torn. `alone`: the caller
-    /// makes no other file meanwhile.
+    /// Makes the file visible under its name, and returns its size, and the syncing after which it is durable.
+    /// For files with new names, which nothing may refer to before that: after a power cut they may be torn. `alone`: the
+    /// caller makes no other file meanwhile.
     pub async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         let appeared = match self.sink {
             Sink::Local(writer) => writer.appear(alone).await,
@@ -63,7 +63,7 @@ impl FileWriter {
         Ok((size, syncing.with_context(self.context)))
     }
 
-    /// Throws away what was written.
+    /// Deletes the written bytes.
     pub async fn abort(self) -> Result<()> {
         let aborted = match self.sink {
             Sink::Local(writer) => {

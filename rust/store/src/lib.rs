@@ -1,14 +1,14 @@
-//! Where the bytes of a table are: one contract for a local disk, buckets, containers, web servers and memory.
+//! The storage of a table: one contract for a local disk, buckets, containers, web servers and memory.
 //!
-//! Why not use the object store crate directly? Three promises of a Delta log need more than its interface gives. A
-//! commit is `put_if_absent`, and after a network failure it is unknown whether it landed: that third outcome,
-//! [`Put::Unknown`], is a value here, and no client retries such a request behind the caller's back. A listing starts
-//! at a version, so that its cost follows what is new. And handles survive a `fork`: they hold configuration, and open
-//! connections on first use, per process.
+//! Why not use the object store crate directly? A Delta log has three requirements beyond its interface. First, a
+//! commit is a `put_if_absent`, and after a network failure it is unknown whether it succeeded: this third outcome,
+//! [`Put::Unknown`], is a value here, and such a request is not retried without the caller. Second, a listing starts
+//! at a version, so that its cost depends on the newer files. Third, handles survive a `fork`: they have the configuration,
+//! and open connections on first use, per process.
 //!
-//! Paths are *literal* references: relative to the root (they cannot leave it) or absolute (shallow clones);
-//! [`decode_path`] makes one from a log's text. Nothing here knows what the files mean. Only this crate names
-//! `object_store`. The contract is [`conformance::check`], which the storage tests run against every backend.
+//! Paths are *literal* references, which are not encoded: relative to the root (they cannot leave it) or absolute (shallow
+//! clones); [`decode_path`] makes one from the text of a log. The contents of files do not matter here. Only this crate
+//! uses `object_store`. The contract is [`conformance::check`], which the storage tests run against every backend.
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Add File and Remove File" (path).
 

@@ -1,17 +1,17 @@
-//! What a listing says of a file.
+//! Entries of listings.
 
 /// A file in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMeta {
-    /// The path to pass to get it: the folder as it was passed, and the name.
+    /// The path for reading it: the folder as it was passed, and the name.
     pub path: String,
-    /// Length in bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Last modification, in milliseconds since 1970, by the store's clock.
+    /// The time of its last modification, in milliseconds since 1970, by the store's clock.
     pub modified_ms: i64,
 }
 
-/// What there is directly in a folder.
+/// An entry directly in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listed {
     /// A file.
@@ -20,17 +20,17 @@ pub enum Listed {
     Folder(String),
 }
 
-/// A file as backends list it.
+/// A file in the listing of a backend.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Relative to the folder that was listed.
+    /// The name, relative to the listed folder.
     pub(crate) name: String,
     pub(crate) size: u64,
     pub(crate) modified_ms: i64,
 }
 
 impl Entry {
-    /// By the path that gets it: `prefix` is the folder with a slash behind it, or nothing.
+    /// The file with its path: `prefix` is the folder with a slash, or empty.
     pub(crate) fn below(self, prefix: &str) -> FileMeta {
         FileMeta { path: format!("{prefix}{}", self.name), size: self.size, modified_ms: self.modified_ms }
     }

@@ -1,8 +1,8 @@
-//! Where things are: what a caller may name as a table's root, and what a log may name as a file.
+//! Locations: the root of a table that a caller names, and the files that a log names.
 //!
-//! Two kinds of text meet here. A caller gives a *URI* (percent-encoded) or a plain local path (literal). A log gives a
+//! There are two kinds of text. A caller gives a *URI* (percent-encoded) or a plain local path (literal). A log has a
 //! URI reference, which [`decode_path`] turns into a *literal* reference: from then on a `%20` is those three
-//! characters of the key. No I/O, no knowledge of how a store is reached.
+//! characters of the key. There is no I/O here.
 //!
 //! Invariants: a relative reference never leaves the root; `parse(location.text)` names the same place as `location`;
 //! `text` holds no user info, query or secret. Proved by `locations`, `references` and `decoding` in the storage tests.
@@ -15,13 +15,13 @@ use url::{Position, Url};
 
 use crate::error::{Error, Kind, Result};
 
-/// What a literal key needs to become the path of a URI.
+/// The characters of a literal key that are encoded in a URI.
 pub(super) const IN_URI: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'%')
     .add(b'?')
     .add(b'#')
-    // What a caller writes so is taken for a pattern.
+    // In a caller's text this would be a pattern.
     .add(b'*')
     .add(b'"')
     .add(b'<')
@@ -33,7 +33,7 @@ pub(super) const IN_URI: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Which client reaches a location.
+/// The kind of a location, by which its client is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     Local,
@@ -48,18 +48,18 @@ pub(super) enum Scheme {
 #[derive(Clone)]
 pub(super) struct Location {
     pub(super) scheme: Scheme,
-    /// For people: normalised, without credentials or a trailing slash.
+    /// The normalised text for messages, without credentials or a trailing slash.
     pub(super) text: String,
-    /// URL of the bucket, container or server: one client serves everything below it.
+    /// The URL of the bucket, container or server: one client is used for everything below it.
     pub(super) base: String,
-    /// Literal key below `base`, or an absolute path of the local disk; no trailing slash.
+    /// The literal key below `base`, or an absolute path of the local disk; no trailing slash.
     pub(super) root: String,
-    /// A shared access signature that stood in the URL.
+    /// The shared access signature in the URL, if any.
     pub(super) sas: Option<String>,
 }
 
 impl Location {
-    /// Reads what a caller names as a table's root.
+    /// Parses the root of a table that a caller names.
     pub(super) fn parse(uri: &str) -> Result<Self> {
         if uri.trim().is_empty() {
             return Err(Error::invalid("the location is empty; give a path or a URL"));
@@ -126,7 +126,7 @@ impl Location {
     }
 
     fn cloud(uri: &str) -> Result<Self> {
-        // The URL may hold a secret, so messages never repeat it.
+        // The URL may have a secret, so messages never repeat it.
         let mut url = Url::parse(uri).map_err(|_| Error::invalid("the location is not a valid URL"))?;
         if url.host_str().unwrap_or_default().is_empty() {
             return Err(Error::invalid(format!(
@@ -134,7 +134,7 @@ impl Location {
                 url.scheme()
             )));
         }
-        // An escape in a host is decoded, and the host may then be another one: an invalid host is refused.
+        // Escapes in a host are decoded, which could change the host: an invalid one is refused.
         if !is_host(url.host_str().unwrap_or_default()) {
             return Err(Error::invalid(
                 "the location's host is no name of one: letters, digits, '-', '_' and '.' only",
@@ -183,7 +183,7 @@ impl Location {
                 "the location's bucket is no name of one: letters, digits, '-', '_' and '.' only",
             ));
         }
-        // The crate takes the first segment that is not empty for the bucket, and the normal form of the rest for another.
+        // The crate takes the first non-empty segment for the bucket, which may not be the bucket after normalising.
         if scheme != Scheme::Http && matches!(url.scheme(), "http" | "https") && url.path().starts_with("//") {
             return Err(Error::invalid(
                 "the location has an empty segment ('//') where its bucket or container stands",
@@ -194,7 +194,7 @@ impl Location {
             return Err(Error::invalid("the location has a '%2F' where its bucket or container stands; write '/'"));
         }
         let root = path.as_ref().to_owned();
-        // Where the bucket stands in the path, the crate's key has one segment less than the URL.
+        // If the bucket is part of the path, the crate's key has one segment less than the URL.
         let in_url = decode(url.path())?.split('/').filter(|s| !s.is_empty()).count();
         let bucket = if in_url > path.parts_count() { url.path().split('/').find(|s| !s.is_empty()) } else { None };
         let with_bucket = |origin: &str| match bucket {
@@ -207,7 +207,7 @@ impl Location {
         Ok(Self { scheme, text: join_text(&shown, &root), base, root, sas })
     }
 
-    /// What a literal reference, relative to this root or absolute, stands for.
+    /// Resolves a literal reference, which is relative to this root or absolute.
     pub(super) fn resolve(&self, reference: &str) -> Result<Target> {
         if let Some((scheme, rest)) = split_scheme(reference) {
             if scheme == "file" {
@@ -239,23 +239,23 @@ impl Location {
         Ok(if local { Target::Local(key) } else { Target::Here(key) })
     }
 
-    /// What an absolute literal reference names by itself.
+    /// The location that an absolute literal reference names.
     pub(super) fn named(reference: &str) -> Result<Self> {
         Self::parse(&encode_uri(reference)).map_err(from_log)
     }
 
-    /// `base` in the scheme that was given, without secrets.
+    /// `base` with the scheme that was given, without secrets.
     pub(super) fn base_as_given(&self) -> &str {
         let key = utf8_percent_encode(&self.root, IN_URI).to_string();
         self.text.strip_suffix(key.as_str()).unwrap_or(&self.base).trim_end_matches('/')
     }
 
-    /// What messages call it. A query in a path of a log is part of the name there, and may be a signature.
+    /// Its text in messages. A query in a path of a log is part of the name there, and may be a signature.
     pub(super) fn shown(&self, is_foreign: bool) -> &str {
         if is_foreign { &self.base } else { &self.text }
     }
 
-    /// The server that the location itself names, where it names one: the settings decide for the others.
+    /// The server that the location itself names, if it names one: otherwise the settings decide.
     pub(super) fn server(&self) -> Option<String> {
         let url = Url::parse(&self.base).ok()?;
         let names_server = match url.scheme() {
@@ -266,10 +266,10 @@ impl Location {
         names_server.then(|| format!("{}:{}", url.host_str().unwrap_or_default(), url.port().unwrap_or_default()))
     }
 
-    /// Account and container of Azure; the account only if the location names it.
+    /// Azure's account and container; the account only if the location names it.
     pub(super) fn container(&self) -> Option<(Option<String>, String)> {
         let url = Url::parse(&self.base).ok().filter(|_| self.scheme == Scheme::Azure)?;
-        // Accounts of Fabric are others than those of the same name elsewhere.
+        // Accounts of Fabric differ from those of the same name in Azure.
         let account = |host: &str| match host.split_once('.')? {
             (name, "blob.core.windows.net" | "dfs.core.windows.net") => Some(name.to_owned()),
             _ => Some(host.replace(".dfs.", ".blob.")),
@@ -282,8 +282,8 @@ impl Location {
         })
     }
 
-    /// An absolute path of this machine's disk, which only a table on this machine may name: the log of a table in a
-    /// bucket has no business with the files of its reader.
+    /// An absolute path of the local disk, which only a table on it may name: the log of a table in a
+    /// bucket must not name files of its reader.
     fn local_key(&self, path: &str) -> Result<String> {
         match self.scheme {
             Scheme::Local | Scheme::Memory => Ok(format!("/{}", normal(path, true)?)),
@@ -295,7 +295,7 @@ impl Location {
     }
 }
 
-/// What a reference stands for.
+/// The result of resolving a reference.
 pub(super) enum Target {
     /// An absolute path of the local disk.
     Local(String),
@@ -305,16 +305,16 @@ pub(super) enum Target {
     Elsewhere(Box<Location>),
 }
 
-/// Turns a path as it stands in the log (a percent-encoded URI, relative to the table's root or absolute) into the
+/// Turns a path of the log (a percent-encoded URI, relative to the table's root or absolute) into the
 /// literal reference that [`Storage`](super::Storage) takes.
 ///
-/// An escape that is none (`100%`, `%zz`) is kept as it is, as writers that do not encode would have it.
+/// An invalid escape (`100%`, `%zz`) is kept unchanged, for writers that do not encode.
 pub fn decode_path(add_path: &str) -> Result<String> {
     if add_path.is_empty() {
         return Err(Error::corrupt("the log names a file without a name"));
     }
     if let Some((scheme, rest)) = split_scheme(add_path) {
-        // The authority is not encoded; only what follows it is.
+        // The authority is not encoded; only the part after it is.
         let start = match rest.strip_prefix("//") {
             Some(after) => 2 + after.find('/').unwrap_or(after.len()),
             None => 0,
@@ -324,11 +324,11 @@ pub fn decode_path(add_path: &str) -> Result<String> {
     }
     let literal = decode(add_path).map_err(from_log)?;
     let absolute = |path: &str| path.starts_with('/') || split_scheme(path).is_some();
-    // What only looks absolute once decoded is relative all the same.
+    // A path that looks absolute only after decoding is still relative.
     if absolute(&literal) && !absolute(add_path) { Ok(format!("./{literal}")) } else { Ok(literal) }
 }
 
-/// What to do with a table of a store that deltic does not know.
+/// Advice for a table in a store that deltic does not support.
 fn instead_of(scheme: &str) -> &'static str {
     match scheme {
         "dbfs" => {
@@ -349,7 +349,7 @@ fn instead_of(scheme: &str) -> &'static str {
     }
 }
 
-/// A drive's letter, or a share.
+/// Whether it begins with a drive letter or a share.
 fn is_windows_path(uri: &str) -> bool {
     let mut chars = uri.chars();
     let (first, second, third) = (chars.next(), chars.next(), chars.next());
@@ -357,7 +357,7 @@ fn is_windows_path(uri: &str) -> bool {
     uri.starts_with("\\\\") || is_drive && matches!(third, Some('\\' | '/'))
 }
 
-/// Whether it can be a host's name or address.
+/// Whether it can be a host name or address.
 pub(super) fn is_host(name: &str) -> bool {
     let is_v6 = name
         .strip_prefix('[')
@@ -366,13 +366,14 @@ pub(super) fn is_host(name: &str) -> bool {
     is_v6 || name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// Whether a name can be a bucket's, and a part of a server's.
+/// Whether a name can be that of a bucket, and part of a host name.
 fn is_bucket(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
         && Url::parse(&format!("https://{name}.example.com")).is_ok()
 }
 
-/// Scheme (in lower case) and the rest after the colon. One letter is a drive and a colon without slash is a name.
+/// The scheme (in lower case) and the rest after the colon. One letter is a drive, and a colon without a slash is part of a
+/// name.
 pub(super) fn split_scheme(uri: &str) -> Option<(String, &str)> {
     let (scheme, rest) = uri.split_once(':')?;
     let valid = scheme.len() > 1
@@ -381,7 +382,7 @@ pub(super) fn split_scheme(uri: &str) -> Option<(String, &str)> {
     (valid && rest.starts_with('/')).then(|| (scheme.to_ascii_lowercase(), rest))
 }
 
-/// The path of a `file:` URI, given what follows the colon.
+/// The path of a `file:` URI, given the part after the colon.
 fn file_path(rest: &str) -> Result<&str> {
     let Some(after) = rest.strip_prefix("//") else { return Ok(rest) };
     let slash = after.find('/').ok_or_else(|| Error::invalid("a file URL needs an absolute path: file:///path"))?;
@@ -408,13 +409,13 @@ fn decode(text: &str) -> Result<String> {
     Ok(decoded.map_err(|_| Error::invalid("a percent-encoded path does not decode to UTF-8"))?.into_owned())
 }
 
-/// Names in a log are not the caller's doing.
+/// An invalid name in a log means a corrupt table, not an invalid argument.
 fn from_log(error: Error) -> Error {
     if *error.kind() == Kind::Invalid { Error::corrupt(error.message()) } else { error }
 }
 
-/// Resolves `.` and `..` and drops a trailing slash. A disk takes `a//b` for `a/b`; for a bucket they are two keys, of
-/// which the client cannot reach the first.
+/// Resolves `.` and `..` and drops a trailing slash. On a disk `a//b` is `a/b`; in a bucket they are two keys, of
+/// which the client does not support the first.
 fn normal(path: &str, local: bool) -> Result<String> {
     let mut segments: Vec<&str> = Vec::new();
     let path = path.strip_suffix('/').unwrap_or(path);

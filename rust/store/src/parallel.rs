@@ -1,4 +1,4 @@
-//! Work on other threads: tasks of the runtime, and threads that compute or wait for a disk.
+//! Runs work on other threads: tasks of the runtime, and the blocking pool.
 
 use std::any::Any;
 use std::fmt::{self, Display};
@@ -11,7 +11,7 @@ use tokio::task::JoinError;
 
 use crate::error::{Error, Result};
 
-/// Why a computation did not end.
+/// Why a computation did not finish.
 #[derive(Debug)]
 pub struct Unfinished(String);
 
@@ -38,25 +38,25 @@ impl Unfinished {
     }
 }
 
-/// How much to work on at once: a piece for each processor, and one that is being fetched.
+/// How many pieces to process at once: one for each processor, and one that is being fetched.
 pub fn parallelism() -> usize {
     worker_count() + 1
 }
 
-/// How much to work on at once where fetching takes little time, and what is fetched takes memory.
+/// How many pieces to process at once if fetching takes little time, and the fetched bytes take memory.
 pub fn worker_count() -> usize {
     processors().clamp(2, 16)
 }
 
-/// Processors that this process may use.
+/// How many processors this process may use.
 pub fn processors() -> usize {
-    // To know it, several files of the operating system are read.
+    // Cached, since the operating system reads several files for it.
     static PROCESSORS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZeroUsize::get));
     *PROCESSORS
 }
 
-/// Does pieces of work, so many at once, and gives what came of them in their order. Other than in a buffered stream, a
-/// piece that takes long keeps none behind it from beginning.
+/// Runs pieces of work, so many at once, and returns the results in their order. Unlike in a buffered stream, a
+/// slow piece does not prevent later ones from beginning.
 pub async fn all_of<T, W: Future<Output = Result<T>>>(
     pieces: impl IntoIterator<Item = W>,
     at_once: usize,
@@ -68,7 +68,7 @@ pub async fn all_of<T, W: Future<Output = Result<T>>>(
     Ok(done.into_iter().map(|(_, done)| done).collect())
 }
 
-/// Runs on any thread of the runtime, so that several run at once; stops once its result is no longer awaited.
+/// Runs on any thread of the runtime, so that several run at once; stops when its result is no longer awaited.
 pub async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
     impl<T> Drop for AbortOnDrop<T> {
@@ -80,10 +80,10 @@ pub async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>
     (&mut task.0).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
 }
 
-/// Does what takes a processor or a disk for long, on a thread that is there for it.
+/// Runs work that computes or waits for a disk for long on the blocking pool.
 ///
 /// # Errors
-/// The work panicked.
+/// That the work panicked.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::result::Result<T, Unfinished> {

@@ -1,7 +1,7 @@
-//! Reads of one file that must all be of the same file, though another may take its place.
+//! Makes sure that several reads are of the same file, even if another one replaces it.
 //!
-//! A checkpoint of the classic name may be written again, by anybody, with the same content in another layout: what was
-//! read of the first and what is read of the second do not belong together.
+//! A checkpoint with the classic name may be overwritten by any writer, with the same content in another layout: bytes that
+//! were read of the first and of the second do not fit together.
 
 use std::fs::Metadata;
 use std::sync::{Arc, OnceLock};
@@ -12,33 +12,33 @@ use object_store::ObjectMeta;
 use super::location::Scheme;
 use crate::error::{Error, Result};
 
-/// What the first read of a file saw, which all others must see, too.
+/// The identity of a file by its first read, which all other reads must find, too.
 #[derive(Debug, Clone, Default)]
 pub struct Pin {
     size: Option<u64>,
     first: Arc<OnceLock<Identity>>,
 }
 
-/// What tells a file from another in its place.
+/// What distinguishes a file from another one that replaced it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     size: u64,
-    /// When it was written, as exactly as the store tells.
+    /// The time when it was written, in the store's precision.
     modified: i128,
-    /// The store's own name for its content.
+    /// The store's tag of its content.
     tag: Option<String>,
-    /// The number of the file, where files have one.
+    /// The file number (inode), if there is one.
     number: u64,
 }
 
 impl Pin {
-    /// For a file that a listing gave this size.
+    /// A pin for a file that has this size in a listing.
     pub fn of_size(size: u64) -> Self {
         Self { size: Some(size), first: Arc::default() }
     }
 
     /// # Errors
-    /// `NotFound` if it is another file than before.
+    /// `NotFound` if it is not the same file as before.
     pub(super) fn check(&self, found: Identity) -> Result<()> {
         let is_listed = self.size.is_none_or(|size| size == found.size);
         if is_listed && self.first.get_or_init(|| found.clone()).is(&found) {
@@ -59,7 +59,7 @@ impl Identity {
         Self { size: metadata.len(), modified, tag: None, number }
     }
 
-    /// Web servers that share their load may each have a tag of their own for a file.
+    /// Tags of web servers are ignored: servers that share their load may have different ones for a file.
     pub(super) fn of_object(meta: &ObjectMeta, scheme: Scheme) -> Self {
         let modified = i128::from(meta.last_modified.timestamp_micros());
         let tag = meta.e_tag.clone().filter(|_| scheme != Scheme::Http);

@@ -1,4 +1,4 @@
-//! What is put, and how a conditional put ends.
+//! The body of a put, and the outcome of a conditional put.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 
-/// How a [`put_if_absent`](crate::Storage::put_if_absent) ended.
+/// The outcome of [`put_if_absent`](crate::Storage::put_if_absent).
 #[derive(Debug)]
 pub enum Put {
-    /// The file is there, and this call put it there.
+    /// This call has created the file.
     Created,
-    /// The file existed when the request came: another writer made it, or a retry on the way sent this one twice.
+    /// The file existed already: another writer made it, or this request was sent twice in transit.
     Exists,
-    /// The request was sent and its answer is lost: read the file to find out whose it is.
+    /// The request was sent, and its answer is lost: read the file to find out who made it.
     Unknown(Error),
 }
 
@@ -24,7 +24,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// Pieces that together have `length` bytes.
+    /// A body of pieces that have `length` bytes together.
     pub fn of(length: u64, pieces: impl Iterator<Item = Result<Bytes>> + Send + 'static) -> Self {
         Self { length, pieces: Box::new(pieces) }
     }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 
-/// A span stops growing here, so that a large contiguous read is still split over several connections.
+/// The largest span, so that a large contiguous read is divided among several connections.
 const LARGEST_SPAN: u64 = 32 * 1024 * 1024;
 
-/// Spans to read, in ascending order, and for each wanted range the number of the span that holds it.
+/// Spans to read, in ascending order, and for each requested range the index of its span.
 pub(super) struct Spans {
     pub(super) spans: Vec<Range<u64>>,
     holder: Vec<usize>,
@@ -44,7 +44,7 @@ pub(super) fn merge(wanted: &[Range<u64>], gap: u64) -> Spans {
 }
 
 impl Spans {
-    /// Cuts the wanted ranges, in their own order, out of what was read for each span.
+    /// Cuts the requested ranges, in their order, out of the bytes of each span.
     pub(super) fn cut(&self, wanted: &[Range<u64>], read: &[Bytes]) -> Result<Vec<Bytes>> {
         let lost = || Error::internal("a merged read lost one of its ranges");
         wanted

@@ -1,6 +1,6 @@
 //! Syncs of files to the disk, in the background.
 //!
-//! A write starts the syncs of its files and continues meanwhile. Whoever refers to the files waits for the syncs first.
+//! A write starts the syncs of its files and continues meanwhile. A writer that refers to the files waits for the syncs first.
 
 use tokio::task::JoinHandle;
 

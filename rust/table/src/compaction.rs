@@ -44,7 +44,8 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
     let start = start.unwrap_or_else(after_checkpoint);
     if start >= end {
         let message = format!(
-            "the versions {start} to {end} are not two commits at least, so there is nothing to compact; name others"
+            "versions {start} to {end} are fewer than two commits, so there is nothing to compact; pass other \
+             versions"
         );
         return Err(Error::invalid(message));
     }

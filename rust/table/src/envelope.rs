@@ -34,7 +34,7 @@ struct Unpacked<'a> {
 /// `Internal` if it has no JSON form, which the types rule out.
 pub fn pack<T: Serialize>(kind: &str, body: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(&Packed { form: FORM, kind, body })
-        .map_err(|e| Error::internal("what should travel to another process has no JSON form").caused_by(e))
+        .map_err(|e| Error::internal("data for another process has no JSON form").caused_by(e))
 }
 
 /// Reads what [`pack`] wrote.
@@ -42,11 +42,17 @@ pub fn pack<T: Serialize>(kind: &str, body: &T) -> Result<Vec<u8>> {
 /// # Errors
 /// `Invalid` if the bytes are of another kind, or of another release of deltic.
 pub fn unpack<T: DeserializeOwned>(kind: &str, bytes: &[u8]) -> Result<T> {
-    let foreign = || Error::invalid(format!("these bytes are no {kind} of this release of deltic; use it everywhere"));
+    let foreign = || {
+        Error::invalid(format!(
+            "these bytes are not a {kind} of this release of deltic; use the same \
+                                             release everywhere"
+        ))
+    };
     let unpacked: Unpacked<'_> = serde_json::from_slice(bytes).map_err(|e| foreign().caused_by(e))?;
     if unpacked.form != FORM {
         return Err(Error::invalid(format!(
-            "this {kind} has form {}, and this deltic knows {FORM}; install the same release on driver and executors",
+            "this {kind} has format {}, and this release of deltic reads format {FORM}; install the same release on \
+             driver and executors",
             unpacked.form
         )));
     }

@@ -20,7 +20,7 @@ pub(crate) fn vanished(error: Error) -> Error {
     match error.is_not_found() {
         true => replacing(
             &error,
-            Error::storage(true, "a file of the log is gone since it was listed; open the table again"),
+            Error::storage(true, "a file of the log was deleted after it was listed; open the table again"),
         ),
         false => error,
     }

@@ -178,8 +178,8 @@ impl Timeline {
         let version = found.version();
         match self.commits.get(until).map(Commit::version) {
             Some(after) if after.checked_sub(1) != Some(version) => Err(self.not_found(format!(
-                "the version at {} is not known: the log goes from version {version} to {after} and lacks the commits \
-                 in between",
+                "the version at {} is not known: the log lacks the commits between the versions {version} and \
+                 {after}",
                 iso_instant(time_ms)
             ))),
             Some(_) | None => Ok(version),

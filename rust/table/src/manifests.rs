@@ -137,8 +137,8 @@ fn line_of(storage: &Storage, root: &str, path: &str) -> Result<String> {
 async fn contents(snapshot: &Snapshot) -> Result<BTreeMap<String, Vec<String>>> {
     let shape = snapshot.shape();
     if shape.mapping != ColumnMapping::None {
-        let message = "manifests cannot be written of a table whose columns are mapped (`delta.columnMapping.mode`): who \
-                       reads the files by them would not find the columns by their names";
+        let message = "manifests cannot be written for a table with column mapping (`delta.columnMapping.mode`): \
+                       engines that read manifests would not find the columns by their names";
         return Err(Error::unsupported("columnMapping", message));
     }
     let mut contents: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -154,8 +154,8 @@ async fn contents(snapshot: &Snapshot) -> Result<BTreeMap<String, Vec<String>>> 
         for row in 0..adds.len() {
             let path = adds.path().value(row);
             if adds.deletion_vector(row)?.is_some() {
-                let message = "manifests cannot be written of a table with deletion vectors: who reads the files by them \
-                               would see rows that are deleted; call `Table.purge()` first, and set \
+                let message = "manifests cannot be written for a table with deletion vectors: engines that read \
+                               manifests would see deleted rows; call `Table.purge()` first, and set \
                                `delta.enableDeletionVectors` to false";
                 return Err(Error::unsupported("deletionVectors", message).in_file(path));
             }

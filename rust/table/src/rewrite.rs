@@ -125,8 +125,8 @@ pub(crate) fn refuse_column(schema: &StructType, name: &str) -> Result<()> {
         Some(taken) => Err(Error::unsupported(
             name,
             format!(
-                "rows of a table that has a column `{}` cannot be changed: that is the name by which what files say of \
-                     rows is read; rename the column",
+                "rows of a table that has a column `{}` cannot be changed: deltic needs this name for a column of \
+                 its own; rename the column",
                 taken.name
             ),
         )),

@@ -508,7 +508,7 @@ fn lists_and_maps_that_hold_no_strings_are_corrupt() {
         ("no UTF-8 in a map", metadata_with(list, of_broken)),
     ] {
         let error = state(&rows).unwrap_err();
-        assert!(*error.kind() == Kind::Corrupt && error.message().contains("does not hold strings"), "{what}: {error}");
+        assert!(*error.kind() == Kind::Corrupt && error.message().contains("does not have strings"), "{what}: {error}");
     }
 }
 

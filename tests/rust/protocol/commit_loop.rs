@@ -228,7 +228,7 @@ fn an_old_base_is_looked_for_before_the_put_and_after_it() {
 #[test]
 fn nothing_is_put_beyond_the_last_version() {
     let mut commit_loop = append(i64::MAX as u64);
-    wants(&mut commit_loop, "failed: the log is at the last version there can be");
+    wants(&mut commit_loop, "failed: the log is at the largest possible version");
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn generated_columns_are_computed_and_compared() {
     for (sql, data_type, expected) in [
         ("other + 1", DataType::INTEGER, "depends on `other`, which is generated, too"),
         ("g + 1", DataType::INTEGER, "depends on `g`, which is generated, too"),
-        ("current_date()", DataType::DATE, "does not give the same for the same row each time"),
+        ("current_date()", DataType::DATE, "does not always give the same value for the same row"),
         ("s", DataType::INTEGER, "of type string cannot be stored in the column `g` of type integer"),
         ("nothing", DataType::INTEGER, "there is no column `nothing`"),
     ] {

@@ -63,7 +63,7 @@ fn new_metadata() {
         ("a long, s struct:x:long", "s", "", "without children"),
         ("a;b long", "", "", "has the character ';'"),
         ("_commit_version long", "", "", "ok"),
-        ("_commit_version long", "", "enableChangeDataFeed=true", "taken where changes are recorded"),
+        ("_commit_version long", "", "enableChangeDataFeed=true", "reserved in a table with a change data feed"),
         ("a long", "", TRACKED_AND_NOT, "cannot both be true"),
         ("a long 1 x, b long 2 y", "", MAPPED, "ok"),
         ("a;b long 1 x, b long 2 y", "", MAPPED, "ok"),

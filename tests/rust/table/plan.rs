@@ -148,7 +148,7 @@ async fn columns_are_named_as_the_table_names_them() {
 
     let cases: &[(&[&str], Option<&str>, &str)] = &[
         (&["z"], None, "no column `z`; it has p, x, y"),
-        (&["x", "X"], None, "`x` is asked for twice"),
+        (&["x", "X"], None, "`x` is requested twice"),
         (&["x"], Some("z = 1"), "z"),
         (&["x"], Some("x = "), ""),
         (&["x"], Some("x = 'text'"), "x"),

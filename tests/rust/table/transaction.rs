@@ -357,7 +357,7 @@ async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
     let Failed::Unknown(error) = failed else { panic!("{failed:?}") };
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
-    assert!(error.message().contains("it is in the log at version 5, but the log was cleaned"), "{error}");
+    assert!(error.message().contains("it is in the log at version 5, but log cleanup has deleted"), "{error}");
     assert!(storage.get(&log_file_path(&commit_name(5))).await.is_ok());
 }
 

@@ -1,9 +1,9 @@
-//! Integers of a leaf of which few are wanted, much as they stand in the file: codes stay packed, and are looked up one
-//! by one when they are.
+//! Integers of a leaf of which few are needed, kept much as they are in the file: codes stay packed, and are looked up one
+//! by one when they are needed.
 //!
-//! Invariant: who asks for a row gets what the general decoder gives
-//! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`). What is not asked for is not checked: a code that is in
-//! no dictionary is refused when it is wanted.
+//! Invariant: a requested row is what the general decoder returns
+//! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`). Other rows are not checked: a code that is in
+//! no dictionary is refused when it is needed.
 
 use arrow_array::Int64Array;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
@@ -18,7 +18,7 @@ use super::values::{CUT_OFF, nulls, spread, there_in};
 const WHOLE: usize = size_of::<i64>();
 const APART: usize = size_of::<u32>();
 
-/// 64-bit integers, most of them by their codes.
+/// 64-bit integers, kept as codes where the file has codes.
 #[derive(Debug)]
 pub struct DictionaryEncoded {
     rows: usize,
@@ -28,12 +28,12 @@ pub struct DictionaryEncoded {
     memory: Vec<u8>,
 }
 
-/// Numbers one behind the other.
+/// Numbers one after the other.
 #[derive(Debug)]
 struct Numbers {
     start: usize,
     count: usize,
-    /// The least, if the others stand as what they are above it.
+    /// The least number, if the others are stored as differences from it.
     least: Option<i64>,
 }
 
@@ -47,7 +47,7 @@ struct Values {
 #[derive(Debug)]
 enum Kind {
     Plain(Numbers),
-    /// Codes of so many bits, and where their runs are.
+    /// Codes of so many bits, and the place of their runs.
     Coded {
         width: u32,
         start: usize,
@@ -55,18 +55,18 @@ enum Kind {
     },
 }
 
-/// Bytes that runs of codes may take, and how many more for each value: whatever else stands behind them is not kept.
+/// The most bytes of runs of codes, and how many more for each value: bytes after them are not kept.
 const FREE_RUNS: usize = 64;
 const RUN_OF_VALUE: usize = 5;
 
-/// Bytes that a leaf takes if its numbers are narrow; those that take so much are hardly ever the same.
+/// The bytes that a leaf is likely to take, if its numbers need few bits.
 fn likely_room(chunk: Chunk<'_>) -> usize {
     let are_distinct = chunk.size >= chunk.rows.saturating_mul(WHOLE);
     chunk.likely().saturating_sub(if are_distinct { chunk.rows.saturating_mul(WHOLE - APART) } else { 0 })
 }
 
 impl Numbers {
-    /// Appends `count` numbers that stand at the front of `data`.
+    /// Appends the `count` numbers at the beginning of `data`.
     fn append(data: &[u8], count: usize, memory: &mut Vec<u8>) -> Decoded<Self> {
         let (numbers, _) = data.as_chunks::<WHOLE>();
         let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
@@ -98,7 +98,7 @@ impl Numbers {
 }
 
 impl DictionaryEncoded {
-    /// The numbers of a leaf, unless they are of a rare kind.
+    /// Reads the numbers of a leaf, unless they have an unusual encoding.
     pub fn read(chunk: Chunk<'_>) -> Decoded<Self> {
         if chunk.physical != PhysicalType::INT64 {
             return Err(Failure::Unsupported);
@@ -106,7 +106,7 @@ impl DictionaryEncoded {
         with_scratch(|scratch| {
             let Scratch { page: buffer, dictionary, .. } = scratch;
             let (mut pages, known) = PageReader::new(chunk, None, dictionary)?;
-            // Unused values are not kept.
+            // A leaf whose dictionary has more values than rows is left to the general decoder: unused values would be kept.
             if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
                 return Err(Failure::Unsupported);
             }
@@ -143,17 +143,17 @@ impl DictionaryEncoded {
         self.rows
     }
 
-    /// Memory held.
+    /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let nulls = self.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
         self.memory.capacity() + nulls + size_of::<Values>() * self.pages.capacity()
     }
 
-    /// The numbers of so many `rows`, which ascend.
+    /// The numbers at `rows`, which ascend; `count` is how many there are.
     pub fn numbers(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<Int64Array> {
         let mut places = Vec::with_capacity(count);
         let mut valid = BooleanBufferBuilder::new(count);
-        // How many values stand before a row.
+        // How many values there are before a row.
         let (mut before, mut counted) = (0, 0);
         for row in rows {
             before += there_in(self.nulls.as_ref(), counted, row);
@@ -171,7 +171,7 @@ impl DictionaryEncoded {
         Ok(Int64Array::new(numbers.into(), nulls))
     }
 
-    /// The values at these places, which ascend.
+    /// The values at these indexes, which ascend.
     fn at(&self, mut places: &[usize]) -> Decoded<Vec<i64>> {
         let (mut numbers, mut first) = (Vec::with_capacity(places.len()), 0);
         for page in &self.pages {
@@ -184,7 +184,7 @@ impl DictionaryEncoded {
         if places.is_empty() { Ok(numbers) } else { Err(CUT_OFF) }
     }
 
-    /// Appends the values at these places of a page.
+    /// Appends the values at these indexes of a page.
     fn of_page(&self, page: &Values, places: &[usize], out: &mut Vec<i64>) -> Decoded<()> {
         if places.is_empty() {
             return Ok(());
@@ -204,7 +204,7 @@ impl DictionaryEncoded {
     }
 }
 
-/// The codes at these places, of so many.
+/// The codes at these indexes, of `count` codes.
 fn some(runs: Runs<'_>, count: usize, places: &[usize]) -> Decoded<Vec<usize>> {
     let mut codes = Vec::with_capacity(places.len());
     if places.len() < count / FEW {

@@ -1,6 +1,6 @@
-//! The values of some keys out of a map of strings: what each partition column's value is in each row.
+//! The values of some keys in a map of strings: the value of each partition column in each row.
 //!
-//! Keys and values are two leaves whose slots go together. Distinct values are numbered, so that each is looked at once.
+//! Keys and values are two leaves with the same slots. Distinct values are numbered, so that each is parsed only once.
 //!
 //! PROTOCOL.md: "Add File and Remove File" (partitionValues).
 
@@ -14,24 +14,24 @@ use super::page::{Encoding, Page, opened, split};
 use super::values::{StringDictionary, StringValues, Value, spread};
 
 const OTHER_SLOTS: Failure = Failure::Corrupt("keys and values of a map do not go together");
-/// Entries that maps have as a rule, however small the file, and how many more for each row. All are in memory at once;
-/// the general decoder takes some rows at a time.
+/// How many entries all maps may have, however small the file, and how many more for each row. All are in memory at once;
+/// with more, the general decoder is used, which takes some rows at a time.
 const FREE_SLOTS: usize = 1 << 20;
 const SLOTS_PER_ROW: usize = 16;
 
 /// The values of one key.
 #[derive(Debug, Default)]
 pub struct Entries {
-    /// The distinct ones, in the order in which they appear; those of a dictionary may be there twice.
+    /// The distinct values, in the order of their first row; those of a dictionary may occur twice.
     pub strings: Vec<String>,
-    /// For each row, which of them it has, or [`NONE`].
+    /// For each row, the index of its value, or [`NONE`].
     pub codes: Vec<u32>,
 }
 
 /// No value.
 pub const NONE: u32 = u32::MAX;
 
-/// How a key is one that is sought.
+/// Which of the two names of a column a key is, if one.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Rank {
     Other,
@@ -49,8 +49,8 @@ impl Rank {
     }
 }
 
-/// For each pair of keys that is sought, the values of the first, or, in rows that do not have it, of the second. Of a key
-/// that is there twice the last entry holds.
+/// For each pair of keys, the values of the first key, or, in rows that do not have it, of the second. If a key occurs
+/// twice, the last entry counts.
 pub fn entries(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) -> Decoded<Vec<Entries>> {
     let is_string = |chunk: &Chunk<'_>| chunk.physical == PhysicalType::BYTE_ARRAY && chunk.max_repetition == 1;
     if !is_string(&keys) || !is_string(&values) {
@@ -68,7 +68,7 @@ pub fn entries(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) -> Deco
     sought.iter().map(of_one).collect()
 }
 
-/// The key of all entries, if it is one and no row has more than one entry: so it is with one partition column.
+/// The key of all entries, if there is only one key and no row has more than one entry, as with one partition column.
 fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
     with_scratch(|scratch| {
         let mut rest = keys.bytes;
@@ -93,7 +93,7 @@ fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
     })
 }
 
-/// The values where every slot is a row and has the key, if it has any.
+/// The values if every slot is a row, and has this key if it has any.
 fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> {
     let mut codes = Vec::with_capacity(values.rows);
     each_page(values, |page, continues, there, mut strings| {
@@ -125,7 +125,7 @@ fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> 
 }
 
 fn of_any_keys(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) -> Decoded<Vec<Entries>> {
-    // Of each slot, whether it begins a row, and the number of its key.
+    // For each slot, whether it begins a row, and the number of its key.
     let mut slots: Vec<(bool, u32)> = Vec::with_capacity(keys.rows);
     let mut names = Distinct::default();
     each_slot(keys, |begins, key| {
@@ -149,9 +149,9 @@ fn of_any_keys(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) -> Deco
 
 /// The values of one pair of keys, as they are collected.
 struct Column {
-    /// By the number of the key.
+    /// The rank of each key, by its number.
     ranks: Vec<Rank>,
-    /// Of the key whose value the row has so far.
+    /// The rank of the key whose value the row has so far.
     best: Rank,
     distinct: Distinct,
     codes: Vec<u32>,
@@ -183,9 +183,9 @@ impl Column {
 struct Distinct {
     strings: Vec<String>,
     by_string: HashMap<String, u32>,
-    /// How many of the strings are in there: as many as there were when one came that stands in no dictionary.
+    /// How many of the strings are in it: those that existed when the last string outside of a dictionary was looked up.
     entered: usize,
-    /// By the code of the dictionary, or [`NONE`].
+    /// The number of each code of the dictionary, or [`NONE`].
     by_code: Vec<u32>,
 }
 
@@ -195,9 +195,9 @@ impl Distinct {
         if let Some(known) = self.by_code.get(code).filter(|known| **known != NONE) {
             return Ok(*known);
         }
-        // What has a code of its own is taken for another string than all others.
+        // A string with a code gets a number of its own, even if an equal string has one.
         let number = self.new_number(value.string()?)?;
-        // A code is below the number of strings in the dictionary, or it had no string.
+        // A code is less than the number of strings in the dictionary: otherwise it would have had no string.
         self.by_code.resize(self.by_code.len().max(code + 1), NONE);
         if let Some(slot) = self.by_code.get_mut(code) {
             *slot = number;
@@ -224,7 +224,7 @@ impl Distinct {
     }
 }
 
-/// Shows every slot: whether it begins a row, and its value if it has one.
+/// Calls `show` for every slot: with whether it begins a row, and its value if it has one.
 fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> Decoded<()>) -> Decoded<()> {
     each_page(chunk, |page, continues, there, mut values| {
         for slot in 0..page.values {
@@ -235,7 +235,8 @@ fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> 
     })
 }
 
-/// Shows every page: which slots belong to the row before them, which have a value, and the values.
+/// Calls `show` for every page: with the slots that belong to the same row as the slot before, those that have a value, and
+/// the values.
 fn each_page(
     chunk: Chunk<'_>,
     mut show: impl FnMut(&Page<'_>, &BooleanBuffer, &BooleanBuffer, StringValues<'_>) -> Decoded<()>,

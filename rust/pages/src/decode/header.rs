@@ -7,10 +7,10 @@ use crate::thrift::{FALSE, I32, STRUCT, Thrift};
 pub(super) const DATA_PAGE: i32 = 0;
 pub(super) const DICTIONARY_PAGE: i32 = 2;
 pub(super) const DATA_PAGE_OF_SECOND_KIND: i32 = 3;
-/// Statistics, the deepest there is, are structs of plain values.
+/// The most levels in a header. The deepest part, statistics, is a struct of plain values.
 const MAX_DEPTH: usize = 8;
 
-/// How values, or levels, are encoded, as far as it is known here.
+/// The encodings of values or levels that are decoded directly.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Encoding {
     Plain,
@@ -31,17 +31,17 @@ impl Encoding {
     }
 }
 
-/// What a header says that is of use here.
+/// The members of a header that are needed here.
 #[derive(Default)]
 pub(super) struct Header {
     pub(super) kind: i32,
     pub(super) uncompressed: Option<usize>,
     pub(super) compressed: Option<usize>,
-    /// Members of the page's own kind were there.
+    /// Whether it had the members of the page's own kind.
     pub(super) is_whole: bool,
     pub(super) values: usize,
     pub(super) encoding: Encoding,
-    /// Repetition and definition levels.
+    /// Whether repetition and definition levels are encoded as runs.
     pub(super) are_runs: [bool; 2],
     pub(super) repetition: usize,
     pub(super) definition: usize,
@@ -49,7 +49,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads a `PageHeader`; `None` if it is none.
+    /// Reads a `PageHeader`; `None` if it is not valid.
     pub(super) fn read(thrift: &mut Thrift<'_>) -> Option<Self> {
         let (mut header, mut id) = (Self::default(), 0);
         while let Some(kind) = thrift.field(&mut id)? {
@@ -86,7 +86,7 @@ impl Header {
         while let Some(kind) = thrift.field(&mut id)? {
             match (id, kind) {
                 (1, I32) => self.values = length(thrift)?,
-                // Writers of old call the plain values of a dictionary dictionary-encoded.
+                // Old writers call the plain values of a dictionary dictionary-encoded.
                 (2, I32) => {
                     self.encoding = match Encoding::of(thrift.int()?) {
                         Encoding::Plain | Encoding::Dictionary => Encoding::Plain,

@@ -1,6 +1,6 @@
-//! Runs of small numbers: levels and dictionary codes, run-length encoded or bit-packed.
+//! Reads runs of small numbers: levels and dictionary codes, run-length encoded or bit-packed.
 //!
-//! Invariant: no more numbers come out than were asked for, whatever a run claims.
+//! Invariant: no more numbers are returned than requested, whatever a run claims.
 //!
 //! Parquet format: "Run Length Encoding / Bit-Packing Hybrid".
 
@@ -11,7 +11,7 @@ use crate::bits::{nth, unpack, unpacked};
 
 const CUT_OFF: Failure = Failure::Corrupt("a run of levels or codes is cut off");
 
-/// Numbers that stand together.
+/// One run.
 enum Run<'b> {
     /// One number, so many times.
     Same(u32, usize),
@@ -34,14 +34,14 @@ impl<'b> Runs<'b> {
         Ok(Self { bytes, width, left: count })
     }
 
-    /// The next run; `None` when all numbers are there.
+    /// The next run; `None` after all numbers.
     fn run(&mut self) -> Decoded<Option<Run<'b>>> {
         while self.left > 0 {
             let header = self.varint().ok_or(CUT_OFF)?;
             let run = if header & 1 == 1 {
                 let groups = usize::try_from(header >> 1).map_err(|_| CUT_OFF)?;
                 let count = groups.saturating_mul(8).min(self.left);
-                // Some writers leave out what pads the last group.
+                // Some writers leave out the padding of the last group.
                 let needed = count.saturating_mul(self.width as usize).div_ceil(8);
                 let full = groups.saturating_mul(self.width as usize).min(self.bytes.len());
                 let (packed, rest) = self.bytes.split_at_checked(full).ok_or(CUT_OFF)?;
@@ -90,7 +90,7 @@ impl<'b> Runs<'b> {
         Ok(())
     }
 
-    /// Appends the numbers at these places, which ascend.
+    /// Appends the numbers at these indexes, which ascend.
     pub(super) fn some(mut self, places: impl Iterator<Item = usize>, out: &mut Vec<u32>) -> Decoded<()> {
         let (mut run, mut from, mut to) = (Run::Same(0, 0), 0, 0);
         for place in places {
@@ -107,7 +107,7 @@ impl<'b> Runs<'b> {
         Ok(())
     }
 
-    /// Shows `take` the numbers, each with how often it comes.
+    /// Calls `take` with each number and how often it is repeated.
     pub(super) fn counted(mut self, mut take: impl FnMut(u32, usize)) -> Decoded<()> {
         let width = self.width;
         while let Some(run) = self.run()? {
@@ -119,7 +119,7 @@ impl<'b> Runs<'b> {
         Ok(())
     }
 
-    /// Appends a bit for each level: whether it is at least `least`. No level is above `most`.
+    /// Appends a bit for each level: whether it is at least `least`. Fails if a level is above `most`.
     pub(super) fn at_least(mut self, least: u32, most: u32, out: &mut BooleanBufferBuilder) -> Decoded<()> {
         let width = self.width;
         let mut highest = 0;

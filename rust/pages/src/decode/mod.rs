@@ -1,10 +1,11 @@
-//! Leaves of a row group decoded straight from the bytes of their pages, for the few shapes that the log has.
+//! Decodes leaves of a row group directly from the bytes of their pages, for the few shapes that checkpoints have.
 //!
 //! A checkpoint is one long run of `add` actions: numbers and strings in optional structs, and one map of strings. Decoding
-//! those alone keeps no levels, no page, and no copy but of what is wanted; pages in which no row is wanted are not even
-//! decompressed. Whatever else a file may be made of is [`Failure::Unsupported`], and left to the general decoder.
+//! only those needs no memory for levels and pages, and copies only the requested values; pages without a requested row are
+//! not even decompressed. Everything else that a file may have is [`Failure::Unsupported`], and left to the general
+//! decoder.
 //!
-//! Invariant: what is decoded is what the general decoder gives, or it is refused
+//! Invariant: a result equals that of the general decoder, or there is an error
 //! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`).
 //!
 //! Parquet format: "Nested Encoding", "Data Pages", "Encodings".
@@ -39,7 +40,7 @@ use self::page::{PageReader, Step};
 pub use self::string_pages::StringPages;
 pub use self::string_views::StringViews;
 
-/// Which rows have at least the definition level `least`: in which a leaf, or a struct that it is in, is there.
+/// Which rows have at least the definition level `least`: in which a leaf, or a struct around it, is not null.
 pub fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
     let mut there = BooleanBufferBuilder::new(chunk.rows);
     with_scratch(|scratch| {
@@ -53,7 +54,7 @@ pub fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
     })
 }
 
-/// The values of a leaf in an Arrow type that holds them as they are; of `rows` alone if given, where others may be null.
+/// The values of a leaf in an Arrow type that has the same values. With `rows`, other rows may be null.
 pub fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanBuffer>) -> Decoded<ArrayRef> {
     if chunk.physical == PhysicalType::BYTE_ARRAY && target == &ArrowType::Utf8 {
         return Ok(Arc::new(strings::strings(chunk, rows)?));
@@ -61,8 +62,8 @@ pub fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanBuffer>)
     numbers::array(chunk, target, rows)
 }
 
-/// Shows `read` the strings of a leaf, page by page, as they stand in the page; of `rows` alone if given, where others may
-/// be none.
+/// Calls `read` with the strings of a leaf, page by page, without copying them. With `rows`, other rows may
+/// be null.
 pub fn strings_by_page<T>(
     chunk: Chunk<'_>,
     rows: Option<&BooleanBuffer>,
@@ -71,7 +72,7 @@ pub fn strings_by_page<T>(
     StringPages::default().read(chunk, true, rows, read).map(|(done, _)| done)
 }
 
-/// So many numbers of `width` bits, as they are read; `None` if they are not there.
+/// `count` numbers of `width` bits; `None` if they are cut off.
 #[cfg(test)]
 pub(super) fn numbers_of_runs(bytes: &[u8], width: u32, count: usize) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();

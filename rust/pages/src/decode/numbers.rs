@@ -1,4 +1,4 @@
-//! Numbers of leaves as arrays of Arrow.
+//! Decodes numbers of leaves into Arrow arrays.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::chunk::{Chunk, Decoded, Failure, Scratch, with_scratch};
 use super::page::{Encoding, PageReader, Step};
 use super::values::{Number, nulls, spread};
 
-/// The numbers of a leaf in an array of the type, which holds them as they are; of `rows` alone if given, where others
+/// The numbers of a leaf in an array of this type, which has the same values. With `rows`, others
 /// may be zero.
 pub(super) fn array(chunk: Chunk<'_>, target: &ArrowType, rows: Option<&BooleanBuffer>) -> Decoded<ArrayRef> {
     use ArrowType as A;

@@ -1,7 +1,7 @@
-//! The pages of a column chunk: decompression, and where levels end and values begin.
+//! The pages of a column chunk: decompresses them, and divides them into levels and values.
 //!
-//! Pages are decompressed into the same buffers, again and again, so that a chunk costs no memory but what is kept of it. A
-//! header's claims are held against the bytes that are there before anything is allocated.
+//! Pages are decompressed into the same buffers, again and again, so that a chunk needs memory only for its results. A
+//! header's claims are compared with the existing bytes before anything is allocated.
 //!
 //! Parquet format: "Data Pages".
 
@@ -20,12 +20,12 @@ pub(super) const OTHER_ROWS: Failure = Failure::Corrupt("a column chunk has anot
 const NO_SNAPPY: Failure = Failure::Corrupt("a page is no Snappy");
 const WRONG_LENGTH: Failure = Failure::Corrupt("a page has another length than its header says");
 
-/// What one byte of Snappy can become at most, a little rounded up: three bytes copy 64.
+/// The most bytes that one byte of Snappy can become, rounded up: three bytes copy 64.
 const SNAPPY_RATIO: usize = 24;
-/// Memory for pages comes in multiples of this, if they are not smaller, with room for one that is a little larger.
+/// Memory for pages is allocated in multiples of this, unless they are smaller, with room for a slightly larger page.
 const STEP: usize = 256 * 1024;
 const PART_MORE: usize = 8;
-/// Pages that grow further than by this, and beyond this, are left to the general decoder.
+/// Pages that are larger than this and grow by more than this factor are left to the general decoder.
 const USUAL_RATIO: usize = 1024;
 const USUAL_PAGE: usize = 16 * 1024 * 1024;
 
@@ -42,9 +42,9 @@ pub(super) struct CompressedPage<'c> {
 
 #[derive(Debug, Clone, Copy)]
 enum Levels {
-    /// Inside what is compressed, each with its length before it; whether repetition and definition levels are runs.
+    /// In the compressed part, each with its length before it; whether repetition and definition levels are runs.
     Inside([bool; 2]),
-    /// Before what may be compressed: lengths of repetition and definition levels, and whether the rest is compressed.
+    /// Before the part that may be compressed: lengths of repetition and definition levels, and whether the rest is compressed.
     Before(usize, usize, bool),
 }
 
@@ -58,27 +58,27 @@ pub(super) struct Page<'p> {
     pub(super) data: &'p [u8],
 }
 
-/// The pages of a leaf that does not repeat, in which a row is a value.
+/// The pages of a leaf that is not repeated, so that each row has one value.
 pub(super) struct PageReader<'c> {
     pub(super) rest: &'c [u8],
     rows: Option<&'c BooleanBuffer>,
-    /// Rows so far.
+    /// How many rows were read.
     pub(super) at: usize,
     end: usize,
-    /// Whether nothing follows what is left.
+    /// Whether the remaining bytes are the end of the chunk.
     is_last: bool,
 }
 
-/// What comes next.
+/// The next page or rows.
 pub(super) enum Step<'c> {
-    /// A page with rows that are wanted.
+    /// A page with requested rows.
     Wanted(CompressedPage<'c>),
-    /// So many rows that are not.
+    /// So many rows of which none is requested.
     Unwanted(usize),
 }
 
 impl<'c> PageReader<'c> {
-    /// The data pages, those without any of `rows` to be left out, and the dictionary, opened into `buffer`.
+    /// The data pages, without those that have none of `rows`, and the dictionary, which is decompressed into `buffer`.
     pub(super) fn new<'p>(
         chunk: Chunk<'c>,
         rows: Option<&'c BooleanBuffer>,
@@ -92,22 +92,22 @@ impl<'c> PageReader<'c> {
         Ok((pages, dictionary))
     }
 
-    /// The data pages after so many rows, of a chunk of which no more than a piece may be there; of `rows` alone if given.
-    /// A dictionary may stand before them.
+    /// The data pages after so many rows, in a chunk of which only a piece may be in memory; with `rows`, only those.
+    /// A dictionary may be before them.
     pub(super) fn resumed(
         chunk: Chunk<'c>,
         at: usize,
         is_last: bool,
         rows: Option<&'c BooleanBuffer>,
     ) -> Decoded<Self> {
-        // Every value is a row, and the rows that are wanted are among them.
+        // Every value must be a row, and `rows` must have a bit for each.
         if chunk.max_repetition > 0 || rows.is_some_and(|rows| rows.len() != chunk.rows) {
             return Err(Failure::Unsupported);
         }
         Ok(Self { rest: chunk.bytes, rows, at, end: chunk.rows, is_last })
     }
 
-    /// The page that follows; `None` when all rows are there, or when the next page is not whole in the piece.
+    /// The next page; `None` after all rows, or if the next page is not complete in the piece.
     pub(super) fn step(&mut self) -> Decoded<Option<Step<'c>>> {
         if self.at == self.end {
             return Ok(None);
@@ -126,7 +126,7 @@ impl<'c> PageReader<'c> {
     }
 }
 
-/// What was read of the front of a piece; `None` if it may be cut off only because the piece ends.
+/// A result of reading the beginning of a piece; `None` if it was cut off by the end of a piece that is not the last.
 pub(super) fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
     match read {
         Err(CUT_OFF | BROKEN_HEADER) if !is_last => Ok(None),
@@ -134,7 +134,7 @@ pub(super) fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
     }
 }
 
-/// The dictionary at the front of `rest`, if there is one, taken off it and opened.
+/// Takes the dictionary off the beginning of `rest`, if there is one, and decompresses it.
 pub(super) fn opened<'c: 'p, 'p>(
     rest: &mut &'c [u8],
     chunk: Chunk<'c>,
@@ -145,7 +145,7 @@ pub(super) fn opened<'c: 'p, 'p>(
     if page.encoding == Encoding::Plain { Ok(Some(page)) } else { Err(Failure::Unsupported) }
 }
 
-/// The same as it is, not opened.
+/// The same without decompressing it.
 pub(super) fn dictionary<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
     let mut after = *rest;
     let page = page_of(&mut after)?.filter(|packed| packed.is_dictionary);
@@ -155,7 +155,7 @@ pub(super) fn dictionary<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPa
     Ok(page)
 }
 
-/// Takes the data page at the front of `rest` off it; `None` at the end.
+/// Takes the data page off the beginning of `rest`; `None` at the end.
 pub(super) fn split<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
     match page_of(rest)? {
         Some(packed) if packed.is_dictionary => Err(Failure::Corrupt("a dictionary stands behind values")),
@@ -169,7 +169,7 @@ impl<'p> Page<'p> {
         self.levels(self.definition, chunk.max_definition, least)
     }
 
-    /// A bit for each value: whether it belongs to the row of the one before it.
+    /// A bit for each value: whether it belongs to the same row as the one before it.
     pub(super) fn repeated(&self, chunk: Chunk<'_>) -> Decoded<BooleanBuffer> {
         self.levels(self.repetition, chunk.max_repetition, 1)
     }
@@ -210,7 +210,7 @@ fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
             DATA_PAGE => Levels::Inside(header.are_runs),
             DICTIONARY_PAGE => Levels::Inside([true; 2]),
             DATA_PAGE_OF_SECOND_KIND => Levels::Before(header.repetition, header.definition, !header.is_stored),
-            // Index pages, and what was invented since, may be left out.
+            // Index pages, and kinds of pages added later, are skipped.
             _ => continue,
         };
         let size = header.uncompressed.filter(|_| header.is_whole).ok_or(BROKEN_HEADER)?;
@@ -226,8 +226,8 @@ fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
     }
 }
 
-/// Whether all pages of a chunk are of a kind that can be opened, and have values of a kind that can be read, as far as
-/// their headers say.
+/// Whether all pages of a chunk can be decompressed and decoded here, as far as
+/// their headers tell.
 pub(super) fn are_usual(chunk: Chunk<'_>) -> Decoded<bool> {
     let mut rest = chunk.bytes;
     while let Some(packed) = page_of(&mut rest)? {
@@ -250,7 +250,7 @@ fn zstd_limit(bytes: &[u8]) -> usize {
 }
 
 impl<'c> CompressedPage<'c> {
-    /// How many bytes opening decompresses, of which the values are the last; `None` if they are read where they stand.
+    /// How many bytes are decompressed to open it, with the values at the end; `None` if it is not compressed.
     pub(super) fn unpacked(&self, codec: Compression) -> Option<usize> {
         match self.levels {
             _ if codec == Compression::UNCOMPRESSED => None,
@@ -262,7 +262,7 @@ impl<'c> CompressedPage<'c> {
         }
     }
 
-    /// Bytes to have ready for opening, as far as its own bytes justify what it claims.
+    /// How many bytes to allocate for opening it: those that it claims, but no more than its own bytes justify.
     pub(super) fn room(&self, codec: Compression) -> usize {
         let limit = match codec {
             Compression::SNAPPY => self.bytes.len().saturating_mul(SNAPPY_RATIO),
@@ -280,7 +280,7 @@ impl<'c> CompressedPage<'c> {
         self.page(chunk, decompress(codec, bytes, size, buffer)?)
     }
 
-    /// What is compressed, how, and how long it becomes.
+    /// The codec and the bytes of the compressed part, and its length after decompression.
     fn body(&self, codec: Compression) -> Decoded<(Compression, &'c [u8], usize)> {
         match self.levels {
             Levels::Inside(_) => Ok((codec, self.bytes, self.size)),
@@ -288,14 +288,14 @@ impl<'c> CompressedPage<'c> {
                 let levels = repetition.checked_add(definition).ok_or(CUT_OFF)?;
                 let (_, rest) = self.bytes.split_at_checked(levels).ok_or(CUT_OFF)?;
                 let size = self.size.checked_sub(levels).ok_or(WRONG_LENGTH)?;
-                // Of nulls alone nothing is left to compress.
+                // If all values are null, nothing is left to compress.
                 let codec = if is_compressed && !rest.is_empty() { codec } else { Compression::UNCOMPRESSED };
                 Ok((codec, rest, size))
             }
         }
     }
 
-    /// Finds levels and values, once the body is decompressed.
+    /// Finds levels and values in the decompressed body.
     fn page<'p>(&self, chunk: Chunk<'_>, mut data: &'p [u8]) -> Decoded<Page<'p>>
     where
         'c: 'p,
@@ -306,7 +306,7 @@ impl<'c> CompressedPage<'c> {
         match self.levels {
             Levels::Inside(_) if self.is_dictionary => {}
             Levels::Inside(are_runs) => {
-                // Spark's writer gives levels that are not there another encoding.
+                // Levels that do not exist may have another encoding, as in files of Spark's writer.
                 if (nests && !are_runs[0]) || (is_optional && !are_runs[1]) {
                     return Err(Failure::Unsupported);
                 }
@@ -323,7 +323,7 @@ impl<'c> CompressedPage<'c> {
     }
 }
 
-/// Bytes whose number stands before them.
+/// Bytes with their number before them.
 fn counted<'p>(data: &mut &'p [u8]) -> Decoded<&'p [u8]> {
     let (length, rest) = data.split_first_chunk::<4>().ok_or(CUT_OFF)?;
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| CUT_OFF)?;
@@ -353,13 +353,13 @@ fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p 
     }
 }
 
-/// Where so many bytes are decompressed to, `limit` at most.
+/// Room in `buffer` to decompress `size` bytes, at most `limit`.
 fn room(size: usize, limit: usize, beyond: Failure, buffer: &mut Vec<u8>) -> Decoded<&mut [u8]> {
     if size > limit {
         return Err(beyond);
     }
     if buffer.capacity() < size {
-        // What was there is not needed, and the next page is about as large. Memory that is zero and not written to costs
+        // The old contents are not needed, and the next page is about as large. Zeroed memory that is not written to costs
         // nothing.
         *buffer = Vec::new();
         let room = size + size / PART_MORE;

@@ -1,10 +1,10 @@
-//! How long the strings of fetched leaves become together, without decoding them.
+//! Limits the length that the strings of fetched leaves have together when decoded, without decoding them.
 //!
-//! A dictionary makes long strings of a few bytes, of as many rows as there are. Of a leaf whose dictionary is so large that
-//! they might be too long, first the longest entry is looked at, and if that does not settle it the codes of its values.
-//! Other leaves cost nothing.
+//! With a dictionary, a few bytes can become a long string in every row. For a leaf whose dictionary is so large that
+//! the strings might be too long, first its longest entry is considered, and if that does not suffice, the codes of its values.
+//! Other leaves take no time.
 //!
-//! Invariant: what the general decoder makes is never longer (`decode::tests::lengths_are_never_understated`).
+//! Invariant: the strings of the general decoder are never longer (`decode::tests::lengths_are_never_understated`).
 
 use bytes::Bytes;
 use parquet::column::page::{Page, PageReader};
@@ -15,8 +15,8 @@ use parquet::schema::types::ColumnDescriptor;
 use super::hybrid::Runs;
 use crate::limits::{CODED, PageLimits, decompressed, split_levels};
 
-/// Bytes that the strings of some leaves may have together, whatever the leaves are, and how many more for each of the
-/// leaves' bytes, for each row, and for each row of each leaf. One string of an action is long, others are names.
+/// Bytes that the strings of some leaves may always have together, and how many more for each of the
+/// leaves' bytes, for each row, and for each row of each leaf. An action has one long string, the others are names.
 const FREE_BYTES: u64 = 64 * 1024 * 1024;
 const EXPANSION: u64 = 1024;
 const BYTES_PER_ROW: u64 = 4096;
@@ -26,16 +26,16 @@ const BYTES_PER_VALUE: u64 = 256;
 pub struct StringLeaf<'c> {
     /// Its pages.
     pub chunk: &'c Bytes,
-    /// What the footer says of it.
+    /// Its description in the footer.
     pub column: &'c ColumnChunkMetaData,
-    /// What its page headers claim.
+    /// The claims of its page headers.
     pub limits: PageLimits,
 }
 
-/// Bytes of all strings of `rows` rows, at most; closely where they may be more than `enough`.
+/// An upper limit for the bytes of all strings of `rows` rows. It is close if they may be more than `enough`.
 ///
 /// # Errors
-/// If they are more than the file justifies, or a page cannot be decompressed.
+/// That they are more than the file justifies, or a page cannot be decompressed.
 pub fn check(leaves: &[StringLeaf<'_>], rows: u64, enough: u64) -> Result<u64, ParquetError> {
     let short = rows.saturating_mul(BYTES_PER_VALUE);
     let stored = sum(leaves.iter().map(|leaf| leaf.chunk.len() as u64));
@@ -64,24 +64,25 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl StringLeaf<'_> {
-    /// Bytes that stand in the pages, or are repeated of what does.
+    /// Bytes of strings in the pages, or repeated from such.
     fn plain(&self) -> u64 {
         self.limits.bytes.saturating_add(self.limits.prefixes)
     }
 
-    /// Bytes of all strings at most, if one were all of the dictionary.
+    /// An upper limit for the bytes of all strings, if one entry were the whole dictionary.
     fn most(&self) -> u64 {
         self.plain().saturating_add(self.limits.coded.saturating_mul(self.limits.dictionary))
     }
 
-    /// Bytes of all strings at most, closely unless those of the dictionary are `short` together.
+    /// An upper limit for the bytes of all strings, which is close unless those of the dictionary have at most `short`
+    /// bytes together.
     fn length(&self, short: u64) -> Result<u64, ParquetError> {
         if self.most() <= self.plain().saturating_add(short) {
             return Ok(self.most());
         }
         let (mut pages, mut left) = (decompressed(self.chunk, self.column)?, self.limits.coded);
         let (mut dictionary, mut length) = (Dictionary::default(), self.plain());
-        // Pages of other encodings stand behind these, as a rule.
+        // Pages with other encodings are mostly after these.
         while left > 0
             && let Some(page) = pages.get_next_page()?
         {
@@ -104,7 +105,7 @@ impl StringLeaf<'_> {
     }
 }
 
-/// Bytes of each entry.
+/// The bytes of each entry.
 #[derive(Default)]
 struct Dictionary {
     entries: Vec<u32>,
@@ -125,9 +126,9 @@ impl Dictionary {
         Ok(Self { entries: lengths, longest })
     }
 
-    /// Bytes of the strings of a data page at most.
+    /// An upper limit for the bytes of the strings of a data page.
     fn length(&self, page: &Page, column: &ColumnDescriptor) -> u64 {
-        // Codes that cannot be followed to their end are those of the longest entry: decoding may begin, and fail.
+        // Codes that cannot be read to their end count as those of the longest entry: decoding begins and fails then.
         self.followed(page, column).unwrap_or_else(|| u64::from(page.num_values()).saturating_mul(self.longest))
     }
 

@@ -1,4 +1,4 @@
-//! The strings of a leaf page by page, whose bytes may come piece by piece.
+//! Reads the strings of a leaf page by page, from bytes that may come in pieces.
 
 use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
@@ -8,8 +8,9 @@ use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, Scratch};
 use super::page::{CompressedPage, Encoding, PageReader, Step, dictionary as packed_dictionary, whole};
 use super::values::{StringDictionary, StringValues};
 
-/// StringValues may take this much, and so much more for each byte of the pages and for each row: a dictionary makes a little
-/// endlessly much. Those that are read and not kept take time alone, and may be as long as the general decoder allows.
+/// The most bytes of strings, and how many more for each byte of the pages and for each row: a dictionary can turn a few
+/// bytes into very many. Strings that are read and not kept take only time, and may be as long as the general decoder
+/// allows.
 const FREE_TEXT: usize = 64 * 1024 * 1024;
 const KEPT: Allowance = Allowance { of_byte: 8, of_row: 256 };
 const READ: Allowance = Allowance { of_byte: 1024, of_row: 4096 };
@@ -22,23 +23,23 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// For pages of so many bytes.
+    /// The limit for pages of so many bytes.
     fn of(&self, bytes: usize, rows: usize) -> usize {
         let of_rows = FREE_TEXT.saturating_add(rows.saturating_mul(self.of_row));
         bytes.saturating_mul(self.of_byte).max(of_rows)
     }
 }
 
-/// How far the pages of a leaf were read.
+/// The state of reading the pages of a leaf.
 #[derive(Default)]
 pub struct StringPages {
     scratch: Scratch,
     dictionary: Dictionary,
-    /// Rows so far.
+    /// How many rows were read.
     at: usize,
-    /// Bytes of the pages so far.
+    /// Bytes of the pages that were read.
     read: usize,
-    /// Bytes of the strings that were shown.
+    /// Bytes of the strings that were passed on.
     shown: usize,
 }
 
@@ -47,34 +48,34 @@ enum Dictionary {
     /// Nothing was read yet.
     #[default]
     Unread,
-    /// There is none.
+    /// The leaf has none.
     None,
-    /// Its strings, and how long their page is, which stands in the scratch.
+    /// Its strings, and the length of their page, which is in the scratch buffer.
     Known(StringDictionary, usize),
 }
 
-/// Rows of a leaf, one page after the other.
+/// A page of a leaf, or rows without requested strings.
 pub(super) enum Shown<'p> {
-    /// None of them is wanted.
+    /// So many rows of which none is requested.
     Unwanted(usize),
     Page(StringPage<'p>),
 }
 
-/// A page in which strings are wanted.
+/// A page with requested strings.
 pub(super) struct StringPage<'p> {
     /// Which rows have a string.
     pub(super) there: BooleanBuffer,
     pub(super) strings: StringValues<'p>,
-    /// How long the strings of all pages so far may be together, if they are kept.
+    /// The most bytes that the strings of all pages so far may have together, if they are kept.
     pub(super) most: usize,
-    /// The same if they are not.
+    /// The same if they are not kept.
     pub(super) most_read: usize,
 }
 
 impl StringPages {
-    /// Shows `read` the strings of the pages that are whole in `chunk`, as they stand there; of `rows` alone if given, where
-    /// others may be none. Gives what it made of them, and how many bytes they were: of those that are left, which are
-    /// none after the last ones, the bytes that follow are the continuation.
+    /// Calls `read` with the strings of the complete pages in `chunk`, without copying them. With `rows`,
+    /// other rows may be null. Returns the results, and how many bytes the pages had: the remaining bytes, which are
+    /// none after the last pages, belong before the bytes of the next call.
     pub fn read<T>(
         &mut self,
         chunk: Chunk<'_>,
@@ -110,7 +111,7 @@ impl StringPages {
         Ok((done, length))
     }
 
-    /// The same, page by page as they are. Gives how many bytes they were.
+    /// The same for whole pages. Returns how many bytes they had.
     pub(super) fn show(
         &mut self,
         chunk: Chunk<'_>,
@@ -144,7 +145,7 @@ impl StringPages {
     }
 }
 
-/// Passes on what is in pages.
+/// Passes on the strings in pages.
 struct Pass<'s, 'c, S> {
     chunk: Chunk<'c>,
     read: &'s mut usize,
@@ -153,7 +154,7 @@ struct Pass<'s, 'c, S> {
 }
 
 impl<S: FnMut(Shown<'_>) -> Decoded<()>> Pass<'_, '_, S> {
-    /// Opens the dictionary, which is `packed`, into `buffer`.
+    /// Decompresses the dictionary `packed` into `buffer`.
     fn dictionary(&mut self, packed: &CompressedPage<'_>, buffer: &mut Vec<u8>) -> Decoded<Dictionary> {
         let page = packed.open(self.chunk, &mut *buffer)?;
         if page.encoding != Encoding::Plain {
@@ -161,7 +162,7 @@ impl<S: FnMut(Shown<'_>) -> Decoded<()>> Pass<'_, '_, S> {
         }
         let (strings, length) = (StringDictionary::of(&page)?, page.data.len());
         *self.read += length;
-        // What is not compressed stands in the piece, which goes.
+        // An uncompressed dictionary is in the piece, which will be freed, so it is copied.
         if packed.unpacked(self.chunk.codec).is_none() {
             *buffer = page.data.to_vec();
         }

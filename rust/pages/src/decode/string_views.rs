@@ -1,6 +1,6 @@
-//! Strings of a leaf, so many rows at a time, as views into the pages that they stand in.
+//! Strings of a leaf, some rows at a time, as views into their pages.
 //!
-//! Long strings are not copied, and the memory of their pages is used again once all views are dropped.
+//! Long strings are not copied. The memory of their pages is reused after all views are dropped.
 
 use std::sync::Arc;
 
@@ -15,36 +15,36 @@ use super::page::{self, CompressedPage, Encoding};
 use super::values::{CUT_OFF, StringDictionary};
 use crate::pool::Pool;
 
-/// The strings of a leaf that does not repeat, from some row on.
+/// The remaining strings of a leaf that is not repeated.
 pub struct StringViews {
-    /// What is left of the chunk.
+    /// The remaining bytes of the chunk.
     bytes: Bytes,
-    /// What the footer says of it.
+    /// Its description in the footer.
     chunk: Chunk<'static>,
-    /// Rows of the pages that are left.
+    /// Rows of the remaining pages.
     rows: usize,
     dictionary: Option<(StringDictionary, Buffer)>,
     page: Option<Opened>,
     pool: Arc<Pool>,
 }
 
-/// A page whose first strings were given.
+/// A page whose first strings were returned.
 struct Opened {
     there: BooleanBuffer,
-    /// Rows given.
+    /// How many rows were returned.
     at: usize,
     values: Values,
 }
 
 enum Values {
-    /// One behind the other, those given included, and where the next one stands.
+    /// All strings, one after the other, and the place of the next one.
     Plain(Buffer, usize),
-    /// The codes that are left.
+    /// The remaining codes.
     Coded(std::vec::IntoIter<u32>),
 }
 
 impl StringViews {
-    /// Of a chunk with these bytes. `Unsupported` if it is one that only the general decoder can read.
+    /// The strings of a chunk with these bytes. `Unsupported` if only the general decoder can read it.
     pub fn new(chunk: Chunk<'_>, bytes: &Bytes, pool: &Arc<Pool>) -> Decoded<Self> {
         if chunk.physical != PhysicalType::BYTE_ARRAY || chunk.max_repetition > 0 || !page::are_usual(chunk)? {
             return Err(Failure::Unsupported);
@@ -76,7 +76,7 @@ impl StringViews {
         Ok(views)
     }
 
-    /// The next strings.
+    /// The next `rows` strings.
     pub fn take(&mut self, rows: usize) -> Decoded<StringViewArray> {
         let mut views = StringViewBuilder::with_capacity(rows);
         let mut dictionary = None;
@@ -143,7 +143,7 @@ impl StringViews {
         Ok(Opened { there, at: 0, values })
     }
 
-    /// Which rows of a page have a string, and the codes of strings that are in the dictionary.
+    /// Which rows of a page have a string, and the codes of these strings, if they have codes.
     fn levels(&self, page: &page::Page<'_>) -> Decoded<(BooleanBuffer, Vec<u32>)> {
         let there = page.defined(self.chunk, self.chunk.max_definition)?;
         let mut codes = Vec::new();
@@ -153,7 +153,7 @@ impl StringViews {
         Ok((there, codes))
     }
 
-    /// What `read` makes of a page that stands in `bytes`, and its values.
+    /// Opens a page in `bytes`, and returns the result of `read` and the values.
     fn open<T>(
         &self,
         packed: &CompressedPage<'_>,

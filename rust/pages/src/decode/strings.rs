@@ -1,4 +1,4 @@
-//! The strings of a leaf in one array.
+//! Decodes the strings of a leaf into one array.
 
 use arrow_array::StringArray;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, OffsetBuffer};
@@ -7,9 +7,9 @@ use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
 use super::string_pages::{Shown, StringPage, StringPages, TOO_MANY_BYTES};
 use super::values::nulls;
 
-/// The strings of a leaf; of `rows` alone if given, where others may be null.
+/// The strings of a leaf. With `rows`, other rows may be null.
 pub(super) fn strings(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded<StringArray> {
-    // Room for all at once.
+    // Memory for all strings at once.
     let mut bytes = with_room(if rows.is_none() { chunk.likely() } else { 0 })?;
     let mut offsets = Vec::with_capacity(chunk.rows + 1);
     let (mut valid, mut end) = (BooleanBufferBuilder::new(chunk.rows), 0);

@@ -1,4 +1,4 @@
-//! Values of pages: numbers of a fixed width, and strings with their lengths before them or by their code.
+//! Values of pages: numbers of a fixed width, and strings, either with their lengths before them or by codes.
 //!
 //! Parquet format: "Plain", "Dictionary Encoding".
 
@@ -10,12 +10,12 @@ use super::page::{Encoding, Page};
 
 pub(super) const CUT_OFF: Failure = Failure::Corrupt("the values of a page are cut off");
 
-/// A number that Parquet stores in as many bytes as it has here.
+/// A number with the same width in Parquet and in memory.
 pub(super) trait Number: ArrowNativeType {
-    /// Appends `count` numbers that stand at the front of `data`.
+    /// Appends the `count` numbers at the beginning of `data`.
     fn plain(data: &[u8], count: usize, out: &mut Vec<Self>) -> Decoded<()>;
 
-    /// Appends those that have these codes, of `count` numbers that stand at the front of `data`.
+    /// Appends the numbers with these codes, out of `count` numbers at the beginning of `data`.
     fn coded(data: &[u8], count: usize, codes: &[u32], out: &mut Vec<Self>) -> Decoded<()>;
 }
 
@@ -31,7 +31,7 @@ macro_rules! numbers {
             fn coded(data: &[u8], count: usize, codes: &[u32], out: &mut Vec<Self>) -> Decoded<()> {
                 let (numbers, _) = data.as_chunks();
                 let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
-                // All are looked at before, which is quicker than to stop at one of them.
+                // All are checked before, which is faster than stopping at the first wrong one.
                 if codes.iter().max().is_some_and(|most| *most as usize >= count) {
                     return Err(NO_SUCH_ENTRY);
                 }
@@ -45,7 +45,7 @@ macro_rules! numbers {
 
 numbers!(i32, i64, f32, f64);
 
-/// Moves the values from `start` on, which stand together, to the bits that are set, and puts `none` where none is.
+/// Moves the values from `start` on, which are dense, to the places of the set bits, and puts `none` elsewhere.
 pub(super) fn spread<V: Copy>(values: &mut Vec<V>, start: usize, there: &BooleanBuffer, none: V) {
     let mut end = values.len();
     if end - start == there.len() {
@@ -63,7 +63,7 @@ pub(super) fn spread<V: Copy>(values: &mut Vec<V>, start: usize, there: &Boolean
     values[start..start + after].fill(none);
 }
 
-/// Which rows are null, if any is.
+/// Which rows are null, if there are any.
 pub(super) fn nulls(mut valid: BooleanBufferBuilder) -> Option<NullBuffer> {
     Some(NullBuffer::new(valid.finish())).filter(|nulls| nulls.null_count() > 0)
 }
@@ -77,7 +77,7 @@ pub(super) fn there_in(nulls: Option<&NullBuffer>, from: usize, to: usize) -> us
     }
 }
 
-/// Where the strings of a dictionary are in its page.
+/// The places of a dictionary's strings in its page.
 pub(super) struct StringDictionary {
     spans: Vec<(u32, u32)>,
 }
@@ -96,20 +96,20 @@ impl StringDictionary {
         Ok(Self { spans })
     }
 
-    /// Where a string stands in the page.
+    /// The place of a string in the page.
     pub(super) fn span(&self, code: u32) -> Decoded<(usize, usize)> {
         let (start, end) = self.spans.get(code as usize).ok_or(NO_SUCH_ENTRY)?;
         Ok((*start as usize, *end as usize))
     }
 
-    /// A string, given the page.
+    /// A string; `page` is the page of the dictionary.
     pub(super) fn string<'p>(&self, page: &'p [u8], code: u32) -> Decoded<&'p [u8]> {
         let (start, end) = self.span(code)?;
         page.get(start..end).ok_or(NO_SUCH_ENTRY)
     }
 }
 
-/// A string as it stands in a page: itself, or its code in a dictionary.
+/// A string of a page: its bytes, or its code in a dictionary.
 #[derive(Clone, Copy)]
 pub(super) enum Value<'p> {
     Plain(&'p [u8]),
@@ -117,7 +117,7 @@ pub(super) enum Value<'p> {
 }
 
 impl<'p> Value<'p> {
-    /// Its code if it has one.
+    /// Its code, if it has one.
     pub(super) fn code(&self) -> Option<u32> {
         match self {
             Self::Plain(_) => None,
@@ -142,7 +142,7 @@ pub(super) enum StringValues<'p> {
 }
 
 impl<'p> StringValues<'p> {
-    /// Of `count` values, which may stand in the dictionary, given with its page.
+    /// The strings of `count` values, which may be codes of the dictionary, given with its page.
     pub(super) fn of(
         page: &Page<'p>,
         count: usize,
@@ -159,7 +159,7 @@ impl<'p> StringValues<'p> {
         }
     }
 
-    /// How many bytes so many strings have at most, if each is without so many of its own.
+    /// The most bytes that `count` strings have, if `without` bytes of each are left out.
     pub(super) fn most_bytes(&self, count: usize, without: usize) -> usize {
         match self {
             Self::Plain(rest) => rest.len().saturating_sub(count.saturating_mul(size_of::<u32>() + without)),
@@ -170,13 +170,13 @@ impl<'p> StringValues<'p> {
         }
     }
 
-    /// The string that follows.
+    /// The next string.
     #[inline]
     pub(super) fn string(&mut self) -> Decoded<&'p [u8]> {
         self.next()?.string()
     }
 
-    /// The same, not looked up yet if it has a code.
+    /// The same, but a code is not looked up yet.
     #[inline]
     pub(super) fn next(&mut self) -> Decoded<Value<'p>> {
         match self {
@@ -186,7 +186,7 @@ impl<'p> StringValues<'p> {
     }
 }
 
-/// A string at the front of `rest`, taken off it.
+/// Takes a string off the beginning of `rest`.
 #[inline]
 fn plain_string<'p>(rest: &mut &'p [u8]) -> Decoded<&'p [u8]> {
     let (length, after) = rest.split_first_chunk::<4>().ok_or(CUT_OFF)?;

@@ -1,4 +1,4 @@
-//! One leaf's column chunk of a row group: pages one behind the other, and what a footer says of them.
+//! Encodes one leaf's column chunk of a row group: its pages, and their description for the footer.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use super::values::{ColumnEncoder, PAGE_ROWS};
 use crate::pieces::Pieces;
 use crate::pool::Pool;
 
-/// What a leaf is written as.
+/// How a leaf is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Strings that do not repeat, whether or not they have bounds.
+    /// Strings, without a dictionary.
     String {
         /// Whether they have bounds.
         has_bounds: bool,
     },
-    /// Numbers of Parquet's types, each of which comes from several of Arrow's.
+    /// Parquet's INT32, for several Arrow types.
     Int,
     /// The same.
     Long,
@@ -34,11 +34,11 @@ pub enum Kind {
     Double,
 }
 
-/// One leaf's chunk of a row group that is being encoded.
+/// Encodes one leaf's chunk of a row group.
 pub struct ColumnWriter {
     descr: ColumnDescPtr,
     values: Box<dyn ColumnEncoder>,
-    /// Runs of definition levels of the page, and how many rows it has.
+    /// Runs of the page's definition levels, and its rows.
     levels: Vec<(u8, usize)>,
     page_rows: usize,
     rows: usize,
@@ -46,7 +46,7 @@ pub struct ColumnWriter {
     pages: EncodedPages,
 }
 
-/// What was written.
+/// The pages that were written.
 struct EncodedPages {
     bytes: Pieces,
     uncompressed: usize,
@@ -55,7 +55,7 @@ struct EncodedPages {
 }
 
 impl ColumnWriter {
-    /// Of a leaf.
+    /// A writer for a leaf.
     pub fn new(descr: ColumnDescPtr, kind: Kind, pool: &Arc<Pool>) -> Self {
         let values: Box<dyn ColumnEncoder> = match kind {
             Kind::String { has_bounds } => Box::new(StringEncoder::new(has_bounds)),
@@ -66,7 +66,7 @@ impl ColumnWriter {
         Self { descr, values, levels: Vec::new(), page_rows: 0, rows: 0, nulls: 0, pages: EncodedPages::new(pool) }
     }
 
-    /// Appends rows. `nodes` are the nulls of all that may be null over the leaf and of itself, the root's first.
+    /// Appends rows. `nodes`: the nulls of all nullable structs around the leaf and of the leaf itself, beginning at the root.
     pub fn write(
         &mut self,
         nodes: &[Option<NullBuffer>],
@@ -110,7 +110,7 @@ impl ColumnWriter {
         Ok(())
     }
 
-    /// All of its bytes, and what a footer says of them if it begins with them.
+    /// All bytes of the chunk, and its description for a footer with offsets from its beginning.
     pub fn close(
         mut self,
         compressor: &mut PageCompressor,
@@ -164,7 +164,7 @@ impl EncodedPages {
     }
 }
 
-/// Definition levels, each with how many rows in turn have it. A node that may be null adds one where it is there.
+/// Runs of definition levels, each with its number of rows. A nullable node adds one to the level where it is not null.
 fn runs_of_levels(nodes: &[Option<NullBuffer>], rows: usize, most: u8) -> Vec<(u8, usize)> {
     let nulls = |nulls: &Option<NullBuffer>| nulls.clone().filter(|nulls| nulls.null_count() > 0);
     let some: Vec<(u8, NullBuffer)> =
@@ -175,7 +175,7 @@ fn runs_of_levels(nodes: &[Option<NullBuffer>], rows: usize, most: u8) -> Vec<(u
         Some(_) => {}
     }
     let mut levels = vec![most; rows];
-    // Whatever is null first decides.
+    // The outermost null decides.
     for (level, nulls) in some.iter().rev() {
         for (row, to) in levels.iter_mut().enumerate() {
             if nulls.is_null(row) {
@@ -193,7 +193,7 @@ fn runs_of_levels(nodes: &[Option<NullBuffer>], rows: usize, most: u8) -> Vec<(u
     runs
 }
 
-/// What a leaf is written as that has numbers of such types; `None` if they are left to the general encoder.
+/// How a leaf with numbers of these types is encoded; `None` if it is left to the general encoder.
 pub fn kind_of_number(physical: PhysicalType, arrow: &ArrowType) -> Option<Kind> {
     use ArrowType as A;
     match (physical, arrow) {

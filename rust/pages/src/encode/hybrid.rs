@@ -1,17 +1,17 @@
-//! Small numbers as runs: levels and dictionary codes, run-length encoded or bit-packed.
+//! Writes runs of small numbers: levels and dictionary codes, run-length encoded or bit-packed.
 //!
 //! Parquet format: "Run Length Encoding / Bit-Packing Hybrid".
 
-/// Numbers that are packed together: as many as eight bits of a header can count.
+/// The most numbers that are packed together, so that their count fits into one byte of header.
 const PACKED_TOGETHER: usize = 8 * 63;
-/// Fewer of one number in turn are packed.
+/// Shorter runs of one number are bit-packed.
 const LEAST_RUN: usize = 8;
 
-/// Numbers of `width` bits on their way into `out`.
+/// Writes numbers of `width` bits to `out`.
 pub(super) struct Hybrid<'o> {
     out: &'o mut Vec<u8>,
     width: u32,
-    /// Numbers to be packed.
+    /// Numbers that will be packed.
     waiting: Vec<u32>,
 }
 
@@ -20,9 +20,9 @@ impl<'o> Hybrid<'o> {
         Self { out, width, waiting: Vec::new() }
     }
 
-    /// Appends a number so many times.
+    /// Appends a number `times` times.
     pub(super) fn push(&mut self, number: u32, mut times: usize) {
-        // What is packed comes by the eight.
+        // Numbers are packed in groups of eight.
         let missing = self.waiting.len().next_multiple_of(8) - self.waiting.len();
         let together = if times >= LEAST_RUN + missing { missing } else { times };
         for _ in 0..together {
@@ -58,13 +58,13 @@ impl<'o> Hybrid<'o> {
         }
     }
 
-    /// Writes what waits.
+    /// Writes the waiting numbers.
     pub(super) fn finish(mut self) {
         self.pack();
     }
 }
 
-/// The bits that numbers below `count` take.
+/// How many bits numbers below `count` take.
 pub(super) fn width_of(count: usize) -> u32 {
     usize::BITS - count.saturating_sub(1).leading_zeros()
 }

@@ -1,11 +1,11 @@
-//! Column chunks encoded straight from Arrow arrays, for the leaves that are most of a checkpoint.
+//! Encodes column chunks directly from Arrow arrays, for the leaves that are most of a checkpoint.
 //!
-//! Paths, statistics and numbers inside optional structs: no levels are made where every row has a value, each string is
-//! copied once, pages are compressed in the same memory one after another, and numbers that do not repeat are not looked
+//! These are paths, statistics and numbers inside optional structs. No levels are made if every row has a value, each string is
+//! copied once, pages are compressed in the same memory one after another, and numbers that are mostly distinct are not looked
 //! up in a dictionary. All other leaves are left to the general encoder.
 //!
-//! Invariant: what is read from a chunk, bounds included, is what the general encoder would have written
-//! (the tests of the checkpoint writer compare both).
+//! Invariant: a chunk is read as one of the general encoder would be, bounds included
+//! (the tests of the checkpoint writer compare them).
 //!
 //! Parquet format: "Column chunks", "Nested Encoding", "Data Pages", "Statistics".
 

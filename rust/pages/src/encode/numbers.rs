@@ -1,6 +1,6 @@
-//! Numbers of a fixed width, by their codes in a dictionary as long as they repeat.
+//! Encodes numbers of a fixed width: with a dictionary if they repeat.
 //!
-//! A page keeps its numbers until it is written: those that turn out not to repeat are written as they are.
+//! A page keeps its numbers until it is written: if they turn out to be mostly distinct, they are written without a dictionary.
 //!
 //! Parquet format: "Plain", "Dictionary Encoding", "Statistics".
 
@@ -18,24 +18,24 @@ use super::hybrid::{Hybrid, width_of};
 use super::page::PageCompressor;
 use super::values::{ColumnEncoder, DICTIONARY_BYTES, PAGE_BYTES};
 
-/// After so many numbers it is asked whether every other one was there before.
+/// After so many numbers the dictionary is given up unless at least half of them are repetitions.
 const SAMPLED: usize = 1024;
 
-/// A number as Parquet stores it.
+/// A number in Parquet's form.
 pub(super) trait Number: Copy + Send + Sync + 'static {
     const WIDTH: usize;
 
-    /// Shows `take` the numbers at `rows` of an array; `None` if it has others.
+    /// Calls `take` with the numbers at `rows` of an array; `None` if the array has another type.
     fn of(array: &dyn Array, rows: Range<usize>, take: &mut dyn FnMut(&[Self])) -> Option<()>;
 
-    /// A number that is the same for the same one and no other.
+    /// Its bits, which are equal only for the same number.
     fn bits(self) -> u64;
 
     fn put(numbers: &[Self], out: &mut Vec<u8>);
 
     fn order(&self, other: &Self) -> Ordering;
 
-    /// Whether it is one that bounds leave out.
+    /// Whether it is NaN, which bounds leave out.
     fn is_nan(self) -> bool {
         false
     }
@@ -43,7 +43,7 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     fn statistics(bounds: &Bounds<Self>, nulls: u64) -> Statistics;
 }
 
-/// Those of arrays that have the very numbers, and of decimals, which are wider there.
+/// Implements it for arrays of the same numbers, and for decimals, which are wider in Arrow.
 macro_rules! numbers_of {
     ($($arrow:ty),*; $($wider:ty)?) => {
         const WIDTH: usize = size_of::<Self>();
@@ -125,7 +125,7 @@ impl Number for f64 {
     }
 }
 
-/// The least and the greatest number, and how many are none.
+/// The least and the greatest number, and how many are NaN.
 pub(super) struct Bounds<N> {
     min: Option<N>,
     max: Option<N>,
@@ -151,10 +151,10 @@ impl<N: Number> Bounds<N> {
     }
 }
 
-/// The numbers of a page, and what is known of all.
+/// The numbers of a page, and the dictionary and bounds of all numbers.
 pub(super) struct NumberEncoder<N> {
     page: Vec<u8>,
-    /// Their codes, as long as there is a dictionary.
+    /// Their codes, while there is a dictionary.
     codes: Vec<u32>,
     dictionary: Dictionary<N>,
     is_coded: bool,
@@ -175,12 +175,12 @@ impl<N: Number> NumberEncoder<N> {
         }
     }
 
-    /// Codes of numbers, unless there is no room for one of them, or they do not repeat.
+    /// Adds the codes of numbers; gives the dictionary up if it has no room, or if the numbers are mostly distinct.
     fn code(&mut self, numbers: &[N]) {
         self.codes.reserve(numbers.len());
         let mut last = None;
         for number in numbers {
-            // Most numbers that repeat follow one another.
+            // Equal numbers mostly follow one another.
             let code = match last {
                 Some((before, code)) if before == number.bits() => Some(code),
                 _ => self.dictionary.code(*number),
@@ -204,7 +204,7 @@ impl<N: Number> NumberEncoder<N> {
 
 impl<N: Number> ColumnEncoder for NumberEncoder<N> {
     fn take(&mut self, array: &dyn Array, rows: Range<usize>) -> Result<(usize, bool), ParquetError> {
-        // A page of codes may become one of numbers, which is why it has no more of them.
+        // A page with codes may still become one with numbers, so it has no more of them.
         let room = (PAGE_BYTES.saturating_sub(self.page.len()) / N::WIDTH).max(1);
         let rows = rows.start..rows.end.min(rows.start.saturating_add(room));
         let taken = N::of(array, rows.clone(), &mut |numbers| {
@@ -221,7 +221,7 @@ impl<N: Number> ColumnEncoder for NumberEncoder<N> {
     fn page(&mut self, levels: &[u8], compressor: &mut PageCompressor) -> Encoding {
         let body = compressor.body();
         body.extend_from_slice(levels);
-        // A dictionary that has no room for a number has no code for it either, and nulls need none.
+        // Without codes there is no dictionary; a page of nulls needs none.
         let encoding = if self.is_coded && !self.codes.is_empty() {
             let width = width_of(self.dictionary.numbers.len());
             body.push(width as u8);
@@ -253,7 +253,8 @@ impl<N: Number> ColumnEncoder for NumberEncoder<N> {
 /// Distinct numbers and their codes.
 struct Dictionary<N> {
     numbers: Vec<N>,
-    /// A power of two of places, at least twice as many as numbers, each with a code or [`FREE`].
+    /// Places of a hash table, each with a code or [`FREE`]. Their number is a power of two, and at least twice that of the
+    /// numbers.
     places: Vec<u16>,
 }
 
@@ -267,7 +268,7 @@ impl<N> Default for Dictionary<N> {
 }
 
 impl<N: Number> Dictionary<N> {
-    /// The code of a number, which may be new; `None` if there is no room.
+    /// The code of a number, which is added if it is new; `None` if there is no room.
     fn code(&mut self, number: N) -> Option<u32> {
         if self.places.len() < 2 * (self.numbers.len() + 1) {
             self.places = vec![FREE; (2 * self.places.len()).max(LEAST_PLACES)];
@@ -289,11 +290,11 @@ impl<N: Number> Dictionary<N> {
     }
 }
 
-/// Where a number is among the places, or would be.
+/// The place of a number, or the free one for it.
 fn place<N: Number>(places: &[u16], numbers: &[N], number: N) -> Option<usize> {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mask = places.len() - 1;
-    // The upper bits of the product, in which all bits of the number have a part: a round double has but upper ones.
+    // The upper bits of the product depend on all bits of the number: a round double has only upper bits.
     let mut at = number.bits().wrapping_mul(ODD).rotate_left(places.len().trailing_zeros()) as usize & mask;
     loop {
         let code = *places.get(at)?;

@@ -1,4 +1,4 @@
-//! Pages: levels before values, compressed in memory that is used again, behind their headers.
+//! Writes pages: headers, levels and values, compressed in memory that is reused.
 //!
 //! Parquet format: "Data Pages", "Thrift definition" (PageHeader).
 
@@ -9,10 +9,10 @@ use snap::raw::{Encoder, max_compress_len};
 use super::hybrid::{Hybrid, varint, width_of};
 use super::snappy::SnappyEncoder;
 
-/// Of Thrift's compact form: the type of a field, which stands beside the distance to the field before.
+/// Thrift's compact form: types of fields.
 const I32: u8 = 5;
 const STRUCT: u8 = 12;
-/// Kinds of pages, and encodings, by the numbers of the format.
+/// Kinds of pages, and encodings, by their numbers in the format.
 const DATA_PAGE: usize = 0;
 const DICTIONARY_PAGE: usize = 2;
 const PLAIN: usize = 0;
@@ -22,13 +22,13 @@ const RLE_DICTIONARY: usize = 8;
 /// Memory in which one page after another is compressed.
 pub struct PageCompressor {
     encoder: Encoder,
-    /// For strings.
+    /// The encoder for pages of strings.
     snappy: SnappyEncoder,
     header: Vec<u8>,
     body: Vec<u8>,
-    /// The bytes of the body that are not of the page.
+    /// How many bytes at the beginning of the body do not belong to the page.
     skipped: usize,
-    /// Whether the body is strings, but for the levels before them.
+    /// Whether the body has strings after the levels.
     are_strings: bool,
     compressed: Vec<u8>,
 }
@@ -42,27 +42,27 @@ impl Default for PageCompressor {
 }
 
 impl PageCompressor {
-    /// Room for the bytes of a page, empty.
+    /// An empty buffer for the bytes of a page.
     pub(super) fn body(&mut self) -> &mut Vec<u8> {
         self.body.clear();
         (self.skipped, self.are_strings) = (0, false);
         &mut self.body
     }
 
-    /// Exchanges the bytes of a page for strings, of which the first `skipped` bytes are not of it; gives back memory.
+    /// Swaps in a body with strings, whose first `skipped` bytes do not belong to the page; the caller gets the old buffer.
     pub(super) fn exchange(&mut self, body: &mut Vec<u8>, skipped: usize) {
         std::mem::swap(&mut self.body, body);
         (self.skipped, self.are_strings) = (skipped, true);
         body.clear();
     }
 
-    /// Header, compressed bytes, and the bytes that they were.
+    /// Returns the header, the compressed bytes, and their number before compression.
     pub(super) fn data_page(&mut self, rows: usize, encoding: Encoding) -> Result<(&[u8], &[u8], usize), ParquetError> {
         let encoding = if encoding == Encoding::PLAIN { PLAIN } else { RLE_DICTIONARY };
         self.page(DATA_PAGE, 5, &[rows, encoding, RLE, RLE])
     }
 
-    /// The same for the page with so many values that others refer to.
+    /// The same for a dictionary page with so many values.
     pub(super) fn dictionary_page(&mut self, distinct: usize) -> Result<(&[u8], &[u8], usize), ParquetError> {
         self.page(DICTIONARY_PAGE, 7, &[distinct, PLAIN])
     }
@@ -100,7 +100,7 @@ fn too_long() -> ParquetError {
     ParquetError::General("a page is longer than Parquet allows".to_owned())
 }
 
-/// Definition levels as they stand in a page, given in runs; nothing where there is but one level.
+/// The bytes of definition levels in a page, from their runs; empty if there is only one possible level.
 pub(super) fn levels(runs: &[(u8, usize)], most: i16) -> Vec<u8> {
     if most == 0 {
         return Vec::new();

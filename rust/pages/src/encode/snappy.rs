@@ -1,29 +1,30 @@
-//! Snappy for pages of strings that are made alike.
+//! A Snappy encoder for pages of similar strings.
 //!
-//! Paths and statistics repeat whatever stands between their values. A copy of an earlier string ends inside a value, and
-//! what follows comes again, if at all, from right there or from the sign behind the value on. Only these places are
-//! looked up and remembered, not every byte, and only copies are made that are worth a guess of the processor. That is much
-//! quicker than the library and makes the pages little longer (`tests`).
+//! Paths and statistics repeat the text between their values. A match with an earlier string ends inside a value, and
+//! the next match, if any, begins right there or at the punctuation after the value. Only these places are
+//! looked up and stored, not every byte, and only matches long enough to be worth a branch are used. This is much
+//! faster than the library, and the pages are only slightly larger (`tests`).
 //!
-//! Invariant: the library makes of it what it was.
+//! Invariant: the library decompresses it to the original.
 //!
 //! Snappy: "Snappy compressed format description".
 
-/// Places are remembered in 16 bits.
+/// Places are stored in 16 bits.
 const BLOCK_BYTES: usize = 1 << 16;
 const PLACES_BITS: u32 = 13;
 const PLACES: usize = 1 << PLACES_BITS;
-/// Bytes that are looked up together: the shortest copy.
+/// Bytes that are looked up together: the shortest match.
 const TOGETHER: usize = 8;
-/// Of one tag: a copy, the shortest that has a tag of two bytes, and what that is too long or too far back for.
+/// Limits of Snappy's tags: the longest copy; the shortest copy with a tag of two bytes; and the length and the distance
+/// for which that tag is too small.
 const LONGEST_COPY: usize = 64;
 const SHORT_COPY: usize = 4;
 const LONGER_COPY: usize = 12;
 const FARTHER_BACK: usize = 2048;
-/// Literals up to here have their length in their tag; few are longer than those.
+/// Literals up to this length have it in their tag; most literals are no longer than `USUAL_LITERAL`.
 const LONG_LITERAL: usize = 60;
 const USUAL_LITERAL: usize = 16;
-/// What may be written beyond the end at once.
+/// How many bytes one write may go beyond the end.
 const OVERHANG: usize = 1 + LONG_LITERAL;
 
 /// The places of one block.
@@ -35,7 +36,7 @@ impl Default for SnappyEncoder {
     }
 }
 
-/// What is compressed, and what of it is written.
+/// A block that is compressed, and the output.
 struct Block<'b> {
     bytes: &'b [u8],
     out: &'b mut [u8],
@@ -43,11 +44,11 @@ struct Block<'b> {
 }
 
 impl SnappyEncoder {
-    /// Compresses a page into memory that has room, whatever is in it; gives its length. `None` if the page is longer than
+    /// Compresses a page into `out`, whose contents are overwritten, and returns the length. `None` if the page is longer than
     /// Snappy allows.
     pub(super) fn compress(&mut self, page: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let mut length = u32::try_from(page.len()).ok()?;
-        // A copy takes less than its bytes, and no literal but the last is without one.
+        // A copy takes fewer bytes than it stands for, and after every literal except the last there is a copy.
         let room = OVERHANG + page.len() + page.len() / TOGETHER;
         if out.len() < room {
             out.resize(room, 0);
@@ -74,7 +75,7 @@ impl SnappyEncoder {
 
 impl Block<'_> {
     fn compress(&mut self, places: &mut [u16; PLACES]) -> Option<()> {
-        // The first byte is what is found where nothing is remembered.
+        // It begins at the second byte, since place 0 means that nothing is stored.
         let (mut at, mut copied) = (1, 0);
         while let Some((from, to)) = self.find(places, at) {
             self.literal(copied, to)?;
@@ -86,7 +87,7 @@ impl Block<'_> {
         self.literal(copied, self.bytes.len())
     }
 
-    /// From `at` on, the first place where a word begins that was there before, and where that was.
+    /// From `at` on, the first place whose eight bytes occurred before, and where they did.
     #[inline(always)]
     fn find(&self, places: &mut [u16; PLACES], mut at: usize) -> Option<(usize, usize)> {
         loop {
@@ -110,7 +111,7 @@ impl Block<'_> {
         Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?))
     }
 
-    /// How many bytes from two places on are the same, of which the first eight are.
+    /// How many bytes are equal from two places on; the first eight are.
     #[inline(always)]
     fn alike(&self, from: usize, to: usize) -> usize {
         let sixteen = |at: usize| self.bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map(u128::from_le_bytes);
@@ -125,13 +126,13 @@ impl Block<'_> {
         length + rest(from).iter().zip(rest(to)).take_while(|(before, now)| before == now).count()
     }
 
-    /// The bytes from `start` to `end` as they are.
+    /// Writes the bytes from `start` to `end` as a literal.
     #[inline(always)]
     fn literal(&mut self, start: usize, end: usize) -> Option<()> {
         let length = end - start;
         let usual = self.bytes.get(start..).and_then(<[u8]>::first_chunk::<USUAL_LITERAL>);
         let Some(bytes) = usual.filter(|_| length <= USUAL_LITERAL) else { return self.long_literal(start, end) };
-        // More than is asked for, and the next one overwrites it.
+        // Copies a fixed number of bytes: the excess is overwritten by the next write.
         let room = self.out.get_mut(self.written..)?.first_chunk_mut::<{ 1 + USUAL_LITERAL }>()?;
         room[0] = literal_tag(length);
         room[1..].copy_from_slice(bytes);
@@ -162,10 +163,10 @@ impl Block<'_> {
         Some(())
     }
 
-    /// So many bytes again that were there so far back.
+    /// Writes a copy of `length` bytes from `back` bytes before.
     #[inline(always)]
     fn copy(&mut self, mut length: usize, back: usize) -> Option<()> {
-        // What is left for the last tag is no shorter than any copy may be.
+        // At least the shortest possible copy must remain for the last tag.
         while length >= LONGEST_COPY + SHORT_COPY {
             self.copy_tag(LONGEST_COPY, back)?;
             length -= LONGEST_COPY;
@@ -189,7 +190,7 @@ impl Block<'_> {
     }
 }
 
-/// Of a literal whose length it has; none has no bytes.
+/// The tag of a short literal, which has its length minus one.
 fn literal_tag(length: usize) -> u8 {
     (length.wrapping_sub(1) << 2) as u8
 }
@@ -199,8 +200,8 @@ fn place_of(bytes: u64) -> usize {
     (bytes.wrapping_mul(ODD) >> (u64::BITS - PLACES_BITS)) as usize
 }
 
-/// The highest bits of those of eight bytes that are signs, up to the first one at least: brackets that end an object, and
-/// what is no letter and stands before the digits.
+/// The highest bits of those of eight bytes that are punctuation, correct at least up to the first one: brackets that end
+/// an object, and characters before the digits in ASCII.
 fn signs_in(bytes: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let below = |bytes: u64, bound: u8| bytes.wrapping_sub(EACH * u64::from(bound)) & !bytes;

@@ -1,4 +1,4 @@
-//! Strings, each behind its length.
+//! Encodes strings, each after its length.
 //!
 //! Parquet format: "Plain".
 
@@ -14,10 +14,10 @@ use parquet::file::statistics::Statistics;
 use super::page::PageCompressor;
 use super::values::{BOUND_BYTES, ColumnEncoder, PAGE_BYTES};
 
-/// Room for levels before the strings, which are few bytes where all rows have one.
+/// Room for levels before the strings; they take few bytes if all rows have a string.
 const LEVELS: usize = 32;
 
-/// The strings of a page, and the bounds of all.
+/// The strings of a page, and the bounds of all strings.
 pub(super) struct StringEncoder {
     page: Vec<u8>,
     bounds: Option<Bounds>,
@@ -67,7 +67,7 @@ impl Bounds {
         }
     }
 
-    /// In the same memory: in ascending order, each string is the greatest so far.
+    /// Reuses the memory of the bound: if strings ascend, each one is the greatest so far.
     fn replace(bound: &mut Option<Vec<u8>>, string: &[u8]) {
         let bound = bound.get_or_insert_default();
         bound.clear();
@@ -109,7 +109,7 @@ impl ColumnEncoder for StringEncoder {
 
     fn statistics(&self, nulls: u64) -> Option<Statistics> {
         let Bounds { min, max } = self.bounds.as_ref()?;
-        // A string that is cut would be no bound of the same kind.
+        // Strings that are too long have no bound, since a shortened one would not be exact.
         let bound =
             |string: &Option<Vec<u8>>| string.clone().filter(|string| string.len() <= BOUND_BYTES).map(ByteArray::from);
         let (min, max) = bound(min).zip(bound(max)).unzip();

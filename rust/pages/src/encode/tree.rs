@@ -1,4 +1,4 @@
-//! Which leaves of a schema are encoded here, and which are left to the general encoder.
+//! Divides the leaves of a schema into those that are encoded directly, and those that are left to the general encoder.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use super::column::{ColumnWriter, Kind};
 use super::page::PageCompressor;
 
-/// Where a leaf of the file is encoded.
+/// How a leaf of the file is encoded.
 #[derive(Debug, Clone, Copy)]
 pub enum WriterSlot {
-    /// Here.
+    /// Directly.
     Direct(Kind),
     /// By the general encoder.
     General,
@@ -25,23 +25,23 @@ pub enum WriterSlot {
 /// A field of the schema.
 enum Node {
     Direct,
-    /// With all below.
+    /// The general encoder gets it with all fields inside.
     General(FieldRef),
-    /// With the fields that are left when those encoded here are taken out, if any are.
+    /// A struct: its fields, and the struct with the fields that are left to the general encoder, if there are any.
     Within(Vec<Node>, Option<FieldRef>),
 }
 
-/// A schema told apart.
+/// A divided schema.
 pub struct Tree {
     roots: Vec<Node>,
-    /// Of each leaf in the file's order.
+    /// How each leaf is encoded, in the file's order.
     slots: Vec<WriterSlot>,
-    /// What the general encoder sees.
+    /// The schema for the general encoder.
     general: SchemaRef,
 }
 
 impl Tree {
-    /// `kind_of` says which leaves are encoded here; none that repeats is asked for.
+    /// `kind_of` decides which leaves are encoded directly; it is not called for repeated ones.
     pub fn new(schema: &Schema, file: &SchemaDescriptor, kind_of: &KindOf<'_>) -> Self {
         let mut slots = Vec::new();
         let roots: Vec<Node> = schema.fields().iter().map(|field| node(field, file, kind_of, &mut slots)).collect();
@@ -49,7 +49,7 @@ impl Tree {
         Self { roots, slots, general: Arc::new(Schema::new(general)) }
     }
 
-    /// Where each leaf of the file is encoded.
+    /// How each leaf of the file is encoded.
     pub fn slots(&self) -> &[WriterSlot] {
         &self.slots
     }
@@ -84,14 +84,14 @@ impl Tree {
     }
 }
 
-/// What a leaf is written as, unless the general encoder writes it.
+/// How a leaf is encoded directly; `None` for the general encoder.
 pub type KindOf<'k> = dyn Fn(&ColumnDescriptor, &DataType) -> Option<Kind> + 'k;
 
-/// Takes a leaf, given the nulls of all that may be null over it and of itself.
+/// Takes a leaf, with the nulls of all nullable structs around it and of itself.
 type Take<'t> = dyn FnMut(&[Option<NullBuffer>], &ArrayRef) -> Result<(), ParquetError> + 't;
 
 impl Node {
-    /// What is left to the general encoder.
+    /// The part that is left to the general encoder.
     fn rest(&self) -> Option<&FieldRef> {
         match self {
             Self::Direct => None,
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// Shows `take` the leaves that are encoded here, and returns the others.
+    /// Calls `take` with the leaves that are encoded directly, and returns the others.
     fn write(
         &self,
         field: &Field,

@@ -1,4 +1,4 @@
-//! The values of a page that is being filled, and how large it gets.
+//! The trait of encoders for the values of a page, and limits on pages.
 
 use std::ops::Range;
 
@@ -9,26 +9,26 @@ use parquet::file::statistics::Statistics;
 
 use super::page::PageCompressor;
 
-/// Bytes of a string kept in the bounds of a column chunk: longer than any statistic, shorter than JSON.
+/// The most bytes of a bound of a string column: longer than any string in statistics, shorter than their JSON.
 pub const BOUND_BYTES: usize = 256;
-/// Bytes of distinct values of a column chunk beyond which they do not repeat enough to be worth a dictionary.
+/// The most bytes of distinct values for which a column chunk gets a dictionary.
 pub const DICTIONARY_BYTES: usize = 32 * 1024;
-/// Bytes of a page, about: in a row group that spans many keys, each has few rows, and most pages of paths are skipped.
-/// What compresses them looks back no further.
+/// About how many bytes a page has: small pages let a reader of few paths skip most of them.
+/// Snappy does not look back further, either.
 pub const PAGE_BYTES: usize = 64 * 1024;
-/// Rows of a page at most, as readers expect them.
+/// The most rows of a page, as readers expect.
 pub(super) const PAGE_ROWS: usize = 20_000;
 
-/// The values of a page that is being filled.
+/// Encodes the values of a page.
 pub(super) trait ColumnEncoder: Send {
-    /// Takes the values at `rows` of `array`, or the first of them: at least one if the page has none yet. Returns how
+    /// Adds the values at `rows` of `array`, or the first of them: at least one if the page has none yet. Returns how
     /// many, and whether the page has room for more.
     fn take(&mut self, array: &dyn Array, rows: Range<usize>) -> Result<(usize, bool), ParquetError>;
 
-    /// The bytes of the page behind `levels`, which are left in `compressor`, with how they are encoded. Begins the next page.
+    /// Puts `levels` and the values of the page into `compressor`, and returns their encoding. Begins the next page.
     fn page(&mut self, levels: &[u8], compressor: &mut PageCompressor) -> Encoding;
 
-    /// How many values there are in the dictionary, and they themselves, for pages that refer to them.
+    /// Appends the values of the dictionary, and returns their number.
     fn dictionary(&mut self, out: &mut Vec<u8>) -> usize;
 
     /// Bounds of all values.

@@ -292,7 +292,7 @@ fn without_other_text(rows: RecordBatch) -> Result<RecordBatch> {
 }
 
 fn unquoted(literals: &BinaryViewArray) -> Result<StringArray> {
-    let broken = || Error::internal("statistics were kept that are no JSON string");
+    let broken = || Error::internal("kept statistics are not a JSON string");
     let mut said = StringBuilder::with_capacity(literals.len(), literals.total_buffer_bytes_used());
     let mut scratch = String::new();
     let mut bytes = 0_usize;

@@ -310,7 +310,9 @@ impl QuotedTexts {
         let buffers: Vec<Buffer> = printed.chain(commits.into_iter().map(Buffer::from)).collect();
         let nulls = self.valid.and_then(|mut valid| valid.finish());
         let views = BinaryViewArray::try_new(self.views.into(), buffers, nulls);
-        Ok(Arc::new(views.map_err(|e| Error::internal("statistics are not where they were found").caused_by(e))?))
+        Ok(Arc::new(
+            views.map_err(|e| Error::internal("statistics are not at the place where they were found").caused_by(e))?,
+        ))
     }
 }
 

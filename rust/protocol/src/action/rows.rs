@@ -167,7 +167,7 @@ impl<'a> Members<'a> {
     }
 
     fn not_texts(&self, name: &str) -> Error {
-        Error::corrupt(format!("`{}.{name}` in the checkpoint does not hold strings", self.action))
+        Error::corrupt(format!("`{}.{name}` in the checkpoint does not have strings", self.action))
     }
 
     fn nested(&self, name: &str) -> Option<Members<'a>> {

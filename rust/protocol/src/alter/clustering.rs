@@ -59,7 +59,7 @@ pub fn clustering_paths(schema: &StructType, metadata: &Metadata, columns: &[Str
     }
     if let (Some(partition), false) = (metadata.partition_columns.first(), columns.is_empty()) {
         return Err(Error::invalid(format!(
-            "the table is partitioned by `{partition}`, and one that is partitioned cannot be clustered"
+            "the table is partitioned by `{partition}`, and a partitioned table cannot be clustered"
         )));
     }
     let properties = Properties::of(metadata);
@@ -71,8 +71,8 @@ pub fn clustering_paths(schema: &StructType, metadata: &Metadata, columns: &[Str
         let shown = path::print(&found.path);
         if !has_bounds(&found.field.data_type) {
             return Err(Error::invalid(format!(
-                "the table cannot be clustered by `{shown}`, which is of the type {}: files are found by the least and the \
-                 greatest value, which it has not",
+                "the table cannot be clustered by `{shown}`, which is of the type {}: files are skipped by the least \
+                 and the greatest value, which it does not have",
                 found.field.data_type
             )));
         }

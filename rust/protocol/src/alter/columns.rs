@@ -82,7 +82,7 @@ fn refuse_unmapped(before: Before<'_>, path: &[String], what: &str) -> Result<()
 
 pub(super) fn change(before: Before<'_>, column: &str, change: &ColumnChange) -> Result<RequestedChange> {
     if *change == ColumnChange::default() {
-        return Err(Error::invalid(format!("nothing of the column `{column}` is to be altered; say what")));
+        return Err(Error::invalid(format!("no change of the column `{column}` is given; pass at least one")));
     }
     let schema = before.metadata.schema()?;
     let path = find(&schema, &path::parse(column)?)?.path;
@@ -118,8 +118,8 @@ pub(super) fn refuse_ambiguous(before: Before<'_>, known: &StructType, schema: &
         });
         if let Some(new) = new {
             return Err(Error::invalid(format!(
-                "the column `{}` is gone and `{}` is new, which may be one that was renamed; use `rename_column`, or drop \
-                 and add one after the other",
+                "the new schema lacks the column `{}` and has the new column `{}`, which may be the same column \
+                 renamed; use `rename_column`, or drop and add one after the other",
                 path::print(gone),
                 path::print(new)
             )));

@@ -38,8 +38,8 @@ pub fn copied(
             let (from, to) = (from?.as_str(), to?.as_str());
             if from != to {
                 let message = format!(
-                    "columns are mapped by `{from}` in the table that is cloned and by `{to}` in the one that is there \
-                     (`delta.columnMapping.mode`), and a clone does not change that; clone to another place"
+                    "columns are mapped by `{from}` in the cloned table and by `{to}` in the existing one \
+                     (`delta.columnMapping.mode`), and a clone does not change that; clone to another location"
                 );
                 return Err(Error::invalid(message));
             }

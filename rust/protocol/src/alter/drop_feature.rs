@@ -146,7 +146,7 @@ fn refuse_uses(metadata: &Metadata, schema: &StructType, name: &str) -> Result<(
         }
     }
     let (key, what, how) = match name {
-        "allowColumnDefaults" => (CURRENT_DEFAULT, "has a default", "take it away (`alter_column(default=None)`)"),
+        "allowColumnDefaults" => (CURRENT_DEFAULT, "has a default", "remove it (`alter_column(default=None)`)"),
         "generatedColumns" => ("delta.generationExpression", "is generated", "drop the column"),
         "identityColumns" => ("delta.identity.", "is an identity", "drop the column"),
         _ => return Ok(()),

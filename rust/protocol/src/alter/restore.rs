@@ -42,8 +42,8 @@ pub fn restored(
         false => feature::merged(newest.0, old.0),
     };
     if had.contains("rowTracking") && !has.contains("rowTracking") {
-        let message = "the older version tracks rows, and row tracking was dropped from the table since, with the ids that \
-                       were given out: the table cannot go back to it. Enable row tracking first \
+        let message = "the older version tracks rows, and row tracking was dropped from the table since, with its \
+                       ids: the table cannot be restored to it. Enable row tracking first \
                        (`Table.enable_row_tracking`), or clone the older version";
         return Err(Error::invalid(message));
     }

@@ -156,7 +156,7 @@ impl Attempt {
                     .in_file(&add.path)
             })?;
             add.base_row_id = Some(self.next_row_id);
-            let too_many = || Error::invalid("the table has given out all row ids");
+            let too_many = || Error::invalid("the table has assigned all row ids");
             self.next_row_id = self.next_row_id.checked_add(rows).ok_or_else(too_many)?;
             self.given = true;
         }

@@ -268,7 +268,7 @@ impl CommitLoop {
     fn done(&mut self) -> Step {
         let committed = match self.written.take() {
             Some((lines, others)) => self.prepared.committed(lines, others, self.attempts, self.first.version),
-            None => Err(Error::internal("a commit that has ended was asked for again")),
+            None => Err(Error::internal("a step was requested of a commit that has ended")),
         };
         match committed {
             Ok(committed) => Step::Done(Box::new(committed)),
@@ -282,7 +282,7 @@ impl CommitLoop {
         let (attempts, txn_id) = (self.attempts, &self.prepared.txn_id);
         let state = std::mem::replace(&mut self.state, LoopState::new(version));
         let failed = match state.into_failure() {
-            None => Failed::Unknown(Error::internal("a commit that has not failed was asked why")),
+            None => Failed::Unknown(Error::internal("the failure of a commit was requested that has not failed")),
             Some(Failure::Interrupted) => Failed::NotWritten(interrupted(attempts)),
             Some(Failure::RaceLost) => Failed::NotWritten(race_lost(attempts)),
             Some(Failure::BaseGone) => Failed::NotWritten(base_gone(base).at_version(version)),
@@ -300,7 +300,10 @@ impl CommitLoop {
                 Failed::Unknown(unknown_outcome(txn_id, attempts, lost))
             }
             Some(Failure::Late) => {
-                let why = format!("the log was cleaned of version {base}, which it was prepared on, and goes on later");
+                let why = format!(
+                    "log cleanup has deleted version {base}, on which it was prepared, and the log \
+                                   goes on later"
+                );
                 Failed::Unknown(in_the_log_but(version, txn_id, &why))
             }
             Some(Failure::Unverified(error)) => Failed::Unknown(unknown_outcome(txn_id, attempts, error)),
@@ -311,8 +314,8 @@ impl CommitLoop {
 
 fn base_gone(base: u64) -> Error {
     let message = format!(
-        "the log was cleaned while this was prepared on version {base}, which is gone, so nothing was \
-         committed; begin again on the newest version"
+        "log cleanup deleted version {base}, on which this was prepared, so nothing was committed; begin again on \
+         the newest version"
     );
     Error::storage(false, message)
 }

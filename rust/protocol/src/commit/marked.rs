@@ -102,7 +102,7 @@ impl MarkedFiles {
     /// `Internal` if there are not as many places as vectors.
     pub(super) fn stored(&mut self, places: Vec<DeletionVectorDescriptor>) -> Result<()> {
         if places.len() != self.len() {
-            return Err(Error::internal("deletion vectors were stored, and not those that were asked for"));
+            return Err(Error::internal("other deletion vectors were stored than requested"));
         }
         self.0.values_mut().zip(places).for_each(|(marked, place)| marked.vector = Some(place));
         Ok(())

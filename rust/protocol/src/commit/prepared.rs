@@ -145,13 +145,14 @@ impl PreparedCommit {
     pub(super) fn print(&self, first: FirstAttempt, now_ms: i64) -> Result<(Lines, Vec<u8>)> {
         // Beyond the last version no reader takes a file for a commit.
         if self.pending.version() > MAX_VERSION {
-            let message = "the log is at the last version there can be; the file that says so may not belong to it";
+            let message = "the log is at the largest possible version; the file with this version may not belong to \
+                           it";
             return Err(Error::corrupt(message));
         }
         let mut attempt = Attempt::new(&self.pending, first.version, now_ms)?;
         let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending, now_ms)?;
         if lines.len() > MOST_BYTES {
-            return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader takes; make several"));
+            return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader accepts; make several"));
         }
         Ok((lines, others))
     }

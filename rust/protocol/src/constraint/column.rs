@@ -35,7 +35,10 @@ impl GeneratedColumn {
         let what = format!("the expression of the generated column `{name}`");
         let parsed = parse_expression(sql).map_err(|e| in_sql(&what, sql, &e))?;
         if !parsed.is_deterministic() {
-            let message = format!("{what} ({sql}) does not give the same for the same row each time; write another");
+            let message = format!(
+                "{what} ({sql}) does not always give the same value for the same row; write \
+                                   another"
+            );
             return Err(Error::invalid(message));
         }
         let bound = parsed.clone().bind(schema).map_err(|e| in_sql(&what, sql, &e))?;
@@ -95,7 +98,10 @@ impl ColumnDefault {
         let what = format!("the default of the column `{name}`");
         let parsed = parse_expression(sql).map_err(|e| in_sql(&what, sql, &e))?;
         if let Some(column) = parsed.columns().first() {
-            return Err(Error::invalid(format!("{what} ({sql}) depends on `{column}`; a default is one for all rows")));
+            return Err(Error::invalid(format!(
+                "{what} ({sql}) depends on `{column}`; a default is the same for all \
+                                               rows"
+            )));
         }
         let bound = parsed.bind(&StructType::default()).map_err(|e| in_sql(&what, sql, &e))?;
         let value = Assignment::new(bound, name, &field.data_type).map_err(|e| in_sql(&what, sql, &e))?;
@@ -154,6 +160,8 @@ pub(super) fn sql_of<'a>(field: &'a StructField, key: &str) -> Result<Option<&'a
     match field.metadata.get(key) {
         None | Some(serde_json::Value::Null) => Ok(None),
         Some(serde_json::Value::String(sql)) => Ok(Some(sql)),
-        Some(other) => Err(Error::corrupt(format!("`{key}` of the column `{}` is {other}, and no string", field.name))),
+        Some(other) => {
+            Err(Error::corrupt(format!("`{key}` of the column `{}` is {other} instead of a string", field.name)))
+        }
     }
 }

@@ -63,7 +63,8 @@ impl Constraint {
     /// The invariant of a column or of a field in it, as its metadata has it.
     pub(super) fn invariant(path: &str, json: &str, schema: &StructType) -> Result<Self> {
         let parsed: Invariant = serde_json::from_str(json).map_err(|e| {
-            Error::corrupt(format!("`delta.invariants` of the column `{path}` is not one: {json}")).caused_by(e)
+            Error::corrupt(format!("`delta.invariants` of the column `{path}` is not an invariant: {json}"))
+                .caused_by(e)
         })?;
         Self::bound(What::Invariant(path.to_owned()), &parsed.expression.expression, schema)
     }

@@ -74,7 +74,7 @@ pub(super) fn evaluate(name: &str, arguments: Vec<(ArrayRef, bool)>, rows: usize
     let arguments = columns(arguments, rows)?;
     let values = engine
         .evaluate(name, &arguments, gives)
-        .map_err(|error| Trouble::Call(format!("the function {name} has no value here: {}", error.message())))?;
+        .map_err(|error| Trouble::Call(format!("the function {name} failed: {}", error.message())))?;
     if values.len() != rows || values.data_type() != &to_arrow_type(gives) {
         let (of, wanted) = (values.data_type(), to_arrow_type(gives));
         let message = format!("{name} gave {} values of {of} for {rows} of {wanted}", values.len());

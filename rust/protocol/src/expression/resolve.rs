@@ -46,8 +46,8 @@ fn unknown(schema: &StructType, parent: &[String], name: &str) -> Error {
     let lower = name.to_lowercase();
     if parent.is_empty() && (lower == "_metadata" || lower.starts_with("_metadata.")) {
         return Error::invalid(format!(
-            "there is no column `{name}`; what stands under `_metadata` can be read as a column and not filtered by: \
-             ask for it and filter the rows that come out"
+            "there is no column `{name}`; columns under `_metadata` can be read but not used in a filter: read them, \
+             and filter the resulting rows"
         ));
     }
     let what = if parent.is_empty() {

@@ -98,7 +98,7 @@ impl LastCheckpoint {
     /// Reads the file, or says what is wrong with it (`Corrupt`).
     pub fn check(bytes: &[u8]) -> Result<Self> {
         if bytes.len() > MAX_BYTES {
-            return Err(Error::corrupt(format!("it has {} bytes, which is absurd", bytes.len())));
+            return Err(Error::corrupt(format!("it has {} bytes, which is too many", bytes.len())));
         }
         let text = std::str::from_utf8(bytes).map_err(|e| Error::corrupt("it is not UTF-8").caused_by(e))?;
         // The members could otherwise stand in an array, in order.

@@ -138,7 +138,7 @@ impl<'a> Properties<'a> {
         self.read("delta.checkpointInterval", positive).map(|n| n.unwrap_or(10))
     }
 
-    /// `delta.checkpoint.writeStatsAsJson`: whether checkpoints hold statistics as JSON (true).
+    /// `delta.checkpoint.writeStatsAsJson`: whether checkpoints have statistics as JSON (true).
     pub fn checkpoint_write_stats_as_json(self) -> Result<bool> {
         self.flag("delta.checkpoint.writeStatsAsJson", true)
     }
@@ -171,7 +171,7 @@ impl<'a> Properties<'a> {
         self.read("delta.dataSkippingStatsColumns", path::parse_list)
     }
 
-    /// `delta.dataSkippingStringPrefixLength`: characters of a string kept in statistics (32).
+    /// `delta.dataSkippingStringPrefixLength`: how many characters of a string statistics keep (32).
     pub fn string_prefix_length(self) -> Result<usize> {
         let length = self.read("delta.dataSkippingStringPrefixLength", positive)?.unwrap_or(32);
         Ok(usize::try_from(length).unwrap_or(usize::MAX))
@@ -208,7 +208,7 @@ impl<'a> Properties<'a> {
         self.read("delta.isolationLevel", isolation_level).map(Option::unwrap_or_default)
     }
 
-    /// `delta.enableChangeDataFeed`: whether rows that change are recorded (false).
+    /// `delta.enableChangeDataFeed`: whether changed rows are recorded (false).
     pub fn change_data_feed(self) -> Result<bool> {
         self.flag("delta.enableChangeDataFeed", false)
     }
@@ -276,12 +276,12 @@ impl<'a> Properties<'a> {
         Ok(self.is_true("delta.enableRowTracking")? && self.is_true("delta.rowTrackingSuspended")?)
     }
 
-    /// `delta.targetFileSize`: bytes a data file should have; `None` leaves it to the writer.
+    /// `delta.targetFileSize`: target size of data files in bytes; `None` leaves it to the writer.
     pub fn target_file_size(self) -> Result<Option<u64>> {
         self.read("delta.targetFileSize", byte_size)
     }
 
-    /// `delta.autoOptimize.autoCompact` (false), or its old name `delta.autoOptimize`: whether small files are packed after
+    /// `delta.autoOptimize.autoCompact` (false), or its old name `delta.autoOptimize`: whether small files are compacted after
     /// a write.
     pub fn auto_compact(self) -> Result<bool> {
         Ok(self.flag("delta.autoOptimize", false)?

@@ -56,41 +56,41 @@ const fn row(name: &'static str, takes: Takes, default: &'static str, about: &'s
 pub const PROPERTIES: &[Property] = &[
     row("delta.appendOnly", Takes::Flag, "false", "rows may only be added"),
     row("delta.autoOptimize", Takes::Flag, "unset", "old name of the next two; true sets both"),
-    row("delta.autoOptimize.autoCompact", Takes::AutoCompact, "false", "`true` or `auto`: after a write small files are packed when they are many"),
-    row("delta.autoOptimize.optimizeWrite", Takes::Flag, "unset", "hint for other engines: deltic writes few files anyway, and in Spark when `optimize_write` asks for it"),
+    row("delta.autoOptimize.autoCompact", Takes::AutoCompact, "false", "`true` or `auto`: after a write, small files are compacted if there are many"),
+    row("delta.autoOptimize.optimizeWrite", Takes::Flag, "unset", "hint for other engines: deltic writes few files anyway, and in Spark with the option `optimize_write`"),
     row("delta.castIcebergTimeType", Takes::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
-    row("delta.checkpoint.writeStatsAsJson", Takes::Flag, "true", "checkpoints hold statistics as JSON"),
-    row("delta.checkpoint.writeStatsAsStruct", Takes::Flag, "true", "checkpoints hold statistics in columns; the protocol's own default is false"),
+    row("delta.checkpoint.writeStatsAsJson", Takes::Flag, "true", "checkpoints have statistics as JSON"),
+    row("delta.checkpoint.writeStatsAsStruct", Takes::Flag, "true", "checkpoints have statistics in typed columns; the protocol's own default is false"),
     row("delta.checkpointInterval", Takes::Positive, "10", "commits between checkpoints"),
     row("delta.checkpointPolicy", Takes::CheckpointPolicy, "classic", "`classic` or `v2`; `v2` adds the feature `v2Checkpoint`"),
     row("delta.checkpointRetentionDuration", Takes::Interval, "2 days", "not used by deltic: how long checkpoints are kept"),
     row("delta.columnMapping.maxColumnId", Takes::Internal, "0", "set by writers"),
     row("delta.columnMapping.mode", Takes::ColumnMapping, "none", "`none`, `name` or `id`"),
-    row("delta.compatibility.symlinkFormatManifest.enabled", Takes::Flag, "false", "manifests for engines that know no Delta are written after each commit"),
+    row("delta.compatibility.symlinkFormatManifest.enabled", Takes::Flag, "false", "manifests for engines that cannot read Delta are written after each commit"),
     row("delta.coordinatedCommits.commitCoordinator-preview", Takes::Internal, "unset", "set by catalogs"),
     row("delta.coordinatedCommits.commitCoordinatorConf-preview", Takes::Internal, "unset", "set by catalogs"),
     row("delta.coordinatedCommits.tableConf-preview", Takes::Internal, "unset", "set by catalogs"),
     row("delta.dataSkippingNumIndexedCols", Takes::IndexedColumns, "32", "leaf columns with statistics; -1 for all"),
-    row("delta.dataSkippingStatsColumns", Takes::ColumnList, "unset", "columns with statistics, instead of a number of them"),
-    row("delta.dataSkippingStringPrefixLength", Takes::Positive, "32", "characters of a string kept in statistics"),
+    row("delta.dataSkippingStatsColumns", Takes::ColumnList, "unset", "the columns with statistics, instead of their number"),
+    row("delta.dataSkippingStringPrefixLength", Takes::Positive, "32", "how many characters of a string statistics keep"),
     row("delta.deletedFileRetentionDuration", Takes::Interval, "1 week", "how long removed files are kept"),
     row("delta.dropFeatureTruncateHistory.retentionDuration", Takes::Interval, "24 hours", "not used by deltic: history kept when a feature is dropped"),
     row("delta.enableChangeDataCapture", Takes::Flag, "false", "old name of `delta.enableChangeDataFeed`"),
-    row("delta.enableChangeDataFeed", Takes::Flag, "false", "rows that change are recorded"),
+    row("delta.enableChangeDataFeed", Takes::Flag, "false", "changed rows are recorded"),
     row("delta.enableDeletionVectors", Takes::Flag, "false", "writers may make deletion vectors"),
     row("delta.enableExpiredLogCleanup", Takes::Flag, "true", "writers may remove expired log files"),
-    row("delta.enableFullRetentionRollback", Takes::Flag, "true", "not used by deltic: keep what going back within the retention needs"),
+    row("delta.enableFullRetentionRollback", Takes::Flag, "true", "not used by deltic: keep the files that a restore within the retention needs"),
     row("delta.enableIcebergCompatV1", Takes::Flag, "false", "readable as Iceberg"),
     row("delta.enableIcebergCompatV2", Takes::Flag, "false", "readable as Iceberg"),
     row("delta.enableIcebergCompatV3", Takes::Flag, "false", "readable as Iceberg"),
     row("delta.enableIcebergWriterCompatV1", Takes::Flag, "false", "writable through Iceberg"),
     row("delta.enableIcebergWriterCompatV3", Takes::Flag, "false", "writable through Iceberg"),
-    row("delta.enableInCommitTimestamps", Takes::Flag, "false", "commits carry their own time"),
-    row("delta.enableMaterializePartitionColumnsFeature", Takes::Flag, "false", "partition columns stand in data files too"),
+    row("delta.enableInCommitTimestamps", Takes::Flag, "false", "commits have their own time"),
+    row("delta.enableMaterializePartitionColumnsFeature", Takes::Flag, "false", "data files have the partition columns too"),
     row("delta.enableRowTracking", Takes::Flag, "false", "rows keep ids"),
     row("delta.enableTypeWidening", Takes::Flag, "false", "column types may be widened"),
     row("delta.enableVariantShredding", Takes::Flag, "false", "variants are shredded"),
-    row("delta.ignoreProtocolDefaults", Takes::Flag, "false", "not used by deltic, which has no such defaults: create with the protocol that is asked for"),
+    row("delta.ignoreProtocolDefaults", Takes::Flag, "false", "not used by deltic, which has no such defaults: create the table with the requested protocol"),
     row("delta.ignoreIcebergBucketPartition", Takes::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
     row("delta.inCommitTimestampEnablementTimestamp", Takes::Internal, "unset", "set by writers"),
     row("delta.inCommitTimestampEnablementVersion", Takes::Internal, "unset", "set by writers"),
@@ -101,20 +101,20 @@ pub const PROPERTIES: &[Property] = &[
     row("delta.parquet.compression.codec", Takes::Compression, "zstd", "`uncompressed`, `none`, `snappy`, `gzip`, `lz4`, `lz4_raw`, `brotli` or `zstd`"),
     row("delta.parquet.format.version", Takes::PageVersion, "1.0.0", "`1.0.0` or `2.<minor>.<patch>`"),
     row("delta.randomPrefixLength", Takes::PrefixLength, "2", "characters of a random prefix, up to 255"),
-    row("delta.randomizeFilePrefixes", Takes::Flag, "false", "data files go below random prefixes instead of partition directories"),
+    row("delta.randomizeFilePrefixes", Takes::Flag, "false", "data files are in folders with random names instead of partition directories"),
     row("delta.redirectReaderWriter-preview", Takes::Internal, "unset", "set by catalogs"),
     row("delta.redirectWriterOnly-preview", Takes::Internal, "unset", "set by catalogs"),
     row("delta.requireCheckpointProtectionBeforeVersion", Takes::Internal, "0", "set by writers that drop features"),
     row("delta.rowTracking.materializedRowCommitVersionColumnName", Takes::Internal, "unset", "set by writers"),
     row("delta.rowTracking.materializedRowIdColumnName", Takes::Internal, "unset", "set by writers"),
-    row("delta.rowTrackingSuspended", Takes::Flag, "false", "rows get no ids for now"),
-    row("delta.sampleRetentionDuration", Takes::Interval, "7 days", "not used by deltic, nor by others"),
-    row("delta.setTransactionRetentionDuration", Takes::Interval, "unset", "how long an application's progress is remembered"),
-    row("delta.targetFileSize", Takes::Bytes, "unset", "bytes a data file should have"),
+    row("delta.rowTrackingSuspended", Takes::Flag, "false", "new rows get no ids for the time being"),
+    row("delta.sampleRetentionDuration", Takes::Interval, "7 days", "not used by deltic or other clients"),
+    row("delta.setTransactionRetentionDuration", Takes::Interval, "unset", "how long `txn` actions are kept"),
+    row("delta.targetFileSize", Takes::Bytes, "unset", "target size of data files in bytes"),
     row("delta.tuneFileSizesForRewrites", Takes::Flag, "unset", "hint for other engines"),
-    row("delta.universalFormat.enabledFormats", Takes::Text, "unset", "formats the table is also readable as"),
+    row("delta.universalFormat.enabledFormats", Takes::Text, "unset", "other formats as which the table can be read"),
     row("delta.universalFormat.iceberg.atomicConversion.supported", Takes::Internal, "unset", "set by catalogs"),
-    row("delta.writePartitionColumnsToParquet", Takes::Flag, "false", "partition columns stand in data files too"),
+    row("delta.writePartitionColumnsToParquet", Takes::Flag, "false", "data files have the partition columns too"),
 ];
 
 /// Prefixes of properties whose names the caller completes.
@@ -169,15 +169,15 @@ pub(crate) fn check_manifests(properties: &BTreeMap<String, String>) -> Result<(
     }
     let (other, why, instead) = if properties.is_true("delta.enableDeletionVectors")? {
         let instead = "set it to false, and call `Table.purge()` if files have vectors already";
-        ("delta.enableDeletionVectors", "see rows that are deleted", instead)
+        ("delta.enableDeletionVectors", "see deleted rows", instead)
     } else if properties.column_mapping_mode()? != ColumnMapping::None {
         ("delta.columnMapping.mode", "not find the columns by their names", "drop the feature `columnMapping`")
     } else {
         return Ok(());
     };
     Err(Error::invalid(format!(
-        "`{MANIFESTS}` and `{other}` exclude each other: who reads files by manifests would {why}; {instead}, or do without \
-         manifests (`{MANIFESTS}` = false)"
+        "`{MANIFESTS}` and `{other}` exclude each other: engines that read manifests would {why}; {instead}, or do \
+         without manifests (`{MANIFESTS}` = false)"
     )))
 }
 

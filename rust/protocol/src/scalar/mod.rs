@@ -134,8 +134,8 @@ impl Scalar {
                 Ok(text) if unescape(text).is_none() => text.to_owned(),
                 Ok(_) | Err(_) => {
                     return Err(Error::invalid(
-                        "a binary partition value is not plain UTF-8, and the log cannot hold it; \
-                         partition by another column",
+                        "a binary partition value is not plain UTF-8, and the log cannot represent it; partition by \
+                         another column",
                     ));
                 }
             },

@@ -302,8 +302,8 @@ fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
     if let Some(extension) = named.filter(|name| !name.is_empty() && !TRANSPARENT.contains(name)) {
         let storage = table_type_name(field.data_type());
         return Err(Error::invalid(format!(
-            "column `{path}` has the Arrow extension type `{extension}`, whose values mean more than Delta can hold; \
-             cast it to its storage type ({storage}) or to a string"
+            "column `{path}` has the Arrow extension type `{extension}`, which Delta does not have; cast it to its \
+             storage type ({storage}) or to a string"
         )));
     }
     match field.data_type() {
@@ -335,7 +335,7 @@ fn from_arrow_fields(fields: &Fields, above: &str, depth: usize) -> Result<Struc
     for field in fields {
         if !names.insert(field.name().to_lowercase()) {
             return Err(Error::invalid(format!(
-                "there are two columns `{}`, if only in case; rename one",
+                "there are two columns `{}` (case does not count); rename one",
                 path_of(field)
             )));
         }

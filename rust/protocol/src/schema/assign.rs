@@ -94,7 +94,7 @@ struct Given<'a> {
 impl Given<'_> {
     fn id(&mut self) -> Result<i32> {
         let more = self.largest.checked_add(1);
-        self.largest = more.ok_or_else(|| Error::invalid("the table has given out all column ids"))?;
+        self.largest = more.ok_or_else(|| Error::invalid("the table has assigned all column ids"))?;
         Ok(self.largest)
     }
 

@@ -126,7 +126,7 @@ impl StatsCollector {
     /// `Internal` if the batch has other columns or types.
     pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_columns() < self.width {
-            return Err(Error::internal("statistics were asked of a batch with other columns than the file's"));
+            return Err(Error::internal("a batch for statistics has other columns than the file"));
         }
         self.rows += batch.num_rows() as u64;
         for column in &mut self.columns {
@@ -314,7 +314,7 @@ impl Column {
 }
 
 fn foreign(name: &str, data_type: &ArrowType) -> Error {
-    Error::internal(format!("statistics of the column `{name}` were asked of a batch that holds {data_type} there"))
+    Error::internal(format!("a batch for statistics has the type {data_type} in the column `{name}`"))
 }
 
 /// The least and the greatest value seen, as far as the type has bounds.

@@ -1,8 +1,8 @@
-//! What deltic hands to Python as Arrow: schemas, batches, and lazy streams of batches.
+//! Arrow data that deltic returns to Python: schemas, batches, and lazy streams of batches.
 //!
-//! A stream can be consumed in two ways. Through `__arrow_c_stream__` by any Arrow library: its callbacks come from
-//! arbitrary threads, with or without the GIL, so they never touch Python, and an error arrives as text. Or batch by
-//! batch through `read_next` by deltic's own Python code: with typed exceptions, and with Ctrl-C.
+//! A stream can be consumed in two ways. Any Arrow library can use `__arrow_c_stream__`: its callbacks come from
+//! arbitrary threads, with or without the GIL, so they never touch Python, and an error is only a text. And deltic's own
+//! Python code uses `read_next`, batch by batch: with typed exceptions, and with Ctrl-C.
 //!
 //! Invariants: every batch has exactly the types the stream has announced, because consumers follow its pointers by
 //! the announced types; no panic crosses the C interface, where it would abort the process; a stream is never polled,
@@ -114,14 +114,16 @@ impl ArrowBatch {
     }
 }
 
-/// Record batches that are made while they are read, once, for any library that reads `__arrow_c_stream__`.
+/// Record batches that are computed while they are read, for any library that reads `__arrow_c_stream__`. They can be read
+/// once.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct ArrowStream {
     schema: SchemaRef,
     state: Mutex<State>,
 }
 
-/// Who has the rows. The reader leaves the lock while a batch is awaited: the lock is never held without the GIL.
+/// Where the reader of the rows is. It is taken out of the lock while a batch is awaited: the lock is never held without
+/// the GIL.
 enum State {
     Here(BatchReader),
     Awaited,
@@ -129,7 +131,7 @@ enum State {
 }
 
 impl ArrowStream {
-    /// A stream of batches of `schema`, driven by `runtime` while somebody reads.
+    /// A stream of batches with `schema`, which `runtime` polls while somebody reads.
     pub(crate) fn from_stream(
         schema: SchemaRef,
         batches: impl Stream<Item = std::result::Result<RecordBatch, Error>> + Send + 'static,
@@ -145,7 +147,7 @@ impl ArrowStream {
         Ok(Self::from_stream(schema, batches, Runtime::of_process(py)?))
     }
 
-    /// Takes the rows out, for the one consumer there can be.
+    /// Takes the reader out, for the only consumer.
     pub(super) fn take(&self) -> Result<BatchReader> {
         self.exchange(State::Given)
     }
@@ -194,7 +196,7 @@ impl ArrowStream {
         ArrowSchema(Arc::clone(&self.schema))
     }
 
-    /// The next batch, or None at the end. Raises deltic's exceptions; after Ctrl-C the stream can be read on.
+    /// The next batch, or None at the end. Raises deltic's exceptions; after Ctrl-C reading can continue.
     fn read_next(&self, py: Python<'_>) -> Result<Option<ArrowBatch>> {
         let mut reader = self.exchange(State::Awaited)?;
         let runtime = reader.runtime.clone();
@@ -235,7 +237,7 @@ impl BatchReader {
         FFI_ArrowArrayStream::new(Box::new(ForConsumers(self)))
     }
 
-    /// Refuses a stream of another process, whose threads are not here.
+    /// Refuses a stream that another process opened, whose threads do not exist here.
     pub(super) fn check_process(&mut self) -> std::result::Result<(), Error> {
         if self.runtime.is_of_this_process() { Ok(()) } else { Err(self.refuse_in_child()) }
     }
@@ -282,7 +284,7 @@ impl BatchReader {
         Error::invalid("this stream was opened before the process forked; open it in the process that reads it")
     }
 
-    /// Lets the stream go, where its threads are.
+    /// Drops the stream, unless its threads are in another process.
     fn close(&mut self, source: Source) {
         let Source::Open(stream) = mem::replace(&mut self.source, source) else { return };
         if self.runtime.is_of_this_process() {
@@ -323,7 +325,7 @@ impl RecordBatchReader for ForConsumers {
     }
 }
 
-/// `batch` under the announced schema, which decides the field names; the types have to be the announced ones.
+/// Gives `batch` the announced schema, with its field names; the types must be the announced ones.
 fn conform(schema: &SchemaRef, batch: RecordBatch) -> std::result::Result<RecordBatch, Error> {
     if Arc::ptr_eq(schema, batch.schema_ref()) {
         return Ok(batch);
@@ -341,7 +343,7 @@ fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> Result<Bound<'py, Py
     Ok(PyCapsule::new_with_value(py, schema, SCHEMA_CAPSULE)?)
 }
 
-/// The columns for a person, not more than fit on a screen.
+/// The columns as text, no more than fit on a screen.
 fn columns_text(schema: &Schema) -> String {
     const SHOWN: usize = 20;
     let mut columns: Vec<String> = schema

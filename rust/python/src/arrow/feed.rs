@@ -44,7 +44,8 @@ enum FeedOutcome {
 /// The stream that a consumer reads.
 pub(crate) type Batches = BoxStream<'static, Pulled>;
 
-/// Runs `consume` on the batches of `rows`. `cleanup` completes when the files of a failed or interrupted `consume` are deleted.
+/// Runs `consume` on the batches of `rows`. `cleanup` completes when the files of a failed or interrupted `consume` are
+/// deleted.
 ///
 /// # Errors
 /// What `consume` fails with; what the producer raised; a signal handler's exception.
@@ -76,7 +77,7 @@ where
     outcome
 }
 
-/// Batches that are ready without waiting. The task yields now and then, so that signals are checked.
+/// Batches that need no waiting. The task yields now and then, so that signals are checked.
 fn ready(rows: ImportedStream) -> Batches {
     let batches = stream::unfold((rows, 1_usize), |(mut rows, at)| async move {
         if at.is_multiple_of(BATCHES_AT_ONCE) {

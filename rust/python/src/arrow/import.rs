@@ -1,9 +1,9 @@
-//! Data and schemas that Python code hands in, from whatever library speaks the Arrow PyCapsule interface.
+//! Imports data and schemas that Python code passes, from any library with the Arrow PyCapsule interface.
 //!
 //! The C structs are followed as the interface specifies; a producer in the same process that breaks it can break
 //! the process. What can be checked is, before it is used: structs that were released already, missing callbacks, and what
-//! Arrow's format promises of an array, by `deltic_table::write::incoming`. Not known, and not checked, is how much memory
-//! there is behind a pointer.
+//! Arrow's format promises of an array, by `deltic_table::write::incoming`. How much memory there is behind a pointer is not
+//! known and cannot be checked.
 //!
 //! Batches are pulled on the Python thread that called, so that Ctrl-C reaches a producer written in Python and nothing of
 //! it outlives the call: see [`super::feed`]. A reader of pyarrow's is asked for its batches by Python, because an
@@ -82,7 +82,7 @@ pub(crate) fn reader_from_py(object: &Bound<'_, PyAny>) -> Result<ImportedStream
     Err(Error::invalid(text).into())
 }
 
-/// The schema and the rows in what `__arrow_c_array__` gave.
+/// The schema and the rows in the result of `__arrow_c_array__`.
 fn schema_and_array(pair: &Bound<'_, PyAny>) -> Imported<(SchemaRef, FFI_ArrowArray)> {
     let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair
         .extract()
@@ -107,7 +107,7 @@ pub(super) enum Source {
     Foreign(FFI_ArrowArrayStream),
     /// A `pyarrow.RecordBatchReader`.
     Reader(Py<PyAny>),
-    /// A stream of deltic's own, taken back whole, with its typed errors.
+    /// A stream of deltic's own, used directly, with its typed errors.
     Own(BatchReader),
     One(RecordBatch),
     Ended,
@@ -157,7 +157,7 @@ impl ImportedStream {
         pulled
     }
 
-    /// The next batch, for the thread that called from Python. The interpreter is let go of where it is not needed.
+    /// The next batch, for the thread that called from Python. The GIL is released while it is not needed.
     pub(crate) fn pull(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
         let Source::Reader(reader) = &self.source else {
             let pulled = py.detach(|| self.pull_detached()).transpose();
@@ -188,8 +188,8 @@ impl ImportedStream {
     }
 }
 
-/// What a failed pull of another library's stream was: Ctrl-C, if a signal handler has something to raise, or if the
-/// producer's Python code was what it interrupted, of which a C stream hands on only the text.
+/// Finds out whether a failed pull of another library's stream was Ctrl-C: if a signal handler has something to raise, or
+/// if the producer's Python code was interrupted, of which a C stream passes on only the text.
 fn interrupted(py: Python<'_>, error: Error) -> Failure {
     match interrupt_in(py, &error.to_string()) {
         Some(raised) => {
@@ -200,14 +200,14 @@ fn interrupted(py: Python<'_>, error: Error) -> Failure {
     }
 }
 
-/// The exception of Ctrl-C, if that is what a failure with this text came of.
+/// The exception of Ctrl-C, if a failure with this text was caused by it.
 fn interrupt_in(py: Python<'_>, text: &str) -> Option<PyErr> {
     let is_named = || text.split(|c: char| !c.is_alphanumeric()).any(|word| word == "KeyboardInterrupt");
     py.check_signals().err().or_else(|| is_named().then(|| PyKeyboardInterrupt::new_err(())))
 }
 
-/// What a producer written in Python raised: deltic's own errors and what is no `Exception` (Ctrl-C) as they are, others as
-/// the cause of deltic's.
+/// The failure for an exception of a producer written in Python: deltic's own errors, and those that are no `Exception`
+/// (Ctrl-C), are passed on; others are the cause of an error of deltic's.
 fn raised(py: Python<'_>, error: PyErr) -> Failure {
     let is_own = || -> PyResult<bool> {
         let class = py.import(intern!(py, "deltic.errors"))?.getattr(intern!(py, "DelticError"))?;
@@ -216,7 +216,7 @@ fn raised(py: Python<'_>, error: PyErr) -> Failure {
     if !error.is_instance_of::<PyException>(py) || is_own().unwrap_or(false) {
         return Failure::Python(error);
     }
-    // A reader of pyarrow's may read a C stream in turn.
+    // A pyarrow reader may itself read a C stream.
     if let Some(interrupt) = interrupt_in(py, &error.to_string()) {
         interrupt.set_cause(py, Some(error));
         return Failure::Python(interrupt);
@@ -247,7 +247,7 @@ pub(crate) fn check_announced(schema: &SchemaRef, announced: &SchemaRef) -> Impo
     }
 }
 
-/// Whether types differ in names, metadata and what may be null at most.
+/// Whether types differ only in names, metadata and nullability.
 fn is_laid_out_as(found: &DataType, wanted: &DataType) -> bool {
     use DataType::{Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, RunEndEncoded, Struct};
     let same = |a: &Field, b: &Field| is_laid_out_as(a.data_type(), b.data_type());
@@ -279,7 +279,7 @@ fn pull_foreign(
     }
 }
 
-/// What the producer says about its failed call. For a producer in Python that is the text of its exception.
+/// The producer's message about its failed call. For a producer in Python that is the text of its exception.
 fn producer_error(stream: &mut FFI_ArrowArrayStream, code: c_int) -> Error {
     let text = stream.get_last_error().and_then(|get_last_error| {
         // SAFETY: called with the live stream it was read from, right after a call that failed, as the interface asks.
@@ -294,8 +294,8 @@ fn producer_error(stream: &mut FFI_ArrowArrayStream, code: c_int) -> Error {
 
 fn import_batch(array: FFI_ArrowArray, schema: &SchemaRef, imported: &ImportedArrays) -> Imported<RecordBatch> {
     let (array, data_type) = (imported.count(array), DataType::Struct(schema.fields().clone()));
-    // SAFETY: the producer vouches that the array has the type it announced. What can be checked is, before any array is
-    // made from it.
+    // SAFETY: the producer guarantees that the array has the announced type. All that can be checked is checked before any
+    // array is made from it.
     let data = caught(|| unsafe { from_ffi_and_data_type(array, data_type) })?;
     checked_batch(&data, schema)
 }
@@ -309,7 +309,7 @@ fn import_field(schema: &FFI_ArrowSchema) -> Imported<Field> {
     Ok(field)
 }
 
-/// Refuses dictionaries of extension types: their field, once imported, says nothing of it.
+/// Refuses dictionaries of extension types: the imported field would not show the extension type.
 fn check_dictionaries(schema: &FFI_ArrowSchema, path: &str) -> Imported<()> {
     if let Some(values) = schema.dictionary() {
         check_extension_at(&caught(|| Field::try_from(values))?, path)?;
@@ -459,7 +459,7 @@ mod tests {
         let rows = StructArray::new(fields.clone(), columns, Some(NullBuffer::from(vec![true, false])));
         let array = FFI_ArrowArray::new(&rows.to_data());
         let refused = import_batch(array, &Arc::new(Schema::new(fields)), &ImportedArrays::default());
-        assert!(refused.unwrap_err().to_string().contains("1 rows are null"));
+        assert!(refused.unwrap_err().to_string().contains("1 rows are themselves null"));
     }
 
     #[test]

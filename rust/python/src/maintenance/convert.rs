@@ -1,4 +1,4 @@
-//! A folder of Parquet files, or an Iceberg table, becomes a table.
+//! Converts a folder of Parquet files, or an Iceberg table, to a table.
 
 use deltic_entry::entry;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
@@ -14,7 +14,7 @@ use crate::runtime::run;
 use crate::table::Table;
 use crate::transaction::{parse_options, run_to_end};
 
-/// `{"version", "files", "rows", "bytes"}` as JSON text, without a version where nothing was written, and the columns.
+/// `{"version", "files", "rows", "bytes"}` as JSON text, without a version if nothing was written, and the columns.
 #[entry]
 #[pyfunction]
 pub(crate) fn convert(
@@ -29,8 +29,8 @@ pub(crate) fn convert(
     Ok(converted_json(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
 }
 
-/// The newest metadata file of the Iceberg table that is there, the one before it, and all of them, below its root; none if
-/// there is no such table.
+/// The newest metadata file of the Iceberg table at this location, the one before it, and all of them, with paths below its
+/// root; none if there is no such table.
 #[entry]
 #[pyfunction]
 pub(crate) fn iceberg_metadata(py: Python<'_>, table: &Table) -> Result<Option<(String, Option<String>, Vec<String>)>> {
@@ -38,21 +38,21 @@ pub(crate) fn iceberg_metadata(py: Python<'_>, table: &Table) -> Result<Option<(
     Ok(found.map(|FoundMetadata { newest, before, files }| (newest, before, files)))
 }
 
-/// All metadata files of the Iceberg table that is there, below its root.
+/// All metadata files of the Iceberg table at this location, with paths below its root.
 #[entry]
 #[pyfunction]
 pub(crate) fn iceberg_metadata_files(py: Python<'_>, table: &Table) -> Result<Vec<String>> {
     run(py, metadata_files(table.0.storage()))
 }
 
-/// Bytes of a file that such metadata names.
+/// The bytes of a file that such metadata names.
 #[entry]
 #[pyfunction]
 pub(crate) fn read_named_file<'py>(py: Python<'py>, table: &Table, path: &str) -> Result<Bound<'py, PyBytes>> {
     Ok(PyBytes::new(py, &run(py, read_named(table.0.storage(), path))?))
 }
 
-/// What a conversion is to do, as Python says it.
+/// The options of a conversion that Python passes.
 pub(crate) fn options_of(
     partition_schema: &Bound<'_, PyAny>,
     options_json: &str,
@@ -69,7 +69,7 @@ pub(crate) fn version(converted: &Converted) -> Option<u64> {
     converted.outcome.as_ref().map(|outcome| outcome.committed.version)
 }
 
-/// What was done, as `convert` says it.
+/// The result in the form of `convert`.
 pub(crate) fn converted_json(converted: &Converted) -> (String, ArrowSchema) {
     let result = json!({"version": version(converted), "files": converted.files, "rows": converted.rows,
         "bytes": converted.bytes});

@@ -12,7 +12,7 @@ use crate::errors::Result;
 use crate::table::{Table, json_text};
 use crate::transaction::{committed_json, parse_options, run_to_end};
 
-/// Makes a table what it was at a version, or at a time in milliseconds and as the history shows it; what was done.
+/// Restores a table to a version, or to a time in milliseconds, given also as text for the history. Returns the result.
 #[entry]
 #[pyfunction]
 pub(crate) fn restore(
@@ -36,7 +36,7 @@ pub(crate) fn restore(
     json_text(&run_to_end(py, restored, &clock, |restored: &Restored| restored.version)?)
 }
 
-/// Makes the table `target` what another one is, or was at a version or a time in milliseconds; the commit.
+/// Clones a table, or a version of it, or a time in milliseconds, to `target`. Returns the commit.
 #[entry]
 #[pyfunction]
 pub(crate) fn clone(

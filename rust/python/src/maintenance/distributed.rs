@@ -21,14 +21,14 @@ use crate::table::{Table, json_text, storage};
 use crate::transaction::{parse_options, run_to_end};
 use crate::work::Work;
 
-/// An OPTIMIZE whose groups of files other processes write again.
+/// An OPTIMIZE whose groups of files other processes rewrite.
 #[pyclass(frozen, module = "deltic._deltic")]
 pub(crate) struct DistributedOptimize {
     work: Work<CoreOptimize>,
     table: CoreTable,
 }
 
-/// Plans an OPTIMIZE, and writes nothing.
+/// Plans an OPTIMIZE. Writes nothing.
 #[entry]
 #[pyfunction]
 pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: &str) -> Result<DistributedOptimize> {
@@ -41,7 +41,7 @@ pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: 
 #[entry]
 #[pymethods]
 impl DistributedOptimize {
-    /// What is to be done and what was done so far, as JSON text.
+    /// The plan and the result so far, as JSON text.
     fn result(&self) -> Result<String> {
         self.work.with(|optimize| json_text(optimize.result()))
     }
@@ -51,7 +51,7 @@ impl DistributedOptimize {
         self.work.with(|optimize| run(py, async { optimize.next_tasks(&Clock::default()) }))
     }
 
-    /// Commits what each of these tasks gave.
+    /// Commits the results of these tasks.
     fn commit(&self, py: Python<'_>, written: Vec<PyBackedBytes>) -> Result<()> {
         let clock = Clock::default();
         self.work.with(|optimize| {
@@ -63,7 +63,7 @@ impl DistributedOptimize {
         })
     }
 
-    /// Deletes what the tasks wrote, when it is not to be committed.
+    /// Deletes the files of the tasks, if they are not to be committed.
     fn discard(&self, py: Python<'_>) -> Result<()> {
         self.work.with(|optimize| {
             let discard = async {
@@ -75,8 +75,8 @@ impl DistributedOptimize {
     }
 }
 
-/// Writes a group of files again, wherever this process runs; gives what `DistributedOptimize.commit` takes. After an error
-/// no file is left; after Ctrl-C they are deleted as far as this process lives on.
+/// Rewrites a group of files, in any process. Returns the result for `DistributedOptimize.commit`. After an error
+/// no file is left; after Ctrl-C files are deleted while this process still runs.
 #[entry]
 #[pyfunction]
 pub(crate) fn rewrite_files(
@@ -119,12 +119,12 @@ impl DistributedConvert {
         self.work.with(|convert| run(py, convert.next_tasks(tasks, files_per_task)))
     }
 
-    /// Takes in what each of these tasks gave.
+    /// Adds the results of these tasks.
     fn take(&self, py: Python<'_>, read: Vec<PyBackedBytes>) -> Result<()> {
         self.work.with(|convert| run(py, async { convert.take(&read) }))
     }
 
-    /// Commits, and ends; what was done, as `convert` says it.
+    /// Commits, and ends. Returns the result in the form of `convert`.
     fn commit(&self, py: Python<'_>) -> Result<(String, ArrowSchema)> {
         let clock = Clock::default();
         let committer = self.table.committer();
@@ -134,7 +134,7 @@ impl DistributedConvert {
     }
 }
 
-/// Reads footers, wherever this process runs; gives what `DistributedConvert.take` takes.
+/// Reads footers, in any process. Returns the result for `DistributedConvert.take`.
 #[entry]
 #[pyfunction]
 pub(crate) fn read_footers(
@@ -155,7 +155,7 @@ pub(crate) struct DistributedVacuum {
     dry_run: bool,
 }
 
-/// Tells the history that a vacuum begins, and finds out what is kept; the arguments are those of `vacuum`.
+/// Commits VACUUM START, and collects the files to retain. The arguments are those of `vacuum`.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (table, retention, lite, dry_run, inventory = None))]
@@ -183,12 +183,12 @@ impl DistributedVacuum {
         self.work.with(|vacuum| run(py, vacuum.next_tasks(tasks)))
     }
 
-    /// Takes in what each of these tasks gave.
+    /// Adds the results of these tasks.
     fn take(&self, py: Python<'_>, results: Vec<PyBackedBytes>) -> Result<()> {
         self.work.with(|vacuum| run(py, async { vacuum.take(&results) }))
     }
 
-    /// Tells the history how it ended, which is that it failed unless all was done; what was done, as `vacuum` says it.
+    /// Commits VACUUM END, with FAILED unless all was done. Returns the result in the form of `vacuum`.
     fn end(&self, py: Python<'_>) -> Result<(String, Option<ArrowStream>)> {
         let clock = Clock::default();
         let committer = self.table.committer();
@@ -197,7 +197,7 @@ impl DistributedVacuum {
     }
 }
 
-/// Sweeps folders or deletes files, wherever this process runs; gives what `DistributedVacuum.take` takes.
+/// Vacuums directories or deletes files, in any process. Returns the result for `DistributedVacuum.take`.
 #[entry]
 #[pyfunction]
 pub(crate) fn sweep_files(

@@ -19,7 +19,7 @@ use crate::runtime::run;
 use crate::table::{Table, json_text};
 use crate::transaction::{parse_options, run_to_end};
 
-/// Writes files of a table again, or says what that would do; what was done, as JSON text.
+/// Rewrites files of a table, or plans that. Returns the result as JSON text.
 #[entry]
 #[pyfunction]
 pub(crate) fn optimize(
@@ -40,7 +40,7 @@ pub(crate) fn optimize(
     json_text(&optimized)
 }
 
-/// Has no live file hold what the table does not, or says what that would do; what was done, as JSON text.
+/// Purges a table, or plans that. Returns the result as JSON text.
 #[entry]
 #[pyfunction]
 pub(crate) fn purge(
@@ -61,7 +61,7 @@ pub(crate) fn purge(
     json_text(&purged)
 }
 
-/// Mends what a check finds, or says what that would do; what was done, as JSON text.
+/// Repairs a table, or plans that. Returns the result as JSON text.
 #[entry]
 #[pyfunction]
 pub(crate) fn repair(py: Python<'_>, table: &Table, dry_run: bool, max_attempts: Option<u64>) -> Result<String> {
@@ -71,7 +71,7 @@ pub(crate) fn repair(py: Python<'_>, table: &Table, dry_run: bool, max_attempts:
     json_text(&repaired)
 }
 
-/// Writes the manifests of the newest version, or says which that would be; what was done, as JSON text.
+/// Writes the manifests of the newest version, or plans that. Returns the result as JSON text.
 #[entry]
 #[pyfunction]
 pub(crate) fn write_manifests(py: Python<'_>, table: &Table, dry_run: bool) -> Result<String> {

@@ -1,4 +1,4 @@
-//! `_deltic.vacuum`: what a vacuum did as JSON text, and the files that one would delete as Arrow.
+//! `_deltic.vacuum`: the result of a vacuum as JSON text, and the files that a dry run would delete as Arrow.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) fn vacuum(
     result(py, &done, dry_run)
 }
 
-/// What a vacuum is to do, as Python says it.
+/// The options of a vacuum that Python passes.
 pub(crate) fn options_of(
     py: Python<'_>,
     retention: (Option<i64>, bool),
@@ -58,7 +58,7 @@ pub(crate) fn options_of(
     Ok(VacuumOptions { retention_ms: retention.0, search, dry_run, force: retention.1 })
 }
 
-/// What was done, as `vacuum` says it.
+/// The result in the form of `vacuum`.
 pub(crate) fn result(py: Python<'_>, done: &Vacuumed, dry_run: bool) -> Result<(String, Option<ArrowStream>)> {
     let counts = json!({"retention_ms": done.retention_ms, "files_seen": done.files_seen,
         "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted, "nested_tables": done.nested_tables});

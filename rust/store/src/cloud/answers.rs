@@ -1,7 +1,7 @@
-//! What servers answer, as it reaches the store crate.
+//! Answers of servers, before the object store crate gets them.
 //!
-//! Refusals become [`Refusal`], a type that can be told from a lost connection without reading messages. Of what a server
-//! says in a failure only the beginning is read. Proved by `refusals` and `bodies_of_failures` in the storage tests.
+//! Refusals become [`Refusal`], a type that can be distinguished from a lost connection without reading messages. Of the
+//! body of a failure only the beginning is read. Proved by `refusals` and `bodies_of_failures` in the storage tests.
 
 use std::error::Error as _;
 use std::fmt;
@@ -19,10 +19,10 @@ use super::client::{Redirects, http_client, server_of};
 use crate::config::options::Options;
 use crate::events::TARGET;
 
-/// So much of a failure is read.
+/// How many bytes of a failure's body are read.
 const LONGEST_BODY: usize = 16 * 1024;
 
-/// A server's answer that it did not do what it was asked.
+/// A server's answer that it did not carry out a request.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -56,12 +56,12 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Turns answers that the library would pass on as text into [`Refusal`].
+/// Turns failures that the library would report as text into [`Refusal`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connector {
-    /// Also those that the library repeats, for a client that repeats nothing.
+    /// Also failures that the library would retry, for a client without retries.
     every_failure: bool,
-    /// Answers every request with 404, and sends none.
+    /// Answers every request with 404, without sending it.
     offline: bool,
     redirects: Redirects,
 }
@@ -71,7 +71,7 @@ impl Connector {
         Self { every_failure, offline: options.offline, redirects: Redirects::SameServer }
     }
 
-    /// For a server that is sent no credentials.
+    /// For a server that gets no credentials.
     pub(crate) fn redirected_anywhere(self) -> Self {
         Self { redirects: Redirects::Anywhere, ..self }
     }
@@ -91,7 +91,7 @@ struct Service {
     offline: bool,
 }
 
-/// The address of a request is none.
+/// The URL of a request is not valid.
 #[derive(Debug)]
 struct NoAddress;
 
@@ -112,7 +112,7 @@ impl HttpService for Service {
         Self: 'answer,
     {
         Box::pin(async move {
-            // The library panics on a URL that it cannot read again.
+            // The library panics on a URL that it cannot parse again.
             if Url::parse(&request.uri().to_string()).is_err() {
                 return Err(HttpError::new(HttpErrorKind::Unknown, NoAddress));
             }
@@ -139,9 +139,9 @@ impl HttpService for Service {
                 return Ok(response);
             }
             let refused = match status {
-                // The library gives these a meaning of their own.
+                // The library treats these specially.
                 404 | 409 | 412 => false,
-                // These it repeats.
+                // The library retries these.
                 408 | 429 | 500..=599 => {
                     asked.lost(&format!("the server answered with status {status}"));
                     self.every_failure
@@ -159,7 +159,7 @@ impl HttpService for Service {
     }
 }
 
-/// A request as the log shows it: method and address, without what could be a secret.
+/// A request in the form of the log: method and URL, without anything that could be a secret.
 struct LoggedRequest(Option<String>);
 
 impl LoggedRequest {
@@ -175,7 +175,7 @@ impl LoggedRequest {
         Self(is_told.then(shown))
     }
 
-    /// Logs that it will be sent again, if it may be.
+    /// Logs that it will be sent again, if it may be retried.
     fn lost(&self, why: &str) {
         if let Self(Some(shown)) = self {
             log::info!(target: TARGET, "{shown}: {why}; the request is sent again as far as retries are left");
@@ -183,13 +183,13 @@ impl LoggedRequest {
     }
 }
 
-/// The server that a redirect leads to which was not followed.
+/// The server of a redirect that was not followed.
 fn redirected_to(response: &HttpResponse) -> Option<String> {
     let location = response.headers().get("location").filter(|_| response.status().is_redirection())?;
     Some(location.to_str().ok().and_then(server_of).unwrap_or_else(|| "nowhere".to_owned()))
 }
 
-/// What a failure begins with: enough for a message, however much there is.
+/// The beginning of a failure's body: enough for a message.
 async fn beginning(body: HttpResponseBody) -> Bytes {
     let (mut pieces, mut read) = (body.bytes_stream(), Vec::new());
     while read.len() < LONGEST_BODY

@@ -1,12 +1,12 @@
-//! Azure's way to send a file in parts: blocks, and then a list of them.
+//! Uploads to Azure in parts: blocks, and then a list of them.
 //!
-//! Blocks that no list names are invisible, and belong to the blob's name rather than to a writer. So each has an id of
-//! its own (the library draws 128 bits for it), and whatever makes the blob discards the blocks of all others. Those that
-//! stay because nothing was made are gone after a week by themselves: there is nothing to clean. They must not be in the way
-//! of a conditional put by the next writer, though, so [`Blocks::are_fair`] looks before the first are sent.
+//! Blocks that no list names are invisible, and belong to the blob's name, not to a writer. So each has an id of
+//! its own (128 random bits, by the library), and the request that makes the blob discards all other blocks. Blocks that
+//! stay because no blob was made expire after a week, so nothing has to be deleted. But they must not make
+//! a conditional put of the next writer fail, so [`Blocks::are_fair`] checks that before the first ones are sent.
 //!
-//! The library has no condition for a list. [`IfAbsent`] puts it on the list's request where that leaves, and signs the
-//! request anew if the signature covers its headers: a shared key's does, tokens are sent as they are.
+//! The library has no condition for a list. [`IfAbsent`] adds it to the request of the list just before it is sent, and
+//! signs the request again if the signature covers its headers, as with a shared key; tokens are sent unchanged.
 //!
 //! Proved by `large_conditional_puts_to_azure` in the storage tests and, on a real server, by their conformance suite.
 
@@ -24,11 +24,11 @@ use super::finding::{Finding, finding};
 
 /// Sends blocks and lists to one container.
 pub(crate) struct Blocks {
-    /// Whose container it is.
+    /// The server and container, by its address.
     pub(crate) server: String,
-    /// Repeats failed requests, for a block may come twice.
+    /// Retries failed requests, since a block may be sent twice.
     pub(crate) repeating: Arc<dyn MultipartStore>,
-    /// Does not, and connects through [`IfAbsent`].
+    /// Does not retry, and connects through [`IfAbsent`].
     pub(crate) once: Arc<dyn MultipartStore>,
 }
 
@@ -37,13 +37,13 @@ impl Blocks {
         self.repeating.put_part(path, &String::new(), 0, data).await
     }
 
-    /// Makes the blob of its blocks if there is none yet.
+    /// Makes the blob from its blocks if it does not exist yet.
     pub(crate) async fn put_list(&self, path: &Path, blocks: Vec<PartId>) -> Result<()> {
         self.once.complete_multipart(path, &String::new(), blocks).await.map(drop)
     }
 
-    /// Tries at an unused name whether blocks leave it free for a conditional put, and whether a list of blocks then
-    /// leaves the file alone. Without repetitions: a server that knows no blocks need not be asked often.
+    /// Tests with an unused name whether blocks leave it free for a conditional put, and whether a list of blocks then
+    /// does not replace the file. There are no retries, since a server may not support blocks.
     pub(crate) async fn are_fair(&self, put: &dyn ObjectStore, path: &Path) -> bool {
         let (id, data) = (String::new(), PutPayload::from_static(b"{}"));
         if self.once.put_part(path, &id, 0, data.clone()).await.is_err()
@@ -56,12 +56,12 @@ impl Blocks {
     }
 }
 
-/// Whether a list was refused since blocks that it names are not there: another writer made the blob meanwhile.
+/// Whether a list was refused because its blocks do not exist: another writer made the blob meanwhile.
 pub(crate) fn is_block_missing(error: &object_store::Error) -> bool {
     refusal(error).is_some_and(|refusal| refusal.status == 400 && refusal.names("InvalidBlockList"))
 }
 
-/// Connects, or is connected, so that each list of blocks is put only if the blob is absent.
+/// Adds the condition to each list of blocks that the blob does not exist.
 pub(crate) struct IfAbsent<T> {
     inner: T,
     credentials: AzureCredentialProvider,
@@ -87,7 +87,7 @@ impl<T> IfAbsent<T> {
     }
 }
 
-/// Without the credentials.
+/// Does not print the credentials.
 impl<T> fmt::Debug for IfAbsent<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("IfAbsent")

@@ -1,8 +1,8 @@
 //! The HTTP client of the remote stores.
 //!
-//! `object_store` builds one from the same options, but has no setting for redirects. This one follows them
-//! within a server, and to other servers only where nothing is sent that must stay secret. It never says in `Referer`
-//! where a request came from: the address may hold a signature. Proved by the tests in `redirects.rs` of the storage tests.
+//! `object_store` builds one from the same options, but without a setting for redirects. This one follows them
+//! within a server, and to other servers only if no secret is sent. It never sends
+//! `Referer`, since the URL may have a signature. Proved by the tests in `redirects.rs` of the storage tests.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -17,21 +17,21 @@ use url::{Origin, Url};
 
 use crate::config::settings::duration;
 
-/// A longer chain of redirects is taken for a circle.
+/// A longer chain of redirects counts as a loop.
 const MOST_REDIRECTS: usize = 10;
 
 /// Which redirects are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redirects {
-    /// To the same scheme, host and port. Others are answers.
+    /// Those to the same scheme, host and port. Others are passed on as answers.
     SameServer,
-    /// To whatever server.
+    /// Those to any server.
     Anywhere,
 }
 
-/// A client that speaks TLS, by ring.
+/// A client with TLS, by ring.
 pub(crate) fn http_client(options: &ClientOptions, redirects: Redirects) -> object_store::Result<HttpClient> {
-    // Of the whole process, so only the first call installs it.
+    // It is for the whole process, so only the first call installs it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = builder(options).and_then(|builder| Ok(builder.redirect(policy(redirects)).build()?));
     client.map(HttpClient::new).map_err(|source| object_store::Error::Generic { store: "HTTP", source })
@@ -49,7 +49,7 @@ fn policy(redirects: Redirects) -> Policy {
     Policy::custom(follow)
 }
 
-/// Where a redirect leads that was not followed, as much of it as may be shown.
+/// The server of a redirect that was not followed, without anything secret.
 pub(crate) fn server_of(address: &str) -> Option<String> {
     match Url::parse(address).ok()?.origin() {
         origin @ Origin::Tuple(..) => Some(origin.ascii_serialization()),
@@ -60,14 +60,14 @@ pub(crate) fn server_of(address: &str) -> Option<String> {
 type Span = fn(ClientBuilder, Duration) -> ClientBuilder;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Every setting that `object_store` has for a client.
+/// A builder with every setting that `object_store` has for a client.
 fn builder(options: &ClientOptions) -> Result<ClientBuilder, Failure> {
     let text = |key| options.get_config_value(&key);
     let is_set = |key| text(key).as_deref() == Some("true");
     let span = |key| text(key).map(|value| duration(&value)).transpose();
     let mut builder = ClientBuilder::new()
         .referer(false)
-        // Sizes are those of what is stored.
+        // Responses must have the stored sizes.
         .no_gzip()
         .no_brotli()
         .no_zstd()
@@ -131,7 +131,7 @@ fn through_proxy(
     Ok(builder.tls_certs_merge(certificate).proxy(proxy))
 }
 
-/// Begins with a random one of a server's addresses, so that connections spread over all.
+/// Begins with a random one of a server's addresses, to spread connections over all.
 struct Rotated;
 
 impl Resolve for Rotated {

@@ -1,6 +1,6 @@
-//! How a client of a bucket comes to be: from a location, the environment and options, once per process.
+//! Opens the clients of a bucket from a location, the environment and options, once per process.
 //!
-//! Two clients share one set of credentials. One repeats requests that failed on the way, which is right for anything
+//! Two clients share one set of credentials. One retries requests that failed in transit, which is right for anything
 //! idempotent; the other sends each request once, for conditional puts.
 //!
 //! Connections do not survive a `fork`, so a client is bound to the process that opened it.
@@ -31,7 +31,7 @@ use crate::location::{Location, Scheme};
 /// Stores in memory, by name, for the life of the process.
 static MEMORY: LazyLock<Mutex<std::collections::HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
 
-/// Where credentials were looked for, and what to do.
+/// Where credentials were searched, and what to do.
 const LOOKED_FOR_S3: &str = "looked at the storage options and the environment (aws_access_key_id, \
     aws_secret_access_key), the profile (aws_profile, ~/.aws/credentials, ~/.aws/config), and the metadata service of \
     the container or machine; pass keys or a profile, or set aws_skip_signature to 'true' for a public bucket";
@@ -50,26 +50,26 @@ const DELETES_OF_AZURE: usize = 256;
 /// Open clients of one bucket.
 pub(crate) struct Clients {
     pid: u32,
-    /// Repeats failed requests.
+    /// Retries failed requests.
     pub(crate) store: Arc<dyn ObjectStore>,
     /// Sends each request once.
     pub(crate) once: Arc<dyn ObjectStore>,
-    /// Lists one folder page by page from a given name, where the store can.
+    /// Lists one folder page by page from a given name, if the store can.
     pub(crate) pages: Option<Arc<dyn PaginatedListStore>>,
     /// How many files one request can delete.
     pub(crate) deletes: usize,
     /// Whether pages can start at a name.
     pub(crate) offsets: bool,
-    /// A server of S3's or Google's interface that is not theirs, by address and bucket: it may ignore what it does not
-    /// know.
+    /// A server with S3's or Google's interface that is not theirs, by address and bucket: it may ignore conditions that it
+    /// does not support.
     pub(crate) unverified_server: Option<String>,
-    /// How large files go to Azure.
+    /// Uploads of large files to Azure.
     pub(crate) blocks: Option<Blocks>,
-    /// Through which writers take turns, if that is wanted.
+    /// The DynamoDB table for commits, if the options name one.
     pub(crate) locks: Option<Arc<LockTable>>,
 }
 
-/// Clients that open on first use, anew in every process.
+/// Clients that are opened on first use, in each process.
 #[derive(Default)]
 pub(crate) struct Slot(RwLock<Option<Arc<Clients>>>);
 
@@ -97,7 +97,7 @@ impl Slot {
         match &*slot {
             Some(other) if other.pid == pid => Ok(other.clone()),
             _ => {
-                // Closing the parent's connections would talk to a runtime that did not survive the fork.
+                // Closing the parent's connections would use a runtime that did not survive the fork.
                 std::mem::forget(slot.replace(opened.clone()));
                 Ok(opened)
             }
@@ -138,7 +138,7 @@ impl Clients {
     }
 }
 
-/// Retries for nothing: the caller decides what an uncertain outcome means.
+/// No retries: the caller decides what an uncertain outcome means.
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
@@ -192,7 +192,7 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
         let credentials = store.credentials().clone();
         let once = builder
             .with_credentials(credentials.clone())
-            // Each of its requests is sent once, too, and only the last has the condition.
+            // Each of its requests is sent only once, too, and only the last one has the condition.
             .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
             .with_http_connector(Connector::new(options, true))
             .with_retry(no_retries())
@@ -208,10 +208,10 @@ fn open_s3(location: &Location, options: &Options) -> Result<object_store::Resul
     })())
 }
 
-/// How long to wait for credentials that have to be fetched, and where they are looked for.
+/// How long to wait for credentials that have to be fetched, and where they are searched.
 type Fetch = Option<(Duration, &'static str)>;
 
-/// The environment's settings, a profile's and the caller's, which go before.
+/// The settings of the environment, of a profile, and of the caller, which take precedence.
 fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, Fetch)> {
     use AmazonS3ConfigKey as Key;
     let mut settings = options.settings::<Key>("AWS_")?;
@@ -227,7 +227,7 @@ fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, F
     let is_fetched = |key: &Key| matches!(key, Key::WebIdentityTokenFile | Key::ContainerCredentialsRelativeUri);
     let mut at = 0;
     settings.retain(|(key, _)| {
-        // Half of one pair of keys and half of another are no pair.
+        // Keys of two pairs must not be mixed.
         let is_replaced = is_static(key) && (names_profile || given.iter().any(is_static));
         at += 1;
         at > mine || !(is_replaced || names_profile && is_fetched(key))
@@ -240,7 +240,7 @@ fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, F
     let has_region = has(&settings, Key::Region) || has(&settings, Key::DefaultRegion);
     let profile = match (needs_keys, has_region) {
         (true, _) if names_profile || !options.offline => Profile::load(options)?,
-        // Where nothing else is wanted of it, it need not be there whole, and its endpoint may be for other keys.
+        // If nothing else is needed of the profile, it need not be complete, and its endpoint may be for other keys.
         (false, false) if !options.offline => Profile::load(options).ok().flatten().map(|mut profile| {
             profile.endpoint = None;
             profile
@@ -262,7 +262,7 @@ fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, F
             settings.extend((!has(&settings, Key::S3Endpoint)).then_some((Key::Endpoint, endpoint)));
         }
     }
-    // The environment's endpoint for S3 alone would otherwise win over the general one that the caller gave.
+    // The environment's endpoint for S3 would otherwise override the general one that the caller gave.
     if given.contains(&Key::Endpoint) && !given.contains(&Key::S3Endpoint) {
         settings.retain(|(key, _)| *key != Key::S3Endpoint);
     }
@@ -304,14 +304,14 @@ fn lock_table(builder: &AmazonS3Builder, options: &Options, allow_http: bool) ->
     Ok((region, endpoint + "/"))
 }
 
-/// Credentials for DynamoDB alone.
+/// Separate credentials for DynamoDB.
 fn lock_credentials(options: &Options) -> Option<AwsCredentialProvider> {
     let text = |name| options.dynamodb(name).map(str::to_owned);
     let (key_id, secret_key) = (text("access_key_id")?, text("secret_access_key")?);
     Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: text("session_token") })))
 }
 
-/// The settings, without credentials where none are to be sent.
+/// The settings, without credentials if none are to be sent.
 fn azure_settings(options: &Options) -> Result<Vec<(AzureConfigKey, String)>> {
     use AzureConfigKey as Key;
     let mut settings = options.settings::<Key>("AZURE_")?;
@@ -324,7 +324,7 @@ fn azure_settings(options: &Options) -> Result<Vec<(AzureConfigKey, String)>> {
         settings.push((Key::SkipSignature, "true".into()));
     }
     if options.offline {
-        // That would be a program.
+        // These would run a program.
         settings.retain(|(key, _)| !matches!(key, Key::UseAzureCli | Key::CredentialType));
     }
     Ok(settings)
@@ -339,7 +339,7 @@ fn open_azure(location: &Location, options: &Options) -> Result<object_store::Re
     }
     let is = |key: Key| builder.get_config_value(&key).as_deref() == Some("true");
     let has = |key: Key| builder.get_config_value(&key).is_some();
-    // The emulator knows no start of a listing.
+    // The emulator cannot begin a listing at a name.
     let emulator = is(Key::UseEmulator);
     let fetch = match emulator || is(Key::SkipSignature) || has(Key::AccessKey) || has(Key::SasKey) || has(Key::Token) {
         true => None,
@@ -388,7 +388,7 @@ fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Resu
         settings.retain(|(key, _)| matches!(key, Key::Client(_)));
         settings.push((Key::SkipSignature, "true".into()));
     }
-    // Of the two ways to give the key of a service account the caller's goes before the environment's.
+    // If the key of a service account is given in both ways, the caller's takes precedence over the environment's.
     let given: Vec<Key> = options.keys_of().map(|(key, _)| key).collect();
     for (one, other) in [(Key::ServiceAccount, Key::ServiceAccountKey), (Key::ServiceAccountKey, Key::ServiceAccount)] {
         if given.contains(&one) && !given.contains(&other) {
@@ -435,13 +435,13 @@ fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Resu
     })())
 }
 
-/// Whether Google's own tool has left credentials where clients look for them.
+/// Whether there is a credentials file of Google's own tool.
 fn has_default_credentials() -> bool {
     let file = ".config/gcloud/application_default_credentials.json";
     std::env::home_dir().is_some_and(|home| home.join(file).is_file())
 }
 
-/// The server that the options or the service account's key name, in place of Google's.
+/// The server that the options or the service account's key name instead of Google's.
 fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
     let option = |key: GoogleConfigKey| builder.get_config_value(&key);
     option(GoogleConfigKey::BaseUrl).or_else(|| {

@@ -1,7 +1,7 @@
-//! Copies that a store makes by itself, so that the bytes of a file do not come here.
+//! Copies that a store makes by itself, so that the bytes of a file are not transferred.
 //!
-//! The library copies within one bucket, by one request. What a store does not copy so (by its permissions, its limits, its
-//! interface), the caller reads and writes; what it has copied is asked for its size.
+//! The library copies within one bucket, by one request. If a store does not do that (because of permissions, limits or its
+//! interface), the caller reads and writes the file. The size of a copy is checked.
 //!
 //! Proved by `stores_copy_files_themselves` and the tests beside it in `tests/rust/table/storage/copying.rs`.
 
@@ -17,7 +17,7 @@ use crate::location::Scheme;
 
 /// The largest object that S3 copies by one request; the library cannot copy larger ones in parts.
 const LARGEST_OF_S3: u64 = 5 * 1024 * 1024 * 1024;
-/// Azure may finish a copy after its answer: how long deltic waits for it, and the longest pause between two looks.
+/// Azure may finish a copy after its answer: how long deltic waits for it, and the longest pause between two checks.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -40,7 +40,7 @@ impl Remote {
             return Ok(false);
         }
         self.tally().put(0);
-        // Without retries: if it fails, the file is read and written instead, and that is retried.
+        // Without retries: if it fails, the file is read and written instead, with retries.
         if let Err(error) = clients.once.copy(&from, &to).await {
             if finding(&error) != Finding::Missing {
                 let failed = self.fail("copy", error);
@@ -49,14 +49,14 @@ impl Remote {
             return Ok(false);
         }
         let found = match self.size_of_copy(to.as_ref(), size).await {
-            // The store says that it has made a copy, and has none.
+            // The store said that it made a copy, but there is none.
             Err(error) if *error.kind() == Kind::NotFound => return Ok(false),
             found => found?,
         };
         if found == size {
             return Ok(true);
         }
-        // If it stayed, the next run would refuse it as another file.
+        // Otherwise the next run would refuse it as a different file.
         let _ = self.delete(to.as_ref()).await;
         Err(Error::corrupt(format!(
             "the copy that the store made of `{from}` has {found} bytes, and the file should have {size}; it was deleted"

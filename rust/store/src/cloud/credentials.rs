@@ -1,7 +1,7 @@
-//! Credentials that have to be fetched: within a bounded time, fit for a header, or an error that says where was looked.
+//! Fetches credentials, within a bounded time. An error says where they were searched, or that they do not fit into a header.
 //!
-//! Without keys the store crate asks the metadata service of a cloud's machines. Without an answer it would go on for
-//! minutes, and say in the end that something could not be listed.
+//! Without keys the object store crate asks the metadata service of a cloud's machines. Without an answer it would continue for
+//! minutes, and report in the end that something could not be listed.
 //!
 //! Proved by `a_silent_metadata_service_is_not_waited_for` in the storage tests.
 
@@ -19,9 +19,9 @@ use object_store::{CredentialProvider, Error as StoreError};
 
 use crate::config::settings::is_ascii;
 
-/// How long a service of the own machine may take, which answers at once if there is one.
+/// How long a service of the same machine may take, which would answer at once.
 pub(crate) const NEAR: Duration = Duration::from_millis(4500);
-/// How long a service elsewhere may take, which somebody configured.
+/// How long a remote service may take, which somebody configured.
 pub(crate) const FAR: Duration = Duration::from_secs(30);
 
 /// No provider had credentials.
@@ -36,7 +36,7 @@ impl fmt::Display for NoCredentials {
 
 impl std::error::Error for NoCredentials {}
 
-/// What is wrong with the credentials behind an error, if that is what it is about.
+/// What is wrong with the credentials, if an error is about that.
 pub(crate) fn no_credentials(error: &StoreError) -> Option<&NoCredentials> {
     let mut source = error.source();
     while let Some(cause) = source {
@@ -74,15 +74,15 @@ impl Sendable for GcpCredential {
     }
 }
 
-/// Fetches as `inner` does.
+/// Fetches credentials by `inner`, with these limits.
 pub(crate) struct Fetched<T> {
     pub(crate) inner: Arc<dyn CredentialProvider<Credential = T>>,
     pub(crate) within: Duration,
-    /// Where was looked, and what to do.
+    /// Where credentials were searched, and what to do.
     pub(crate) looked_at: &'static str,
 }
 
-/// Without the credentials.
+/// Does not print the credentials.
 impl<T> fmt::Debug for Fetched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Fetched")

@@ -1,4 +1,4 @@
-//! Deletions, of one file or of many in one request.
+//! Deletes one file, or many in one request.
 //!
 //! Proved by [`crate::conformance::check`] and by `each_deletion_has_an_outcome` in the storage tests.
 
@@ -15,7 +15,7 @@ use super::finding::{Finding, finding};
 use super::remote::{Remote, key};
 use crate::error::{Error, Result};
 
-/// Requests under way at a time.
+/// How many requests run at a time.
 const CONCURRENT_DELETES: usize = 16;
 
 impl Remote {
@@ -25,7 +25,7 @@ impl Remote {
         self.deleted(clients.store.delete(&path).await)
     }
 
-    /// Deletes files, each with an outcome of its own, in their order.
+    /// Deletes files. Returns an outcome for each, in their order.
     pub(crate) async fn delete_many(&self, paths: &[String]) -> Vec<Result<()>> {
         let clients = match self.clients() {
             Ok(clients) => clients,
@@ -54,7 +54,7 @@ impl Remote {
         self.tally().delete();
         let paths: Vec<_> = keys.iter().cloned().map(Ok).collect();
         let answers = clients.store.delete_stream(stream::iter(paths).boxed()).collect::<Vec<_>>();
-        // The library takes a server's word for which file an answer is about.
+        // The library may panic on an invalid answer about a file.
         let Ok(answers) = AssertUnwindSafe(answers).catch_unwind().await else {
             return of_each(
                 keys.len(),
@@ -69,7 +69,7 @@ impl Remote {
         of_each(keys.len(), &error.unwrap_or_else(|| Error::storage(false, "the store left deletions unanswered")))
     }
 
-    /// A file that is gone already is deleted.
+    /// A file that does not exist counts as deleted.
     fn deleted(&self, answer: object_store::Result<()>) -> Result<()> {
         match answer.map_err(by_code) {
             Err(error) if finding(&error) != Finding::Missing => Err(self.fail("delete", error)),
@@ -78,7 +78,7 @@ impl Remote {
     }
 }
 
-/// What the answer for one file of many means: the library has its code in a text.
+/// Classifies the answer for one file of many, whose code the library has in a text.
 fn by_code(error: StoreError) -> StoreError {
     let code = match &error {
         StoreError::Generic { source, .. } => source.to_string(),
@@ -95,7 +95,7 @@ fn by_code(error: StoreError) -> StoreError {
     }
 }
 
-/// What happened to all of them.
+/// The same outcome for all files.
 fn of_each(count: usize, error: &Error) -> Vec<Result<()>> {
     let cause = error.source().map(ToString::to_string);
     let again = || {

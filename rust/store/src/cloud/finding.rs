@@ -1,5 +1,5 @@
-//! What an error of the store crate proves: that nothing is there, that the request was refused, that it never left, or
-//! nothing at all.
+//! What an error of the object store crate proves: that the file does not exist, that the request was refused, that it was
+//! never sent, or nothing.
 
 use std::error::Error as _;
 
@@ -17,19 +17,19 @@ pub(crate) enum Finding {
     Denied,
     Unsupported,
     OutOfRange,
-    /// Refused with this status.
+    /// The request was refused with this status.
     Refused(u16),
-    /// No connection, so nothing was sent.
+    /// There was no connection, so nothing was sent.
     NotSent,
-    /// The key cannot be expressed, so nothing was sent.
+    /// The key is not possible, so nothing was sent.
     BadKey,
-    /// There is nothing to sign a request with, so nothing was sent.
+    /// There are no credentials to sign a request, so nothing was sent.
     NoCredentials,
     /// Anything may have happened.
     Nothing,
 }
 
-/// Whether S3 named the condition as the reason, which it does only when the object exists.
+/// Whether S3 gave the condition as the reason, which it does only if the object exists.
 pub(crate) fn is_precondition(error: &StoreError) -> bool {
     let mut source = error.source();
     while let Some(cause) = source {

@@ -1,9 +1,9 @@
-//! Conditional puts that hold no more than a few parts in memory.
+//! Conditional puts of large files, with no more than a few parts in memory.
 //!
-//! A condition is on one request, and a request has all of its body. So the parts go first, where no reader looks, and
-//! the last request, which names them, has the condition: a copy into place ([`Remote::put_by_copy`]: Amazon, Google), or
-//! a list of blocks ([`Remote::put_in_blocks`]: Azure). A server may ignore the condition there even if it honours it on a
-//! put, so it is seen to refuse one before it is relied on; only Amazon and Google are taken at their word.
+//! A condition belongs to one request, which has the whole body. So the parts are uploaded first, where no reader looks, and
+//! the last request has the condition: a copy to the final name ([`Remote::put_by_copy`]: Amazon, Google), or
+//! a list of blocks ([`Remote::put_in_blocks`]: Azure). A server may ignore that condition even if it honours the condition
+//! of a put, so it is tested before it is relied on; only Amazon and Google are trusted.
 //!
 //! Proved by `outcomes_of_large_conditional_puts` and `large_conditional_puts_to_azure` in the storage tests.
 
@@ -22,8 +22,8 @@ use crate::location::Scheme;
 use crate::put::{Body, Put};
 
 impl Remote {
-    /// Whether the store makes a file of parts at once on the condition that there is none yet. Google and Amazon do; other
-    /// servers are seen to refuse it, once per process and bucket.
+    /// Whether the store can make a file of parts atomically, on the condition that it does not exist. Google and Amazon
+    /// can; other servers are tested once per process and bucket.
     pub(crate) async fn can_put_in_parts(&self, clients: &Clients, path: &Path) -> Result<bool> {
         let server = match (self.scheme(), &clients.unverified_server, &clients.blocks) {
             (Scheme::Azure, _, Some(blocks)) => &blocks.server,
@@ -42,7 +42,7 @@ impl Remote {
                 let put = clients.store.put(&probe, Bytes::from_static(b"{}").into()).await;
                 put.map_err(|e| self.fail("write", e))?;
                 let copied = clients.once.copy_if_not_exists(&probe, &probe).await;
-                // Google's interface has one reason for it, S3's also names writers that were at it at once.
+                // Google's interface has only this reason; S3's may also mean concurrent writers.
                 let is_named = |error: &_| self.scheme() == Scheme::Gcs || is_precondition(error);
                 copied.is_err_and(|error| finding(&error) == Finding::Taken && is_named(&error))
             }
@@ -61,7 +61,7 @@ impl Remote {
         }
     }
 
-    /// The parts go beside, and the store copies the whole into place if nothing is there.
+    /// Uploads the parts under another name, and lets the store copy the file to its name, if that is free.
     async fn put_by_copy(&self, clients: &Clients, path: &Path, body: Body) -> Result<Put> {
         let temporary = beside(path, path.filename().unwrap_or_default())?;
         let mut writer = self.writer(temporary.clone());
@@ -81,21 +81,21 @@ impl Remote {
         let _ = clients.store.delete(&temporary).await;
         match copied {
             Ok(()) => Ok(Put::Created),
-            // An upload that was completed by a request whose answer was lost is there no more, either.
+            // The upload may also be missing because a request completed it whose answer was lost.
             Err(error) if finding(&error) == Finding::Missing => Ok(Put::Unknown(self.fail("write", error))),
             Err(error) => self.outcome(error),
         }
     }
 
-    /// The blocks go to where the file will be, and a list makes it of them if nothing is there.
+    /// Uploads blocks under the name of the file, and a list, which makes the file if it does not exist.
     async fn put_in_blocks(&self, (clients, blocks): (&Clients, &Blocks), path: &Path, body: Body) -> Result<Put> {
         self.tally().put(body.length);
         let mut parts = parts(body.pieces);
         let first = parts.next().transpose()?.unwrap_or_default();
         let mut list = match blocks.put_block(path, first.clone()).await {
             Ok(block) => vec![block],
-            // Blocks of one name have ids of one length. Those that another program left here have another, and one request
-            // takes the place of them all.
+            // Blocks of one name must have ids of the same length. If another program left blocks with another length, one put
+            // replaces them all.
             Err(error) if finding(&error) == Finding::Refused(400) => {
                 let mut whole: Vec<Bytes> = first.into_iter().collect();
                 for part in parts {
@@ -112,8 +112,8 @@ impl Remote {
         list.extend(rest);
         match blocks.put_list(path, list).await {
             Ok(()) => Ok(Put::Created),
-            // Nothing of this list was done. What discarded its blocks is there, or is there no more, and then the caller,
-            // who has the text, is the one to begin anew.
+            // The list had no effect. The file that discarded its blocks exists, or not any more; then the caller,
+            // who has the content, must begin again.
             Err(error) if is_block_missing(&error) => match clients.store.head(path).await {
                 Ok(_) => Ok(Put::Exists),
                 Err(_) => Ok(Put::Unknown(self.fail("write", error))),
@@ -123,7 +123,7 @@ impl Remote {
     }
 }
 
-/// Pieces, gathered up to the size of a part.
+/// Joins pieces up to the size of a part.
 fn parts(mut pieces: impl Iterator<Item = Result<Bytes>>) -> impl Iterator<Item = Result<PutPayload>> {
     std::iter::from_fn(move || {
         let (mut part, mut size) = (Vec::new(), 0);

@@ -1,10 +1,10 @@
 //! Buckets, containers and servers, through the object store crate.
 //!
-//! Keys are taken as they are (`Path::parse`, which does not percent-encode). Errors are sorted by what they prove:
-//! that nothing is there, that the request was refused, that it never left, or nothing at all; texts are stripped of
+//! Keys are used unchanged (`Path::parse`, which does not percent-encode). Errors are classified by what they prove:
+//! that the file does not exist, that the request was refused, that it was never sent, or nothing. Texts are stripped of
 //! credentials before they enter a message.
 //!
-//! Invariant: [`Put::Created`] and an error of a conditional put are certain; whatever is not is [`Put::Unknown`].
+//! Invariant: [`Put::Created`] and an error of a conditional put are certain; an uncertain outcome is [`Put::Unknown`].
 //! Proved by `conditional_put_outcomes` in the storage tests, against a scripted server.
 
 use std::collections::HashSet;
@@ -33,11 +33,11 @@ use crate::pin::{Identity, Pin};
 use crate::put::{Body, Put};
 use crate::ranges::merge;
 
-/// Ranges closer than this come in one request: about what a request's latency is worth.
+/// Ranges closer than this are read by one request: transferring the gap takes about as long as a request's latency.
 const GAP: u64 = 1024 * 1024;
-/// Requests of one `get_ranges` under way at a time.
+/// How many requests of one `get_ranges` run at a time.
 const CONCURRENT_RANGES: usize = 16;
-/// Conditional puts from this size on are not held in memory, where the store has a way.
+/// Conditional puts from this size on are made in parts, if the store can.
 const LARGE: u64 = 32 * 1024 * 1024;
 /// One bucket, by key. Clones share the connection.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub(crate) struct Remote {
     inner: Arc<Inner>,
 }
 
-/// Servers that were seen to refuse a conditional put of a file that exists, whole or in parts, by address and bucket.
+/// Servers that were tested to refuse a conditional put of an existing file, whole or in parts, by address and bucket.
 static VERIFIED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 struct Inner {
@@ -61,7 +61,7 @@ impl Remote {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The table of DynamoDB through which writers take turns, if the options name one.
+    /// The DynamoDB table for commits, if the options name one.
     pub(crate) fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
         Ok(self.clients()?.locks.clone())
     }
@@ -97,7 +97,7 @@ impl Remote {
         self.inner.slot.clients(&self.inner.location, &self.inner.options)
     }
 
-    /// Where the store has pages, not more of them than `most` entries need.
+    /// Lists a folder. If the store has pages, it reads no more of them than `most` entries need.
     pub(crate) async fn list(&self, dir: &str, start_at: &str, most: usize) -> Result<Vec<Entry>> {
         let clients = self.clients()?;
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
@@ -160,7 +160,7 @@ impl Remote {
 
     async fn get_span(self, path: Path, range: Range<u64>, pin: Option<Pin>) -> Result<Bytes> {
         if range.is_empty() {
-            // No store is asked for nothing.
+            // No request for an empty range.
             return Ok(Bytes::new());
         }
         let clients = self.clients()?;
@@ -182,7 +182,7 @@ impl Remote {
                 }
             }
             Err(error) if matches!(finding(&error), Finding::OutOfRange | Finding::Nothing) => {
-                // A store says in its own way that the file is too short. Asking for the size settles it.
+                // Each store reports a file that is too short in its own way, so the size is requested.
                 self.inner.tally.head();
                 match clients.store.head(&path).await {
                     Ok(meta) if meta.size < range.end => Err(short_read(&range, meta.size)),
@@ -204,7 +204,7 @@ impl Remote {
 
     pub(crate) async fn get_suffix(&self, path: &str, length: u64) -> Result<(Bytes, u64)> {
         let path = key(path)?;
-        // Azure has no suffix ranges, and an empty suffix is not a range anywhere.
+        // Azure has no suffix ranges, and no store has empty ones.
         if self.inner.location.scheme != Scheme::Azure && length > 0 {
             let clients = self.clients()?;
             self.inner.tally.get();
@@ -261,14 +261,14 @@ impl Remote {
         self.create(&clients, &path, whole(body)?).await
     }
 
-    /// Sees a server refuse to overwrite a file: one that ignored the condition would lose commits without a word. Done
+    /// Tests that a server refuses to overwrite a file: one that ignores the condition would silently lose commits. Done
     /// once per process and bucket.
     async fn verify_conditional_put(&self, clients: &Clients, server: &str, path: &Path) -> Result<()> {
         if is_verified(server) {
             return Ok(());
         }
         let (probe, text) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
-        // No other writer uses the name, so what failed for a moment is tried again.
+        // No other writer uses the name, so this can be retried.
         clients.store.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
         let again = self.create(clients, &probe, text.into()).await;
         // A file that stays behind does no harm.
@@ -279,7 +279,7 @@ impl Remote {
                 Ok(())
             }
             Put::Created => Err(self.cannot_exclude(None)),
-            // Nothing was written to the file that was meant.
+            // Nothing was written to the intended file.
             Put::Unknown(error) => Err(error),
         }
     }
@@ -308,10 +308,10 @@ impl Remote {
         }
     }
 
-    /// What a conditional put came to that ended in an error.
+    /// The outcome of a conditional put that ended with an error.
     pub(crate) fn outcome(&self, error: StoreError) -> Result<Put> {
         match finding(&error) {
-            // S3 answers 409 when two conditional writes met, which need not mean that either landed.
+            // S3 answers 409 if two conditional writes compete, which does not mean that one of them succeeded.
             Finding::Taken if self.inner.location.scheme == Scheme::S3 && !is_precondition(&error) => {
                 Ok(Put::Unknown(self.fail("write", error)))
             }
@@ -364,7 +364,7 @@ impl Remote {
     }
 }
 
-/// The literal key. What the crate cannot express (control characters, empty segments) is no name for a file.
+/// The key, unchanged. Keys that the crate does not support (control characters, empty segments) are refused.
 pub(crate) fn key(path: &str) -> Result<Path> {
     Path::parse(path).map_err(|_| {
         Error::corrupt("the path cannot be a key of an object store: it has a control character or an empty segment")
@@ -375,8 +375,8 @@ pub(crate) fn entry(name: String, meta: &ObjectMeta) -> Entry {
     Entry { name, size: meta.size, modified_ms: meta.last_modified.timestamp_millis() }
 }
 
-/// A name that sorts before `start_at` and after what ought to be left out: listings start after the name they are
-/// given. Names in the gap are dropped by the caller.
+/// A name that sorts shortly before `start_at`: listings start after the name that they are
+/// given. The caller drops names in between.
 fn before(start_at: &str) -> Option<String> {
     let last = start_at.chars().next_back()?;
     let mut name = start_at.get(..start_at.len() - last.len_utf8())?.to_owned();
@@ -387,20 +387,20 @@ fn before(start_at: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// All of a body in memory, for a condition on a request is on one request.
+/// The whole body in memory, since the condition belongs to one request.
 fn whole(body: Body) -> Result<PutPayload> {
     Ok(PutPayload::from_iter(body.pieces.collect::<Result<Vec<Bytes>>>()?))
 }
 
-/// A key of its own, where readers of the log do not look.
+/// A unique key, where readers of the log do not look.
 pub(crate) fn beside(path: &Path, name: &str) -> Result<Path> {
     let folder = path.as_ref().rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
     key(&format!("{folder}.tmp/{name}.{}", uuid::Uuid::new_v4()))
 }
 
-/// Whether the server was seen to keep a promise.
+/// Whether the server has passed the test.
 pub(crate) fn is_verified(server: &str) -> bool {
-    // Never waits: a lock that was held when the process forked stays held in the child.
+    // This does not wait: a lock that was held when the process forked stays held in the child.
     VERIFIED.try_lock().is_ok_and(|servers| servers.contains(server))
 }
 

@@ -1,4 +1,4 @@
-//! All files below a folder of a bucket: page by page where the store has pages, else folder by folder.
+//! Lists all files below a folder of a bucket: page by page if the store has pages, otherwise folder by folder.
 //!
 //! Proved by [`crate::conformance::check`], with pages of two keys as well.
 
@@ -10,15 +10,15 @@ use super::remote::{Remote, entry, key};
 use crate::error::{Error, Result};
 use crate::listing::Entry;
 
-/// A server may name folders without end.
+/// The most levels of folders, since a faulty server may list them without end.
 const DEEPEST: usize = 256;
-/// Pages of folders that are read to divide a listing into ranges of names, how many ranges there are, and how many of them
+/// The most pages of folders that are read to divide a listing into ranges of names, the most ranges, and how many of them
 /// are listed at once.
 const MOST_FOLDER_PAGES: usize = 16;
 const MOST_RANGES: usize = 64;
 const CONCURRENT_LISTS: usize = 8;
 
-/// Keys from one on, up to another one that is not among them.
+/// Keys from one on, up to another one, which is excluded.
 #[derive(Default, Clone)]
 struct KeyRange {
     from: Option<String>,
@@ -35,7 +35,7 @@ impl KeyRange {
     }
 }
 
-/// The page to ask for.
+/// The next page to request.
 enum Page {
     First,
     After(String),
@@ -82,7 +82,7 @@ impl Remote {
             };
             let name = |folder: &str| {
                 let name = folder.strip_prefix(&prefix)?.trim_end_matches('/');
-                // Whatever else a server names is none of this folder's.
+                // Other names of a server do not belong to this folder.
                 (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
             };
             let folders = listed.common_prefixes.iter().filter_map(|folder| name(folder.as_ref())).collect();
@@ -92,8 +92,8 @@ impl Remote {
         .boxed()
     }
 
-    /// As [`Remote::list_recursive`], in ranges of names between the folders of `dir`, several at once. Without such folders,
-    /// or where a listing cannot begin at a name, one page after the other.
+    /// As [`Remote::list_recursive`], but several ranges of names between the folders of `dir` are listed at once. Without
+    /// such folders, or if a listing cannot begin at a name, it lists one page after the other.
     pub(crate) fn list_in_ranges(&self, dir: String) -> BoxStream<'static, Result<Vec<Entry>>> {
         let remote = self.clone();
         let listing = async move {
@@ -183,7 +183,7 @@ impl Remote {
             let within = if folder.is_empty() { folder } else { folder + "/" };
             for folder in &listed.common_prefixes {
                 let name = folder.as_ref().strip_prefix(&within).unwrap_or_default();
-                // Whatever else a server names would be listed twice, or is none of this folder's.
+                // Other names of a server would be listed twice, or do not belong to this folder.
                 if !name.is_empty() && !name.contains('/') {
                     folders.push(folder.as_ref().to_owned());
                 }
@@ -197,7 +197,7 @@ impl Remote {
     }
 }
 
-/// A listing that would never end.
+/// The error of a listing that would never end.
 pub(super) fn same_page() -> Error {
     Error::storage(false, "the store answers every page of a listing with the same one")
 }

@@ -1,4 +1,4 @@
-//! Uploads of files whose length is not known when they begin.
+//! Uploads files whose length is not known at the beginning.
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -7,9 +7,9 @@ use object_store::{ObjectStoreExt, PutPayload, WriteMultipart};
 use super::remote::{Remote, key};
 use crate::error::Result;
 
-/// Size of the parts of an upload. Files that fit in one are sent whole.
+/// The size of the parts of an upload. Files that fit into one are sent whole.
 pub(crate) const PART: usize = 8 * 1024 * 1024;
-/// Parts of one upload under way at a time.
+/// How many parts of one upload are sent at a time.
 pub(crate) const CONCURRENT_PARTS: usize = 8;
 
 impl Remote {
@@ -22,7 +22,7 @@ impl Remote {
     }
 }
 
-/// An upload: whole if it is small, else in parts that appear as a file when the last one is there.
+/// An upload: whole if it is small, otherwise in parts, which become visible as a file at the end.
 pub(crate) struct RemoteWriter {
     remote: Remote,
     path: Path,

@@ -1,4 +1,4 @@
-//! What a caller, the environment and shared files say of how to reach a store, checked.
+//! Checked settings for accessing a store, from the caller, the environment and shared files.
 
 pub(crate) mod names;
 pub(crate) mod options;

@@ -1,7 +1,7 @@
-//! The names of options: those of deltic, those of other clients that mean the same, and what to say of the rest.
+//! The names of options: those of deltic, those of other clients with the same meaning, and advice for the others.
 //!
-//! An unknown key is refused: a misspelled credential would otherwise surface as "access denied". A key that
-//! another client knows and deltic does not has an answer of its own, which says what deltic does instead.
+//! An unknown key is refused: a misspelled credential would otherwise lead to "access denied". A key that
+//! another client has and deltic does not is refused with the alternative in deltic.
 //!
 //! Proved by `misspelled_options_are_refused` and `options_of_other_clients` in the storage tests.
 
@@ -15,24 +15,24 @@ use crate::error::Error;
 
 /// Whether writes to a local disk wait until they would survive a power cut: `full` (default) or `none`.
 pub(crate) const DURABILITY: &str = "deltic.durability";
-/// How commits to a table on S3 exclude each other: `conditional` puts (default), or turns taken through `dynamodb`.
+/// How commits to a table on S3 exclude each other: by `conditional` puts (default), or through `dynamodb`.
 pub(crate) const LOG_STORE: &str = "deltic.s3.log_store";
-/// What the options of the DynamoDB table begin with.
+/// The prefix of the options of the DynamoDB table.
 pub(crate) const DYNAMODB: &str = "deltic.s3.dynamodb.";
-/// Whether a log may name files that are not in the table's own store.
+/// Whether a log may name files outside of the table's own store.
 pub(crate) const ALLOW_FOREIGN_PATHS: &str = "allow_foreign_paths";
-/// A profile of Amazon's shared files, and where those are.
+/// A profile of Amazon's shared files, and the paths of these files.
 pub(crate) const PROFILE: &str = "aws_profile";
 pub(crate) const CREDENTIALS_FILE: &str = "aws_shared_credentials_file";
 pub(crate) const CONFIG_FILE: &str = "aws_config_file";
-/// How often and how long failed requests are repeated, by the names of delta-rs.
+/// How often and how long failed requests are retried, by the names of delta-rs.
 pub(crate) const MAX_RETRIES: &str = "max_retries";
 pub(crate) const RETRY_TIMEOUT: &str = "retry_timeout";
 pub(crate) const INIT_BACKOFF: &str = "backoff_config.init_backoff";
 pub(crate) const MAX_BACKOFF: &str = "backoff_config.max_backoff";
 pub(crate) const BACKOFF_BASE: &str = "backoff_config.base";
 
-/// Names that other Delta clients have for the same.
+/// Names of other Delta clients with the same meaning.
 const SAME: &[(&str, &str)] = &[
     ("aws_s3_locking_provider", LOG_STORE),
     ("delta_dynamo_table_name", "deltic.s3.dynamodb.table"),
@@ -44,8 +44,8 @@ const SAME: &[(&str, &str)] = &[
     ("profile", PROFILE),
 ];
 
-/// Options of other clients that ask for nothing deltic does not do anyway: commits to S3 are safe whether unsafe ones
-/// would be allowed or not, and deltic does not make the DynamoDB table.
+/// Options of other clients that need no action: commits to S3 are always safe, whether unsafe ones
+/// are allowed or not, and deltic does not create the DynamoDB table.
 const WITHOUT_EFFECT: &[&str] = &[
     "aws_s3_allow_unsafe_rename",
     "delta_dynamo_billing_mode",
@@ -56,7 +56,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "delta_dynamo_refresh_table_existence_check_interval",
 ];
 
-/// What to do in place of an option that another client has.
+/// Advice for options of other clients.
 const ANSWERS: &[(&str, &str)] = &[
     (
         "allow_unsafe_rename",
@@ -114,7 +114,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("aws_force_path_style", "path style is what deltic uses unless aws_virtual_hosted_style_request is 'true'"),
 ];
 
-/// Keys to suggest for one that is not known; the crate that knows them all cannot list them.
+/// Keys to suggest for an unknown one; the crate has no list of its keys.
 const SUGGESTIONS: &[&str] = &[
     "aws_access_key_id",
     "aws_secret_access_key",
@@ -170,17 +170,17 @@ const SUGGESTIONS: &[&str] = &[
     "deltic.s3.dynamodb.session_token",
 ];
 
-/// The name that deltic has for an option.
+/// deltic's name of an option.
 pub(crate) fn canonical(key: &str) -> &str {
     SAME.iter().find(|(name, _)| *name == key).map_or(key, |(_, ours)| ours)
 }
 
-/// Whether an option is taken and changes nothing.
+/// Whether an option is accepted without effect.
 pub(crate) fn is_without_effect(key: &str) -> bool {
     WITHOUT_EFFECT.contains(&key)
 }
 
-/// What the value of an option of deltic's own must be.
+/// The form of the value of an option of deltic's own.
 pub(crate) fn own_form(key: &str) -> Option<Form> {
     Some(match key {
         DURABILITY | LOG_STORE | PROFILE | CREDENTIALS_FILE | CONFIG_FILE => Form::Line,
@@ -204,9 +204,9 @@ pub(crate) fn is_known(key: &str) -> bool {
         || key.parse::<ClientConfigKey>().is_ok()
 }
 
-/// What to say of an option that is not known.
+/// The error for an unknown option.
 pub(crate) fn unknown(key: &str) -> Error {
-    // A key may be anything, a secret that slipped out of its place too.
+    // A key may be anything, even a misplaced secret.
     let shown: String = key.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect();
     if let Some((_, answer)) = ANSWERS.iter().find(|(name, _)| *name == key) {
         return Error::invalid(format!("deltic has no storage option '{shown}'; {answer}"));
@@ -219,9 +219,9 @@ pub(crate) fn unknown(key: &str) -> Error {
     Error::invalid(format!("no storage backend has an option '{shown}'; {advice}"))
 }
 
-/// At most three known keys that are a few edits away, with or without the name of their store.
+/// At most three known keys within a few edits, with or without the prefix of their store.
 fn nearest(key: &str) -> Vec<String> {
-    // Distance is quadratic in the length; no real key is longer.
+    // The time is quadratic in the length; no real key is longer.
     let key: String = key.chars().take(64).collect();
     let bare = |name: &'static str| {
         let prefixes = ["deltic.s3.dynamodb.", "deltic.s3.", "deltic.", "azure_storage_", "azure_", "aws_", "google_"];

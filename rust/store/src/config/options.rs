@@ -1,9 +1,9 @@
-//! The options a caller passes along with a location, checked, and which of their values must stay secret.
+//! The options that a caller passes with a location: checks them, and keeps their secrets out of messages.
 //!
-//! Keys are those of the `object_store` crate (the ones users of other Delta clients know), in any case, plus those in
+//! Keys are those of the `object_store` crate, as in other Delta clients, in any case, and those in
 //! `names.rs`.
 //!
-//! Invariant: text that leaves through [`Options::redact`] holds no option value, environment credential, user info or
+//! Invariant: text from [`Options::redact`] has no option value, environment credential, user info or
 //! URL query, and is short and printable. Proved by `secrets_stay_out_of_texts` in the storage tests.
 
 use std::collections::HashMap;
@@ -18,43 +18,43 @@ use super::settings::{self, Form, of_environment, variable};
 use crate::error::{Error, Result};
 use crate::location::Location;
 
-/// The environment's word on durability, used when the option is absent.
+/// The environment variable for durability, used if the option is absent.
 const DURABILITY_VARIABLE: &str = "DELTIC_DURABILITY";
-/// The environment's words on turns through DynamoDB, by the names of delta-rs: who shares an environment with it must
-/// not commit beside its turns.
+/// The environment variables for commits through DynamoDB, by the names of delta-rs: a process that shares its environment must
+/// commit in the same way.
 const LOCKING_VARIABLE: &str = "AWS_S3_LOCKING_PROVIDER";
 const LOCK_TABLE_VARIABLE: &str = "DELTA_DYNAMO_TABLE_NAME";
 
-/// The table's name if none is given: that of delta-spark.
+/// The default name of the DynamoDB table, as in delta-spark.
 const LOCK_TABLE: &str = "delta_log";
 
-/// Longest piece of a server's answer worth repeating in a message.
+/// The longest part of a server's answer in a message.
 const LONGEST_TEXT: usize = 500;
-/// Shorter values are words of their own in too many messages.
+/// Shorter values are not masked, since they occur in too many messages.
 const SHORTEST_SECRET: usize = 6;
 
-/// Checked options. Holds secrets, so it has no `Debug`.
+/// Checked options. They have secrets, so there is no `Debug`.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// Key in lower case, and value.
+    /// Keys in lower case, and values.
     pairs: Vec<(String, String)>,
     /// Whether local writes are synced.
     pub(crate) durable: bool,
-    /// Whether commits on S3 take turns through DynamoDB.
+    /// Whether commits on S3 go through DynamoDB.
     pub(crate) takes_turns: bool,
     /// Whether a log may name files that are not in the table's own store.
     pub(crate) allow_foreign_paths: bool,
-    /// For a store that a log named, not the caller.
+    /// Whether the store was named by a log, not by the caller.
     pub(crate) foreign: bool,
-    /// Nothing that lets its bearer in is sent.
+    /// Whether no credentials are sent.
     pub(crate) anonymous: bool,
-    /// No request leaves the process.
+    /// Whether no request is sent.
     pub(crate) offline: bool,
-    /// Secrets that stood in files.
+    /// Secrets from files.
     found: Arc<OnceLock<Vec<String>>>,
 }
 
-/// The options with the secrets that stood in the URL of a location, which go before.
+/// The options with the secrets in the URL of a location, which take precedence.
 pub(crate) fn with_secrets(mut given: HashMap<String, String>, location: &Location) -> HashMap<String, String> {
     if let Some(sas) = &location.sas {
         given.retain(|key, _| !matches!(key.to_ascii_lowercase().parse(), Ok(AzureConfigKey::SasKey)));
@@ -97,7 +97,7 @@ impl Options {
         Ok(options)
     }
 
-    /// For a store that a log named. `anonymous`: on a server that the log named too.
+    /// The options for a store that a log names. `anonymous`: its server is named only by the log, too.
     pub(crate) fn for_foreign(&self, anonymous: bool) -> Self {
         Self { takes_turns: false, foreign: true, anonymous, ..self.clone() }
     }
@@ -117,7 +117,7 @@ impl Options {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// How requests are repeated that may be.
+    /// How requests are retried.
     pub(crate) fn retries(&self) -> Result<RetryConfig> {
         let mut retry = RetryConfig::default();
         let duration = |name| self.own(name).and_then(|value| settings::duration(value).ok());
@@ -145,16 +145,16 @@ impl Options {
         Ok(retry)
     }
 
-    /// The environment's settings and those of the caller, which go before.
+    /// The settings of the environment and of the caller, which take precedence.
     pub(crate) fn settings<K: std::str::FromStr>(&self, prefix: &str) -> Result<Vec<(K, String)>> {
         let environment = if self.offline { Vec::new() } else { of_environment::<K>(prefix)? };
         let environment = environment.into_iter().map(|(key, _, value)| (key, value));
         Ok(environment.chain(self.keys_of().map(|(key, value): (K, &str)| (key, value.to_owned()))).collect())
     }
 
-    /// Keeps secrets out of messages that did not come with the options.
+    /// Also keeps these secrets, which are not options, out of messages.
     pub(crate) fn keep_secret(&self, secrets: Vec<String>) {
-        // Opening again finds the same ones.
+        // If this was called before, it was with the same secrets.
         let _ = self.found.set(secrets);
     }
 
@@ -164,7 +164,7 @@ impl Options {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Name of the DynamoDB table.
+    /// The name of the DynamoDB table.
     pub(crate) fn lock_table(&self) -> String {
         self.dynamodb("table").map_or_else(|| variable(LOCK_TABLE_VARIABLE).unwrap_or(LOCK_TABLE.into()), str::to_owned)
     }
@@ -206,11 +206,11 @@ impl Options {
     }
 }
 
-/// The options by deltic's names, in a fixed order, without those that are empty or change nothing.
+/// The options by deltic's names, in a fixed order, without those that are empty or have no effect.
 fn checked(given: &HashMap<String, String>) -> Result<Vec<(String, String)>> {
     let mut given: Vec<(String, &str)> =
         given.iter().map(|(key, value)| (key.trim().to_ascii_lowercase(), value.as_str())).collect();
-    // Two spellings of one key would otherwise win in the map's order, differently each time.
+    // If a key is given in two spellings, the result must not depend on the order of the map.
     given.sort();
     let mut pairs = Vec::with_capacity(given.len());
     for (key, value) in given {
@@ -231,7 +231,7 @@ fn checked(given: &HashMap<String, String>) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// Line ends and other control characters, and those that turn text around, as blanks; a page of HTML as that.
+/// Replaces control characters, and those that change the direction of text, by blanks, and a page of HTML by a note.
 fn printable(text: String) -> String {
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
     let mut text: String = text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect();
@@ -248,8 +248,8 @@ fn is_secret(key: &str) -> bool {
     !["_enabled", "_file"].iter().any(|end| key.ends_with(end)) && words.iter().any(|word| key.contains(word))
 }
 
-/// The ways in which a message may repeat a secret: as it is, encoded, the signature of a shared access token alone, and
-/// what is in a key that is a JSON object.
+/// The forms in which a message may have a secret: unchanged, encoded, only the signature of a shared access token, and
+/// the parts of a key that is a JSON object.
 fn forms(secret: &str) -> Vec<String> {
     let encoded = percent_encoding::utf8_percent_encode(secret, percent_encoding::NON_ALPHANUMERIC).to_string();
     let mut forms = vec![secret.to_owned(), encoded];
@@ -265,7 +265,7 @@ fn forms(secret: &str) -> Vec<String> {
     forms
 }
 
-/// The code and message of a store's XML answer, which may otherwise echo the whole signed request.
+/// The code and message in a store's XML answer, which could otherwise repeat the whole signed request.
 fn condense(text: &str) -> String {
     let inner = |tag: &str| {
         let start = text.find(&format!("<{tag}>"))? + tag.len() + 2;

@@ -1,8 +1,8 @@
 //! Profiles of Amazon's shared files, `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Static keys, a session token, region and endpoint are taken. What would have to be fetched (by a program, from SSO, by
-//! assuming a role) is refused by name, with the command that prints keys to pass instead. A profile is asked for by the
-//! option `aws_profile` or by `AWS_PROFILE`; else it is `default`, where there is one.
+//! Static keys, a session token, region and endpoint are used. Credentials that would have to be fetched (by a program,
+//! from SSO, by assuming a role) are refused, with the command that prints keys to pass instead. A profile is chosen by the
+//! option `aws_profile` or by `AWS_PROFILE`; otherwise it is `default`, if that exists.
 //!
 //! Proved by the tests below, and by `a_profile_signs` in the storage tests.
 
@@ -13,9 +13,9 @@ use super::options::Options;
 use super::settings::{Form, check, variable};
 use crate::error::{Error, Result};
 
-/// Longest file that is read.
+/// The longest file that is read.
 const LONGEST_FILE: u64 = 1 << 20;
-/// Ways to credentials that deltic does not go.
+/// Settings for credentials that deltic does not support.
 const FETCHED: &[&str] = &[
     "role_arn",
     "source_profile",
@@ -27,14 +27,14 @@ const FETCHED: &[&str] = &[
     "login_session",
 ];
 
-/// What a profile says, as far as deltic understands it.
+/// The settings of a profile that deltic uses.
 #[derive(Default)]
 pub(crate) struct Profile {
     pub(crate) name: String,
     pub(crate) keys: Option<Keys>,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
-    /// A setting that says where the keys are to be fetched.
+    /// A setting by which keys would have to be fetched.
     fetched_by: Option<String>,
 }
 
@@ -45,10 +45,10 @@ pub(crate) struct Keys {
 }
 
 impl Profile {
-    /// The profile that was asked for, or the default one.
+    /// The chosen profile, or the default one.
     ///
     /// # Errors
-    /// `Invalid` if one was asked for that is not there, or if a file cannot be read or understood.
+    /// `Invalid` if the chosen profile does not exist, or if a file cannot be read or parsed.
     pub(crate) fn load(options: &Options) -> Result<Option<Self>> {
         let asked = options.own(PROFILE).map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
         let asked = asked.or_else(|| variable("AWS_DEFAULT_PROFILE"));
@@ -90,7 +90,7 @@ impl Profile {
         }
     }
 
-    /// Of two files, the one with credentials goes before.
+    /// The credentials file takes precedence over the configuration.
     fn of(name: String, settings: Vec<(String, String)>) -> Result<Self> {
         let get = |key: &str, form: Form| match settings.iter().find(|(k, v)| k == key && !v.is_empty()) {
             Some((_, value)) => check(&format!("{key} (profile {name})"), value, &[form]),
@@ -109,7 +109,7 @@ impl Profile {
             }
         };
         let fetched_by = FETCHED.iter().find(has).or_else(|| ["credential_process"].iter().find(has));
-        // As Amazon's clients have it: a role goes before keys, a program after them.
+        // As in Amazon's clients: a role takes precedence over keys, and keys over a program.
         let fetched_by =
             fetched_by.filter(|by| keys.is_none() || **by != "credential_process").map(|by| (*by).to_owned());
         let (region, endpoint) = (get("region", Form::Label)?, get("endpoint_url", Form::Url)?);
@@ -119,7 +119,7 @@ impl Profile {
     /// Its keys, if it has any.
     ///
     /// # Errors
-    /// `Unsupported` if it gets them in a way that deltic does not know.
+    /// `Unsupported` if they would have to be fetched in a way that deltic does not support.
     pub(crate) fn take_keys(&mut self) -> Result<Option<Keys>> {
         let Some(by) = &self.fetched_by else { return Ok(self.keys.take()) };
         let name = &self.name;

@@ -1,8 +1,8 @@
-//! What the value of a setting may be, wherever it comes from: an option, the environment, a profile.
+//! Checks the values of settings from options, the environment and profiles.
 //!
-//! The store crate puts settings into URLs and headers, and panics on a few that do not fit there. So each is checked
-//! before it gets that far: surrounding blanks go, an empty value is an absent one, and what cannot be right is refused by
-//! the name of the setting. A message never has the value, which may be a secret.
+//! The object store crate puts settings into URLs and headers, and panics on some that do not fit there. So each is checked
+//! before: surrounding blanks are removed, an empty value counts as absent, and an invalid one is refused with
+//! the name of the setting. Messages never have the value, which may be a secret.
 //!
 //! Proved by the fuzz target `settings` and by `settings_are_checked` in the storage tests.
 
@@ -18,29 +18,29 @@ use url::Url;
 use crate::error::{Error, Result};
 use crate::location::is_host;
 
-/// Longest duration; hyper adds durations to the time of day, where one without an end would overflow.
+/// The longest duration; hyper adds durations to the current time, where a very long one would overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longest value that is not a file's content.
+/// The longest value that is not the content of a file.
 const LONGEST_VALUE: usize = 16 * 1024;
 
-/// What a value is.
+/// The form of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Anything on one line.
+    /// Any single line.
     Line,
-    /// Lines: a certificate, the key of a service account.
+    /// Several lines: a certificate, the key of a service account.
     Lines,
-    /// Path of a file, which a pipe or a device is not: reading some of them never ends.
+    /// The path of a regular file: reading a pipe or a device may never end.
     File,
-    /// Goes into a header or a query.
+    /// Text for a header or a query.
     Ascii,
-    /// A part of a host's name: a region, an account.
+    /// A part of a host name: a region, an account.
     Label,
     /// A part of a URL's path.
     Segment,
     /// The path of a URL.
     UrlPath,
-    /// Address of a server.
+    /// The address of a server.
     Url,
     Flag,
     Count(RangeInclusive<u64>),
@@ -48,7 +48,7 @@ pub(crate) enum Form {
     Duration,
 }
 
-/// What the value of a known key must be. A key that several stores know must be right for each of them.
+/// The forms that the value of a known key must have: one for each store that knows the key.
 pub(crate) fn forms(key: &str) -> Vec<Form> {
     let mut forms = Vec::new();
     if let Ok(key) = key.parse() {
@@ -116,14 +116,14 @@ fn of_client(key: ClientConfigKey) -> Form {
         Key::ConnectTimeout | Key::ReadTimeout | Key::Timeout | Key::PoolIdleTimeout => Form::Duration,
         Key::Http2KeepAliveInterval | Key::Http2KeepAliveTimeout => Form::Duration,
         Key::PoolMaxIdlePerHost => Form::Count(0..=1_000_000),
-        // What HTTP/2 allows.
+        // The range that HTTP/2 allows.
         Key::Http2MaxFrameSize => Form::Count(16_384..=16_777_215),
         Key::ProxyCaCertificate => Form::Lines,
         _ => Form::Ascii,
     }
 }
 
-/// The value as clients take it, or `None` if it is empty.
+/// The value in the form of the clients, or `None` if it is empty.
 ///
 /// # Errors
 /// `Invalid`, with `name` and what the value must be.
@@ -154,7 +154,7 @@ impl Form {
         let kept = || Ok(value.to_owned());
         match self {
             Self::Line | Self::Lines => kept(),
-            // That one is missing says who opens it.
+            // A missing file is reported when it is opened.
             Self::File if std::fs::metadata(value).is_ok_and(|metadata| !metadata.is_file()) => {
                 Err("must be the path of a file")
             }
@@ -175,7 +175,7 @@ impl Form {
                 Err(_) => Err("must be a whole number"),
             },
             Self::Decimal => match value.parse::<f64>() {
-                // The next pause is drawn from what is between the first one and this many times the last one.
+                // The next pause is random, between the first one and this many times the last one.
                 Ok(number) if (1.1..=100.0).contains(&number) => Ok(number.to_string()),
                 _ => Err("must be a number from 1.1 to 100"),
             },
@@ -189,7 +189,7 @@ pub(crate) fn is_ascii(value: &str) -> bool {
     value.bytes().all(|b| (b' '..=b'~').contains(&b))
 }
 
-/// Whether a name can be a part of a host's.
+/// Whether a name can be a part of a host name.
 pub(crate) fn is_label(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 63
@@ -197,7 +197,7 @@ pub(crate) fn is_label(name: &str) -> bool {
         && Url::parse(&format!("https://{name}.{name}x.example.com")).is_ok()
 }
 
-/// What clients understand as a boolean.
+/// A boolean in the forms that clients accept.
 pub(crate) fn flag(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" | "y" => Some(true),
@@ -228,7 +228,7 @@ fn url(value: &str) -> Result<String, &'static str> {
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// A sum of numbers with units, as `1m 30s`.
+/// A sum of numbers with units, such as `1m 30s`.
 pub(crate) fn duration(value: &str) -> Result<Duration, &'static str> {
     const WHAT: &str = "must be a duration with a unit, as '30s', '500ms' or '2m'";
     let (mut total, mut rest) = (0_u128, value.trim());
@@ -258,10 +258,10 @@ pub(crate) fn duration(value: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// Settings in the environment whose names begin so, by name in lower case.
+/// Settings in the environment with this prefix, by names in lower case.
 ///
 /// # Errors
-/// `Invalid` if one that the store knows cannot be right.
+/// `Invalid` if one that the store knows is not valid.
 pub(crate) fn of_environment<K: std::str::FromStr>(prefix: &str) -> Result<Vec<(K, String, String)>> {
     let mut found = Vec::new();
     for (name, value) in std::env::vars_os() {
@@ -274,12 +274,12 @@ pub(crate) fn of_environment<K: std::str::FromStr>(prefix: &str) -> Result<Vec<(
             found.push((key, lower, value));
         }
     }
-    // The environment has no order.
+    // Sorted, since the environment has no order.
     found.sort_by(|a, b| a.1.cmp(&b.1));
     Ok(found)
 }
 
-/// A variable of the environment, if it is there and not empty.
+/// An environment variable, if it is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Names, listings of folders and of trees, and deletions.
+//! Tests of names, listings of folders and of trees, and deletions.
 
 use bytes::Bytes;
 use futures::stream::TryStreamExt;
@@ -22,7 +22,7 @@ pub(super) async fn missing(storage: &Storage) {
     }
 }
 
-/// Keys are literal. `without` are characters that the store cannot have in them.
+/// Keys are used unchanged. `without`: characters that the store does not allow in them.
 pub(super) async fn strange_keys(storage: &Storage, without: &str) {
     let mut keys = vec![
         "a b.parquet",
@@ -84,14 +84,14 @@ async fn tree(storage: &Storage, dir: &str) -> Vec<String> {
     paths
 }
 
-/// Every file however deep, hidden ones too, and none beside the folder.
+/// Every file at any depth, including hidden ones, and none outside of the folder.
 pub(super) async fn trees(storage: &Storage) {
     assert!(tree(storage, "tree").await.is_empty());
     let mut all = ["tree/a", "tree/.hidden/x", "tree/_meta/.y", "tree/p=1/q=%20/é", "tree/p=1/r", "tree/a.d/e/f/g/h"]
         .map(str::to_owned)
         .to_vec();
     all.extend((0..11).map(|i| format!("tree/p={i}/part")));
-    // `/` stands behind these.
+    // These characters sort before `/`.
     all.extend(["tree/p=1 x/part", "tree/p=1-x/part", "tree/p=1.x/part"].map(str::to_owned));
     for path in &all {
         storage.put(path, Bytes::from(path.clone())).await.unwrap();

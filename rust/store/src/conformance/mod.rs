@@ -1,7 +1,7 @@
 //! The contract of [`Storage`], as a suite that every backend passes.
 //!
 //! For a new backend, and for servers that offer a known interface (such as that of S3). Each function writes into an empty
-//! location and reads the result back. They panic where the contract is broken, as tests do.
+//! location and reads the result back. They panic if the contract is broken, like tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,15 +17,15 @@ mod writes;
 pub use races::{check_races, winner};
 pub use writes::check_large_puts;
 
-/// Checks all but [`check_races`].
+/// Checks everything except [`check_races`].
 ///
-/// It proves that files are found under literal keys and nothing is where nothing was put; that listings of a folder start
-/// at a name, and those of a tree miss no file; that ranges come back as asked and those beyond the end are refused; that a
+/// It proves that files are found under their exact keys and missing ones are reported; that listings of a folder start
+/// at a name, and those of a tree have every file; that ranges are read correctly and those beyond the end are refused; that a
 /// put replaces, a conditional one does not, and a file appears whole or not at all; that deletions have one outcome each;
 /// that no path leads out of the root; that requests are counted.
 ///
-/// `storage` is an empty place, and holds some 80 MB below `log`, `log2`, `tree`, `w`, `many` and beside them afterwards.
-/// `without` are characters that its keys cannot have.
+/// `storage` must be empty. Afterwards it has some 80 MB below `log`, `log2`, `tree`, `w`, `many` and beside them.
+/// `without`: characters that its keys cannot have.
 ///
 /// # Panics
 /// The store breaks the contract.
@@ -40,7 +40,7 @@ pub async fn check(storage: &Storage, without: &str) {
     escaping(storage).await;
 }
 
-/// Checks reads of whole files, of ranges and of ends, in a place where files cannot be deleted, too.
+/// Checks reads of whole files, of ranges and of ends, also for a location where files cannot be deleted.
 ///
 /// # Panics
 /// The store breaks the contract.

@@ -1,4 +1,4 @@
-//! Writers of one name at once.
+//! Tests of concurrent writers of one name.
 
 use bytes::Bytes;
 
@@ -6,9 +6,9 @@ use super::writes::{large, pieces};
 use crate::put::{Body, Put};
 use crate::storage::Storage;
 
-/// Checks that of many writers of one name one creates, and its bytes stay.
+/// Checks that only one of many writers of a name creates the file, and that its bytes stay.
 ///
-/// `storage` is a place without `_delta_log`, which holds three files afterwards. Needs a runtime of several threads.
+/// `storage` must not have a `_delta_log`; afterwards it has three files there. Needs a runtime with several threads.
 ///
 /// # Panics
 /// The store breaks the contract.
@@ -24,14 +24,14 @@ pub async fn check_races(storage: &Storage) {
         let winner = winner(tasks).await;
         assert_eq!(storage.get(&path).await.unwrap(), vec![winner; 100]);
     }
-    // Those that go in parts are in the same race.
+    // Writers in parts take part in the same race.
     let path = "_delta_log/large.json";
     let tasks: Vec<_> = (0..6_u8)
         .map(|i| {
             let (storage, piece) = (storage.clone(), Bytes::from(vec![i; 3 << 20]));
             let body = if i < 3 { large(&piece) } else { Body::from(piece.slice(..100)) };
             tokio::spawn(async move {
-                // Small ones wait until large ones may have come.
+                // Small puts wait, so that large ones may come first.
                 tokio::time::sleep(std::time::Duration::from_millis(u64::from(i) * 40)).await;
                 (i, storage.put_if_absent(path, body).await.unwrap())
             })
@@ -46,7 +46,7 @@ pub async fn check_races(storage: &Storage) {
     overtaken(storage).await;
 }
 
-/// One that has sent nearly all of its parts when another comes is refused.
+/// A writer that has sent almost all parts when another one creates the file is refused.
 async fn overtaken(storage: &Storage) {
     let (path, piece, other) = ("_delta_log/overtaken.json", Bytes::from(vec![7; 3 << 20]), storage.clone());
     let last = piece.clone();
@@ -62,7 +62,7 @@ async fn overtaken(storage: &Storage) {
     storage.delete(path).await.unwrap();
 }
 
-/// The one of several writers of a name that made the file.
+/// The writer that created the file, of several.
 ///
 /// # Panics
 /// Not exactly one did, or it is unknown.

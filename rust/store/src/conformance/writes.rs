@@ -1,4 +1,4 @@
-//! Puts, conditional and not, and files written piece by piece.
+//! Tests of puts, conditional or not, and of files that are written piece by piece.
 
 use bytes::Bytes;
 
@@ -24,7 +24,7 @@ pub(super) async fn writing(storage: &Storage) {
     assert_eq!(writer.finish().await.unwrap(), 2);
     assert_eq!(storage.get("w/new/c").await.unwrap(), "56");
 
-    // Files that may reach the disk later, and one that refers to them.
+    // Files that are synced later, and a file that refers to them.
     let mut before = Syncing::default();
     let files = [Bytes::new(), Bytes::from_static(b"7"), Bytes::from(vec![7u8; 3 << 20])];
     for (data, alone) in files.iter().flat_map(|data| [(data.clone(), false), (data.clone(), true)]) {
@@ -75,7 +75,7 @@ pub(super) async fn writing(storage: &Storage) {
     assert!(list(storage, "w/gone", "").await.is_empty());
 }
 
-/// Checks conditional puts of more than is sent in one request, where there is another way.
+/// Checks conditional puts that are too large for one request, if the store can make them in parts.
 ///
 /// # Panics
 /// The store breaks the contract.
@@ -90,12 +90,12 @@ pub async fn check_large_puts(storage: &Storage) {
     let broken = Body::of(36 << 20, pieces(piece, 6).chain([Err(Error::invalid("cut off"))]));
     assert!(storage.put_if_absent("w/broken", broken).await.unwrap_err().to_string().contains("cut off"));
     assert!(storage.head("w/broken").await.unwrap_err().is_not_found());
-    // What a writer that gave up has left there does no harm.
+    // The rest of a writer that gave up does no harm.
     assert!(matches!(storage.put_if_absent("w/broken", Bytes::from_static(b"mended")).await, Ok(Put::Created)));
     assert_eq!(storage.get("w/broken").await.unwrap(), "mended");
 }
 
-/// Twelve times a piece.
+/// A body of twelve pieces.
 pub(super) fn large(piece: &Bytes) -> Body {
     Body::of(12 * piece.len() as u64, pieces(piece, 12))
 }

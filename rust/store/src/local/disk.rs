@@ -1,4 +1,4 @@
-//! The disk as its operations see it: how durable, which thread, what a failure means.
+//! What all operations of the local disk have in common: durability, threads, and the meaning of failures.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::listing::Entry;
 use crate::parallel;
 
-/// Bytes of a file from which on the pool makes it.
+/// The size from which on a file is made on the blocking pool.
 pub(super) const WORTH_A_THREAD: u64 = 32 * 1024;
 
-/// Files by absolute path.
+/// The local disk: files by absolute path.
 #[derive(Clone)]
 pub(crate) struct LocalDisk {
     pub(crate) durable: bool,
@@ -27,7 +27,7 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T>
         .map_err(|e| Error::internal("a task for the local disk did not finish").caused_by(e))?
 }
 
-/// Does a little work here, more of it on the pool.
+/// Does little work on this thread, and more of it on the pool.
 pub(super) async fn sized<T: Send + 'static>(
     is_little: bool,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -36,18 +36,18 @@ pub(super) async fn sized<T: Send + 'static>(
 }
 
 impl LocalDisk {
-    /// The same, for what may be lost.
+    /// The same, for files that may be lost in a power cut.
     pub(crate) fn not_durable(self) -> Self {
         Self { durable: false, ..self }
     }
 
-    /// Whether a file of `length` bytes is made in no time.
+    /// Whether a file of `length` bytes is so small that it is made on this thread.
     pub(super) fn is_little(&self, length: u64) -> bool {
         !self.durable && length < WORTH_A_THREAD
     }
 }
 
-/// An absolute path, with the symbolic links of what exists of it followed.
+/// An absolute path, with symbolic links followed in the part that exists.
 pub(crate) async fn real_path(path: String) -> Result<String> {
     blocking(move || {
         let path = Path::new(&path);
@@ -86,12 +86,12 @@ pub(super) fn folder_of(path: &Path) -> Result<&Path> {
     path.parent().ok_or_else(|| Error::corrupt("the root of the file system is not a file"))
 }
 
-/// Creates `folder` and what is missing above it, each entry synced in the folder that holds it.
+/// Creates `folder` and missing folders above it. Each entry is synced in its parent folder.
 pub(super) fn create_folder(folder: &Path, durable: bool) -> io::Result<()> {
     let missing: Vec<&Path> = folder.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
     for new in missing.into_iter().rev() {
         match fs::create_dir(new) {
-            // Somebody else was quicker, and may not have synced it yet.
+            // Another process created it, and may not have synced it yet.
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             other => other?,
         }
@@ -107,18 +107,18 @@ pub(super) fn sync_folder(folder: &Path, durable: bool) -> io::Result<()> {
         return Ok(());
     }
     match File::open(folder)?.sync_all() {
-        // Some file systems cannot sync a folder; there is nothing more to do on those.
+        // Some file systems cannot sync a folder; there is no other way on those.
         Err(e) if is_unsupported(&e) => Ok(()),
         other => other,
     }
 }
 
 pub(super) fn is_missing(error: &io::Error) -> bool {
-    // A file where a folder should be means the same to somebody who looks for a file below it.
+    // If there is a file instead of a folder, there is no file below it, either.
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// What went wrong, in words that name the place and the remedy.
+/// The error with the path and the remedy.
 pub(super) fn failed(action: &str, path: &Path, error: io::Error) -> Error {
     let shown = path.display();
     let folder = path.parent().unwrap_or(path).display();
@@ -150,7 +150,7 @@ pub(super) fn failed(action: &str, path: &Path, error: io::Error) -> Error {
     error_of.caused_by(error)
 }
 
-/// Too many open files passes when others are closed.
+/// "Too many open files" ends when others are closed.
 pub(super) fn is_out_of_handles(error: &io::Error) -> bool {
     #[cfg(unix)]
     {
@@ -164,7 +164,7 @@ pub(super) fn is_out_of_handles(error: &io::Error) -> bool {
     }
 }
 
-/// What a file system does not know is an invalid argument to it.
+/// A file system may report an unsupported operation as an invalid argument.
 pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput)
 }

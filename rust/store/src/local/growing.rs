@@ -1,4 +1,4 @@
-//! Files of the local disk that grow piece by piece, and appear when they are whole.
+//! Files of the local disk that are written piece by piece, and become visible when they are complete.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,12 +12,12 @@ use super::naming::Temporary;
 use crate::error::{Error, Result};
 use crate::syncing::Syncing;
 
-/// A writer hands this much to the blocking pool at a time.
+/// How many bytes a writer passes to the blocking pool at a time.
 const CHUNK: usize = 1024 * 1024;
-/// So much of a file is synced while more of it comes.
+/// A file is synced after so many bytes, while more of it is written.
 const SYNCED_AHEAD: usize = 32 * 1024 * 1024;
 
-/// A file that grows under a temporary name. Dropping it deletes what was written.
+/// A file that is written under a temporary name. Dropping it deletes the file.
 pub(crate) struct LocalWriter {
     disk: LocalDisk,
     target: PathBuf,
@@ -25,13 +25,13 @@ pub(crate) struct LocalWriter {
     pending: Vec<Bytes>,
     pending_bytes: usize,
     size: u64,
-    /// Bytes written since the disk was last told to begin with them, and what became of that.
+    /// Bytes written since the last sync began, and that sync.
     unsynced: usize,
     sync: Option<JoinHandle<Result<()>>>,
 }
 
 enum Growing {
-    /// A small file is begun when it ends.
+    /// No file yet: a small one is created at the end.
     NotBegun,
     Begun(Temporary),
     /// A write failed.
@@ -39,7 +39,7 @@ enum Growing {
 }
 
 impl Growing {
-    /// The file with more in it.
+    /// Appends to the file, which is created if it does not exist yet.
     fn with(self, pending: &[Bytes], target: &Path, durable: bool) -> Result<Temporary> {
         let mut temporary = match self {
             Self::NotBegun => Temporary::create(target, durable)?,
@@ -92,7 +92,7 @@ impl LocalWriter {
         Ok((source, copied))
     }
 
-    /// Lets the disk begin with a large file, so that there is little left when it ends.
+    /// Begins to sync a large file, so that little is left at the end.
     async fn sync_ahead(&mut self) -> Result<()> {
         let Growing::Begun(temporary) = &self.file else { return Ok(()) };
         let is_busy = self.sync.as_ref().is_some_and(|sync| !sync.is_finished());
@@ -111,14 +111,14 @@ impl LocalWriter {
     pub(crate) async fn finish(self) -> Result<u64> {
         self.disk.tally.put(self.size);
         let Self { disk, target, file, pending, size, sync, .. } = self;
-        // The system reports a failed write once, to the first call that asks.
+        // The system reports a failed write only once, to the first sync.
         ended(sync).await?;
         let is_little = disk.is_little(size);
         sized(is_little, move || file.with(&pending, &target, disk.durable)?.replace(&target, disk.durable)).await?;
         Ok(size)
     }
 
-    /// Gives the file its name before it is synced. `alone`: no others are made meanwhile, for which the pool has more
+    /// Gives the file its name before it is synced. `alone`: no other files are made meanwhile, for which the pool has more
     /// than one thread.
     pub(crate) async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         self.disk.tally.put(self.size);
@@ -130,10 +130,10 @@ impl LocalWriter {
             temporary.rename(&target)?;
             Ok((temporary, target))
         };
-        // A folder that is made is synced.
+        // A new folder must be synced.
         let syncs = durable && !folder.is_dir();
         let (mut temporary, target) = sized(alone && size < WORTH_A_THREAD && !syncs, appear).await?;
-        // Who no longer waits for the pool leaves no file behind.
+        // Only now is the file kept: if the caller stops waiting for the pool before, none is left.
         temporary.kept = true;
         let mut syncing = Syncing::default();
         if durable {

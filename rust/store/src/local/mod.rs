@@ -1,15 +1,15 @@
 //! The local disk.
 //!
-//! Own code instead of the store crate's: a commit must be complete, exclusive and on the disk before it counts, and a
-//! listing of a long log must not ask for the size of every old file. What blocks runs on tokio's pool for it,
-//! and what belongs together in one go. The way there and back costs more than making a small file whose sync is not awaited,
-//! so that is done where it is asked for. Syncs that need not wait for each other run at once, for the disk then does them
-//! as one.
+//! The object store crate's code is not used: a commit must be complete, exclusive and synced before it counts, and a
+//! listing of a long log must not read the metadata of every old file. Blocking calls run on tokio's blocking pool,
+//! those that belong together in one task. Handing a task over takes longer than making a small file whose sync is not awaited,
+//! so this is done on the calling thread. Independent syncs run at once, since the disk then combines
+//! them.
 //!
-//! Invariants: a file appears under its name whole or not at all; of several `put_if_absent` exactly one creates; what
-//! was reported as synced survives a power cut (unless durability is `none`). Unfinished files are named
-//! `.tmp-<uuid>`, which listings of a folder leave out. Proved by `conformance` and `race` in the storage tests; that the data
-//! reaches the platter is the operating system's word for `fsync`.
+//! Invariants: a file becomes visible under its name complete or not at all; of several `put_if_absent` exactly one
+//! creates; a file that was reported as synced survives a power cut (unless durability is `none`). Unfinished files are
+//! named `.tmp-<uuid>`, which listings of a folder leave out. Proved by `conformance` and `race` in the storage tests; that
+//! the data reaches the medium depends on the operating system's `fsync`.
 
 mod disk;
 pub(crate) mod growing;
@@ -41,12 +41,12 @@ use crate::syncing::Syncing;
 
 /// Ranges closer than this are read as one.
 const GAP: u64 = 64 * 1024;
-/// Files that are opened together, and as how many bytes they are read into one piece of memory.
+/// How many files are opened together, and up to how many bytes they are read into one piece of memory.
 const OPEN_AT_ONCE: usize = 16;
 const LITTLE_TOGETHER: u64 = 4 * 1024 * 1024;
-/// Bytes that are copied before it is checked whether the copy is still wanted.
+/// Bytes that are copied between two checks whether the copy is still needed.
 const COPIED_AT_ONCE: u64 = 64 * 1024 * 1024;
-/// Files that one thread deletes in a row, and how many threads do so.
+/// How many files one thread deletes in a row, and how many threads do so.
 const DELETED_TOGETHER: usize = 256;
 const CONCURRENT_DELETES: usize = 4;
 
@@ -67,7 +67,7 @@ impl LocalDisk {
         Ok(bytes)
     }
 
-    /// Reads each file; the position of the one that cannot be read is given with its error.
+    /// Reads each file. An error comes with the index of the file.
     pub(crate) async fn get_all(&self, paths: Vec<String>) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
         let tally = self.tally.clone();
         let some = move |(number, some): (usize, &[String])| {
@@ -81,7 +81,7 @@ impl LocalDisk {
         read.map_err(|e| (0, Error::internal("a task for the local disk did not finish").caused_by(e)))?
     }
 
-    /// Reads each range; all from one opening of the file.
+    /// Reads each range, opening the file once.
     pub(crate) async fn get_ranges(
         &self,
         path: String,
@@ -109,7 +109,7 @@ impl LocalDisk {
         spans.cut(&wanted, &read)
     }
 
-    /// Reads a range behind what is in `memory`.
+    /// Reads a range, and appends it to `memory`.
     pub(crate) async fn append(
         &self,
         path: String,
@@ -179,7 +179,7 @@ impl LocalDisk {
         .await
     }
 
-    /// As [`LocalDisk::put_if_absent`]; the file gets its name when `before` has ended well.
+    /// As [`LocalDisk::put_if_absent`], but the file gets its name only after `before` has succeeded.
     pub(crate) async fn put_if_absent_after(&self, path: String, body: Body, before: Syncing) -> Result<Put> {
         self.tally.put(body.length);
         let (durable, target) = (self.durable, PathBuf::from(path));
@@ -207,7 +207,7 @@ impl LocalDisk {
         blocking(move || delete(Path::new(&path))).await
     }
 
-    /// Deletes files, each with an outcome of its own, in their order.
+    /// Deletes files. Returns an outcome for each, in their order.
     pub(crate) async fn delete_many(&self, paths: Vec<String>) -> Vec<Result<()>> {
         let some = |paths: &[String]| {
             let (paths, tally) = (paths.to_vec(), self.tally.clone());
@@ -226,7 +226,7 @@ impl LocalDisk {
         deleted.into_iter().flatten().collect()
     }
 
-    /// Deletes unfinished files of writers that are no more, which last wrote before this time; says how many.
+    /// Deletes unfinished files that were last written before this time, so that their writers must be dead. Returns how many.
     pub(crate) async fn delete_unfinished(&self, dir: String, before_ms: i64) -> Result<u64> {
         blocking(move || Ok(delete_unfinished(Path::new(&dir), before_ms))).await
     }
@@ -280,12 +280,12 @@ fn list(dir: &Path, start_at: &str, most: usize) -> Result<Vec<Entry>> {
         if kind.as_ref().is_ok_and(FileType::is_dir) {
             continue;
         }
-        // What is no link is looked up in the folder that is open, not along the whole path.
+        // Only links need a lookup by the whole path.
         let is_file = kind.is_ok_and(|kind| kind.is_file());
         match if is_file { item.metadata() } else { fs::metadata(item.path()) } {
             Ok(metadata) if metadata.is_file() => found.push(entry(name, &metadata)),
             Ok(_) => {}
-            // Deleted since, or a link to nothing.
+            // It was deleted since, or is a broken link.
             Err(e) if is_missing(&e) => {}
             Err(e) => return Err(failed("read", &item.path(), e)),
         }
@@ -302,10 +302,10 @@ fn regular(metadata: &fs::Metadata) -> Result<()> {
     }
 }
 
-/// Opens for reading; gives the size too.
+/// Opens a file for reading. Returns also its size.
 fn open(path: &Path) -> Result<(File, u64)> {
     let because = |e| failed("read", path, e);
-    // Before opening, because that alone can wait forever for the other end of a pipe.
+    // Checked before opening, since opening a pipe can wait forever for its other end.
     regular(&fs::metadata(path).map_err(because)?)?;
     let file = File::open(path).map_err(because)?;
     let metadata = file.metadata().map_err(because)?;
@@ -313,7 +313,7 @@ fn open(path: &Path) -> Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-/// The same of the file that all reads with this pin are of.
+/// The same, but all reads with this pin are of the same file.
 fn open_pinned(path: &Path, pin: Option<&Pin>) -> Result<(File, u64)> {
     let (file, size) = open(path)?;
     if let Some(pin) = pin {
@@ -322,7 +322,7 @@ fn open_pinned(path: &Path, pin: Option<&Pin>) -> Result<(File, u64)> {
     Ok((file, size))
 }
 
-/// Reads a range that lies within the size seen when the file was opened.
+/// Reads a range within the size that the file had when it was opened.
 fn read(file: &mut File, range: Range<u64>, path: &Path) -> Result<Bytes> {
     let length = range.end.saturating_sub(range.start);
     let capacity = usize::try_from(length).map_err(|_| Error::storage(false, "the file does not fit in memory"))?;
@@ -342,8 +342,8 @@ fn append(memory: &mut Vec<u8>, file: &mut File, range: Range<u64>, path: &Path)
     if read == length { Ok(()) } else { Err(short_read(&range, range.start.saturating_add(read as u64))) }
 }
 
-/// Reads whole files, which are few, those that are small into one piece of memory; the position of the one that cannot be
-/// read is given with its error.
+/// Reads a few whole files, small ones into one piece of memory. An error comes with the index of the
+/// file.
 fn read_together(paths: &[String], tally: &Tally) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
     let (mut files, mut length) = (Vec::with_capacity(paths.len()), 0_u64);
     for (at, path) in paths.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! How a file of the local disk comes to its name, whole or not at all.
+//! Gives files of the local disk their names atomically.
 //!
-//! It grows under a temporary name, and gets its own by a link or an exclusive rename: of several that want one name, one
-//! has it. What writers left that were killed is deleted when it is old.
+//! A file is written under a temporary name, and gets its own by a link or an exclusive rename: of several that want one
+//! name, only one gets it. Unfinished files of killed writers are deleted when they are old.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -11,10 +11,10 @@ use super::disk::{create_folder, entry, failed, folder_of, is_unsupported, sync_
 use crate::error::{Error, Result};
 use crate::put::{Body, Put};
 
-/// What the names of unfinished files begin with.
+/// The prefix of the names of unfinished files.
 pub(super) const TEMPORARY: &str = ".tmp-";
 
-/// An unfinished file; deleted unless it is kept, under whatever name it has.
+/// An unfinished file. When this is dropped, the file is deleted, whatever its name, unless it is kept.
 pub(super) struct Temporary {
     pub(super) path: PathBuf,
     pub(super) file: File,
@@ -24,14 +24,14 @@ pub(super) struct Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            // What cannot be deleted stays behind under a name that readers ignore, or that nothing refers to.
+            // A file that cannot be deleted has a name that readers ignore, or that nothing refers to.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 impl Temporary {
-    /// Opens a file beside `target`, creating its folder when that is missing.
+    /// Creates a file beside `target`, and its folder if that is missing.
     pub(super) fn create(target: &Path, durable: bool) -> Result<Self> {
         let folder = folder_of(target)?;
         let path = folder.join(format!("{TEMPORARY}{}", uuid::Uuid::new_v4()));
@@ -52,7 +52,7 @@ impl Temporary {
         if durable { self.file.sync_all().map_err(|e| failed("write", &self.path, e)) } else { Ok(()) }
     }
 
-    /// Takes the final name, in the place of any file that has it.
+    /// Renames the file to its final name, and replaces any file with that name.
     pub(super) fn replace(mut self, target: &Path, durable: bool) -> Result<()> {
         self.sync(durable)?;
         self.rename(target)?;
@@ -66,9 +66,9 @@ impl Temporary {
         Ok(())
     }
 
-    /// What it means that neither a link nor an exclusive rename gave the name.
+    /// The outcome if both the link and the exclusive rename failed.
     pub(super) fn not_renamed(&mut self, target: &Path, error: io::Error, of_link: io::Error) -> Result<Put> {
-        // A network file system may report an error for what it did.
+        // A network file system may report an error although it has renamed the file.
         if fs::symlink_metadata(&self.path).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
             self.kept = true;
             return Ok(Put::Unknown(failed("write", target, error)));
@@ -89,7 +89,7 @@ impl Temporary {
         }
     }
 
-    /// Whether a second name of the file exists: a network file system may report an error for a link that it made.
+    /// Whether the file has a second name: a network file system may report an error although it has made the link.
     fn is_linked(&self) -> bool {
         #[cfg(unix)]
         return self.file.metadata().is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 1);
@@ -98,9 +98,9 @@ impl Temporary {
     }
 }
 
-/// The whole file under a temporary name, synced; `None` if its name is taken.
+/// Writes and syncs the file under a temporary name; `None` if the final name is taken.
 pub(super) fn prepare(target: &Path, body: Body, durable: bool) -> Result<Option<Temporary>> {
-    // Spares the loser of a race that is already over its two syncs; what decides is the link.
+    // Saves two syncs if the name is taken already; the link decides.
     if fs::symlink_metadata(target).is_ok() {
         return Ok(None);
     }
@@ -112,12 +112,12 @@ pub(super) fn prepare(target: &Path, body: Body, durable: bool) -> Result<Option
     Ok(Some(temporary))
 }
 
-/// Gives a file its name, unless that is taken: by a link, or where links are not to be had by an exclusive rename.
+/// Gives a file its name, unless that is taken: by a link, or by an exclusive rename if links are not possible.
 pub(super) fn give_name(temporary: Temporary, target: &Path, durable: bool) -> Result<Put> {
     give_name_by(temporary, target, durable, (|from: &Path, to: &Path| fs::hard_link(from, to), rename_if_absent))
 }
 
-/// As [`give_name`], by these ways of giving a name.
+/// As [`give_name`], with these functions for linking and renaming.
 pub(super) fn give_name_by(
     mut temporary: Temporary,
     target: &Path,
@@ -140,7 +140,7 @@ pub(super) fn give_name_by(
     drop(temporary);
     match sync_folder(folder_of(target)?, durable) {
         Ok(()) => Ok(Put::Created),
-        // The name is there for all to see, but may not be after a power cut.
+        // The file is visible, but may be missing after a power cut.
         Err(e) => Ok(Put::Unknown(failed("sync", target, e))),
     }
 }
@@ -157,17 +157,17 @@ fn rename_if_absent(_from: &Path, _to: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// What an error of giving a name says about the next attempt. Only what is known to pass is worth waiting for: a file
-/// system may refuse what it cannot do with any error there is.
+/// What an error of linking or renaming means for the next attempt. Only errors that are known to be temporary are retried:
+/// a file system may report an unsupported operation by any error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The name has a file.
+    /// The name is taken.
     Taken,
-    /// It may have been done, and may go better in a moment.
+    /// It may have been done, and a later attempt may succeed.
     Passing,
-    /// Nothing was done, and no other way would do.
+    /// Nothing was done, and no other way would succeed.
     ForGood,
-    /// Perhaps because this cannot be done here: another way may be there.
+    /// This way may not be supported here: another one may be.
     ThisWay,
 }
 
@@ -185,7 +185,7 @@ impl Refused {
             | ErrorKind::NetworkUnreachable
             | ErrorKind::NetworkDown
             | ErrorKind::NotConnected => Self::Passing,
-            // EPERM is not EACCES: the folder is writable, or the temporary file would not exist.
+            // EPERM differs from EACCES: the folder is writable, or the temporary file would not exist.
             ErrorKind::PermissionDenied if is_not_permitted(error) => Self::ThisWay,
             ErrorKind::NotFound
             | ErrorKind::PermissionDenied
@@ -199,7 +199,7 @@ impl Refused {
     }
 }
 
-/// The operation as such is not permitted.
+/// Whether the operation itself is not permitted.
 fn is_not_permitted(error: &io::Error) -> bool {
     #[cfg(unix)]
     return rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::PERM);
@@ -210,19 +210,19 @@ fn is_not_permitted(error: &io::Error) -> bool {
     }
 }
 
-/// A name that [`Temporary::create`] gives.
+/// Whether it is a name by [`Temporary::create`].
 fn is_temporary(name: &str) -> bool {
     name.strip_prefix(TEMPORARY).is_some_and(|id| uuid::Uuid::try_parse(id).is_ok())
 }
 
-/// What cannot be listed or deleted stays, and does no harm.
+/// Files that cannot be listed or deleted stay, and do no harm.
 pub(super) fn delete_unfinished(dir: &Path, before_ms: i64) -> u64 {
     let mut deleted = 0;
     for item in fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_ours = item.file_name().to_str().is_some_and(is_temporary);
         let is_old =
             |metadata: fs::Metadata| metadata.is_file() && entry(String::new(), &metadata).modified_ms < before_ms;
-        // Not that of what a link leads to.
+        // The metadata of a link itself, not of its target.
         if is_ours && item.metadata().is_ok_and(is_old) && fs::remove_file(item.path()).is_ok() {
             deleted += 1;
         }

@@ -1,4 +1,4 @@
-//! What a local disk promises: names taken once, syncs that are not forgotten, failures that say what to do.
+//! Tests of the local disk: names are taken once, no sync is forgotten, and failures say what to do.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn a_name_that_cannot_be_given_is_an_error_at_once() {
     assert!(matches!(outcome(Errno::EXIST), Ok(Put::Exists)));
     assert!(matches!(outcome(Errno::TIMEDOUT), Ok(Put::Unknown(_))));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no temporary file stays");
-    // A rename that was done all the same.
+    // A rename that was done despite an error.
     let mut temporary = Temporary::create(&target, false).unwrap();
     fs::rename(&temporary.path, &target).unwrap();
     assert!(matches!(temporary.not_renamed(&target, Errno::IO.into(), Errno::PERM.into()), Ok(Put::Unknown(_))));
@@ -97,7 +97,7 @@ fn what_a_link_fails_with_is_waited_for_or_told_at_once() {
     let may_not_rename = |_: &Path, _: &Path| -> io::Result<()> { panic!("no other way is tried") };
     let links = |from: &Path, to: &Path| fs::hard_link(from, to);
     assert!(matches!(named(&links, &may_not_rename), (Ok(Put::Created), true)));
-    // Where links are not to be had, whatever the file system says to that, a rename gives the name.
+    // If links are not supported, whatever the error, a rename gives the name.
     for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::INVAL, Errno::IO, Errno::from_raw_os_error(524)] {
         assert!(matches!(named(&fails(errno), &renames), (Ok(Put::Created), true)), "{errno:?}");
         assert!(matches!(named(&fails(errno), &fails(Errno::EXIST)), (Ok(Put::Exists), false)), "{errno:?}");
@@ -111,7 +111,7 @@ fn what_a_link_fails_with_is_waited_for_or_told_at_once() {
         assert!(matches!(named(&fails(errno), &may_not_rename), (Ok(Put::Unknown(_)), false)), "{errno:?}");
     }
     assert!(matches!(named(&fails(Errno::EXIST), &may_not_rename), (Ok(Put::Exists), false)));
-    // A link that was made, though an error came.
+    // A link that was made despite an error.
     let links_and_fails = |from: &Path, to: &Path| fs::hard_link(from, to).and(Err(Errno::IO.into()));
     assert!(matches!(named(&links_and_fails, &may_not_rename), (Ok(Put::Created), true)));
 }
@@ -120,7 +120,7 @@ fn what_a_link_fails_with_is_waited_for_or_told_at_once() {
 #[cfg(unix)]
 async fn a_link_that_fails_each_time_fails_the_put() {
     let folder = tempfile::tempdir().unwrap();
-    // Too long a name: the temporary file is written, and the link is what fails.
+    // The name is too long: the temporary file is written, and the link fails.
     let path = folder.path().join("1".repeat(300)).to_str().unwrap().to_owned();
     let disk = LocalDisk { durable: false, tally: Arc::default() };
     let error = disk.put_if_absent(path, Bytes::from("{}").into()).await.unwrap_err();
@@ -226,7 +226,7 @@ fn a_file_that_nobody_waits_for_does_not_stay() {
         let disk = LocalDisk { durable: true, tally: Arc::default() };
         let mut writer = disk.create_file(folder.path().join("named").to_str().unwrap().to_owned());
         writer.write(Bytes::from_static(b"rows")).await.unwrap();
-        // The pool has the work, and ends it after the caller has gone.
+        // The pool has the work, and finishes it after the caller has stopped waiting.
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), writer.appear(false)).await.is_err());
         release.send(()).unwrap();
         busy.await.unwrap().unwrap();

@@ -1,6 +1,6 @@
-//! All files below a folder of the local disk.
+//! Lists all files below a folder of the local disk.
 //!
-//! A link to a folder is not followed: it may lead out of the folder, or around in it. What is left out so can be an error
+//! A link to a folder is not followed: it may lead out of the folder, or form a cycle. Such an entry can be made an error
 //! instead. Proved by `links_to_folders_are_not_followed` and [`crate::conformance::check`].
 
 use std::fs::{self, DirEntry, ReadDir};
@@ -15,17 +15,17 @@ use crate::counts::Tally;
 use crate::error::{Error, Result};
 use crate::listing::Entry;
 
-/// Files that are looked at in one go.
+/// How many files are read in one task.
 const AT_ONCE: usize = 1000;
 
-/// Where a walk is.
+/// The state of a walk.
 struct Walk {
     root: PathBuf,
     /// Folders to come, relative to the root, with a slash at the end.
     folders: Vec<String>,
     /// The folder that is being read.
     open: Option<(String, ReadDir)>,
-    /// Whether what would be left out is an error.
+    /// Whether an entry that would be left out is an error.
     is_strict: bool,
     tally: Arc<Tally>,
 }
@@ -77,7 +77,7 @@ impl Walk {
         self.tally.list();
         match fs::read_dir(&path) {
             Ok(items) => self.open = Some((prefix, items)),
-            // Deleted since, or a file.
+            // It was deleted since, or is a file.
             Err(e) if is_missing(&e) => {}
             Err(e) => return Err(failed("list", &path, e)),
         }
@@ -101,7 +101,7 @@ impl Walk {
     }
 }
 
-/// Takes a file or a folder; whether it was one.
+/// Adds a file or a folder. Returns false if it is something else.
 fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec<String>) -> Result<bool> {
     // A file whose name is not UTF-8 cannot be read or deleted here.
     let Ok(name) = item.file_name().into_string() else { return Ok(false) };
@@ -115,7 +115,7 @@ fn look(item: &DirEntry, prefix: &str, found: &mut Vec<Entry>, folders: &mut Vec
         return Ok(true);
     }
     let metadata = match kind.is_symlink() {
-        // What a link does not lead to is no file here.
+        // A broken link is not a file.
         true => match fs::metadata(item.path()) {
             Err(e) if is_missing(&e) || Errno::from_io_error(&e) == Some(Errno::LOOP) => None,
             metadata => Some(metadata.map_err(because)?),

@@ -1,4 +1,4 @@
-//! Files as other tables see them: their absolute URIs, and copies of them.
+//! Absolute URIs of files, and copies between tables.
 
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 
@@ -10,15 +10,15 @@ use crate::location::{IN_URI, Location, Scheme, Target, split_scheme};
 /// Bytes that a copy reads at a time.
 const PIECE: u64 = 8 * 1024 * 1024;
 
-/// What no path of a URI has to Java, either.
+/// Also the characters that Java does not allow in the path of a URI.
 const ABSOLUTE: &AsciiSet = &IN_URI.add(b'[').add(b']');
 
 impl Storage {
-    /// The absolute, percent-encoded URI of a literal reference, as Hadoop spells it (`file:/folder/name` on a disk), with
+    /// The absolute, percent-encoded URI of a literal reference, in Hadoop's form (`file:/folder/name` on a disk), with
     /// the scheme that the location was given with.
     ///
     /// # Errors
-    /// `Corrupt` if it leads out of the root, or nowhere; `Unsupported` in a container of Azure whose account is not known.
+    /// `Corrupt` if it leads out of the root or is not valid; `Unsupported` in a container of Azure whose account is not known.
     pub fn absolute_uri(&self, reference: &str) -> Result<String> {
         let with_context = |e: Error| e.in_table(self.location()).in_file(reference);
         let own = &self.inner.location;
@@ -49,7 +49,7 @@ impl Storage {
         }
     }
 
-    /// Whether the roots of two tables are the same, or one is inside the other, in whichever way they are spelled. On a
+    /// Whether the roots of two tables are the same, or one is inside the other, however they are written. On a
     /// disk, symbolic links are followed.
     ///
     /// # Errors
@@ -75,10 +75,10 @@ impl Storage {
         Ok(below(&one, &two) || below(&two, &one))
     }
 
-    /// Where a literal reference leads on the disk, with symbolic links followed; none if it leads to another store.
+    /// The path of a literal reference on the disk, with symbolic links followed; none if it is in another store.
     ///
     /// # Errors
-    /// `Corrupt` if it leads out of the root, or nowhere; those of the disk.
+    /// `Corrupt` if it leads out of the root or is not valid; those of the disk.
     pub async fn real_path(&self, reference: &str) -> Result<Option<String>> {
         let with_context = |e: Error| e.in_table(self.location()).in_file(reference);
         match self.inner.location.resolve(reference).map_err(with_context)? {
@@ -87,7 +87,7 @@ impl Storage {
         }
     }
 
-    /// Says whether a literal reference would be followed, without touching it.
+    /// Checks that a literal reference would be followed, without a request.
     ///
     /// # Errors
     /// `Unsupported` if it leads to a store that this table may not name.
@@ -95,12 +95,12 @@ impl Storage {
         self.resolve_file(reference).map(drop)
     }
 
-    /// Copies a file of `size` bytes from there; it would then survive a power cut. A disk copies it by itself, and so does a
-    /// store that has both places and the same credentials; otherwise it is read and written piece by piece. It appears when
-    /// it is whole, but for Azure, whose copies may be empty for a while.
+    /// Copies a file of `size` bytes from another storage; the copy is durable. A disk copies it by itself, and so does a
+    /// store that has both files and the same credentials; otherwise it is read and written piece by piece. It becomes
+    /// visible when it is complete, except on Azure, where a copy may be empty for some time.
     ///
     /// # Errors
-    /// `NotFound` if it is not there, `Corrupt` if it is shorter, or if the store's own copy is of another size; `Storage` if
+    /// `NotFound` if it does not exist, `Corrupt` if it is shorter, or if the store's own copy has another size; `Storage` if
     /// the store has not finished its copy in time.
     pub async fn copy_from(&self, (source, from): (&Self, &str), to: &str, size: u64) -> Result<()> {
         match (source.resolve_file(from)?, self.resolve_file(to)?) {
@@ -129,7 +129,7 @@ impl Storage {
                 Err(e) => Err(e),
             };
             if let Err(error) = copied {
-                // What is left of it is not seen by anyone.
+                // The rest of it is invisible.
                 let _aborted = writer.abort().await;
                 return Err(error);
             }

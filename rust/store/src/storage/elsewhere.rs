@@ -1,10 +1,11 @@
 //! Files that a log names outside of the table's own store.
 //!
-//! A malicious writer of a log could direct its readers to any address, in their own network too, and collect their
+//! A malicious writer of a log could direct its readers to any address, also in their own network, and collect their
 //! credentials. So no such file is read unless the caller allows it, and credentials are never sent to a server that only
 //! the log names.
 //!
-//! Proved by the tests below and those in `tests/rust/table/storage/foreign.rs`. PROTOCOL.md: "Add File and Remove File" (path).
+//! Proved by the tests below and those in `tests/rust/table/storage/foreign.rs`. PROTOCOL.md: "Add File and Remove File"
+//! (path).
 
 use deltic_protocol::error::mask_urls;
 use object_store::azure::AzureConfigKey;
@@ -15,7 +16,7 @@ use crate::config::names::ALLOW_FOREIGN_PATHS;
 use crate::error::{Error, Result};
 use crate::location::{Location, Scheme};
 
-/// Foreign buckets kept open; a log could name any number of them.
+/// How many foreign buckets are kept open; a log could name any number of them.
 const FOREIGN_STORES: usize = 64;
 
 impl Storage {
@@ -36,14 +37,14 @@ impl Storage {
         ))
     }
 
-    /// The account of Azure that a location is in: its own, or that of the settings.
+    /// The Azure account of a location: its own, or that of the settings.
     pub(super) fn account(&self, location: &Location) -> Option<String> {
         let settings = || self.inner.options.settings::<AzureConfigKey>("AZURE_").ok();
         let named = location.container().and_then(|(account, _)| account);
         named.or_else(|| Some(settings()?.into_iter().rfind(|(key, _)| *key == AzureConfigKey::AccountName)?.1))
     }
 
-    /// The same, if it is one that the public servers of Azure have: the settings name no other server.
+    /// The same, if it is on Azure's public servers: the settings name no other server.
     pub(super) fn public_account(&self, location: &Location) -> Option<String> {
         let settings = self.inner.options.settings::<AzureConfigKey>("AZURE_").ok()?;
         let is_elsewhere = |(key, _): &(AzureConfigKey, String)| {
@@ -52,7 +53,7 @@ impl Storage {
         if settings.iter().any(is_elsewhere) { None } else { self.account(location) }
     }
 
-    /// One container of Azure can be named in several ways.
+    /// Whether a location is in the same Azure container, which can be named in several ways.
     pub(crate) fn is_same_container(&self, there: &Location) -> bool {
         let ours = &self.inner.location;
         match (ours.container(), there.container()) {
@@ -65,7 +66,7 @@ impl Storage {
 
     pub(crate) fn foreign(&self, there: &Location) -> Remote {
         let inner = &self.inner;
-        // Credentials go to the server of the table and to those that the caller's settings name, to no other.
+        // Credentials are sent only to the server of the table and to those that the caller's settings name.
         let is_known_server = match (there.server(), there.scheme) {
             (None, _) => true,
             (Some(_), Scheme::Azure) => {
@@ -74,7 +75,7 @@ impl Storage {
             (server, _) => server == inner.location.server(),
         };
         let open = || Remote::new(there, inner.options.for_foreign(!is_known_server), inner.tally.clone());
-        // Never waits: a lock that was held when the process forked stays held in the child.
+        // This does not wait: a lock that was held when the process forked stays held in the child.
         let Ok(mut stores) = inner.foreign.try_lock() else { return open() };
         if stores.len() >= FOREIGN_STORES && !stores.contains_key(&there.base) {
             stores.clear();

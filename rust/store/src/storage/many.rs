@@ -1,4 +1,4 @@
-//! Listings of whole trees, and deletions of many files: what cleaning up a table of millions of files takes.
+//! Lists whole trees and deletes many files, for tables with millions of files.
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::listing::{FileMeta, Listed};
 use crate::local::LocalDisk;
 
-/// Which files of one backend are meant, by their position in what was asked for.
+/// The requested files of one backend, by their index in the request.
 struct Group<B> {
     backend: B,
     positions: Vec<usize>,
@@ -22,34 +22,34 @@ enum ListMode {
     Paged,
     /// Several ranges of names at once.
     InRanges,
-    /// Page by page, and what cannot be listed is an error.
+    /// Page by page; an entry that cannot be listed is an error.
     Strict,
 }
 
 impl Storage {
-    /// All files below `dir`, however deep, in no particular order. No folder, no files; an error ends the stream.
+    /// All files below `dir`, at any depth, in no particular order. A missing folder has no files. An error ends the stream.
     ///
-    /// Hidden files are listed, and so are those that writers left unfinished. On a disk a link to a folder is not
-    /// followed, and names that are not UTF-8 are left out. What is made or deleted meanwhile may or may not be listed.
-    /// Memory is for a thousand files and the names of the folders to come, not for all files.
+    /// Hidden files are listed, and so are unfinished ones. On a disk a link to a folder is not
+    /// followed, and names that are not UTF-8 are left out. Files that are made or deleted meanwhile may or may not be listed.
+    /// Memory holds a thousand files and the names of the remaining folders, not all files.
     pub fn list_recursive(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
         self.list_below(dir, ListMode::Paged)
     }
 
-    /// As [`Storage::list_recursive`], with several requests at once where a store lists in the order of names. A store that
-    /// does not keep to that order may leave files out: for callers to whom a file that is not listed is one that stays.
+    /// As [`Storage::list_recursive`], with several requests at once if the store lists in the order of names. A store that
+    /// violates this order may leave files out, so this is only for callers that keep files which are not listed.
     pub fn list_in_ranges(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
         self.list_below(dir, ListMode::InRanges)
     }
 
-    /// As [`Storage::list_recursive`]; a link to a folder, a name that is not UTF-8 and what else would be left out on a
-    /// disk is an error, `Invalid`.
+    /// As [`Storage::list_recursive`], but a link to a folder, a name that is not UTF-8 and other entries that would be
+    /// left out on a disk is an error, `Invalid`.
     pub fn list_everything(&self, dir: &str) -> BoxStream<'static, Result<FileMeta>> {
         self.list_below(dir, ListMode::Strict)
     }
 
-    /// Files and folders directly in `dir`, in no particular order; otherwise as [`Storage::list_recursive`]. Memory is for
-    /// a page.
+    /// Files and folders directly in `dir`, in no particular order; otherwise as [`Storage::list_recursive`]. Memory holds
+    /// one page.
     pub fn list_folder(&self, dir: &str) -> BoxStream<'static, Result<Listed>> {
         let (storage, dir) = (self.clone(), dir.to_owned());
         let pages = match self.resolve(&dir) {
@@ -97,8 +97,8 @@ impl Storage {
             .boxed()
     }
 
-    /// Deletes the files: one outcome for each, in their order. That a file is gone already is fine, and that one cannot
-    /// be deleted keeps no other from it. Stores that can do so delete many by one request.
+    /// Deletes the files. Returns an outcome for each, in their order. A missing file counts as deleted, and a file that cannot
+    /// be deleted does not affect the others. Stores that can do so delete many by one request.
     pub async fn delete_many(&self, paths: &[String]) -> Vec<Result<()>> {
         let mut outcomes: Vec<Option<Result<()>>> = Vec::with_capacity(paths.len());
         let (mut disks, mut buckets): (Vec<Group<LocalDisk>>, Vec<Group<Remote>>) = (Vec::new(), Vec::new());

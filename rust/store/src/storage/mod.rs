@@ -27,9 +27,9 @@ mod copies;
 mod elsewhere;
 mod many;
 
-/// Files fetched from a bucket at once.
+/// How many files are fetched from a bucket at once.
 const CONCURRENT_GETS: usize = 16;
-/// What a page of a listing has at most, in the stores that have pages.
+/// The most entries of a page of a listing, in stores that have pages.
 const ENTRIES_OF_A_PAGE: usize = 1000;
 
 /// A table's root. Clones share connections and counts.
@@ -43,7 +43,7 @@ struct Inner {
     options: Options,
     tally: Arc<Tally>,
     backend: Backend,
-    /// As DynamoDB knows the table, if that decides its commits.
+    /// The names of the table in DynamoDB, if its commits go through that.
     lock_paths: Option<TablePaths>,
     foreign: Mutex<HashMap<String, Remote>>,
 }
@@ -70,14 +70,14 @@ impl fmt::Debug for Storage {
 }
 
 impl Storage {
-    /// Names a root without touching it.
+    /// Opens a root, without a request.
     ///
     /// `uri` is a path (a relative one starts at the current folder; `~` is a name like any other) or a URL: `file`,
     /// `s3`, `s3a`, `az`, `abfs`, `abfss`, `adl`, `gs`, `http`, `https`, or `memory://name`, which lives as long as the
     /// process. Options have the names of the object store crate (`aws_region`, `azure_storage_account_name`, …, in any
-    /// case), override the environment, and are refused when no backend knows them. `deltic.durability` = `none` lets
+    /// case), override the environment, and are refused if no backend knows them. `deltic.durability` = `none` lets
     /// writes to a local disk return before they would survive a power cut. `deltic.s3.log_store` = `dynamodb` makes
-    /// commits to a bucket without conditional puts take turns through a DynamoDB table (`deltic.s3.dynamodb.*`).
+    /// commits to a bucket without conditional puts exclude each other through a DynamoDB table (`deltic.s3.dynamodb.*`).
     pub fn open(uri: &str, options: &HashMap<String, String>) -> Result<Self> {
         let location = Location::parse(uri)?;
         let options = Options::parse(&with_secrets(options.clone(), &location))?;
@@ -96,16 +96,16 @@ impl Storage {
         Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, lock_paths, foreign }) })
     }
 
-    /// The location of `uri` without secrets, and the options with those that stood in it: together they open the same
-    /// storage elsewhere.
+    /// The location of `uri` without secrets, and the options with the secrets that were in it: together they open the same
+    /// storage in another process.
     pub fn locate(uri: &str, options: HashMap<String, String>) -> Result<(String, HashMap<String, String>)> {
         let location = Location::parse(uri)?;
         let options = with_secrets(options, &location);
         Ok((location.text, options))
     }
 
-    /// Opens the clients that these settings make, and lets them sign requests, none of which is sent: what is wrong with
-    /// settings shows. For tests.
+    /// Opens the clients with these settings, and lets them sign requests, which are not sent: this shows errors in the
+    /// settings. For tests.
     #[doc(hidden)]
     pub async fn rehearse(uri: &str, options: &HashMap<String, String>) -> Result<()> {
         let storage = Self::open(uri, options)?;
@@ -120,15 +120,15 @@ impl Storage {
             remote.list("_delta_log", "0", usize::MAX).await.map(drop),
             remote.put_if_absent("_delta_log/x", Bytes::from_static(b"{}").into()).await.map(drop),
         ];
-        // That nothing is there is the answer to expect.
+        // The expected answer is that there is no file.
         let is_other = |e: &Error| !e.is_not_found() && *e.kind() != Kind::Storage { retryable: true };
         results.into_iter().find(|result| result.as_ref().is_err_and(is_other)).unwrap_or(Ok(()))
     }
 
-    /// What a literal reference means, without touching it.
+    /// The path that a literal reference resolves to, without a request.
     ///
     /// # Errors
-    /// `Corrupt` or `Unsupported` if it leads nowhere.
+    /// `Corrupt` or `Unsupported` if it cannot be followed.
     pub fn resolve_path(&self, reference: &str) -> Result<String> {
         Ok(match self.inner.location.resolve(reference)? {
             Target::Local(path) => path,
@@ -137,7 +137,7 @@ impl Storage {
         })
     }
 
-    /// Where a literal reference leads below the root, normalised; none if it is the root or leads anywhere else, or nowhere.
+    /// The normalised path of a literal reference below the root; none if it is the root, elsewhere or not valid.
     pub fn below_root(&self, reference: &str) -> Option<String> {
         let root = self.inner.location.root.trim_end_matches('/');
         let key = match (self.inner.location.resolve(reference).ok()?, &self.inner.backend) {
@@ -155,20 +155,20 @@ impl Storage {
         &self.inner.location.text
     }
 
-    /// Whether a request for the table's own files costs next to nothing.
+    /// Whether requests for the table's own files cost almost nothing.
     pub fn is_local(&self) -> bool {
         matches!(self.inner.backend, Backend::Local(_))
     }
 
-    /// As DynamoDB knows the table, if that decides its commits.
+    /// The names of the table in DynamoDB, if its commits go through that.
     pub fn lock_paths(&self) -> Option<&TablePaths> {
         self.inner.lock_paths.as_ref()
     }
 
-    /// The table of DynamoDB that decides commits, if one does.
+    /// The DynamoDB table through which commits go, if there is one.
     ///
     /// # Errors
-    /// `Invalid` for settings that no client can be made of.
+    /// `Invalid` for settings with which no client can be made.
     pub fn lock_table(&self) -> Result<Option<Arc<LockTable>>> {
         match (&self.inner.backend, &self.inner.lock_paths) {
             (Backend::Remote(remote), Some(_)) => remote.lock_table(),
@@ -181,12 +181,12 @@ impl Storage {
         self.inner.tally.counts()
     }
 
-    /// The files directly in `dir` whose name is `start_at` or greater, by name in byte order. No folder, no files.
+    /// The files directly in `dir` whose name is `start_at` or greater, by name in byte order. A missing folder has no files.
     pub async fn list_from(&self, dir: &str, start_at: &str) -> Result<Vec<FileMeta>> {
         self.list(dir, start_at, usize::MAX).await
     }
 
-    /// Some of the files directly in `dir`: those among so many entries that one request tells of.
+    /// Some of the files directly in `dir`: those that one request returns.
     pub async fn list_some(&self, dir: &str) -> Result<Vec<FileMeta>> {
         self.list(dir, "", ENTRIES_OF_A_PAGE).await
     }
@@ -212,7 +212,7 @@ impl Storage {
         got.map_err(|e| self.with_context(e, path))
     }
 
-    /// Several whole files, in the order asked for.
+    /// Several whole files, in the order of `paths`.
     pub async fn get_all(&self, paths: &[String]) -> Result<Vec<Bytes>> {
         if paths.is_empty() {
             return Ok(Vec::new());
@@ -234,22 +234,22 @@ impl Storage {
         stream::iter(gets).buffered(CONCURRENT_GETS).try_collect().await
     }
 
-    /// A part of the file. One that ends before the range does is corrupt, since ranges come from the log or the file.
+    /// A part of the file. A file that ends before the range is corrupt, since ranges come from the log or the file.
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let mut parts = self.get_ranges(path, std::slice::from_ref(&range)).await?;
         parts.pop().ok_or_else(|| Error::internal("a read of one range gave none"))
     }
 
-    /// Several parts of the file, in the order asked for. Parts that lie near each other come in one request, distant
+    /// Several parts of the file, in the order of `ranges`. Parts near each other are read by one request, distant
     /// ones concurrently.
     pub async fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         self.get_pinned(path, ranges, None).await
     }
 
-    /// As [`Self::get_ranges`], of the file alone that every read with this pin is of.
+    /// As [`Self::get_ranges`], but all reads with this pin must be of the same file.
     ///
     /// # Errors
-    /// `NotFound` also if another file took its place.
+    /// `NotFound` also if the file was replaced.
     pub async fn get_pinned(&self, path: &str, ranges: &[Range<u64>], pin: Option<&Pin>) -> Result<Vec<Bytes>> {
         let (backend, key) = self.resolve_file(path)?;
         if let Some(range) = ranges.iter().find(|range| range.start > range.end) {
@@ -266,7 +266,7 @@ impl Storage {
         got.map_err(|e| self.with_context(e, path))
     }
 
-    /// Reads a part of the file behind what is in `memory`, as [`Self::get_pinned`] does.
+    /// Reads a part of the file and appends it to `memory`, as [`Self::get_pinned`].
     pub async fn append(
         &self,
         path: &str,
@@ -299,7 +299,7 @@ impl Storage {
         got.map_err(|e| self.with_context(e, path))
     }
 
-    /// Size and time of the file.
+    /// The size and time of the file.
     pub async fn head(&self, path: &str) -> Result<FileMeta> {
         let (backend, key) = self.resolve_file(path)?;
         let got = match backend {
@@ -319,13 +319,13 @@ impl Storage {
         }
     }
 
-    /// Writes the file, in the place of one that exists. Readers see the old or the new one, never a part.
+    /// Writes the file, or replaces an existing one. Readers see the old or the new one, never a part.
     pub async fn put(&self, path: &str, data: Bytes) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
         backend.put(key, data).await.map_err(|e| self.with_context(e, path))
     }
 
-    /// As [`Storage::put`], of a file that readers can do without: after a power cut it may be gone, or torn.
+    /// As [`Storage::put`], for a file that readers can do without: after a power cut it may be missing or torn.
     pub async fn put_hint(&self, path: &str, data: Bytes) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
         let backend = match backend {
@@ -335,27 +335,27 @@ impl Storage {
         backend.put(key, data).await.map_err(|e| self.with_context(e, path))
     }
 
-    /// Writes the file if there is none: of any number of callers, at most one is told [`Put::Created`].
+    /// Writes the file if it does not exist: of any number of callers, at most one gets [`Put::Created`].
     ///
-    /// An `Err` means that nothing was written. The request is sent once: repeating one that may have landed would
-    /// find one's own file and call it another's. A disk gets the pieces one by one; a store gets small
-    /// files in one request and large ones in parts, unless it is one that cannot take parts on a condition.
+    /// An `Err` means that nothing was written. The request is sent only once: a retry after a lost answer would
+    /// find one's own file and take it for another's. A disk gets the pieces one by one; a remote store gets small
+    /// files in one request and large ones in parts, unless it does not support conditions for parts.
     pub async fn put_if_absent(&self, path: &str, body: impl Into<Body>) -> Result<Put> {
         self.put_new(path, body.into(), Some(Syncing::default())).await
     }
 
-    /// As [`Storage::put_if_absent`], of a file that refers to others: it appears when those would survive a power cut. An
-    /// `Err` also says that they might not.
+    /// As [`Storage::put_if_absent`], for a file that refers to others: it becomes visible only when those are durable. An
+    /// `Err` may also mean that they are not.
     pub async fn put_if_absent_after(&self, path: &str, body: impl Into<Body>, before: Syncing) -> Result<Put> {
         self.put_new(path, body.into(), Some(before)).await
     }
 
-    /// As [`Storage::put_if_absent`], of a file that readers can do without: after a power cut it may be gone, or torn.
+    /// As [`Storage::put_if_absent`], for a file that readers can do without: after a power cut it may be missing or torn.
     pub async fn put_hint_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
         self.put_new(path, data.into(), None).await
     }
 
-    /// `before`: what the file waits for; `None` if it need not even be synced itself.
+    /// `before`: the syncing that the file waits for; `None` if it need not be synced itself.
     async fn put_new(&self, path: &str, body: Body, before: Option<Syncing>) -> Result<Put> {
         let (backend, key) = self.resolve_file(path)?;
         if self.inner.lock_paths.is_some() && dynamodb::decides(path) {
@@ -378,8 +378,8 @@ impl Storage {
         }
     }
 
-    /// Starts a file that is written piece by piece and appears when finished. That it cannot be written may only show
-    /// then.
+    /// Begins a file that is written piece by piece and becomes visible when it is finished. An error may occur only
+    /// at the end.
     pub async fn create_file(&self, path: &str) -> Result<FileWriter> {
         let (backend, key) = self.resolve_file(path)?;
         let sink = match backend {
@@ -390,7 +390,7 @@ impl Storage {
         Ok(FileWriter::new(ErrorContext { table: self.location().to_owned(), path: path.to_owned() }, sink))
     }
 
-    /// Deletes the file. That it is gone already is fine.
+    /// Deletes the file. A missing file counts as deleted.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
         let deleted = match backend {
@@ -400,8 +400,8 @@ impl Storage {
         deleted.map_err(|e| self.with_context(e, path))
     }
 
-    /// Deletes what writers left unfinished directly in a folder of the table, if they last wrote before this time and are
-    /// no more by all appearance; says how many. Only a local disk has such files: elsewhere they are never seen.
+    /// Deletes unfinished files directly in a folder of the table that were last written before this time, so that their
+    /// writers must be dead. Returns how many. Only a local disk has such files: in other stores they are never visible.
     pub async fn delete_unfinished(&self, dir: &str, before_ms: i64) -> Result<u64> {
         match self.resolve(dir).map_err(|e| self.with_context(e, dir))? {
             (Backend::Local(disk), key, _) => disk.delete_unfinished(key, before_ms).await,
@@ -417,7 +417,7 @@ impl Storage {
         resolved.map_err(|e| self.with_context(e, path))
     }
 
-    /// Which store a reference means, the full key in it, and whether that is the root of the table or of the store.
+    /// The store of a reference, the full key in it, and whether that is the root of the table or of the store.
     fn resolve(&self, reference: &str) -> Result<(Backend, String, bool)> {
         let inner = &self.inner;
         let (backend, key) = match (inner.location.resolve(reference)?, &inner.backend) {

@@ -45,9 +45,7 @@ impl Checker<'_> {
             let there = self.listing.iter().filter(of_set).count();
             if usize::try_from(parts) != Ok(there) {
                 let version = hint.version;
-                self.about_hint(format!(
-                    "of the {parts} parts of the checkpoint of version {version}, {there} are there"
-                ));
+                self.about_hint(format!("{there} of the {parts} parts of the checkpoint of version {version} exist"));
             }
         }
         match checkpoints.get(&hint.version) {
@@ -122,9 +120,8 @@ impl Checker<'_> {
     /// Finds multi-part checkpoints that lack parts.
     pub(super) fn incomplete(&mut self) {
         for (version, parts, there) in incomplete_checkpoints(&self.listing) {
-            let message = format!(
-                "of the {parts} parts of a checkpoint of version {version}, {there} are there; readers pass over it"
-            );
+            let message =
+                format!("{there} of the {parts} parts of a checkpoint of version {version} exist; readers skip it");
             self.findings.add(FindingKind::Checkpoint, message, None);
         }
     }

@@ -445,7 +445,8 @@ impl ActionFile {
                 page_limits.bytes.saturating_add(page_limits.prefixes).max(page_limits.values.saturating_mul(width));
             if bytes_of_all > justified || page_limits.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
                 return Err(ParquetError::General(format!(
-                    "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is absurd for {rows} rows",
+                    "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is impossible for {rows} \
+                     rows",
                     column.column_path(),
                     chunk.len(),
                     page_limits.values,
@@ -483,7 +484,7 @@ impl ActionFile {
 /// The error of a file whose pages could not be decoded directly.
 pub(super) fn unreadable(failure: Failure, path: &str) -> Error {
     let what = match failure {
-        Failure::Unsupported => "its pages are of a kind that their headers do not say",
+        Failure::Unsupported => "the kind of its pages contradicts their headers",
         Failure::Corrupt(what) => what,
     };
     Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)

@@ -111,7 +111,7 @@ impl DynamoDbCommitter {
         Err(Error::storage(
             false,
             format!(
-                "the DynamoDB table has {name} of a table that was at {} before; delete the items with that tablePath, or \
+                "the DynamoDB table has {name} of an earlier table at {}; delete the items with that tablePath, or \
                  wait a day until they expire",
                 paths.own
             ),
@@ -172,7 +172,7 @@ async fn refuse_other_name(locks: &LockTable, paths: &TablePaths) -> Result<()> 
         Some(item) if !item.complete || item.expire_time.is_none_or(|at| at > now_seconds()) => {
             Err(Error::invalid(format!(
                 "other writers know this table as {} in DynamoDB; use that location, since writers that name a table \
-                 differently do not take turns",
+                 differently do not exclude each other",
                 paths.other
             )))
         }

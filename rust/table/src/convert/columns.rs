@@ -19,7 +19,7 @@ fn check_fields(table: &StructType, file: &StructType, above: &str) -> Result<()
         let Some(known) = table.field(&field.name) else { continue };
         if known.name != field.name {
             return Err(Error::invalid(format!(
-                "the column `{path}` is spelled `{}` in other files; write the files again with one spelling",
+                "the column `{path}` is spelled `{}` in other files; rewrite the files with one spelling",
                 known.name
             )));
         }
@@ -40,7 +40,8 @@ fn check_type(table: &DataType, file: &DataType, path: &str) -> Result<()> {
         }
         (table, file) if table == file => Ok(()),
         (table, file) => Err(Error::invalid(format!(
-            "the column `{path}` has the type {file} here and {table} in files before; write the files again with one type"
+            "the column `{path}` has the type {file} here and {table} in earlier files; rewrite the files with one \
+             type"
         ))),
     }
 }
@@ -50,7 +51,7 @@ pub(super) fn check_arrow_type(field: &Field, path: &str) -> Result<()> {
     let inner = |child: &Field| check_arrow_type(child, &format!("{path}.{}", child.name()));
     let refuse = |what: &str, instead: &str| {
         Err(Error::invalid(format!(
-            "the column `{path}` has {what}, which other clients do not read; write the file again with {instead}"
+            "the column `{path}` has {what}, which other clients do not read; rewrite the file with {instead}"
         )))
     };
     match field.data_type() {

@@ -224,8 +224,8 @@ fn check_properties(options: &mut ConvertOptions) -> Result<()> {
         };
         if let Some((key, value)) = options.properties.iter().find(others) {
             return Err(Error::invalid(format!(
-                "the property `{key}` is `{value}`, and files of the table are found by column ids: {MAPPING} is `id`; leave \
-                 the property out"
+                "the property `{key}` is `{value}`, but columns are found in these files by field ids: {MAPPING} is \
+                 `id`; leave the property out"
             )));
         }
         options.properties.retain(|key, _| !key.eq_ignore_ascii_case(MAPPING));
@@ -237,8 +237,8 @@ fn check_properties(options: &mut ConvertOptions) -> Result<()> {
     };
     match options.properties.iter().find(asks) {
         Some((key, _)) => Err(Error::invalid(format!(
-            "the property `{key}` asks something of data files, which those that are there may not fulfil; convert \
-             first, and set it then"
+            "the property `{key}` makes demands on data files, which the existing files may not meet; convert first, \
+             and set it afterwards"
         ))),
         None => Ok(()),
     }

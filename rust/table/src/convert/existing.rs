@@ -130,7 +130,7 @@ impl Places<'_> {
         let literal = literal(path);
         if let Some(below) = self.below_root(&literal).await? {
             if below.split('/').next().is_some_and(|first| first.contains(':') || first == LOG_DIR) {
-                return Err(Error::invalid("a log cannot name this file where it is; move it elsewhere"));
+                return Err(Error::invalid("a log cannot have the path of this file; move the file"));
             }
             return Ok((below.clone(), encode_add_path(&below)));
         }
@@ -165,7 +165,7 @@ fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
         })?;
         let Some(primitive) = column.data_type.as_primitive() else {
             let message = format!(
-                "the partition column `{name}` is {}, of which a log has no values",
+                "the partition column `{name}` is {}, whose values a log cannot have",
                 with_article(&column.data_type)
             );
             return Err(Error::invalid(message));
@@ -208,7 +208,10 @@ fn check_foreign(path: &str) -> Result<()> {
         Some(".hoodie") => "a Hudi table",
         Some("_spark_metadata") => "what a stream of Spark wrote",
         Some(first) if first.contains(':') => {
-            let message = format!("`{first}` has a colon, so that in a log it would be a place elsewhere; rename it");
+            let message = format!(
+                "`{first}` has a colon, so that readers of the log would take the path for a URI; \
+                                   rename it"
+            );
             return Err(Error::invalid(message));
         }
         _ => return Ok(()),
@@ -216,8 +219,8 @@ fn check_foreign(path: &str) -> Result<()> {
     Err(Error::unsupported(
         format!("conversion of {kind}"),
         format!(
-            "the folder is {kind}, whose own metadata says which files are live; read it with what wrote it, and write \
-             the rows with `deltic.write`"
+            "the folder is {kind}, whose own metadata says which files are live; read it with the software that \
+             wrote it, and write the rows with `deltic.write`"
         ),
     ))
 }

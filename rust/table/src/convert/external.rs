@@ -180,11 +180,11 @@ fn codec(spec: &WriteSpec) -> Result<(&'static str, Option<i64>)> {
         Compression::Gzip => ("gzip", None),
         Compression::Lz4 => ("lz4_raw", None),
         Compression::Uncompressed => ("uncompressed", None),
-        Compression::Brotli => return Err(refuse("compression brotli", "the codec brotli is asked for")),
+        Compression::Brotli => return Err(refuse("compression brotli", "the codec is brotli")),
     };
     match (level, spec.compression_level) {
         (None, Some(_)) => {
-            Err(refuse("compression levels", "a compression level is asked for, which it only has of zstd"))
+            Err(refuse("compression levels", "there is a compression level, which it supports only for zstd"))
         }
         (level, _) => Ok((name, level)),
     }
@@ -196,7 +196,7 @@ fn check_table(spec: &WriteSpec, rows: &Schema) -> Result<()> {
         return Err(refuse("CHECK constraints", &format!("the table has the CHECK constraint `{name}`")));
     }
     if spec.replace_where.is_some() {
-        return Err(refuse("replace_where", "each row has to make replace_where TRUE"));
+        return Err(refuse("replace_where", "replace_where must be TRUE for each row"));
     }
     if !spec.sort_by.is_empty() {
         return Err(refuse("sort_by", "rows are to be sorted by sort_by"));
@@ -205,16 +205,16 @@ fn check_table(spec: &WriteSpec, rows: &Schema) -> Result<()> {
         return Err(refuse("column_options", "column_options say how columns are encoded"));
     }
     if spec.rearrange_only {
-        return Err(refuse("data_change=False", "rows are only to be in other files (data_change=False)"));
+        return Err(refuse("data_change=False", "rows are only moved to other files (data_change=False)"));
     }
     if spec.materializes_partition_columns {
         return Err(refuse("materialized partition columns", "the table's files have its partition columns too"));
     }
     if spec.page_version == PageVersion::Two {
-        return Err(refuse("pages of version 2", "the table asks for pages of version 2"));
+        return Err(refuse("pages of version 2", "the table requires pages of version 2"));
     }
     if !spec.hidden_columns.is_empty() || spec.kind != FileKind::Data {
-        return Err(refuse("materialized row ids", "rows bring their ids along"));
+        return Err(refuse("materialized row ids", "rows keep their ids"));
     }
     for field in &spec.schema.fields {
         check_column(field, rows)?;

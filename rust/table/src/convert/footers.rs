@@ -83,7 +83,8 @@ impl Footers {
 fn no_parquet(error: &Error) -> Error {
     let why = std::error::Error::source(error).map_or_else(|| error.message().to_owned(), ToString::to_string);
     Error::invalid(format!(
-        "the file cannot be read as Parquet ({why}), which all files that are not hidden must be; move it elsewhere"
+        "the file cannot be read as Parquet ({why}), and all files that are not hidden must be Parquet; move it to \
+         another folder"
     ))
 }
 

@@ -23,8 +23,8 @@ pub(super) fn check_mapped(table: &StructType, file: &Fields, above: &str) -> Re
         let path = if above.is_empty() { field.name().clone() } else { format!("{above}.{}", field.name()) };
         let Some(id) = parquet_id(field) else {
             let message = format!(
-                "the column `{path}` of the file has no field id, by which the columns of the table are found; have the \
-                 files written again by the table's own writer"
+                "the column `{path}` of the file has no field id, by which the columns of the table are found; have \
+                 the files rewritten by the table's own writer"
             );
             return Err(Error::unsupported("files without field ids", message));
         };
@@ -88,8 +88,8 @@ fn check_leaf(table: &DataType, field: &Field, path: &str) -> Result<()> {
         Some(file) if file.data_type == *table => Ok(()),
         Some(file) => {
             let message = format!(
-                "the column `{path}` has the type {} in the file and {table} in the table, which took it for wider later; \
-                 have the files written again by the table's own writer",
+                "the column `{path}` has the type {} in the file and {table} in the table, whose type was widened \
+                 later; have the files rewritten by the table's own writer",
                 file.data_type
             );
             Err(Error::unsupported("files with narrower types", message))

@@ -280,7 +280,7 @@ impl<'a> Plan<'a> {
                     continue;
                 }
                 if self.existing_by_name.logical().has(&add.path, add.deletion_vector.as_ref()) {
-                    let message = "the existing table has another file of this name; clone to another place";
+                    let message = "the existing table has another file of this name; clone to another location";
                     return Err(Error::invalid(message).in_table(self.target.location()).in_file(add.path));
                 }
                 copies.into_iter().try_for_each(|copying| self.copy(copying))?;
@@ -476,8 +476,8 @@ fn vector_id(name: &str) -> Option<Uuid> {
 
 fn misnamed(path: &str) -> Error {
     let message = format!(
-        "the deletion vector file `{path}` is not named as the protocol names those below a table, so it has no relative path; \
-         clone the table to another place, or the other way (shallow or deep)"
+        "the deletion vector file `{path}` is not named as the protocol requires, so it cannot have a relative path; \
+         clone the table to another location, or the other way (shallow or deep)"
     );
     Error::unsupported("deletion vector file of another name", message)
 }

@@ -81,7 +81,7 @@ pub(super) fn told_missing(count: usize, some: &[String]) -> String {
         others => format!(" and {others} others"),
     };
     format!(
-        "{count} of its files are not there any more, such as {}{others}, which a vacuum may have deleted",
+        "{count} of its files do not exist any more, such as {}{others}, which a vacuum may have deleted",
         named.join(", ")
     )
 }

@@ -152,7 +152,7 @@ async fn older(newest: &Snapshot, to: &RestoreTo) -> Result<Snapshot> {
 
 fn refusal(done: &Restored) -> Error {
     Error::invalid(format!(
-        "version {} cannot be restored: {}; nothing was changed. To go back without their rows, write \
+        "version {} cannot be restored: {}; nothing was changed. To restore it without their rows, pass \
          ignore_missing_files=True",
         done.restored_version,
         told_missing(done.missing.len(), &done.missing)
@@ -202,8 +202,8 @@ async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Re
         let bytes = sizes.map(|size| u64::try_from(size).unwrap_or_default());
         done.table_size_after_restore = bytes.fold(done.table_size_after_restore, u64::saturating_add);
         if let Some(path) = now.logical().numbered_otherwise(&adds)? {
-            let message = "row tracking was dropped and enabled again since that version, so that rows which are still there \
-                           have other ids than they had; the table cannot go back to it. Clone the older version";
+            let message = "row tracking was dropped and enabled again since that version, so that its rows have \
+                           other ids now; the table cannot be restored to it. Clone the older version";
             return Err(Error::invalid(message).in_file(path));
         }
         let rows = now.logical().others(&adds)?;

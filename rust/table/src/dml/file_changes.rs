@@ -104,8 +104,9 @@ pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> R
     if let Some(path) =
         chosen.own_removed.iter().find(|path| feeds && own.get(path.as_str()) == Some(&FileOrigin::Rewritten))
     {
-        let message = "this transaction has changed rows of the file already, and the table records changes \
-                       (`delta.enableChangeDataFeed`): a row is changed once in a transaction; commit first";
+        let message = "this transaction has changed rows of the file already, and the table has a change data feed \
+                       (`delta.enableChangeDataFeed`), for which a transaction can change a row only once; commit \
+                       first";
         return Err(Error::unsupported("changeDataFeed", message).in_file(path));
     }
     Ok(chosen)

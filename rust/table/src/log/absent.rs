@@ -36,9 +36,10 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
         name.ends_with(".metadata.json") || name == "version-hint.text"
     };
     if metadata.iter().any(is_iceberg) {
-        return "the folder holds an Apache Iceberg table (`metadata/*.metadata.json`), which deltic does not read; make \
-             a Delta table of it with `deltic.convert`, or read it with an Iceberg client and write its rows to another \
-             location with `deltic.write`".to_owned();
+        return "the folder has an Apache Iceberg table (`metadata/*.metadata.json`), which deltic does not read; \
+                make a Delta table of it with `deltic.convert`, or read it with an Iceberg client and write its rows \
+                to another location with `deltic.write`"
+            .to_owned();
     }
     let files = folder.iter().filter(|file| name(file).ends_with(".parquet")).count();
     if last == "_delta_log" {
@@ -61,8 +62,9 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
         );
     }
     if last.contains(['*', '?', '[']) {
-        return "a location is no pattern, and there is nothing of that very name; name one table, and choose its rows with \
-             `filter`".to_owned();
+        return "a location is not a pattern, and nothing has exactly this name; give the location of one table, and \
+                choose its rows with `filter`"
+            .to_owned();
     }
     if FILES.iter().any(|end| last.to_ascii_lowercase().ends_with(end)) {
         return "the location is the name of a file, or there is nothing; a table is a folder with a `_delta_log`"

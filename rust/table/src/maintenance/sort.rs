@@ -306,7 +306,7 @@ fn emit_sorted(pieces: &[Piece], emit: &mut dyn FnMut(RecordBatch) -> Result<()>
 fn no_space(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::storage(
         false,
-        "rows that are sorted do not fit memory, and cannot be written to the folder for temporary files",
+        "the rows to be sorted do not fit into memory, and cannot be written to the folder for temporary files",
     )
     .caused_by(error)
 }

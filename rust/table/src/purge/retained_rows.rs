@@ -216,7 +216,8 @@ async fn has_matching_row(storage: &Storage, reader: Reader, file: CandidateFile
                 return match storage.head(&path).await {
                     Err(missing) if missing.is_not_found() => result_of_missing(storage, &path, missing),
                     Ok(_) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported { .. } | Kind::Invalid) => {
-                        log::warn!(target: TARGET, "may hold rows that are to be forgotten, and cannot be read: {error}");
+                        log::warn!(target: TARGET, "may have rows that the purge should delete, and cannot be read: \
+                                                    {error}");
                         Ok(MatchResult::Unknown)
                     }
                     Ok(_) | Err(_) => Err(error),

@@ -107,33 +107,33 @@ impl Missing {
     pub(super) fn report(&self, done: &mut Repaired) {
         if !self.data.is_empty() {
             let message = format!(
-                "{} data files are not there. They leave the table, whose rows in them are lost; to keep them, restore the \
-                 files instead",
+                "{} data files do not exist. They are removed from the table, and their rows are lost; to keep the \
+                 rows, restore the files instead",
                 self.data.len()
             );
             done.push(FindingKind::DataFile, message, self.data.clone());
         }
         if !self.elsewhere.is_empty() {
             let message = format!(
-                "{} files that the table names by absolute paths are not there. They may be elsewhere for now, as those of a \
-                 clone's source are whose place is not mounted, so nothing is done about them: is the place mounted? If they \
-                 are gone for good, delete their rows, or overwrite the table",
+                "{} files that the table names by absolute paths do not exist. They may be unreachable only for now, \
+                 such as files of a clone's source that is not mounted, so nothing is done about them. If they are \
+                 lost, delete their rows, or overwrite the table",
                 self.elsewhere.len()
             );
             done.steps.push(RepairStep::new(FindingKind::DataFile, message, self.elsewhere.clone(), false));
         }
         for (path, wrong) in &self.changed {
             let message = format!(
-                "the data file is another than the one that was written: {wrong}. Nothing is done about it, for it is unknown \
-                 which of its rows are right; restore the file, or remove it from the table"
+                "the data file is not the one that was written: {wrong}. Nothing is done about it, since it is \
+                 unknown which of its rows are right; restore the file, or remove it from the table"
             );
             done.steps.push(RepairStep::new(FindingKind::DataFile, message, vec![path.clone()], false));
         }
         for (path, wrong, users) in &self.vectors {
             let message = format!(
-                "the file of deletion vectors {wrong}, so that it is unknown which rows of {} data files are deleted. These \
-                 data files leave the table with all their rows, and stay where they are until a vacuum; to keep the rows, \
-                 restore the file instead",
+                "the file of deletion vectors {wrong}, so that it is unknown which rows of {} data files are \
+                 deleted. These data files are removed from the table with all their rows, and are deleted only by a \
+                 vacuum; to keep the rows, restore the file instead",
                 users.len()
             );
             let paths = std::iter::once(path.clone()).chain(users.iter().cloned()).collect();

@@ -73,12 +73,12 @@ fn refuse(done: &mut Repaired, log: &LogRepair) -> Result<()> {
     let is_miscounted = |step: &RepairStep| step.kind == FindingKind::Checksum && !step.mends;
     if done.steps.iter().any(is_miscounted) {
         // A new checkpoint would hide that the log may have lost actions, and `_last_checkpoint` may be the only trace of them.
-        let message = "the checksum of the version counts other files than the log, see there";
+        let message = "the checksum of the version and the log disagree about files, see that step";
         done.refuse_kinds(&CHECKPOINTS, Err(Error::invalid(message)))?;
     }
     done.refuse_kinds(&ALL, feature::check_writable(protocol, metadata, &snapshot.shape().schema))?;
     if log.is_disputed {
-        done.refuse_kinds(&ALL, Err(Error::unsupported("repair", "accounts of the log disagree, see above")))?;
+        done.refuse_kinds(&ALL, Err(Error::unsupported("repair", "parts of the log disagree, see above")))?;
     }
     done.refuse_kinds(&CHECKPOINTS, feature::check_checkpointable(protocol, metadata, snapshot.version()))?;
     if Properties::of(metadata).append_only()? {

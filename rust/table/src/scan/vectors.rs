@@ -18,7 +18,7 @@ pub(crate) async fn read_vector(storage: &Storage, descriptor: &DeletionVectorDe
         Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor),
         Source::File { path, offset, length } => {
             let path = literal(path)?;
-            let end = offset.checked_add(length).ok_or_else(|| Error::corrupt("a deletion vector ends nowhere"))?;
+            let end = offset.checked_add(length).ok_or_else(|| Error::corrupt("a deletion vector has no valid end"))?;
             let bytes = storage.get_range(&path, offset..end).await?;
             deletion_vector::parse_file_region(&bytes, descriptor)
         }

@@ -53,7 +53,7 @@ impl Snapshot {
                     let passed = newest.unwrap_or(checkpoint.version);
                     log::warn!(
                         target: TARGET,
-                        "passed over checkpoint {passed} of {location}, which cannot be read: version {version} is read \
+                        "skipped checkpoint {passed} of {location}, which cannot be read: version {version} is read \
                          from older files of the log: {error}"
                     );
                     return Ok(opened);
@@ -103,7 +103,7 @@ impl Snapshot {
         match opened.metadata().id == self.metadata().id {
             true => Ok(opened),
             false => Err(Error::corrupt(format!(
-                "another table is in the place of this one, whose checkpoint cannot be read: {reason}"
+                "there is a new table at this location, and the checkpoint of this one cannot be read: {reason}"
             ))),
         }
     }

@@ -42,14 +42,14 @@ impl Table {
         let compacted = compacted.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason is known");
-            Err(Error::internal(format!("packing small files panicked: {text}")))
+            Err(Error::internal(format!("compacting small files panicked: {text}")))
         });
         let Err(error) = compacted else { return };
         let (version, place) = (outcome.committed.version, self.storage.location());
         if retry.is_cancelled() {
-            log::info!(target: TARGET, "packing small files after version {version} of {place} was interrupted");
+            log::info!(target: TARGET, "compacting small files after version {version} of {place} was interrupted");
         } else {
-            log::warn!(target: TARGET, "small files were not packed after version {version} of {place}: {error}");
+            log::warn!(target: TARGET, "small files were not compacted after version {version} of {place}: {error}");
         }
         outcome.after.failed.push(("compactionError", error));
     }
@@ -109,7 +109,8 @@ impl Table {
                     self.forget();
                 } else if done.files_lost > 0 {
                     let (lost, place) = (done.files_lost, self.storage.location());
-                    log::info!(target: TARGET, "{lost} small files of {place} were not packed: another writer got to them");
+                    log::info!(target: TARGET, "{lost} small files of {place} were not compacted: another writer has \
+                                                changed them");
                 }
                 failed.map_or(Ok(()), |error| Err(error.in_table(self.storage.location())))
             }

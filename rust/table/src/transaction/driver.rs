@@ -171,7 +171,7 @@ fn log_another(tried: Option<u64>, version: u64, attempts: u32) {
             log::debug!(target: TARGET, "attempt {attempts}: version {version} is tried again");
         }
         Some(tried) => {
-            log::debug!(target: TARGET, "attempt {attempts}: others have version {tried}, {version} is tried next");
+            log::debug!(target: TARGET, "attempt {attempts}: version {tried} is taken, {version} is tried next");
         }
         None => {}
     }
@@ -233,7 +233,7 @@ async fn timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Option<i6
                 parse_commit(&lines, Origin::Commit(version), Wanted::NoFiles).map_err(with_context)?.commit_info;
             let time = info.and_then(|info| info.in_commit_timestamp());
             time.map(Some).ok_or_else(|| {
-                with_context(Error::corrupt("the commit has no inCommitTimestamp, which its table asks for"))
+                with_context(Error::corrupt("the commit has no inCommitTimestamp, which its table requires"))
             })
         }
         // Log cleanup has deleted the commit: the current time is later than the time of so old a commit.

@@ -40,7 +40,8 @@ impl Compression {
             "brotli" => Ok(Self::Brotli),
             "uncompressed" | "none" => Ok(Self::Uncompressed),
             _ => Err(Error::invalid(format!(
-                "`{text}` is not a compression deltic writes; use zstd, snappy, gzip, lz4, brotli or uncompressed"
+                "`{text}` is not a compression that deltic writes; use zstd, snappy, gzip, lz4, brotli or \
+                 uncompressed"
             ))),
         }
     }

@@ -625,7 +625,7 @@ async fn a_partitioning_that_cannot_be_is_invalid() {
 async fn names_that_a_change_feed_needs_are_taken_where_there_is_one() {
     let columns = schema(&[("_Change_Type", "string"), ("x", "long")]);
     let feed = [("delta.enableChangeDataFeed", "true")];
-    invalid(&create(&Sample::new(), columns.clone(), &[], &feed).await.unwrap_err(), "`_Change_Type` is taken");
+    invalid(&create(&Sample::new(), columns.clone(), &[], &feed).await.unwrap_err(), "`_Change_Type` is reserved");
     assert!(create(&Sample::new(), columns, &[], &[]).await.is_ok());
     assert!(create(&Sample::new(), two(), &[], &feed).await.is_ok());
 }

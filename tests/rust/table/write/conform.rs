@@ -265,7 +265,7 @@ fn dates_and_times() {
     check("date", TimestampMicrosecondArray::from(vec![-86_400_000_000]), "1969-12-31");
     check("date", TimestampNanosecondArray::from(vec![Some(0), None, Some(1)]), "refused: row 2 (the first is 0)");
     let zoned = |zone: &str| TimestampMillisecondArray::from(vec![1]).with_timezone(zone);
-    check("date", zoned("UTC"), "refused: depends on the zone");
+    check("date", zoned("UTC"), "refused: depends on the time zone");
     check("timestamp", zoned("UTC"), "1970-01-01T00:00:00.001Z");
     check("timestamp", zoned("+02:00"), "1970-01-01T00:00:00.001Z");
     check("timestamp", zoned("Europe/Berlin"), "1970-01-01T00:00:00.001Z");
@@ -500,7 +500,7 @@ fn variants() {
     {
         let broken = structs(vec![("value", binary(value)), ("metadata", binary(metadata))], None);
         let got = outcome(&column, &batch(vec![("c", broken)]));
-        assert!(got.contains("`c` is variant in the table; row 0") && got.contains("else than a variant"), "{got}");
+        assert!(got.contains("`c` is variant in the table; row 0") && got.contains("is not a variant"), "{got}");
     }
 }
 
@@ -556,7 +556,7 @@ fn json_becomes_variants() {
     }
     let broken: ArrayRef = Arc::new(StringArray::from(vec!["1", "{", "2"]));
     let got = outcome(&column, &batch(vec![("c", broken)]));
-    assert!(got.contains("`c` is variant in the table; row 1") && got.contains("else than JSON"), "{got}");
+    assert!(got.contains("`c` is variant in the table; row 1") && got.contains("is not JSON"), "{got}");
 }
 
 #[test]

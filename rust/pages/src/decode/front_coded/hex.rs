@@ -1,11 +1,11 @@
-//! The ends of strings that have hexadecimal digits at the same places, in half the room.
+//! Packs the ends of strings that have hexadecimal digits at the same places into half the bytes.
 //!
-//! Names of files are mostly numbers and UUIDs, with the same letters between them. What is looked at has a fixed length,
-//! so that a processor does it for many characters at once.
+//! Names of files are mostly numbers and UUIDs, with the same letters between them. The window has a fixed length,
+//! so that the processor handles many characters at once.
 
 use super::short;
 
-/// How many characters at the end of a string are looked at at most, and how many bytes they become.
+/// The most characters at the end of a string that are packed, and how many bytes they become.
 const MOST: usize = 64;
 const PACKED: usize = MOST / 2;
 /// Fewer characters are not worth it.
@@ -13,26 +13,26 @@ const FEWEST: usize = 8;
 
 type Window = [u8; MOST];
 
-/// What the last characters of some strings are, from the first of them on.
+/// The pattern of the last characters of some strings.
 #[derive(Debug)]
 pub(super) struct HexPacked {
     length: usize,
-    /// All bits where the characters are digits in lowercase, and none elsewhere.
+    /// All bits set where the characters are hexadecimal digits in lowercase, and none elsewhere.
     digits: Window,
     /// The other characters, which are the same in all strings; zeros elsewhere.
     literal: Window,
-    /// All bits of all characters, and none behind them.
+    /// All bits set at all its characters, and none after them.
     all: Window,
 }
 
-/// Looks for what the last characters of some strings are.
+/// Searches for the pattern of the last characters of some strings.
 pub(super) struct Search {
     /// The shortest string, or `MOST`.
     length: usize,
     first: Option<Window>,
     /// Which bits of a character differ from those of the first string.
     other: Window,
-    /// Where not all are digits.
+    /// Where some string has another character than a digit.
     no_digits: Window,
 }
 
@@ -46,7 +46,7 @@ fn digit(nibble: u8) -> u8 {
     nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
 }
 
-/// What a string begins with; zeros follow it if it is short.
+/// The beginning of a string; zeros follow if it is short.
 #[inline]
 fn window(string: &[u8]) -> Window {
     string.first_chunk().copied().unwrap_or_else(|| {
@@ -77,7 +77,7 @@ impl Search {
         }
     }
 
-    /// What was found, which may be nothing.
+    /// The pattern, which may be empty.
     pub(super) fn found(self) -> HexPacked {
         let Self { length, first, other, no_digits } = self;
         let is_any = |at: &usize| no_digits[*at] == 0 || other[*at] == 0;
@@ -97,18 +97,18 @@ impl Search {
 }
 
 impl HexPacked {
-    /// How many characters of each string they are.
+    /// How many characters of each string it covers.
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// How many bytes these become.
+    /// How many bytes these become when packed.
     pub(super) fn packed(&self) -> usize {
         self.length.div_ceil(2)
     }
 
-    /// Packs the characters that a string begins with to the front of `room`, and gives the room after them; nothing if
-    /// they are others than those looked at, or if there is no room.
+    /// Packs the characters at the beginning of a string into the beginning of `room`, and returns the room after them;
+    /// `None` if they do not fit the pattern, or if there is no room.
     #[inline]
     pub(super) fn pack<'r>(&self, string: &[u8], room: &'r mut [u8]) -> Option<&'r mut [u8]> {
         if self.length == 0 {
@@ -128,14 +128,14 @@ impl HexPacked {
             return None;
         }
         match room.first_chunk_mut() {
-            // What is too much is written over by the next one.
+            // Bytes beyond the end are overwritten by the next string.
             Some(to) => *to = packed,
             None => room.get_mut(..self.packed())?.copy_from_slice(packed.split_at(self.packed()).0),
         }
         room.get_mut(self.packed()..)
     }
 
-    /// Appends the characters that were packed to the front of these bytes.
+    /// Appends the characters that are packed at the beginning of these bytes.
     pub(super) fn unpack(&self, packed: &[u8], out: &mut Vec<u8>) {
         let mut window = [0; MOST];
         for (pair, byte) in window.as_chunks_mut::<2>().0.iter_mut().zip(packed) {

@@ -1,10 +1,11 @@
-//! The strings of a leaf in less memory: without what those of a page have in common, and digits in half the room.
+//! The strings of a leaf in less memory: without the parts that the strings of a page have in common, and with digits in
+//! half the bytes.
 //!
-//! Paths of files begin alike and end alike, and what is between is mostly a number and a UUID. Kept so they take a third
-//! of the memory, and fresh memory is the dearest of what a plan needs: a system hands it out not much faster than
-//! pages are decompressed, and much slower where the host of a virtual machine took it back.
+//! Paths of files begin alike and end alike, and between is mostly a number and a UUID. In this form they take a third
+//! of the memory, and new memory is the most expensive part of a plan: a system provides it not much faster than
+//! pages are decompressed, and much slower if the host of a virtual machine had taken it back.
 //!
-//! Invariant: what was trimmed is whole again for who asks (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`).
+//! Invariant: requested strings are complete again (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`).
 
 use arrow_array::{Array, StringArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
@@ -17,68 +18,69 @@ use crate::decode::values::{StringValues, nulls, there_in};
 mod hex;
 mod short;
 
-/// Of so many strings, one is looked at for what all may share.
+/// One of so many strings is sampled to find what all may have in common.
 const SAMPLE: usize = 16;
-/// Rows of an array that are looked at together.
+/// Rows of an array that are coded together.
 const BLOCK_ROWS: usize = 4096;
 
-/// Front-coded strings. Whether they are UTF-8 is seen when they are whole.
+/// Front-coded strings. Whether they are UTF-8 is checked when they are requested.
 #[derive(Debug)]
 pub struct FrontCodedStrings {
     rows: usize,
-    /// What is left of each string, one behind the other.
+    /// The rest of each string, one after the other.
     rest: Vec<u8>,
-    /// Which are there, if not all.
+    /// Which rows have a string, if not all.
     nulls: Option<NullBuffer>,
-    /// In order; what the strings of a page share may be shared by those of the pages after it.
+    /// The blocks in order. If the strings of following pages have the same parts in common, they belong to the same block.
     blocks: Vec<Block>,
-    /// How long the strings are whole.
+    /// The length of the complete strings together.
     whole: usize,
 }
 
-/// Pages whose strings share something.
+/// Consecutive pages whose strings have parts in common.
 #[derive(Debug)]
 struct Block {
-    /// The first row, and where what is left of it begins.
+    /// The first row, and where its rest begins.
     row: usize,
     start: usize,
     shared: Shared,
-    /// Where what is left of each row ends, counted from `start`; nothing if all strings are as long.
+    /// The end of each row's rest, counted from `start`; empty if all strings have the same length.
     ends: Vec<u32>,
 }
 
-/// What strings have in common.
+/// The parts that strings have in common.
 #[derive(Debug)]
 struct Shared {
     prefix: Box<[u8]>,
-    /// What stands before the suffix.
+    /// The characters before the suffix.
     digits: HexPacked,
     suffix: Box<[u8]>,
-    /// How long each of them is, if all are as long.
+    /// The length of each rest, if all have the same length.
     length: Option<usize>,
 }
 
-/// Strings that are being front-coded, page by page.
+/// Front-codes strings, page by page.
 #[derive(Default)]
 pub struct FrontCoder {
     pages: StringPages,
     blocks: Blocks,
 }
 
-/// Those of some pages.
+/// The coded strings of some pages.
 struct Blocks {
     memory: Vec<u8>,
     valid: BooleanBufferBuilder,
-    /// Rows of all pages, and bytes that these take when decompressed, as far as it is known.
+    /// The rows of all pages, and the bytes of these pages after decompression, as far as they are known.
     rows: usize,
     likely: usize,
     blocks: Vec<Block>,
-    /// How long the strings are whole.
+    /// The length of the complete strings together.
     whole: usize,
 }
 
 impl FrontCoder {
-    /// Trims the strings of the pages that are whole in `chunk`. Gives how many bytes they were, as [`StringPages::read`] does.
+    /// Codes the strings of the complete pages in `chunk`. Returns how many bytes these pages are, as [`StringPages::read`]
+    /// does.
     pub fn read(&mut self, chunk: Chunk<'_>, is_last: bool) -> Decoded<usize> {
         let Self { pages, blocks } = self;
         (blocks.rows, blocks.likely) = (chunk.rows, chunk.likely());
@@ -88,7 +90,7 @@ impl FrontCoder {
         })
     }
 
-    /// The strings, when all were read.
+    /// The strings, after all were read.
     pub fn finish(self) -> FrontCodedStrings {
         self.blocks.finish()
     }
@@ -107,7 +109,7 @@ impl Blocks {
         FrontCodedStrings { rows: valid.len(), rest: memory, nulls: nulls(valid), blocks, whole }
     }
 
-    /// With the strings of the next page.
+    /// Adds the strings of the next page.
     fn add(&mut self, page: &StringPage<'_>) -> Decoded<()> {
         let row = self.valid.len();
         if row == 0 {
@@ -118,7 +120,7 @@ impl Blocks {
             self.blocks.last_mut().into_iter().for_each(|block| block.skip(page.there.len()));
             return Ok(());
         }
-        // What strings of one page share, those of the next one share, too; or it is found anew.
+        // The strings of the next page may have the same parts in common; otherwise a new block begins.
         let most = page.most - self.whole;
         let as_before = match self.blocks.last_mut().filter(|block| block.shared.len() > 0) {
             Some(block) => block.add(page, most, &mut self.memory)?,
@@ -128,20 +130,20 @@ impl Blocks {
             Some(length) => length,
             None => self.begin(page, row, most)?,
         };
-        // They must fit into one array when they are whole.
+        // The complete strings must fit into one array.
         i32::try_from(self.whole).map(drop).map_err(|_| Failure::Unsupported)
     }
 
-    /// A block that begins with a page. Gives how long its strings are whole.
+    /// Begins a block with a page. Returns the length of its complete strings.
     fn begin(&mut self, page: &StringPage<'_>, row: usize, most: usize) -> Decoded<usize> {
         let (start, count) = (self.memory.len(), page.there.count_set_bits());
-        // What few of them share is seldom shared by not all, and all are looked at once more when they are packed.
+        // Parts that a few have in common are mostly common to all, which is checked when they are packed.
         for step in [SAMPLE, 1] {
             let shared = Shared::of(page.strings.clone(), count, step, most)?;
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
                 let room = self.likely.saturating_sub(self.rows.saturating_mul(of_each));
-                // Rows without a string take less than was taken off for them.
+                // Some more room, since the common parts were subtracted for rows without a string, too.
                 self.memory = with_room(room + room / 8)?;
             }
             let mut block = Block { row, start, shared, ends: Vec::new() };
@@ -155,8 +157,8 @@ impl Blocks {
 }
 
 impl Block {
-    /// Appends what is left of the strings of a page. Gives how long they are whole, `most` at most; nothing, and nothing is
-    /// appended, if one of them does not share what others do.
+    /// Appends the rests of the strings of a page. Returns the length of the complete strings, at most `most`; `None`, and
+    /// nothing is appended, if one of them lacks the common parts.
     fn add(&mut self, page: &StringPage<'_>, most: usize, rest: &mut Vec<u8>) -> Decoded<Option<usize>> {
         let Self { start, shared, ends, .. } = self;
         let (there, mut strings) = (&page.there, page.strings.clone());
@@ -178,7 +180,7 @@ impl Block {
                 if whole > most {
                     return Err(TOO_MANY_BYTES);
                 }
-                // There is room for all, unless one of those that follow is shorter than what is shared.
+                // There is room for all, unless a following string is shorter than the common parts.
                 let Some(after) = shared.put(string, room) else {
                     rest.truncate(before);
                     ends.truncate(known);
@@ -195,7 +197,7 @@ impl Block {
         Ok(Some(whole))
     }
 
-    /// Rows without a string.
+    /// Adds rows without a string.
     fn skip(&mut self, rows: usize) {
         if self.shared.length.is_none() {
             let end = self.ends.last().copied().unwrap_or_default();
@@ -203,7 +205,7 @@ impl Block {
         }
     }
 
-    /// Where what is left of a string is: in its row, and after so many strings of this block.
+    /// The place of a string's rest, by its row and by the number of strings before it in this block.
     fn place(&self, row: usize, before: usize) -> Option<(usize, usize)> {
         let (from, to) = match self.shared.length {
             Some(length) => {
@@ -221,7 +223,7 @@ impl Block {
 }
 
 impl Shared {
-    /// Of one in `step` of so many strings, which is not 0 and which are so long at `most`.
+    /// The common parts of every `step`th of `count` strings, which have at most `most` bytes together.
     fn of(strings: StringValues<'_>, count: usize, step: usize, most: usize) -> Decoded<Self> {
         let mut all = strings.clone();
         let first = all.string()?;
@@ -246,7 +248,7 @@ impl Shared {
             }
             (shortest, longest) = (shortest.min(string.len()), longest.max(string.len()));
         }
-        // What both have in the shortest string belongs to one of them.
+        // Prefix and suffix must not overlap in the shortest string.
         let excess = (prefix.len() + suffix.len()).saturating_sub(shortest);
         let suffix = suffix.get(excess..).unwrap_or_default();
         let (mut search, mut all) = (hex::Search::new(), strings);
@@ -264,13 +266,13 @@ impl Shared {
         self.prefix.len() + self.digits.len() + self.suffix.len()
     }
 
-    /// How many bytes less there are of each string.
+    /// How many bytes are saved for each string.
     fn saved(&self) -> usize {
         self.len() - self.digits.packed()
     }
 
-    /// Writes what is left of a string to the front of `room`, and gives the room after it; nothing if it does not share what
-    /// others do, or if there is no room.
+    /// Writes the rest of a string to the beginning of `room`, and returns the room after it; `None` if it lacks the common
+    /// parts, or if there is no room.
     #[inline]
     fn put<'r>(&self, string: &[u8], room: &'r mut [u8]) -> Option<&'r mut [u8]> {
         if self.length.is_some_and(|length| length != string.len()) {
@@ -287,7 +289,7 @@ impl Shared {
         self.digits.pack(string.get(prefix.len() + head.len()..)?, room)
     }
 
-    /// Appends the whole string of which this is left.
+    /// Appends the complete string with this rest.
     fn append(&self, left: &[u8], out: &mut Vec<u8>) {
         let (head, packed) = left.split_at(left.len().saturating_sub(self.digits.packed()));
         out.extend_from_slice(&self.prefix);
@@ -296,17 +298,17 @@ impl Shared {
         out.extend_from_slice(&self.suffix);
     }
 
-    /// Memory held.
+    /// Bytes in memory.
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.prefix.len() + self.suffix.len()
     }
 }
 
 impl FrontCodedStrings {
-    /// The strings of an array, so many rows of which share something at a time.
+    /// Codes the strings of an array, `BLOCK_ROWS` rows at a time.
     ///
     /// # Errors
-    /// `Unsupported` where they take more memory than there is.
+    /// `Unsupported` if there is not enough memory.
     pub fn of(strings: &StringArray) -> Decoded<Self> {
         let (mut blocks, mut plain) = (Blocks::default(), Vec::new());
         blocks.rows = strings.len();
@@ -330,16 +332,16 @@ impl FrontCodedStrings {
         self.rows
     }
 
-    /// Memory held.
+    /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let block = |block: &Block| block.shared.bytes() + size_of::<u32>() * block.ends.capacity();
         let nulls = self.nulls.as_ref().map_or(0, |nulls| nulls.buffer().capacity());
         self.rest.capacity() + nulls + self.blocks.iter().map(block).sum::<usize>()
     }
 
-    /// The whole strings of so many `rows`, which ascend.
+    /// The complete strings at `rows`, which ascend; `count` is how many there are.
     pub fn whole(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<StringArray> {
-        // Most strings are as long as others.
+        // Most strings have a similar length.
         let saved = self.blocks.first().map_or(0, |block| block.shared.saved());
         let likely = count.saturating_mul(self.rest.len() / self.rows.max(1) + saved + 1);
         let mut bytes = Vec::with_capacity(likely.min(self.whole));
@@ -348,7 +350,7 @@ impl FrontCodedStrings {
         let mut valid = BooleanBufferBuilder::new(count);
         let mut blocks = self.blocks.iter().peekable();
         let mut block: Option<&Block> = None;
-        // How many strings of the block stand before this row.
+        // How many strings of the block are before this row.
         let (mut before, mut counted) = (0, 0);
         for row in rows {
             while let Some(next) = blocks.next_if(|next| next.row <= row) {

@@ -1,6 +1,6 @@
-//! Short strings: looked at and copied in place, where a call would take longer.
+//! Compares and copies short strings inline, since a call would take longer.
 
-/// Copies a string to room of its length: its first and its last bytes, each at once.
+/// Copies a string to room of the same length: its first and its last bytes, each at once.
 #[inline]
 pub(super) fn copy(to: &mut [u8], from: &[u8]) {
     #[inline]
@@ -19,7 +19,7 @@ pub(super) fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Whether two strings of one length are the same: their first and their last bytes, each at once.
+/// Whether two strings of the same length are equal: compares their first and their last bytes, each at once.
 #[inline]
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     #[inline]

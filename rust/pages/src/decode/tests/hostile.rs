@@ -1,10 +1,11 @@
-//! Pages made by hand that claim what no writer would: refused, or kept in no more memory than their rows justify.
+//! Pages made by hand with false claims are refused, or take no more memory than their rows justify.
 
 use super::*;
 
-/// A page by its header's members: kind, bytes, values, encoding. Levels are runs.
+/// A page with these members in its header: kind, bytes, values, encoding. Levels are runs.
 fn page(kind: u8, values: u32, encoding: u8, data: &[u8]) -> Vec<u8> {
-    // Thrift's compact protocol: the step to the next member's number and its type in a byte, numbers in zigzag.
+    // Thrift's compact protocol: a byte has the difference to the next member's number and its type; numbers are
+    // zigzag-encoded.
     let number = |bytes: &mut Vec<u8>, number: u32| {
         let mut left = u64::from(number) << 1;
         while left >= 0x80 {
@@ -17,7 +18,7 @@ fn page(kind: u8, values: u32, encoding: u8, data: &[u8]) -> Vec<u8> {
     number(&mut bytes, data.len() as u32);
     bytes.push(0x15);
     number(&mut bytes, data.len() as u32);
-    // A data page's own members are the fifth, a dictionary's the seventh.
+    // The members of a data page are the fifth field, those of a dictionary the seventh.
     bytes.extend([if kind == 0 { 0x2c } else { 0x4c }, 0x15]);
     number(&mut bytes, values);
     bytes.extend([0x15, encoding << 1]);
@@ -29,7 +30,7 @@ fn page(kind: u8, values: u32, encoding: u8, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// So many times the same level or code.
+/// A run of the same level or code.
 fn run(values: u32, value: u8) -> Vec<u8> {
     let (mut bytes, mut left) = (Vec::new(), u64::from(values) << 1);
     while left >= 0x80 {
@@ -102,12 +103,12 @@ fn a_long_string_before_short_ones_takes_no_room_for_them() {
 
 #[test]
 fn pages_whose_strings_share_nothing_with_those_before_take_what_their_strings_take() {
-    // Two strings a page, which begin unlike those of the page before and are not as long as each other.
+    // Two strings for each page, of different lengths, which begin differently from those of the page before.
     let strings = |number: u8| [vec![number], vec![number, b'y', number]];
     let of_page = |number: u8| page(0, 2, 0, &[counted(run(2, 1)), strings(number).map(counted).concat()].concat());
     let bytes: Vec<u8> = (1..=100).flat_map(of_page).chain(page(0, 1 << 20, 0, &counted(run(1 << 20, 0)))).collect();
     let found = trimmed(chunk(&bytes, (1, 0), 200 + (1 << 20))).unwrap();
-    // Ends of the rows without a string, some of them in room to grow, and which have one.
+    // The ends of all rows, with some room to grow, and a bit for each row.
     assert!(found.bytes() < 100 * 1024 + (2 * 4 + 1) * (1 << 20), "{} bytes", found.bytes());
     let whole = found.whole(0..200, 200).unwrap();
     let expected: Vec<String> = (1..=100).flat_map(strings).map(|string| String::from_utf8(string).unwrap()).collect();
@@ -116,7 +117,7 @@ fn pages_whose_strings_share_nothing_with_those_before_take_what_their_strings_t
 
 #[test]
 fn no_more_is_kept_of_numbers_than_rows_have() {
-    // A dictionary of so many numbers, all rows with the first of them, and so many bytes behind that.
+    // A dictionary of so many numbers, rows that all have the first of them, and so many bytes after that.
     let numbers = |distinct: u32, behind: usize| {
         let plain: Vec<u8> = (0..distinct).flat_map(|number| i64::from(number).to_le_bytes()).collect();
         let codes = [counted(run(3, 1)), vec![1], run(3, 0), vec![0; behind]].concat();
@@ -130,7 +131,7 @@ fn no_more_is_kept_of_numbers_than_rows_have() {
     }
 }
 
-/// With a look at all strings for each of them, this would take hours.
+/// If each string were compared with all others, this would take hours.
 #[test]
 fn many_values_that_stand_in_no_dictionary_are_numbered() {
     const ROWS: u32 = 200_000;

@@ -1,4 +1,4 @@
-//! What is decoded directly against the general decoder: random rows, every layout that a writer may choose.
+//! Compares direct decoding with the general decoder: random rows, in every layout that a writer may choose.
 
 mod hostile;
 
@@ -41,7 +41,7 @@ struct Layout {
     second_version: bool,
     dictionary: bool,
     delta: bool,
-    /// Levels that are not there are called bit-packed, as parquet-java does.
+    /// Levels that do not exist are declared as bit-packed, as in parquet-java.
     of_java: bool,
     rows_of_page: usize,
 }
@@ -55,7 +55,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
             1 => rows_with(string, "k", 1..2),
         ]
     };
-    // Names of files have digits at the same places, mostly.
+    // Names of files mostly have digits at the same places.
     prop_oneof![
         3 => rows(strings),
         2 => rows(|| "k=[0-9]{2}/p-[0-9]{5}-[0-9a-f]{8}-4[0-9a-f]{3}.z".boxed()),
@@ -83,7 +83,7 @@ fn rows_with(
         proptest::option::weighted(0.8, number),
         prop::collection::vec(entry, entries),
     );
-    // Long runs of the same kind, as checkpoints have them, and single ones between.
+    // Long runs of the same kind, as in checkpoints, and single rows between.
     let run = (proptest::option::weighted(0.8, add), 1..30_usize);
     prop::collection::vec(run, 1..30).prop_map(|runs| runs.into_iter().flat_map(|(row, n)| vec![row; n]).collect())
 }
@@ -173,7 +173,7 @@ fn written(batch: &RecordBatch, layout: &Layout) -> Bytes {
     Bytes::from(out)
 }
 
-/// The value of each row: that of the last entry with the first key, else of the last one with the other.
+/// The value of each row: that of the last entry with the first key, otherwise of the last one with the second key.
 fn expected_entries(batch: &RecordBatch, keys: [&str; 2]) -> Vec<Option<String>> {
     let add = batch.column(0).as_struct();
     let map = add.column_by_name("map").unwrap().as_map();
@@ -217,7 +217,7 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
             compressed: length,
             size: usize::try_from(column.uncompressed_size()).unwrap(),
         };
-        // A dictionary that grew too large is followed by what the second version of the writer falls back to.
+        // After a dictionary that grew too large, version 2 of the writer uses another encoding.
         let falls_back = layout.second_version && layout.dictionary;
         let is_rare = layout.delta || falls_back || layout.codec == Compression::LZ4_RAW;
         (chunk, is_rare)
@@ -338,7 +338,7 @@ fn with_other_repetition(bytes: &[u8]) -> Vec<u8> {
     other
 }
 
-/// How long the strings of a leaf are said to be: those of the dictionary alone, and all with their pages.
+/// The limits for the strings of a leaf: of those in the dictionary alone, and of all with their pages.
 fn said(batch: &RecordBatch, layout: &Layout, path: &[&str], rows: u64) -> Result<[u64; 2], String> {
     let bytes = written(batch, layout);
     let metadata = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()).unwrap();
@@ -405,12 +405,12 @@ fn paths_are_kept_in_room_that_does_not_grow() {
         size: column.uncompressed_size() as usize,
     };
     let kept = trimmed(chunk).unwrap();
-    // 16 bytes of each identifier, and 4 for where it ends.
+    // 16 bytes for each UUID, and 4 for its end.
     let least = 98_000 * 16;
     assert!((least..least * 3 / 2).contains(&kept.bytes()), "{}", kept.bytes());
 }
 
-/// The strings of a leaf that comes in pieces of `size` bytes.
+/// The strings of a leaf that is read in pieces of `size` bytes.
 fn strings_by_pieces(chunk: Chunk<'_>, wanted: Option<&BooleanBuffer>, size: usize) -> Result<StringArray, Failure> {
     let (mut pages, mut rest, mut found) = (StringPages::default(), Vec::new(), Vec::new());
     let mut pieces = chunk.bytes.chunks(size).peekable();
@@ -431,7 +431,7 @@ fn trimmed(chunk: Chunk<'_>) -> Result<FrontCodedStrings, Failure> {
     Ok(trimming.finish())
 }
 
-/// The strings of a leaf, whose bytes come in pieces of this size.
+/// The strings of a leaf that is read in pieces of this size.
 fn trimming_by_pieces(chunk: Chunk<'_>, size: usize) -> Result<FrontCoder, Failure> {
     let (mut trimming, mut rest) = (FrontCoder::default(), Vec::new());
     let mut pieces = chunk.bytes.chunks(size).peekable();
@@ -443,7 +443,7 @@ fn trimming_by_pieces(chunk: Chunk<'_>, size: usize) -> Result<FrontCoder, Failu
     Ok(trimming)
 }
 
-/// The strings of a leaf, so many at a time, in memory that was used for others.
+/// The strings of a leaf, so many at a time, in memory that was used before.
 fn strings_as_views(chunk: Chunk<'_>, rows: usize, together: usize) -> Result<StringArray, Failure> {
     let pool = Arc::new(Pool::default());
     pool.give(vec![0xff; 100_000]);
@@ -452,7 +452,7 @@ fn strings_as_views(chunk: Chunk<'_>, rows: usize, together: usize) -> Result<St
     let mut found = Vec::new();
     for start in (0..rows).step_by(together) {
         let some = views.take(together.min(rows - start))?;
-        // Views that are dropped leave their page to the next one.
+        // After views are dropped, the memory of their page is used for the next one.
         found.extend(some.iter().map(|string| string.map(str::to_owned)).collect::<Vec<_>>());
     }
     assert!(views.take(1).is_err(), "more rows than there are");
@@ -484,7 +484,7 @@ proptest! {
         ] {
             let length: usize = strings.as_string::<i32>().iter().flatten().map(str::len).sum();
             let [coded, all] = said(&batch, &layout, path, 0).unwrap();
-            // Exact for the dictionary; what stands in pages has its lengths, levels and codes with it.
+            // Exact for the dictionary; the limit for pages includes their lengths, levels and codes.
             prop_assert!(coded <= length as u64 && length as u64 <= all, "{length}: {coded} of {all}");
         }
     }
@@ -523,19 +523,19 @@ proptest! {
                 PhysicalType::INT64 => arrow_schema::DataType::Int64,
                 _ => arrow_schema::DataType::Utf8,
             };
-            // Whatever comes out has the rows that the footer promised.
+            // A result has as many rows as the footer says.
             if let Ok(found) = array(chunk, &target, None) {
                 prop_assert_eq!(found.len(), rows.len());
             }
             if let Ok(found) = trimmed(chunk) {
                 let whole = found.whole(0..found.rows(), found.rows());
-                // Only who asks for the strings is told that they are none.
+                // Invalid strings are an error only when they are requested.
                 prop_assert_eq!(found.rows(), whole.map_or(rows.len(), |strings| strings.len()));
                 prop_assert_eq!(found.rows(), rows.len());
             }
             if let Ok(found) = DictionaryEncoded::read(chunk) {
                 prop_assert_eq!(found.rows(), rows.len());
-                // Only who asks for a number is told that there is none.
+                // An invalid code is an error only when its number is requested.
                 let all = found.numbers(0..rows.len(), rows.len());
                 prop_assert_eq!(all.map_or(rows.len(), |numbers| numbers.len()), rows.len());
                 let _ = found.numbers((0..rows.len()).step_by(20), rows.len().div_ceil(20));

@@ -121,6 +121,6 @@ impl Case<'_> {
 
 fn known(vectors: &Vectors, descriptor: Option<&DeletionVectorDescriptor>) -> Result<DeletionVector> {
     let Some(descriptor) = descriptor else { return Ok(DeletionVector::default()) };
-    let missing = || Error::internal("a winner is judged without its deletion vectors");
+    let missing = || Error::internal("a winner was checked without its deletion vectors");
     vectors.get(&descriptor.unique_id()).cloned().ok_or_else(missing)
 }

@@ -400,9 +400,10 @@ fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
         (Slot::Bytes, Some(P::Binary)) => Ok(argument),
         (Slot::Bytes, Some(P::String | P::Void)) => Ok(cast(argument, &to(P::Binary))),
         // Spark's functions differ here: some keep the fraction, some drop it, some refuse it.
-        (Slot::Long | Slot::LongOrBytes, Some(P::Float | P::Double | P::Decimal { .. })) => {
-            refused("whole numbers are needed (write CAST(… AS bigint) if fractions may go), and this is of type")
-        }
+        (Slot::Long | Slot::LongOrBytes, Some(P::Float | P::Double | P::Decimal { .. })) => refused(
+            "whole numbers are needed (write CAST(… AS bigint) if fractions may be lost), and this is of \
+                     type",
+        ),
         (Slot::Long, Some(P::String | P::Void)) => Ok(cast(argument, &LONG)),
         (Slot::Long, _) => Ok(cast(number(argument, whole)?, &LONG)),
         (Slot::LongOrBytes, Some(P::Binary)) => Ok(argument),

@@ -194,10 +194,15 @@ fn date_trunc(arguments: &Arguments<'_>) -> Evaluated {
             "MICROSECOND" => 1,
             _ => {
                 let first = first_day(micros.div_euclid(MICROS_PER_DAY), unit);
-                return first.map(|days| days.checked_mul(MICROS_PER_DAY).ok_or("the beginning is beyond timestamps"));
+                return first.map(|days| {
+                    days.checked_mul(MICROS_PER_DAY).ok_or(
+                        "the result is beyond the range of \
+                                                                                timestamps",
+                    )
+                });
             }
         };
-        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or("the beginning is beyond timestamps"))
+        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or("the result is beyond the range of timestamps"))
     };
     let made: TimestampMicrosecondArray = arguments.each(|row| cut(row).transpose().map_err(str::to_owned))?;
     Ok(Arc::new(made.with_timezone("UTC")))
@@ -292,7 +297,7 @@ fn next_day(arguments: &Arguments<'_>) -> Evaluated {
             "FR" | "FRI" | "FRIDAY" => 4,
             "SA" | "SAT" | "SATURDAY" => 5,
             "SU" | "SUN" | "SUNDAY" => 6,
-            _ => return Err(format!("'{name}' is the name of no day")),
+            _ => return Err(format!("'{name}' is not the name of a day")),
         };
         let following = day + 1 + (wanted - civil::weekday(day) - 1).rem_euclid(7);
         i32::try_from(following).map(Some).map_err(|_| "the date is beyond the range of dates".to_owned())

@@ -74,7 +74,7 @@ pub(super) fn character(c: char) -> String {
         '~' => "`~` is not supported; write NOT".to_owned(),
         '^' => "`^` is not supported; write power(a, b)".to_owned(),
         '[' | ']' => {
-            format!("`{c}` is not supported; values after IN stand in parentheses, fields of structs are written a.b")
+            format!("`{c}` is not supported; values after IN are in parentheses, fields of structs are written a.b")
         }
         ':' => "`:` is not supported; write the type before the value, such as DATE '2020-12-31', or a cast, x::date"
             .to_owned(),

@@ -218,7 +218,7 @@ pub fn alter(schema: &StructType, column: &[String], change: &ColumnChange) -> R
             if only_type != *change {
                 let shown = shown(&above, &name);
                 return Err(Error::invalid(format!(
-                    "`{shown}` is no column but what a column holds: of that only the type can change"
+                    "`{shown}` is not a column but inside one: only its type can change"
                 )));
             }
             Ok(with_child(part, &name, change.data_type.as_ref()))
@@ -347,5 +347,5 @@ fn edit_type(container: &DataType, path: &[String], edit: Edit<'_, DataType>) ->
 }
 
 fn lost(name: &str) -> Error {
-    Error::internal(format!("the column `{name}` was found and is not there"))
+    Error::internal(format!("the column `{name}` was found but does not exist"))
 }

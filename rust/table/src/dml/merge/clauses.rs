@@ -132,7 +132,13 @@ impl Clauses {
                 let insert = RowInsert::new(set, target, &bind)?;
                 self.unmatched.push(BoundClause { condition, action: insert });
             }
-            (When::NotMatched, None) => return Err(Error::invalid("rows that are not there cannot be deleted")),
+            (When::NotMatched, None) => {
+                return Err(Error::invalid(
+                    "a clause for rows that match no row of the target \
+                                                                   cannot delete; insert them, or use another \
+                                                                   clause",
+                ));
+            }
             (when, set) => {
                 let action = match set {
                     Some(set) => {
@@ -158,8 +164,7 @@ impl Clauses {
 fn check(clauses: &[Clause]) -> Result<()> {
     if clauses.is_empty() {
         return Err(Error::invalid(
-            "a merge without clauses does nothing; say what becomes of rows, such as with \
-                                   when_matched_update_all",
+            "a merge without clauses does nothing; add clauses, such as when_matched_update_all",
         ));
     }
     for when in [When::Matched, When::NotMatched, When::NotMatchedBySource] {

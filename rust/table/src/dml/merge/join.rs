@@ -313,9 +313,9 @@ impl Join {
         let position = joined.positions.get(target as usize).copied().unwrap_or_default();
         let keys = self.shown_keys(joined, target).unwrap_or_default();
         Error::invalid(format!(
-            "row {position}{keys} of the target is matched by several rows of the source, {one} and {other} among them \
-             (the first is 0), and what becomes of it would depend on their order; leave one row for each key, such as \
-             the latest"
+            "row {position}{keys} of the target is matched by several rows of the source, {one} and {other} among \
+             them (the first is 0), so that the result would depend on their order; leave one row for each key, such \
+             as the latest"
         ))
     }
 

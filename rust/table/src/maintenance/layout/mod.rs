@@ -173,9 +173,7 @@ fn check_ordered(schema: &StructType, path: &[String]) -> Result<()> {
         true => Ok(()),
         false => {
             let column = path.join(".");
-            Err(Error::invalid(format!(
-                "rows cannot be ordered by `{column}`: it holds no single values with an order"
-            )))
+            Err(Error::invalid(format!("rows cannot be ordered by `{column}`: values of its type have no order")))
         }
     }
 }

@@ -75,8 +75,8 @@ impl StartCommit {
             Err(e) if e.is_not_found() => false,
             Err(e) => return Err(e),
         };
-        let message = "a task does not find the commit with which this vacuum begins: the store that it reaches is another \
-                       one than the driver's; pass endpoint and credentials as storage_options, which reach every task";
+        let message = "a task does not find the first commit of this vacuum: it accesses another store than the \
+                       driver; pass endpoint and credentials as storage_options, which reach every task";
         if exists { Ok(()) } else { Err(Error::invalid(message).in_file(self.path.clone())) }
     }
 }

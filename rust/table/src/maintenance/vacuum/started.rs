@@ -39,8 +39,8 @@ impl RetentionDurations {
             let hours = |ms: i64| ms / HOUR_MS;
             return Err(Error::invalid(format!(
                 "a retention of {} h is shorter than the {} h of the table (`delta.deletedFileRetentionDuration`): \
-                 readers of older versions and writers that have not committed yet may need the files. If there are none, \
-                 write force=True",
+                 readers of older versions and writers that have not committed yet may need the files. If there are \
+                 none, pass force=True",
                 hours(chosen_ms),
                 hours(default_ms)
             )));

@@ -236,7 +236,7 @@ impl Failures {
 
     pub(super) fn into_result(self) -> Result<()> {
         let Some(first) = self.first else { return Ok(()) };
-        let message = format!("files that could not be deleted: {}; the others are gone. Run it again", self.files);
+        let message = format!("files that could not be deleted: {}; the others were deleted. Run it again", self.files);
         Err(Error::new(first.kind().clone(), message).caused_by(first))
     }
 }

@@ -526,7 +526,7 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
     };
     let mut seen = HashSet::with_capacity(columns.len());
     if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
-        return Err(Error::invalid(format!("the column `{twice}` is asked for twice")));
+        return Err(Error::invalid(format!("the column `{twice}` is requested twice")));
     }
     let fields = columns.iter().filter_map(|name| fields_by_name.field(name)).cloned().collect();
     check_types(&StructType::new(fields)).map_err(in_table)?;

@@ -225,7 +225,7 @@ fn cannot_hold(field: &Field, why: ArrowError) -> Error {
     {
         return Error::new(why.kind().clone(), format!("column `{name}`: {}", why.message()));
     }
-    Error::corrupt(format!("column `{name}` holds what {} cannot; rewrite the file", with_article(data_type)))
+    Error::corrupt(format!("column `{name}` has values that {} cannot have; rewrite the file", with_article(data_type)))
         .caused_by(why)
 }
 
@@ -465,7 +465,8 @@ pub(crate) fn count_leaves(arrow: &ArrowType) -> usize {
 fn mismatch(path: &str, file: &ArrowType, table: &DataType) -> Error {
     let file = table_type_name(file);
     Error::corrupt(format!(
-        "column `{path}` has type {file} in the file but type {table} in the table, which it cannot become; rewrite the file"
+        "column `{path}` has type {file} in the file but type {table} in the table, to which it cannot be converted; \
+         rewrite the file"
     ))
 }
 

@@ -30,8 +30,8 @@ pub(super) fn by_footer(unit: &Unit, most: usize) -> Result<usize> {
     let width = fixed.fold(0, u64::saturating_add);
     if width > BATCH_BYTES.max(file.bytes.size()) {
         return Err(Error::corrupt(format!(
-            "by its schema a row of the file takes {width} bytes, which is absurd for a file of {}; restore it, or \
-             remove it from the table",
+            "by its schema a row of the file takes {width} bytes, which is impossible in a file of {}; restore it, \
+             or remove it from the table",
             file.bytes.size()
         )));
     }

@@ -41,7 +41,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result.map_err(|e| e.in_file(path)),
         Err(stopped) if stopped.is_panic() => {
-            Err(Error::corrupt("the Parquet decoder gave up on the file; restore it, or remove it from the table")
+            Err(Error::corrupt("the Parquet decoder failed on the file; restore it, or remove it from the table")
                 .in_file(path)
                 .caused_by(stopped))
         }
@@ -130,7 +130,12 @@ async fn decode_once(
 /// No column comes from the file: only the number of rows matters.
 async fn send_constant(unit: &Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
     let file = &unit.file;
-    let mut rest = usize::try_from(unit.rows).map_err(|_| Error::corrupt("the footer claims more rows than can be"))?;
+    let mut rest = usize::try_from(unit.rows).map_err(|_| {
+        Error::corrupt(
+            "the footer claims more rows than are \
+                                                                          possible",
+        )
+    })?;
     // A batch without columns is only a number of rows, however large.
     let most = if file.width == 0 { rest } else { batch_rows };
     let mut full: Option<RecordBatch> = None;
@@ -248,7 +253,7 @@ impl Decoding {
                     let decoded = self.decoded.load(Ordering::Relaxed);
                     if decoded != self.promised {
                         return Err(Error::corrupt(format!(
-                            "the footer promises {} rows where {decoded} are stored; restore the file",
+                            "the footer says {} rows, but the file has {decoded}; restore the file",
                             self.promised
                         )));
                     }

@@ -45,8 +45,8 @@ impl FileBytes {
     pub(crate) async fn footer(&self) -> Result<Bytes> {
         let length = footer::metadata_length(&self.tail).map_err(|e| {
             Error::corrupt(format!(
-                "the file is no Parquet file of {} bytes, which is its size in the log; restore it, or remove it from \
-                 the table",
+                "the file is not a Parquet file of {} bytes, which is its size in the log; restore it, or remove it \
+                 from the table",
                 self.size
             ))
             .caused_by(e)

@@ -76,7 +76,7 @@ impl Reader {
         let mut seen = BTreeSet::new();
         let output = pick(&table, &spec)?;
         if let Some(twice) = output.fields.iter().find(|field| !seen.insert(field.name.as_str())) {
-            return Err(Error::invalid(format!("column `{}` is asked for twice", twice.name)));
+            return Err(Error::invalid(format!("column `{}` is requested twice", twice.name)));
         }
         let condition = match &spec.filter {
             Some(filter) => Some(condition(filter.bound(&table)?, &table, &output)),

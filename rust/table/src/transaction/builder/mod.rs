@@ -285,8 +285,8 @@ impl Transaction {
         let may_go_on = is_untouched || (is_same && has_statistics);
         if !may_go_on {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
-            let message =
-                "another writer changed the table's schema or properties since this handle looked; begin again";
+            let message = "another writer changed the table's schema or properties since this transaction read them; begin \
+                 again";
             return Err(self.in_table(Error::new(conflict, message).at_version(after.version)));
         }
         check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.in_table(e))?;

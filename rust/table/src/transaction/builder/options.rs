@@ -204,7 +204,7 @@ impl WriteOptions {
                 "schema_mode=\"overwrite\" is for writes that replace all rows, and replace_where leaves some"
             }
             (Some(_), Mode::Overwrite) if self.rearrange_only => {
-                "replace_where changes rows, which data_change=False denies; leave one of them out"
+                "replace_where changes rows, which contradicts data_change=False; leave one of them out"
             }
             (Some(_), Mode::Overwrite) => return Ok(()),
             (Some(_), Mode::Append | Mode::Error | Mode::Ignore) => {

@@ -132,8 +132,8 @@ impl Transaction {
         match self.rows.change_files.is_empty() {
             true => Ok(()),
             false => {
-                let message = "changes of rows are recorded already in this transaction, as the table asks \
-                               (`delta.enableChangeDataFeed`); remove files before that";
+                let message = "this transaction has written change files already (`delta.enableChangeDataFeed`); \
+                               remove files before that";
                 Err(self.in_table(Error::invalid(message)))
             }
         }

@@ -191,8 +191,8 @@ impl Transaction {
             &tracking
         {
             return Err(self.in_table(Error::corrupt(
-                "the table tracks rows, and its properties do not name the columns by which rows that move keep their ids \
-                 (`delta.rowTracking.materializedRowIdColumnName`, `…RowCommitVersionColumnName`)",
+                "the table tracks rows, and its properties do not name the columns in which copied rows keep their \
+                 ids (`delta.rowTracking.materializedRowIdColumnName`, `…RowCommitVersionColumnName`)",
             )));
         }
         Ok(tracking)

@@ -176,8 +176,8 @@ fn encoding_of(name: &str, column: &ColumnDescriptor) -> Result<Encoding> {
         }
         _ => {
             return Err(Error::invalid(format!(
-                "`{name}` is not an encoding deltic writes; use plain, rle, delta_binary_packed, delta_length_byte_array, \
-                 delta_byte_array or byte_stream_split, and `dictionary` for a dictionary"
+                "`{name}` is not an encoding that deltic writes; use plain, rle, delta_binary_packed, \
+                 delta_length_byte_array, delta_byte_array or byte_stream_split, and `dictionary` for a dictionary"
             )));
         }
     };

@@ -558,7 +558,7 @@ fn no_value(column: &Column, position: usize, what: &str, why: &str) -> Fault {
     Fault::Value {
         position,
         before: format!("the column `{}` is {} in the table;", column.path, column.data_type),
-        after: format!("of the data has something else than {what}: {why}"),
+        after: format!("of the data is not {what}: {why}"),
     }
 }
 

@@ -145,7 +145,7 @@ impl SpilledRows {
 fn failed(error: ArrowError) -> Error {
     match error {
         ArrowError::IoError(_, error) => refused(error),
-        other => Error::internal("rows could not be set aside in a temporary file").caused_by(other),
+        other => Error::internal("rows could not be written to a temporary file").caused_by(other),
     }
 }
 
@@ -154,8 +154,9 @@ fn refused(error: std::io::Error) -> Error {
     Error::storage(
         false,
         format!(
-            "the rows of many partitions exceed memory_limit, and could not be set aside in a temporary file in `{}` \
-             ({error}): make room there, name another folder in the environment variable TMPDIR, or raise memory_limit",
+            "the rows of many partitions exceed memory_limit, and could not be written to a temporary file in `{}` \
+             ({error}): make room there, name another folder in the environment variable TMPDIR, or raise \
+             memory_limit",
             folder.display()
         ),
     )

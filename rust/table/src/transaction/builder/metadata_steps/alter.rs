@@ -40,8 +40,8 @@ impl Transaction {
         let enables = after.is_true("delta.enableRowTracking")?
             && !Properties::of(metadata).is_true("delta.enableRowTracking")?;
         if enables && !self.has_ids && self.base.is_some() {
-            let message = "row tracking is enabled on a table by giving ids to the files that it has, which takes several \
-                           commits: call `Table.enable_row_tracking`";
+            let message = "enabling row tracking gives ids to existing files, which takes several commits: call \
+                           `Table.enable_row_tracking`";
             return Err(Error::invalid(message));
         }
         let schema = altered.metadata.schema()?;

@@ -34,7 +34,7 @@ impl Transaction {
         self.snapshot().await?;
         if self.guards_history(name).map_err(|e| self.in_table(e))? {
             let message = format!(
-                "dropping the feature `{name}` takes several commits, for readers of older versions need it: call \
+                "dropping the feature `{name}` takes several commits, since readers of older versions need it: call \
                  `Table.drop_feature`"
             );
             return Err(self.in_table(Error::invalid(message)));

@@ -46,7 +46,7 @@ impl Transaction {
                 return Ok(begun);
             }
             (None, CreateMode::Replace) => {
-                let message = "there is no table to replace; create one, or write `create_or_replace`";
+                let message = "there is no table to replace; create one, or use the mode `create_or_replace`";
                 return Err(begun.in_table(Error::not_found(message)));
             }
             (None, _) => {}
@@ -187,7 +187,7 @@ impl Transaction {
         }
         if domain.is_empty() || domain.get(..6).is_some_and(|head| head.eq_ignore_ascii_case("delta.")) {
             let message =
-                format!("the metadata domain `{domain}` cannot be set: names that begin with `delta.` are taken");
+                format!("the metadata domain `{domain}` cannot be set: names that begin with `delta.` are reserved");
             return Err(self.in_table(Error::invalid(message)));
         }
         if !feature::supported(self.after()?.0).contains("domainMetadata") {

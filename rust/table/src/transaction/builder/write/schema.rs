@@ -73,7 +73,7 @@ impl Transaction {
         let schema = name_new_columns(&given, &mut metadata, &mut || ids.unique())?;
         metadata.partition_columns = by.unwrap_or(&before.partition_columns).clone();
         if let Some(gone) = metadata.partition_columns.iter().find(|name| schema.field(name).is_none()) {
-            let hint = if by.is_none() { "; say with partition_by how it shall be" } else { "" };
+            let hint = if by.is_none() { "; pass the new partition columns as partition_by" } else { "" };
             return Err(Error::invalid(format!(
                 "the table would be partitioned by `{gone}`, and the data has no such column{hint}"
             )));

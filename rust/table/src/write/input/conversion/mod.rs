@@ -72,7 +72,7 @@ pub(super) fn convert(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayR
         ) => flat(array, &arrow),
         (P::Date, A::Date64 | A::Timestamp(_, None)) => at_first(array, times::midnights(array), times::ONLY_DAYS),
         (P::Date, A::Timestamp(_, Some(_))) => {
-            Err("what day it is depends on the zone; cast it to date if the times of day may go".into())
+            Err("the day depends on the time zone; cast it to date if the times of day may be lost".into())
         }
         (P::Timestamp, A::Timestamp(unit, Some(_))) => {
             let micros = times::micros(array, *unit).map(|micros| micros.with_timezone("UTC"));

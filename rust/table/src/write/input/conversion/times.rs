@@ -13,7 +13,7 @@ use super::numbers::each;
 
 /// The error for a time of day in a date column.
 pub(super) const ONLY_DAYS: &str =
-    "only whole days in the range of 32 bits can be stored; cast it to date if the times of day may go";
+    "only whole days in the range of 32 bits can be stored; cast it to date if the times of day may be lost";
 const ONLY_MICROS: &str = "only whole microseconds can be stored; round it to microseconds first";
 /// The error for a time out of the range of microseconds.
 pub(super) const OUT_OF_RANGE: &str =

@@ -66,10 +66,10 @@ pub(super) fn check_offsets<O: ArrowNativeType>(data: &ArrayData, limit: usize) 
     let is_negative = |offset: &O| offset.to_usize().is_none();
     match (offsets.first(), offsets.last()) {
         (Some(low), Some(high)) if ascends && !is_negative(low) && high.as_usize() <= limit => Ok(offsets),
-        _ if ascends => broken(format!("its offsets go beyond the {limit} values that there are")),
+        _ if ascends => broken(format!("its offsets exceed its {limit} values")),
         _ => {
             let row = steps().position(|(low, high)| low > high).unwrap_or_default();
-            broken(format!("the offsets of row {row} of the batch go backwards"))
+            broken(format!("the offsets of row {row} of the batch decrease"))
         }
     }
 }

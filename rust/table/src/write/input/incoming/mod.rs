@@ -43,7 +43,7 @@ pub fn checked_batch(rows: &ArrayData, schema: &SchemaRef) -> Result<RecordBatch
     rows.validate().map_err(Broken::from)?;
     let rows = checked(rows)?;
     if rows.null_count() > 0 {
-        let reason = format!("{} rows are null as a whole, which a table cannot hold; drop them", rows.null_count());
+        let reason = format!("{} rows are themselves null, which a table cannot have; drop them", rows.null_count());
         return Err(Error::invalid(format!("the Arrow data is not valid: {reason}")));
     }
     let rows = StructArray::from(rows);

@@ -9,7 +9,7 @@ use simdutf8::basic::from_utf8;
 
 use super::broken::{Checked, broken, bytes, check_offsets};
 
-const NOT_UTF8: &str = "it holds strings, but some of their bytes are not UTF-8; decode them, or pass them as binary";
+const NOT_UTF8: &str = "it has strings, but some of their bytes are not UTF-8; decode them, or pass them as binary";
 
 /// The most bytes of a value that is in the view itself.
 const INLINE: usize = 12;
