@@ -113,12 +113,12 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
             Some((file, row_groups, lookups)) if lookups.is_empty() => {
                 Opened::Ready(units(Arc::new(file), &row_groups, &rows)?)
             }
-            Some(planned) => Opened::Asks(planned, rows),
+            Some(planned) => Opened::Asks(Box::new((planned, rows))),
         })
     });
     let ((file, mut row_groups, lookups), rows) = match planned.await? {
         Opened::Ready(units) => return Ok(units),
-        Opened::Asks(planned, rows) => (planned, rows),
+        Opened::Asks(asks) => *asks,
     };
     let filters = bloom_filters::fetch(&file.bytes, &lookups).await?;
     blocking(&path, move || {
@@ -132,7 +132,7 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
 enum Opened {
     Ready(Vec<Unit>),
     /// Its bloom filters are asked first.
-    Asks(Planned, Rows),
+    Asks(Box<(Planned, Rows)>),
 }
 
 impl Scan {
