@@ -1,11 +1,11 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` look at it;
+"""The command line: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` read a table;
 `optimize`, `purge`, `repair`, `vacuum` and `restore` change it; `manifests` writes lists of its files, `clone` makes
 another table of it, and `convert` makes a table of Parquet files or of an Iceberg table.
 
-Errors are on stderr and exit code 1. That is also the exit code of a `check` that found differences, of a `repair` that
-leaves something damaged, and of a `restore --dry-run` that would be refused. Wrong arguments are exit code 2, as
-argparse has it; Ctrl-C is 130. Names and other strings of a table are printed without control characters. On a terminal
-long work shows how far it is, on stderr and not with `--json`.
+Errors go to stderr, with exit code 1. This is also the exit code of a `check` with findings, of a `repair` that leaves
+a fault, and of a `restore --dry-run` whose restore would be refused. Wrong arguments have exit code 2, as usual for
+argparse; Ctrl-C has 130. Names and other strings of a table are printed without control characters. On a terminal long
+operations show their progress on stderr, unless `--json` is given.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _line(text: str) -> None:
 
 
 def _note(text: str) -> None:
-    """A line on stderr; `print` would take stdout where there is none."""
+    """A line on stderr; `print` would use stdout if there is no stderr."""
     if sys.stderr is not None:
         print(text, file=sys.stderr)
 
@@ -377,7 +377,7 @@ def _version_or_time(text: str) -> tuple[int | None, str | None]:
 def _setting(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        # The whole may be a secret.
+        # The whole string may be a secret.
         raise argparse.ArgumentTypeError("a setting is written KEY=VALUE")
     return key, value
 
@@ -552,12 +552,12 @@ _OPTIONS = {
     "to_version": "TO",
     "zorder_by": "--zorder-by",
 }
-"""What arguments that messages name are on the command line."""
+"""The options of the command line for arguments that messages name."""
 _ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, _OPTIONS))})(?!\w)")
 
 
 def _error(error: DelticError, command: str) -> None:
-    """The message; of several lines, as a filter's, those after the first are indented."""
+    """The message; if it has several lines, as those about filters, the lines after the first are indented."""
     first, *others = _ARGUMENT.sub(lambda found: _OPTIONS[found[1]], str(error)).split("\n")
     if isinstance(error, CorruptTableError) and error.table is not None and command != "repair":
         how = f"deltic repair --dry-run {shlex.quote(error.table)}"
@@ -589,7 +589,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _error(error, arguments.command)
         return 1
     except BrokenPipeError:
-        # The reader of a pipe has gone. Python flushes once more when it ends.
+        # The reader of a pipe has ended. Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
