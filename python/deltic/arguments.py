@@ -334,7 +334,7 @@ def duration_ms(value: Any, argument: str) -> int | None:
     try:
         length = plain if isinstance(plain, timedelta) else timedelta(hours=plain)
     except (OverflowError, ValueError) as error:
-        raise InvalidInputError(f"{argument} {value!r} is no length of time") from error
+        raise InvalidInputError(f"{argument} {value!r} is not a length of time") from error
     if length < timedelta(0):
         raise InvalidInputError(f"{argument} {value!r} is negative")
     return length // timedelta(milliseconds=1)

@@ -158,7 +158,7 @@ def _map(values: list[Any], name: str) -> pa.Array:
             items.append(item)
     found = _inferred(keys, name)
     if found.null_count:
-        raise InvalidInputError(f"a map of `{name}` in the data has a null key, which no map of Arrow has")
+        raise InvalidInputError(f"a map of `{name}` in the data has a null key, which maps of Arrow cannot have")
     return pa.MapArray.from_arrays(pa.array([*starts, len(keys)], pa.int32()), found, _inferred(items, name))
 
 

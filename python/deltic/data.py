@@ -62,7 +62,7 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
                 raise InvalidInputError(f"column {name!r} has a NUL character in its name, or inside; rename it")
             # Their Arrow form has addresses in this process, without saying so.
             if dtype == polars.Object:
-                raise InvalidInputError(f"column `{name}` has the polars type Object, which is no data; cast it")
+                raise InvalidInputError(f"column `{name}` has the polars type Object, which cannot be stored; cast it")
     if type(data).__module__.startswith("pyspark.sql."):
         # Their Arrow form has lost some column types: user-defined types, collations, intervals.
         raise InvalidInputError("this is a Spark DataFrame: write it with deltic.spark.write(df, uri)")

@@ -27,8 +27,7 @@ def printable(text: object) -> str:
 
 
 def printable_message(text: object) -> str:
-    r"""As `printable`, but line ends before two blanks are kept: a message may show an expression in lines of its
-    own."""
+    r"""As `printable`, but keeps line ends before two blanks: a message may have an expression on its own lines."""
     return "\n  ".join(printable(line) for line in str(text).split("\n  "))
 
 

@@ -335,7 +335,7 @@ def _columns(files: Files, wanted: Sequence[str] | None) -> Iterator[dict[str, A
     known = [*partition, *low]
     for name in wanted or ():
         if name not in known:
-            raise InvalidInputError(f"no statistics or partition values are kept of a column `{name}`")
+            raise InvalidInputError(f"column `{name}` has no statistics and no partition values")
     records = files.table["num_records"]
     for name in known if wanted is None else wanted:
         if name in partition:

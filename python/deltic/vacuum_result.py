@@ -78,7 +78,7 @@ def vacuum_arguments(
     dry = flag(dry_run, "dry_run")
     files = inventory_of(inventory)
     if files is not None and mode == "lite":
-        raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
+        raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")
     return length, mode == "lite", dry, files
 
 
