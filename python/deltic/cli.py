@@ -307,12 +307,15 @@ def _vacuum(arguments: argparse.Namespace) -> int:
             "files_seen": result.files_seen,
             "files_deleted": result.files_deleted,
             "bytes_deleted": result.bytes_deleted,
+            "nested_tables": list(result.nested_tables),
         }
         _json({**fields, "files": paths} if result.dry_run else fields)
         return 0
     for path in paths:
         _line(path)
     _line(str(result))
+    for path in result.nested_tables:
+        print(f"{path} is a Delta table of its own: its files stay", file=sys.stderr)
     return 0
 
 

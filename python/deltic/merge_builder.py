@@ -109,10 +109,10 @@ class Merge(Generic[T]):
         return self._add("not matched by source", condition)
 
     def with_schema_evolution(self) -> Merge[T]:
-        """Add the columns that only the source has to the table.
+        """Add the columns that only the source has to the table; where `delta.enableTypeWidening` is true, widen types.
 
         Those are all of them for `when_matched_update_all` and `when_not_matched_insert_all`; otherwise those that are
-        set to the column of the source of the same name, `{"note": "source.note"}`.
+        set to the column of the source of the same name, `{"note": "source.note"}` (PROTOCOL.md: "Type Widening").
         """
         self._evolves = True
         return self

@@ -1,17 +1,20 @@
 """How far long work has come: `progress`, and bars on a terminal or in a notebook.
 
-The core counts; the thread that called deltic reports while it waits. Nothing is counted unless somebody wants to know.
+The core counts, and `Work` for what Python waits for. The thread that called deltic reports while it waits. Nothing is
+counted unless somebody wants to know.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
+import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
@@ -20,13 +23,19 @@ from deltic.arguments import flag
 from deltic.display import printable, size
 from deltic.errors import InvalidInputError
 
-__all__ = ["Progress", "progress"]
+__all__ = ["BETWEEN_REPORTS", "Progress", "Work", "progress"]
 
 _BAR_AFTER = 0.5
 """Seconds that work takes before there is a bar or a line of it: most is over by then."""
 
 _BETWEEN_LINES = 5.0
 """Seconds between two lines where there is no terminal."""
+
+BETWEEN_REPORTS = 0.1
+"""Seconds between two reports of a piece of work."""
+
+_IDS = itertools.count(1 << 63)
+"""Of work that Python counts. The core counts its own from 0."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +44,10 @@ class Progress:
 
     `operation`: its name, as the history of a table has it: `OPTIMIZE`, `REORG` (of `purge`), `VACUUM`, `CLONE`,
     `RESTORE`, `CONVERT`, `FSCK` (of `repair`), `WRITE`, `DELETE`, `UPDATE`, `MERGE`; `CHECKPOINT`, and `PURGE` for
-    files that are searched for rows. `unit`: what is counted, `"files"`, `"bytes"` or `"rows"`. `done`: how many of
-    them are done. `total`: how many there are, None if unknown before the end. `ended`: whether this is the last
-    report of it, whatever came of it. `id`: a number that tells pieces of work apart that go on at once.
+    files that are searched for rows. `unit`: what is counted, `"files"`, `"bytes"` or `"rows"`, and `"tasks"` where the
+    executors of Spark do it. `done`: how many of them are done. `total`: how many there are, None if unknown before the
+    end. `ended`: whether this is the last report of it, whatever came of it. `id`: a number that tells pieces of work
+    apart that go on at once.
     """
 
     operation: str
@@ -61,6 +71,9 @@ Callback: TypeAlias = Callable[[Progress], object]
 _listening: list[_Listening] = []
 _lock = threading.RLock()
 """Held where `_listening` changes, until the core knows."""
+
+_calling = threading.local()
+"""`process`: in which one this thread calls a function with a report. A child that is forked meanwhile does not."""
 
 
 @dataclass(eq=False)
@@ -103,9 +116,16 @@ class _Block:
             self._listening.call.close()
 
 
+def _newest() -> Callback | None:
+    # A copy: another thread may change the list.
+    newest = _listening[-1:]
+    call: Callback | Literal[False] = newest[0].call if newest else False
+    return None if call is False else call
+
+
 def _tell_newest() -> None:
-    call = _listening[-1].call if _listening else False
-    _deltic.listen_to_progress(None if call is False else _told(call))
+    call = _newest()
+    _deltic.listen_to_progress(None if call is None else _told(call))
 
 
 def progress(to: bool | Callback = True) -> _Block:
@@ -119,7 +139,8 @@ def progress(to: bool | Callback = True) -> _Block:
     It holds for the process, in all threads, until it is called again; in a `with` statement until the end of the
     block, after which no call of it begins. Of several the newest is told. `optimize`, `purge`, `vacuum`, `restore`,
     `clone`, `convert`, `repair`, `checkpoint`, writing rows, `delete`, `update` and `merge` report, the last three of
-    the files that they search and then of the rows that they change. Without a listener nothing is slower.
+    the files that they search and then of the rows that they change. What the executors of Spark do for `deltic.spark`
+    is reported as their tasks end. Without a listener nothing is slower.
 
     A function is called by the thread that called deltic, while that waits: at most ten times a second for each piece
     of work, and once when it ends, so that short work is reported too. It may use deltic, which reports nothing of
@@ -153,10 +174,75 @@ def progress(to: bool | Callback = True) -> _Block:
 
 
 def _told(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:
-    def tell(id: int, operation: str, unit: str, done: int, total: int | None, ended: bool) -> object:
-        return call(Progress(operation, unit, done, total, ended, id))
+    def tell(id: int, operation: str, unit: str, done: int, total: int | None, ended: bool) -> None:
+        _call(call, Progress(operation, unit, done, total, ended, id))
 
     return tell
+
+
+def _is_calling() -> bool:
+    return getattr(_calling, "process", None) == os.getpid()
+
+
+def _call(call: Callback, report: Progress) -> None:
+    """Call a function with a report, unless this thread does so already: what the function does is not reported."""
+    if _is_calling():
+        return
+    _calling.process = os.getpid()
+    try:
+        call(report)
+    finally:
+        _calling.process = None
+
+
+class Work:
+    """A piece of work that Python counts, in a `with` statement: reported by the rules that the core's work has."""
+
+    def __init__(self, operation: str, unit: str, total: int | None = None) -> None:
+        """Begin it; the arguments are those of `Progress`."""
+        self._report = Progress(operation, unit, 0, total, False, next(_IDS))
+        self._has_reported = False
+        self.done = 0
+        self.is_watched = _newest() is not None and not _is_calling()
+        """Whether somebody wants to know."""
+
+    def __enter__(self) -> Work:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tell(ended=True)
+
+    def report(self) -> None:
+        """Tell how much is done, if that is news; every `BETWEEN_REPORTS` at most."""
+        if self.done != self._report.done or not self._has_reported:
+            self._tell(ended=False)
+
+    def _tell(self, *, ended: bool) -> None:
+        call = _newest()
+        if call is None or not self.is_watched:
+            return
+        self._report = replace(self._report, done=self.done, ended=ended)
+        self._has_reported = True
+        try:
+            _call(call, self._report)
+        except Exception as error:
+            self.is_watched = False
+            _Unraisable(error)
+        except BaseException:
+            self.is_watched = False
+            raise
+
+
+class _Unraisable:
+    """Hands an exception to `sys.unraisablehook`, as the interpreter does with one that a destructor raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __del__(self) -> None:
+        raise self._error
 
 
 def _is_notebook() -> bool:

@@ -28,7 +28,7 @@ class VacuumResult:
     `files_seen`: files that were considered. `files_deleted` and `bytes_deleted`: files that were deleted, or would be;
     a lite vacuum does not know the sizes of deletion vectors, and counts files again that an earlier vacuum deleted.
     `files`: in a dry run the files, with `path`, `size` in bytes and `modification_time` in milliseconds since 1970;
-    else None.
+    otherwise None. `nested_tables`: folders below the table that are other Delta tables; their files were kept.
     """
 
     retention: timedelta
@@ -37,6 +37,7 @@ class VacuumResult:
     files_deleted: int
     bytes_deleted: int
     files: pa.Table | None = field(compare=False)
+    nested_tables: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str, files: Any) -> VacuumResult:
@@ -49,6 +50,7 @@ class VacuumResult:
             parsed["files_deleted"],
             parsed["bytes_deleted"],
             None if files is None else pa.table(files),
+            tuple(parsed["nested_tables"]),
         )
 
     def __str__(self) -> str:
@@ -58,7 +60,10 @@ class VacuumResult:
     def lines(self) -> list[tuple[str, str]]:
         """Names and values for display."""
         hours = self.retention.total_seconds() / 3600
-        return [("files", str(self)), ("retention", "1 hour" if hours == 1 else f"{hours:,.10g} hours")]
+        lines = [("files", str(self)), ("retention", "1 hour" if hours == 1 else f"{hours:,.10g} hours")]
+        if self.nested_tables:
+            lines.append(("nested tables", f"{', '.join(self.nested_tables)} (files of these Delta tables stay)"))
+        return lines
 
     def __repr__(self) -> str:
         kind = "(dry run)" if self.dry_run else "()"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("validating")
 
 FIRST = int(os.environ.get("DELTIC_HISTORIES_FROM", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("DELTIC_HISTORIES", "3")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("DELTIC_HISTORIES", "2")))
 STEPS = int(os.environ.get("DELTIC_HISTORY_STEPS", "8"))
 
 Reader = Callable[[str], "pa.Table | None"]

@@ -171,6 +171,48 @@ def test_schemas_evolve_alike(spark: SparkSession, uri: str) -> None:
             assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, wanted.to_pylist())), sql
 
 
+def test_types_are_widened_as_by_delta_spark(spark: SparkSession, uri: str) -> None:
+    narrow = {
+        "b": pa.int8(),
+        "s": pa.int16(),
+        "i": pa.int32(),
+        "f": pa.float32(),
+        "d": pa.decimal128(5, 2),
+        "t": pa.date32(),
+    }
+    wide = {
+        **{"b": pa.int64(), "s": pa.int32(), "i": pa.float64(), "f": pa.float64()},
+        **{"d": pa.decimal128(9, 3), "t": pa.timestamp("us")},
+    }
+
+    def rows(first: int, types: dict[str, pa.DataType]) -> pa.Table:
+        dates = pa.array([20_000, 20_001], pa.int32()).cast(pa.date32())
+        columns = {
+            name: dates.cast(type) if name == "t" else pa.array([1, 2]).cast(type) for name, type in types.items()
+        }
+        return pa.table({"id": [first, first + 1], **columns})
+
+    spark.createDataFrame(rows(2, wide)).createOrReplaceTempView("wide")
+    for number, sql in enumerate(("UPDATE SET *", "UPDATE SET b = w.b, s = w.s + 0, f = w.f")):
+        ours, theirs = f"{uri}{number}", f"{uri}{number}-theirs"
+        for name in (ours, theirs):
+            deltic.write(name, rows(1, narrow), properties={**VECTORS, "delta.enableTypeWidening": "true"})
+        spark.sql(
+            f"MERGE WITH SCHEMA EVOLUTION INTO delta.`{theirs}` t USING wide w ON w.id = t.id WHEN MATCHED THEN {sql}"
+        )
+        merge = deltic.Table(ours).merge(rows(2, wide), "w.id = t.id", source_alias="w", target_alias="t")
+        merge = merge.with_schema_evolution()
+        (
+            merge.when_matched_update({"b": "w.b", "s": "w.s + 0", "f": "w.f"})
+            if number
+            else merge.when_matched_update_all()
+        ).execute()
+        wanted = read_by_spark(spark, theirs)
+        assert read_by_spark(spark, ours).schema.types == wanted.schema.types
+        for found in (deltic.Table(ours).scan().to_arrow(), read_by_spark(spark, ours)):
+            assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, wanted.to_pylist())), sql
+
+
 def test_what_delta_spark_refuses_is_refused(spark: SparkSession, uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1, 2], "v": pa.array([1, 2], pa.int8())}))
     twice = pa.table({"id": [1, 1], "v": [5, 6]})

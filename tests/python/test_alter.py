@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_rows import MAPPED
-from log_files import Log
+from log_files import Log, field, metadata, protocol, struct
 
 import deltic
 from deltic import InvalidInputError, Table, UnsupportedFeatureError
@@ -355,6 +355,81 @@ def test_properties_name_and_description(table: Table) -> None:
         with refused(told):
             change()
     assert table.snapshot().version == 6
+
+
+def test_a_column_behind_an_escaped_quote_is_mentioned(uri: str) -> None:
+    h = deltic.field("h", "int", generated=r"hash('it\'s', amount)")
+    deltic.create(uri, pa.schema([pa.field("amount", pa.int32()), h]), properties={"delta.enableTypeWidening": "true"})
+    with refused("`h`"):
+        Table(uri).alter_column("amount", type="long")
+    # A raw string has no escapes. The function is one that deltic does not know.
+    ids = [{"delta.columnMapping.id": n, "delta.columnMapping.physicalName": f"c{n}"} for n in (1, 2)]
+    schema = struct(field("p", "string", **ids[0]), field("other", "integer", **ids[1]))
+    properties = {"columnMapping.mode": "name", "columnMapping.maxColumnId": "2", "constraints.c": r"f(p, r'\', other)"}
+    log = Log.empty(f"{uri}-raw", protocol(2, 5), metadata(schema, **properties))
+    with refused("`c`"):
+        log.table.rename_column("other", "new")
+
+
+def test_a_column_that_takes_the_name_of_another_is_another(uri: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    deltic.create(uri, schema, properties={"delta.columnMapping.mode": "name"})
+    ours, theirs = Table(uri), Table(uri)
+    deltic.write(ours, pa.table({"id": [1], "x": [10]}))
+
+    def overtaken() -> None:
+        with ours.transaction() as tx:
+            tx.append(pa.table({"id": [3], "x": [30]}))
+            with theirs.transaction() as other:
+                other.drop_columns("x")
+                other.add_columns(pa.field("x", pa.int64()))
+
+    with pytest.raises(deltic.MetadataChangedError):
+        overtaken()
+    deltic.write(Table(uri), pa.table({"id": [2], "x": [20]}))
+    assert theirs.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "x": None}, {"id": 2, "x": 20}]
+
+
+def test_a_drop_of_row_tracking_is_not_beside_changes_of_files(uri: str) -> None:
+    deltic.create(uri, pa.schema([("id", pa.int64())]), properties={"delta.enableRowTracking": "true"})
+    deltic.write(uri, pa.table({"id": [1, 2]}))
+    table, free = Table(uri), Table(f"{uri}-free")
+    deltic.write(free, pa.table({"id": [1]}), properties={"delta.feature.domainMetadata": "supported"})
+
+    def both(table: Table, *steps: Callable[[deltic.Transaction], Any]) -> None:
+        with table.transaction() as tx:
+            for step in steps:
+                step(tx)
+
+    for of, first, second in [
+        (table, lambda tx: tx.delete("id < 10"), lambda tx: tx.drop_feature("rowTracking")),
+        (table, lambda tx: tx.drop_feature("rowTracking"), lambda tx: tx.append(pa.table({"id": [3]}))),
+        (free, lambda tx: tx.set_domain("app", "{}"), lambda tx: tx.drop_feature("domainMetadata")),
+    ]:
+        with pytest.raises(InvalidInputError, match=r"commit first|in another one"):
+            both(of, first, second)
+    assert (table.snapshot().version, table.scan().count()) == (1, 2)
+
+
+@pytest.mark.parametrize("winner", ["optimize", "restore"])
+def test_ids_that_come_while_they_are_dropped_are_a_conflict(uri: str, winner: str) -> None:
+    deltic.create(uri, pa.schema([("id", pa.int64())]), properties={"delta.enableRowTracking": "true"})
+    for first in (0, 10):
+        deltic.write(uri, pa.table({"id": range(first, first + 10)}))
+    table = Table(uri)
+
+    def overtaken() -> None:
+        with table.transaction() as tx:
+            tx.drop_feature("rowTracking")
+            Table(uri).optimize() if winner == "optimize" else Table(uri).restore(1)
+
+    with pytest.raises(deltic.CommitConflictError):
+        overtaken()
+    table.drop_feature("rowTracking")
+    table.enable_row_tracking()
+    deltic.write(table, pa.table({"id": range(100, 130)}))
+    ids = table.scan(columns=["_metadata.row_id"]).to_arrow().column(0).to_pylist()
+    assert len(set(ids)) == len(ids)
 
 
 def test_features_are_added(table: Table) -> None:

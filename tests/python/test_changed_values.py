@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timezone
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_rows import COPIES_AND_VECTORS
+from log_files import Log, field, metadata, protocol, struct
 
 import deltic
 from deltic import InvalidInputError, Table
@@ -203,3 +205,84 @@ def test_a_string_that_is_too_long_is_refused_and_nothing_is_committed(
     for change in changes(table, column("ü" * 4)).values():
         change()
     assert column("ü" * 4).to_pylist()[0] in table.scan().to_arrow()["v"].to_pylist()
+
+
+@COPIES_AND_VECTORS
+@pytest.mark.parametrize("feed", [False, True], ids=["", "feed"])
+def test_longer_strings_of_writers_that_know_no_lengths_are_moved_and_replaced(
+    uri: str, properties: dict[str, str], feed: bool
+) -> None:
+    properties = {**properties, "delta.enableChangeDataFeed": str(feed).lower()}
+    log = Log(uri)
+    for ids, texts in (([1, 2], ["four", "eleven long"]), ([3], ["abc"])):
+        deltic.write(uri, pa.table({"id": ids, "s": texts}), properties=properties if ids[0] == 1 else None)
+    # As Spark tells the length, behind the back of those who wrote.
+    short = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(4)"}
+    table = Table(uri)
+    kept = {key: value for key, value in table.snapshot().metadata.items() if key != "schemaString"}
+    schema = struct(field("id", "long"), field("s", "string", **short))
+    log.append([{"metaData": {**kept, "schemaString": json.dumps(schema)}}])
+    table.delete("id = 1")
+    table.optimize()
+    table.update({"id": "id * 10"}, "id = 3")
+    assert sorted(table.scan().to_arrow().to_pylist(), key=str) == [
+        {"id": 2, "s": "eleven long"},
+        {"id": 30, "s": "abc"},
+    ]
+    for change in (lambda: table.update({"id": "20"}, "id = 2"), lambda: table.update({"s": "'fives'"}, "id = 30")):
+        with pytest.raises(InvalidInputError, match=r"`s` is varchar\(4\), and row [01]"):
+            change()
+    table.update({"s": "substring(s, 1, 4)"}, "id = 2")
+    assert sorted(table.scan().to_arrow()["s"].to_pylist()) == ["abc", "elev"]
+
+
+@pytest.mark.parametrize("shape", LENGTHS)
+def test_lengths_become_longer_and_not_shorter(uri: str, shape: str) -> None:
+    def schema(kind: str | None, *more: pa.Field) -> pa.Schema:
+        metadata = None if kind is None else {"__CHAR_VARCHAR_TYPE_STRING": LENGTHS[shape].format(kind)}
+        column = SHAPES[shape](pa.array(["a"]))
+        return pa.schema([pa.field("id", pa.int64()), pa.field("v", column.type, metadata=metadata), *more])
+
+    deltic.create(uri, schema("varchar(4)"))
+    table = Table(uri)
+    for shorter in ("varchar(3)", "char(3)"):
+        with pytest.raises(InvalidInputError, match="`v` may have longer strings already"):
+            table.replace_columns(schema(shorter))
+    table.replace_columns(schema("varchar(9)"))
+    new = pa.field("w", pa.string(), metadata={"__CHAR_VARCHAR_TYPE_STRING": "char(1)"})
+    table.replace_columns(schema("varchar(9)", new))
+    free = f"{uri}-free"
+    deltic.create(free, schema(None))
+    with pytest.raises(InvalidInputError, match="`v` may have longer strings already"):
+        Table(free).replace_columns(schema("varchar(9)"))
+
+
+@pytest.mark.slow
+@COPIES_AND_VECTORS
+def test_long_constants_are_put_into_a_few_rows_at_a_time(uri: str, properties: dict[str, str]) -> None:
+    rows = 70_000
+    deltic.write(uri, pa.table({"id": range(rows), "doc": [""] * rows}), properties=properties)
+    table = Table(uri)
+    assert table.update({"doc": "'" + "x" * 10_000 + "'"}).metrics["numUpdatedRows"] == rows
+    assert table.update({"doc": deltic.lit("y" * 40_000)}).metrics["numUpdatedRows"] == rows
+    merge = table.merge(pa.table({"id": range(rows, 2 * rows)}), ON)
+    merge.when_not_matched_insert({"id": "id", "doc": deltic.lit("z" * 40_000)}).execute()
+    found = table.scan(columns=["doc"], filter="id % 10000 = 7").to_arrow()["doc"].to_pylist()
+    assert sorted({(text[0], len(text)) for text in found}) == [("y", 40_000), ("z", 40_000)]
+
+
+def test_a_number_of_rows_that_no_file_has_takes_no_memory(uri: str) -> None:
+    log = Log.empty(uri, protocol(), metadata(struct(field("x", "long"))))
+    stats = {"numRecords": 9_000_000_000_000_000_000}
+    log.append([log.file("part-0.parquet", pa.table({"x": [1, 2]}), stats=stats)])
+    with pytest.raises(deltic.CorruptTableError, match="9000000000000000000 rows"):
+        log.table.update({"x": "1"})
+
+
+def test_a_struct_inside_a_struct_is_set_where_columns_are_mapped(uri: str) -> None:
+    inner = pa.struct([("x", pa.int64())])
+    schema = pa.schema([("s", pa.struct([("inner", inner)])), ("t", inner)])
+    deltic.create(uri, schema, properties={"delta.columnMapping.mode": "name"})
+    deltic.write(uri, pa.table({"s": [{"inner": {"x": 1}}], "t": [{"x": 2}]}, schema=schema))
+    Table(uri).update({"s.inner": "t"})
+    assert Table(uri).scan().to_arrow()["s"].to_pylist() == [{"inner": {"x": 2}}]

@@ -1,6 +1,8 @@
 """Functions that DuckDB evaluates, through every door that takes an expression, and what is said where they are not."""
 
 import importlib.util
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -132,3 +134,21 @@ def test_an_error_names_the_function_and_the_expression(table: deltic.Table, mon
     told = r"the function array_max failed: out of marbles, in `array_max\(tags\) = 'a'`"
     with pytest.raises(deltic.InvalidInputError, match=told):
         table.delete(where="array_max(tags) = 'a'")
+
+
+def run_alone(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.slow
+def test_a_process_that_has_not_read_all_rows_ends(uri: str) -> None:
+    for _ in range(8):
+        deltic.write(uri, pa.table({"tags": pa.array([["a", "b"]] * 100_000)}))
+    program = """
+import sys, deltic
+rows = iter(deltic.Table(sys.argv[1]).scan(filter="array_max(tags) = 'b'").to_reader(5000))
+next(rows)
+"""
+    for _ in range(4):
+        ended = run_alone(program, uri)
+        assert (ended.returncode, ended.stderr) == (0, "")

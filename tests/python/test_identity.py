@@ -109,6 +109,24 @@ def test_writes_of_one_transaction_go_on(uri: str) -> None:
     assert not any("metaData" in action for action in log_actions(uri, 5))
 
 
+@pytest.mark.parametrize("step", [1, -3])
+def test_clauses_of_a_merge_go_on(uri: str, step: int) -> None:
+    create(uri, field("size", "long"), start=step, step=step, always=False)
+    deltic.write(uri, pa.table({"name": ["a"], "size": [0]}))
+    source = pa.table({"name": ["b", "c", "d", "e", "f"]})
+    merge = deltic.Table(uri).merge(source, "source.name = target.name")
+    merge.when_not_matched_insert({"name": "name"}, "name < 'd'")
+    merge.when_not_matched_insert({"name": "name", "id": "7000"}, "name = 'd'")
+    merge.when_not_matched_insert({"name": "name", "size": "5"}).execute()
+    rows = deltic.Table(uri).scan().to_arrow().sort_by("name").to_pylist()
+    assert [row["size"] for row in rows] == [0, None, None, None, 5, 5]
+    numbers = [row["id"] for row in rows]
+    assert sorted(numbers[:3] + numbers[4:], reverse=step < 0) == [step * (n + 1) for n in range(5)]
+    assert (numbers[0], numbers[3], mark(uri)) == (step, 7000, step * 5)
+    deltic.write(uri, pa.table({"name": ["g"], "size": [0]}))
+    assert step * 6 in ids(uri)
+
+
 @pytest.mark.slow
 def test_many_batches_partitions_and_files(uri: str) -> None:
     create(uri, field("p", "long"), partition=("p",), start=100, step=10)

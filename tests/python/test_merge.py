@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import changed_rows
@@ -376,6 +377,52 @@ def test_the_table_gets_the_columns_of_the_source(uri: str, properties: dict[str
     assert table.check(files=True).ok
 
 
+@pytest.mark.parametrize("properties", [{}, VECTORS, {**VECTORS, **FEED, **IDS}], ids=label)
+@pytest.mark.parametrize("partition_by", [None, ["v"]], ids=["whole", "parts"])
+def test_types_are_widened_where_the_table_lets_it(
+    uri: str, properties: dict[str, str], partition_by: list[str] | None
+) -> None:
+    rows = pa.table(
+        {"k": pa.array([1, 2], pa.int16()), "v": pa.array([3, 4], pa.int8()), "f": pa.array([0.5, 1.5], "f4")}
+    )
+    source = pa.table({"k": pa.array([2, 70_000], pa.int32()), "v": pa.array([300, 5], pa.int16()), "f": [0.1, 2.5]})
+    deltic.write(uri, rows, partition_by=partition_by, properties=properties)
+    table = Table(uri)
+    merge = table.merge(source, "source.k = target.k").with_schema_evolution()
+    before = files_of(uri)
+    with pytest.raises(InvalidInputError, match=r"300|70000"):
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert files_of(uri) == before
+    table.set_properties({"delta.enableTypeWidening": "true"})
+    # A value that is computed widens nothing.
+    table.merge(source, "source.k = target.k").with_schema_evolution().when_matched_update(
+        {"v": "source.v - 299"}
+    ).execute()
+    assert [str(field.type) for field in table.snapshot().schema] == ["int16", "int8", "float"]
+    merge = table.merge(source, "source.k = target.k").with_schema_evolution()
+    assert merge.when_matched_update_all().when_not_matched_insert_all().preview().rows == 1
+    assert [str(field.type) for field in table.snapshot().schema] == ["int16", "int8", "float"]
+    commit = merge.execute()
+    assert [str(field.type) for field in table.snapshot().schema] == ["int32", "int16", "double"]
+    assert stock(table) == [(1, 3, 0.5), (2, 300, 0.1), (70_000, 5, 2.5)]
+    assert table.scan(filter="k > 40000 OR v > 200").to_arrow()["k"].sort().to_pylist() == [2, 70_000]
+    # Conditions are about the columns as they are.
+    wider = pa.table({"k": pa.array([2, 3], pa.int64()), "v": pa.array([400, 9], pa.int32()), "f": [0.3, 0.4]})
+    merge = table.merge(wider, "source.k = target.k").with_schema_evolution()
+    merge.when_matched_update_all("target.v < source.v AND target.f > 0").when_not_matched_insert_all("source.v < 10")
+    merge.when_not_matched_by_source_delete("target.v = 5").execute()
+    assert [str(field.type) for field in table.snapshot().schema] == ["int64", "int32", "double"]
+    assert stock(table) == [(1, 3, 0.5), (2, 400, 0.3), (3, 9, 0.4)]
+    if FEED.items() <= properties.items():
+        changes = table.changes(commit.version, commit.version).to_arrow().to_pylist()
+        assert sorted((row["_change_type"], row["k"], row["v"]) for row in changes) == [
+            ("insert", 70_000, 5),
+            ("update_postimage", 2, 300),
+            ("update_preimage", 2, 1),
+        ]
+    assert table.check(files=True).ok
+
+
 def test_only_files_that_can_match_are_read(uri: str) -> None:
     for part in range(5):
         deltic.write(uri, pa.table({"k": range(part * 10, part * 10 + 10), "v": [0] * 10}))
@@ -392,6 +439,43 @@ def test_only_files_that_can_match_are_read(uri: str) -> None:
     every = table.merge(source, "source.k = target.k").when_not_matched_by_source_delete("target.k > 44").preview()
     assert (every.files_read, every.rows) == (5, 5)
     assert table.snapshot().version == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "wide"),
+    [
+        (pa.decimal128(10, 0), pa.decimal128(38, 0)),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4)),
+        (pa.decimal128(12, 4), pa.decimal128(10, 2)),
+        (pa.int64(), pa.decimal128(38, 0)),
+        (pa.decimal128(10, 0), pa.int64()),
+    ],
+)
+def test_numbers_of_two_types_are_joined_by_their_keys(uri: str, kind: pa.DataType, wide: pa.DataType) -> None:
+    def keys(numbers: Iterable[int], type: pa.DataType) -> pa.Array:
+        return pa.array([Decimal(n) if pa.types.is_decimal(type) else n for n in numbers], type)
+
+    for part in range(5):
+        deltic.write(uri, pa.table({"k": keys(range(part * 100, part * 100 + 100), kind), "v": [0] * 100}))
+    table, source = Table(uri), pa.table({"k": keys([120, 150, 9999], wide), "v": [1, 2, 3]})
+    merge = table.merge(source, "target.k = source.k").when_matched_update({"v": "source.v"})
+    preview = merge.preview()
+    assert preview.rows == 2
+    if pa.types.is_decimal(kind):
+        assert (preview.files_read, preview.skipped_by_statistics) == (1, 4)
+    merge.execute()
+    changed = table.scan(filter="v > 0").to_arrow().sort_by("v").to_pylist()
+    assert [(int(row["k"]), row["v"]) for row in changed] == [(120, 1), (150, 2)]
+
+
+@pytest.mark.slow
+def test_filters_of_keys_that_are_too_long_together_are_left_out(uri: str) -> None:
+    keys = {f"k{n}": [f"{row:03}" + "x" * 6500 for row in range(150)] for n in range(5)}
+    deltic.write(uri, pa.table({**keys, "v": [row % 2 for row in range(150)]}))
+    on = " AND ".join(f"source.{name} = target.{name}" for name in keys)
+    merge = Table(uri).merge(pa.table(keys).slice(0, 100), f"{on} AND target.v = 0").when_matched_update({"v": "7"})
+    assert merge.execute().metrics["numTargetRowsUpdated"] == 50
+    assert sorted(Table(uri).scan().to_arrow()["v"].to_pylist()).count(7) == 50
 
 
 def test_a_transaction_merges_into_what_it_sees(uri: str) -> None:

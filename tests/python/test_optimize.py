@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_rows import FEED, IDS, MAPPED, VECTORS, files_of
-from log_files import Log
+from log_files import Log, field, metadata, protocol, struct
 from sample import every_type
 
 import deltic
@@ -94,6 +94,26 @@ def test_partitions_are_optimized_apart(uri: str) -> None:
     assert (rest.files_considered, rest.files_to_rewrite, rest.partitions_optimized) == (4, 3, 1)
     assert sorted(ids(table)) == list(range(60))
     assert table.snapshot().num_files == 2
+
+
+@pytest.mark.parametrize("condition", ["upper(part) = 'P1'", "part LIKE '%1'", "length(part) = 2 AND part <> 'p0'"])
+def test_conditions_on_partitions_are_evaluated(uri: str, condition: str) -> None:
+    assert made(uri, partition_by=["part"]).optimize(condition, dry_run=True).files_considered == 3
+
+
+@pytest.mark.parametrize("arguments", [{}, {"zorder_by": ["x"]}], ids=["compact", "z-order"])
+def test_partition_values_are_spelled_as_they_were(uri: str, arguments: dict[str, Any]) -> None:
+    # Written where the clocks are not those of UTC, as Hive has such values.
+    spelled = {"t": "2020-01-01 00:00:00", "n": None}
+    log = Log.empty(
+        uri,
+        protocol(),
+        metadata(struct(field("t", "timestamp"), field("n", "string"), field("x", "long")), ("t", "n")),
+    )
+    for number in range(2):
+        log.append([log.file(f"part-{number}.parquet", pa.table({"x": [number]}), partitionValues=spelled)])
+    version = log.table.optimize(**arguments).versions[-1]
+    assert [add["partitionValues"] for add in log.of(version, "add")] == [spelled]
 
 
 @pytest.mark.slow

@@ -320,6 +320,21 @@ def test_a_sidecar_that_is_overwritten_is_damage(uri: str) -> None:
     assert Log(uri).rows() == list(range(11))
 
 
+def test_a_damaged_checkpoint_goes_whatever_the_new_one_is_called(uri: str) -> None:
+    properties = {"delta.checkpointPolicy": "v2", "delta.feature.v2Checkpoint": "supported"}
+    for value in range(2):
+        deltic.write(uri, pa.table({"x": [value]}), properties=None if value else properties)
+    table = deltic.Table(uri)
+    table.checkpoint()
+    (made,) = Path(uri, "_delta_log").glob("*.checkpoint.*-*.parquet")
+    classic = made.with_name(f"{1:020}.checkpoint.parquet")
+    made.rename(classic)
+    os.truncate(classic, 100)
+    assert "checkpoint" in {step.kind for step in table.repair(dry_run=False).steps}
+    assert not classic.exists()
+    assert table.check().ok
+
+
 def test_a_clone_whose_source_is_not_there_keeps_its_files(tmp_path: Path) -> None:
     source, place = tmp_path / "mounted" / "source", tmp_path / "mounted"
     for version in range(3):

@@ -218,7 +218,51 @@ def test_an_empty_value_that_a_partition_column_is_computed_to_is_null(uri: str)
     with pytest.raises(deltic.InvalidInputError, match=r"`filled` .* p = NULL"):
         deltic.write(uri, pa.table({"s": [" a ", " "]}))
     deltic.write(uri, pa.table({"s": [" a "]}))
-    assert deltic.Table(uri).scan().to_arrow().to_pylist() == [{"s": " a ", "p": "a"}]
+    table, source = deltic.Table(uri), pa.table({"s": [" a "], "new": [" "]})
+    merge = table.merge(source, "source.s = target.s").when_matched_update({"s": "source.new"})
+    for change in (lambda: table.update({"s": "' '"}), merge.execute):
+        with pytest.raises(deltic.InvalidInputError, match=r"`filled` .* p = NULL"):
+            change()
+    assert table.scan().to_arrow().to_pylist() == [{"s": " a ", "p": "a"}]
+
+
+def test_an_update_leaves_no_null_in_a_computed_column_that_has_none(uri: str) -> None:
+    twice = deltic.field("twice", "long", nullable=False, generated="id * 2")
+    deltic.create(uri, pa.schema([pa.field("id", pa.int64()), twice]))
+    deltic.write(uri, pa.table({"id": [1, 2]}))
+    with pytest.raises(deltic.InvalidInputError, match=r"row 1: the column twice is not nullable"):
+        deltic.Table(uri).update({"id": "NULL"}, "id = 2")
+    assert deltic.Table(uri).snapshot().version == 1
+
+
+def test_a_constraint_is_held_against_the_rows_as_it_is_stored(uri: str) -> None:
+    deltic.write(uri, pa.table({"path": ["a\\b"]}))
+    table = deltic.Table(uri)
+    with pytest.raises(deltic.InvalidInputError, match="violated by 1 row") as caught:
+        table.add_constraint("other", r"path <> 'a\\b'")
+    assert table.scan(filter=r"(path <> 'a\b') IS NOT TRUE").count() == 1
+    assert r"path <> 'a\b'" in str(caught.value)
+    table.add_constraint("quoted", r"path <> 'it\'s'")
+    table.add_constraint("named", 'path <> "n/a"')
+    table.add_constraint("escaped", r"path = 'a\\b'")
+    table.update({"path": "path"})
+    for wrong in ("it's", "n/a", "a\\\\b"):
+        with pytest.raises(deltic.InvalidInputError, match=r"quoted|named|escaped"):
+            deltic.write(table, pa.table({"path": [wrong]}))
+
+
+def test_a_constraint_on_columns_that_its_transaction_has_changed_is_refused(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2], "n": [3, 4]}), properties={"delta.columnMapping.mode": "name"})
+    table = deltic.Table(uri)
+    with table.transaction() as tx:
+        tx.add_constraint("small", "n < 9")
+        tx.rename_column("id", "key")
+        tx.add_columns(pa.field("id", pa.int64()))
+        with pytest.raises(deltic.InvalidInputError, match="has changed the columns already"):
+            tx.add_constraint("positive", "id > 0")
+    assert [name for name in table.snapshot().metadata["configuration"] if "constraints" in name] == [
+        "delta.constraints.small"
+    ]
 
 
 @pytest.mark.slow

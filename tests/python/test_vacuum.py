@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import subprocess
+import sys
 import time
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -93,6 +97,70 @@ def test_young_files_and_hidden_ones_stay(table: deltic.Table) -> None:
     assert table.vacuum().files_deleted == len(gone)
     assert files(table) == before - gone
     assert kept <= files(table)
+
+
+def test_other_tables_in_folders_of_the_table_stay(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    inner = deltic.write(f"{table.uri}/archive/old", pa.table({"id": [7]}))
+    deltic.write(f"{table.uri}/archive/old", pa.table({"id": [8]}), mode="overwrite")
+    age(table, *(path for path in files(table) if path.startswith("archive/old/") and path.endswith(".parquet")))
+    gone = orphan(table, "archive/gone.parquet")
+    orphan(table, "archive/old/left.parquet")
+    told = table.vacuum(dry_run=True)
+    assert (told.files_deleted, told.nested_tables) == (1, ("archive/old",))
+    assert main(["vacuum", table.uri]) == 0
+    assert "archive/old is a Delta table of its own" in capsys.readouterr().err
+    assert gone not in files(table)
+    again = table.vacuum()
+    assert (again.files_deleted, again.nested_tables) == (0, ("archive/old",))
+    assert "archive/old" in repr(again)
+    nested = deltic.Table(f"{table.uri}/archive/old")
+    assert [rows(nested, version) for version in (0, 1)] == [[{"id": 7}], [{"id": 8}]]
+    assert inner.version == 0
+    nested.vacuum()
+    assert "archive/old/left.parquet" not in files(table)
+
+
+def test_another_table_in_a_folder_that_is_called_as_a_partition_stays(uri: str) -> None:
+    deltic.write(uri, pa.table({"day": ["a"], "x": [1]}), partition_by="day")
+    deltic.write(f"{uri}/archive/day=b", pa.table({"x": [1]}))
+    table = deltic.Table(uri)
+    age(table, *(path for path in files(table) if path.startswith("archive/") and path.endswith(".parquet")))
+    assert table.vacuum().nested_tables == ("archive/day=b",)
+    assert deltic.Table(f"{uri}/archive/day=b").scan().count() == 1
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import deltic
+
+def interrupt():
+    while len(os.listdir(sys.argv[1])) > 7_500:
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    deltic.Table(sys.argv[1]).vacuum(0, force=True)
+except KeyboardInterrupt as told:
+    print(told)
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupted_vacuum_stops(uri: str) -> None:
+    deltic.write(uri, pa.table({"a": [0]}))
+    table = deltic.Table(uri)
+    for number in range(8_000):
+        orphan(table, f"{number}.parquet")
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, uri], capture_output=True, text=True, timeout=60)
+    left = len([path for path in files(table) if not path.startswith("_delta_log")])
+    # It may have come to its end before it was interrupted.
+    if left > 1:
+        assert "the files that were deleted are gone, the others stay" in ended.stdout, ended
+    else:
+        assert re.search(r"the commit was made, as version 2|not recorded", ended.stdout), ended
+    assert table.vacuum(0, force=True).files_deleted == left - 1
+    assert table.scan().count() == 1
 
 
 @pytest.mark.slow
@@ -278,6 +346,18 @@ def test_lite_needs_the_whole_log(table: deltic.Table) -> None:
     assert table.vacuum(0, mode="lite", force=True).files_deleted == 0
 
 
+def test_a_log_without_a_commit_of_the_retention_is_not_relied_on(table: deltic.Table) -> None:
+    deltic.write(table.uri, pa.table({"id": [3]}), mode="overwrite")
+    table.checkpoint()
+    age(table, f"_delta_log/{0:020}.json")
+    orphan(table, "gone.parquet")
+    (Path(table.uri) / "_delta_log" / f"{2:020}.json").unlink()
+    before = files(table)
+    with pytest.raises(deltic.StorageError, match="lacks this commit"):
+        table.vacuum()
+    assert files(table) == before
+
+
 def test_an_inventory_stands_for_the_listing(table: deltic.Table) -> None:
     old = [orphan(table, path) for path in ("a.parquet", "b.parquet", "c.parquet")]
     known = files(table) - set(old)
@@ -292,6 +372,23 @@ def inventory(*paths: str, **columns: Any) -> pa.Table:
     count = len(paths)
     known = {"path": list(paths), "length": [4] * count, "isDir": [False] * count, "modificationTime": [0] * count}
     return pa.table({**known, **columns})
+
+
+def test_of_a_file_that_an_inventory_has_twice_the_latest_time_counts(table: deltic.Table) -> None:
+    path = orphan(table, "a.parquet")
+    now = int(time.time() * 1000)
+    for times in ([0, now], [now, 0]):
+        twice = inventory(path, path, modificationTime=times)
+        assert table.vacuum(inventory=twice).files_deleted == 0
+
+
+def test_a_folder_is_entered_whatever_its_first_file_is(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": [1], "x": [1]}), partition_by="p")
+    table = deltic.Table(uri)
+    left = [orphan(table, f"p={n}/.tmp-{uuid.uuid4()}") for n in (1, 2)]
+    orphan(table, "p=2/_SUCCESS")
+    table.vacuum()
+    assert not files(table) & set(left)
 
 
 def test_a_file_that_an_inventory_has_twice_counts_once(table: deltic.Table) -> None:

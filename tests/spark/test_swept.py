@@ -118,6 +118,20 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
             assert sorted_rows(Table(there).snapshot(version)) == rows
 
 
+def test_other_tables_in_folders_of_the_table_stay(spark: SparkSession, uri: str) -> None:
+    made(uri)
+    for number in range(2):
+        deltic.write(f"{uri}/x/inner", pa.table({"id": [number]}), mode="overwrite")
+    for path in Path(uri, "x/inner").glob("*.parquet"):
+        os.utime(path, (time.time() - MONTH,) * 2)
+    told = deltic.spark.vacuum(spark, uri, dry_run=True)
+    done = deltic.spark.vacuum(spark, uri)
+    assert (told.files_deleted, done.files_deleted, done.nested_tables) == (4, 4, ("x/inner",))
+    assert "x/y/z %.parquet" not in files_of(uri)
+    inner = Table(f"{uri}/x/inner")
+    assert [inner.snapshot(version).scan().to_arrow()["id"].to_pylist() for version in (0, 1)] == [[0], [1]]
+
+
 def test_an_inventory(spark: SparkSession, uri: str) -> None:
     table = made(uri)
     before = files_of(uri)

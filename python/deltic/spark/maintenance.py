@@ -87,7 +87,7 @@ def optimize(
     run = _deltic.optimize_distributed(table._core, options)
     while not only_plans and (tasks := run.next_tasks()):
         try:
-            written = run_tasks(spark, tasks, _rewriter(table.storage_options), most)
+            written = run_tasks(spark, tasks, _rewriter(table.storage_options), "OPTIMIZE", most)
             run.commit(written)
         except BaseException:
             # What a commit may name is no longer known to it.
@@ -131,7 +131,7 @@ def convert(
     table = conversion.table
     work = _deltic.convert_distributed(table._core, conversion.partitions, conversion.options, only_plans)
     while tasks := work.next_tasks(most or TASKS_PER_CORE * cores(spark), FILES_PER_TASK):
-        work.take(run_tasks(spark, tasks, _footer_reader(table.storage_options)))
+        work.take(run_tasks(spark, tasks, _footer_reader(table.storage_options), "CONVERT"))
     return ConvertResult.of(work.commit())
 
 
@@ -181,7 +181,7 @@ def vacuum(
         work = _deltic.vacuum_distributed(table._core, *arguments)
         try:
             while tasks := work.next_tasks(TASKS_PER_CORE * cores(spark)):
-                work.take(run_tasks(spark, tasks, _sweeper(table.storage_options)))
+                work.take(run_tasks(spark, tasks, _sweeper(table.storage_options), "VACUUM"))
         except BaseException:
             # Which tells the history that it failed.
             with suppress(DelticError):

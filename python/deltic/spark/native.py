@@ -38,6 +38,7 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.errors import DelticError, UnsupportedFeatureError
+from deltic.progress_bars import Work
 from deltic.spark.types import has_type
 from deltic.table import Table
 
@@ -144,8 +145,10 @@ class NativeWrite:
         writer = rows.write.mode("error").format("parquet").options(**_OPTIONS, **self._layout.options)
         if self._layout.folders:
             writer = writer.partitionBy(*self._layout.folders)
-        writer.save(self._place)
-        return _deltic.take_external(self._plan, self._table.storage_options, int(counted.get["rows"]))
+        with Work("WRITE", "rows") as work:
+            writer.save(self._place)
+            work.done = int(counted.get["rows"])
+        return _deltic.take_external(self._plan, self._table.storage_options, work.done)
 
     def discard(self) -> None:
         """Delete what Spark wrote, as far as the store lets it."""

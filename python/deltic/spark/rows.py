@@ -95,7 +95,8 @@ class _OnExecutors:
         if planned is None:
             return None
         try:
-            results = run_tasks(self._spark, planned.tasks(), _changer(self._settings, row_change))
+            changer = _changer(self._settings, row_change)
+            results = run_tasks(self._spark, planned.tasks(), changer, row_change[0].upper())
         except BaseException:
             with suppress(DelticError):
                 planned.discard(self._core)

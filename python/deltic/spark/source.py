@@ -1,7 +1,7 @@
 """The data source behind `spark.read.format("deltic")` and `df.write.format("deltic")`.
 
 Spark makes these objects on the driver and sends them, pickled, to short-lived Python processes: they only have plain
-data. The version to read is fixed when `load()` is called.
+data. The version to read is fixed when `load()` is called, or at the first use if the caller gives a schema.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -25,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from deltic import _deltic
 from deltic.arguments import whole
-from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
@@ -105,6 +106,13 @@ class DelticDataSource(DataSource):
     def name(cls) -> str:
         """The name to give to `format`."""
         return "deltic"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark does not call `schema` if the caller gives one. All reads of the DataFrame are made of this state.
+        if self._version is None and self._versions is None:
+            with suppress(DelticError):  # It is raised again where rows are read.
+                self._snapshot(read_arguments(self.options))
+        return self.__dict__
 
     def schema(self) -> StructType:
         """Open the table, and fix the version that will be read, or the versions whose changes will be read."""

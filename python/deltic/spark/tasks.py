@@ -1,18 +1,29 @@
-"""Tasks that travel to executors as bytes, and their results, which come back as bytes."""
+"""Tasks that travel to executors as bytes, and their results, which come back as bytes, in one job.
+
+While somebody listens to the progress, a thread of its own waits for the job, and the one that called deltic reports.
+A task that has several attempts counts once.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark import Accumulator, InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
-__all__ = ["Batches", "cores", "each", "run_tasks", "spread"]
+from deltic.progress_bars import BETWEEN_REPORTS, Work
+
+__all__ = ["Batches", "collect", "cores", "each", "results", "run_tasks", "spread"]
 
 Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What Spark calls in an executor with batches of tasks."""
+
+_RESULTS = "result binary, done bigint"
 
 
 def cores(spark: SparkSession) -> int:
@@ -32,14 +43,18 @@ def spread(spark: SparkSession, tasks: Sequence[bytes], partitions: int) -> Data
     return spark.createDataFrame(divided, "task binary", verifySchema=False)
 
 
+def results(given: list[bytes], done: list[int]) -> pa.RecordBatch:
+    """Results as an executor gives them back, with how much of the work each of them is."""
+    return pa.record_batch([pa.array(given, pa.binary()), pa.array(done, pa.int64())], names=["result", "done"])
+
+
 def each(carry_out: Callable[[bytes, dict[str, str] | None], bytes], settings: dict[str, str] | None) -> Batches:
     """Carries out each task of batches of tasks."""
 
     def carry_out_all(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in tasks:
             for task in batch.column(0):
-                done = carry_out(task.as_py(), settings)
-                yield pa.record_batch([pa.array([done], pa.binary())], names=["result"])
+                yield results([carry_out(task.as_py(), settings)], [1])
 
     return carry_out_all
 
@@ -48,10 +63,109 @@ def run_tasks(
     spark: SparkSession,
     tasks: Sequence[bytes],
     carry_out: Batches,
+    operation: str,
     max_tasks: int | None = None,
 ) -> list[bytes]:
-    """Carry out tasks on the executors, one in each Spark task unless there are to be fewer; what each gave."""
+    """Carry out tasks on the executors, one in each Spark task unless there are to be fewer; what each gave.
+
+    `operation`: its name in reports of progress.
+    """
     partitions = min(len(tasks), max_tasks or len(tasks))
-    done = spread(spark, tasks, partitions).mapInArrow(carry_out, "result binary")
-    results: list[bytes] = done.toArrow().column(0).to_pylist()
-    return results
+    return collect(spread(spark, tasks, partitions), carry_out, Work(operation, "tasks", len(tasks)))
+
+
+def collect(rows: DataFrame, carry_out: Batches, work: Work) -> list[bytes]:
+    """The results of what executors do with the rows of a DataFrame, in the order of its partitions."""
+    with work:
+        if not work.is_watched:
+            return _collected(rows.mapInArrow(carry_out, _RESULTS))
+        job: _ClassicJob | _ConnectJob = _ConnectJob(rows, carry_out) if is_remote() else _ClassicJob(rows, carry_out)
+        try:
+            return _run_beside(rows.sparkSession, job, work)
+        finally:
+            work.done = job.done
+
+
+def _collected(frame: DataFrame) -> list[bytes]:
+    given: list[bytes] = frame.toArrow().column(0).to_pylist()
+    return given
+
+
+class _ClassicJob:
+    """A job whose tasks add to an accumulator. Spark takes what the first attempt added that came to its end."""
+
+    def __init__(self, rows: DataFrame, carry_out: Batches) -> None:
+        context = rows.sparkSession.sparkContext
+        self.tag: Callable[[str], object] = context.addJobTag
+        self.cancel: Callable[[str], object] = context.cancelJobsWithTag
+        self._done: Accumulator[int] = context.accumulator(0)
+        self._frame = rows.mapInArrow(_counting(carry_out, self._done), _RESULTS)
+
+    @property
+    def done(self) -> int:
+        return self._done.value
+
+    def run(self) -> list[bytes]:
+        return _collected(self._frame)
+
+
+def _counting(carry_out: Batches, done: Accumulator[int]) -> Batches:
+    def carry_out_all(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in carry_out(rows):
+            done.add(sum(batch.column("done").to_pylist()))
+            yield batch
+
+    return carry_out_all
+
+
+class _ConnectJob:
+    """A job whose results are counted, which come in the order of the partitions: there are no accumulators."""
+
+    def __init__(self, rows: DataFrame, carry_out: Batches) -> None:
+        self.tag: Callable[[str], object] = rows.sparkSession.addTag
+        self.cancel: Callable[[str], object] = rows.sparkSession.interruptTag
+        self.done = 0
+        self._frame = rows.mapInArrow(carry_out, _RESULTS)
+
+    def run(self) -> list[bytes]:
+        given: list[bytes] = []
+        # This is one job. Classic Spark would begin one for each partition.
+        for result, done in self._frame.toLocalIterator():
+            given.append(bytes(result))
+            self.done += done
+        return given
+
+
+def _run_beside(spark: SparkSession, job: _ClassicJob | _ConnectJob, work: Work) -> list[bytes]:
+    """Run a job in a thread, and report until that ends. What interrupts the reports cancels the job."""
+    tag = f"deltic-{uuid.uuid4()}"
+    outcome: Future[list[bytes]] = Future()
+
+    def run() -> None:
+        try:
+            job.tag(tag)
+            outcome.set_result(job.run())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = InheritableThread(run, session=spark, daemon=True)
+
+    def is_over() -> bool:
+        # Not `join`: before Python 3.13 a thread whose `join` is interrupted seems to have ended.
+        wait([outcome], BETWEEN_REPORTS)
+        return outcome.done() or not thread.is_alive()
+
+    thread.start()
+    try:
+        while not is_over():
+            work.done = job.done
+            work.report()
+    except BaseException:
+        while not is_over():
+            # Repeated, for the job may not have begun yet.
+            job.cancel(tag)
+        raise
+    finally:
+        thread.join()
+    # A thread that ended without an outcome is an error, too.
+    return outcome.result(timeout=0)

@@ -23,9 +23,11 @@ from pyspark.sql import functions as F
 from deltic import _deltic
 from deltic.arguments import Compression, Engine, Mode, PartitionOverwrite, SchemaMode, flag, one_of, several, whole
 from deltic.errors import DelticError
+from deltic.progress_bars import Work
 from deltic.spark.location import shared
 from deltic.spark.native import NativeWrite, check_arguments
 from deltic.spark.schema import nullable
+from deltic.spark.tasks import Batches, collect, results
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.telemetry import operation
@@ -48,12 +50,18 @@ def write_batches(plan: bytes, storage_options: dict[str, str] | None, rows: Ite
     return _deltic.write_files(plan, storage_options, stream, task=context.partitionId() if context else None)
 
 
-def _writer(
-    plan: bytes, storage_options: dict[str, str] | None, names: list[str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writer(plan: bytes, storage_options: dict[str, str] | None, names: list[str]) -> Batches:
     def write_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = write_batches(plan, storage_options, (batch.rename_columns(names) for batch in rows))
-        yield pa.record_batch([pa.array(files, pa.binary())], names=["file"])
+        counts = []
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in rows:
+                counts.append(batch.num_rows)
+                yield batch.rename_columns(names)
+
+        files = write_batches(plan, storage_options, counted())
+        # All rows count with the first file: how many each has the core alone knows.
+        yield results(files, [sum(counts) if at == 0 else 0 for at in range(len(files))])
 
     return write_task
 
@@ -180,9 +188,7 @@ def _append(
 def _write_arrow(df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> list[bytes]:
     # Spark looks the columns up by name here, and takes a dot in one for the way into a struct.
     numbered = df.toDF(*(f"c{at}" for at in range(len(rows))))
-    tasks = numbered.mapInArrow(_writer(plan, table.storage_options, rows.names), "file binary")
-    files: list[bytes] = tasks.toArrow().column(0).to_pylist()
-    return files
+    return collect(numbered, _writer(plan, table.storage_options, rows.names), Work("WRITE", "rows"))
 
 
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:

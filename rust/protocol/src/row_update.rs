@@ -103,6 +103,14 @@ impl Computed {
         Ok(Self::Assignment(Box::new(Assignment::new(bind(parsed)?, name, to)?)))
     }
 
+    /// Bytes that every row gets, whatever is in it.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        match self {
+            Self::Assignment(assignment) => assignment.expression().literal_bytes(),
+            Self::Value(value) => value.to_data().get_slice_memory_size().unwrap_or_default(),
+        }
+    }
+
     /// The values for rows. `number`: the number of a row in messages.
     pub(crate) fn values(
         &self,
@@ -181,6 +189,11 @@ impl RowUpdate {
         Ok(Self { assigned, generated, partitions, rules: Arc::new(rules), now: table.now })
     }
 
+    /// Bytes that every updated row gets, whatever is in it.
+    pub fn constant_bytes(&self) -> usize {
+        self.assigned.iter().map(|assigned| assigned.value.constant_bytes()).fold(0, usize::saturating_add)
+    }
+
     /// Positions of the columns that may change.
     pub fn changes(&self) -> impl Iterator<Item = usize> {
         self.assigned.iter().filter_map(|assigned| assigned.at.first().copied()).chain(self.generated.iter().copied())
@@ -197,11 +210,7 @@ impl RowUpdate {
             let values = assigned.value.values(on, self.now, number)?;
             let Some((first, inside)) = assigned.at.split_first() else { continue };
             let values = if self.partitions.contains(first) { normalise(&values)? } else { values };
-            if let Some(row) = first_null(&values).filter(|_| !assigned.nullable) {
-                let message =
-                    format!("row {}: the column {} is not nullable, and would be NULL", number(row), assigned.name);
-                return Err(Error::invalid(message));
-            }
+            refuse_null(&values, (&assigned.name, assigned.nullable), number)?;
             let column = columns.get_mut(*first).ok_or_else(missing)?;
             *column = put(column, inside, values, (&assigned.name, number))?;
         }
@@ -220,7 +229,11 @@ impl RowUpdate {
             let mut columns = rows.columns().to_vec();
             let context = Context { now: self.now, first_row: 0 };
             for at in &self.generated {
-                *columns.get_mut(*at).ok_or_else(missing)? = self.rules.generated_values(*at, &rows, context)?;
+                let values = self.rules.generated_values(*at, &rows, context)?;
+                let values = if self.partitions.contains(at) { normalise(&values)? } else { values };
+                let field = rows.schema_ref().fields().get(*at).ok_or_else(missing)?;
+                refuse_null(&values, (field.name(), field.is_nullable()), number)?;
+                *columns.get_mut(*at).ok_or_else(missing)? = values;
             }
             rows = batch(columns)?;
         }
@@ -258,6 +271,17 @@ pub(crate) fn missing() -> Error {
     Error::internal("rows to be updated lack a column")
 }
 
+/// Refuses NULL in a column that is not nullable.
+fn refuse_null(values: &ArrayRef, (name, nullable): (&str, bool), number: &dyn Fn(usize) -> u64) -> Result<()> {
+    match first_null(values).filter(|_| !nullable) {
+        None => Ok(()),
+        Some(row) => {
+            let row = number(row);
+            Err(Error::invalid(format!("row {row}: the column {name} is not nullable, and would be NULL")))
+        }
+    }
+}
+
 pub(crate) fn first_null(values: &ArrayRef) -> Option<usize> {
     let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0)?;
     nulls.iter().position(|is_valid| !is_valid)
@@ -277,8 +301,10 @@ fn put(
     if let Some(nulls) = nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
         children = children.iter().map(|child| null_where(child, nulls)).collect::<Result<_>>()?;
     }
-    let child = children.get_mut(*first).ok_or_else(missing)?;
-    *child = put(child, inside, values, (name, number))?;
+    let (child, field) = children.get_mut(*first).zip(fields.get(*first)).ok_or_else(missing)?;
+    let made = put(child, inside, values, (name, number))?;
+    // The same type, but what is said of fields inside it.
+    *child = if made.data_type() == field.data_type() { made } else { cast_strictly(&made, field.data_type())? };
     check_nulls(&fields, &children, (name, number))?;
     Ok(Arc::new(StructArray::try_new_with_length(fields, children, None, parent.len())?))
 }

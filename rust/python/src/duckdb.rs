@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 
 use crate::arrow::{ArrowBatch, ArrowSchema, reader_from_py, schema_from_py};
 use crate::errors::{Failure, Result as Called};
+use crate::finalizing::PythonCall;
 
 /// Registers DuckDB.
 pub(crate) fn register() {
@@ -57,11 +58,13 @@ fn function<'py>(py: Python<'py>, name: &str) -> Called<Bound<'py, PyAny>> {
 }
 
 fn attached<T>(call: impl FnOnce(Python<'_>) -> Called<T>) -> Result<T> {
+    let shuts_down = || Error::invalid("the interpreter is shutting down");
+    let Ok(_call) = PythonCall::begin() else { return Err(shuts_down()) };
     let called = Python::try_attach(|py| {
         call(py).map_err(|failure| match failure {
             Failure::Deltic(error) => error,
             Failure::Python(error) => Error::invalid(error.value(py).to_string()),
         })
     });
-    called.unwrap_or_else(|| Err(Error::invalid("the interpreter is shutting down")))
+    called.unwrap_or_else(|| Err(shuts_down()))
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
-use deltic_store::Storage;
+use deltic_store::{Storage, Syncing};
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
@@ -144,7 +144,11 @@ impl Transaction {
             let write = |rows: Batches| async move {
                 writer.reporting().write_unclaimed(rows).await.map_err(|e| e.in_table(plan.location))
             };
-            let written = run_fed(py, (rows, in_memory), write, released)?.claim();
+            let ended = run_fed(py, (rows, in_memory), write, released)?;
+            let written = match builder.has_many_syncs() {
+                true => (run(py, ended.durable())?, Syncing::default()),
+                false => ended.claim(),
+            };
             let rows = written.0.iter().map(|file| file.rows).sum();
             builder.append_unsynced(written);
             Ok(rows)

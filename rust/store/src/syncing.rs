@@ -30,6 +30,11 @@ impl Syncing {
         self.tasks.is_empty()
     }
 
+    /// How many syncs are not done yet. Those of files hold the files open.
+    pub fn under_way(&self) -> usize {
+        self.tasks.iter().filter(|task| !task.is_finished()).count()
+    }
+
     /// Adds the syncs of another write.
     pub fn extend(&mut self, other: Self) {
         self.tasks.extend(other.tasks);

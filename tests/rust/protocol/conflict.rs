@@ -228,7 +228,7 @@ fn run_case(input: &str) -> String {
         marked: Default::default(),
     };
     let (mut asked, mut files, mut winners) = (Vec::new(), Vec::new(), vec![String::new()]);
-    let mut whole = false;
+    let mut whole = None;
     for text in input.lines() {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         match word {
@@ -240,7 +240,8 @@ fn run_case(input: &str) -> String {
             }
             "watermark" => pending.state.as_mut().unwrap().row_id_watermark = Some(rest.parse().unwrap()),
             "isolation" => pending.isolation = IsolationLevel::parse(rest).unwrap(),
-            "read" if rest == "all" => whole = true,
+            "read" if rest == "all" => whole = Some(ReadSet::WholeTable),
+            "read" if rest == "every file" => whole = Some(ReadSet::EveryFile),
             "read" => asked.push(rest),
             "files" => files.extend(rest.split_whitespace()),
             "app" => drop(pending.read_apps.insert(rest.to_owned())),
@@ -256,7 +257,7 @@ fn run_case(input: &str) -> String {
         }
     }
     pending.read = match (whole, asked.is_empty(), files.is_empty()) {
-        (true, ..) => ReadSet::WholeTable,
+        (Some(whole), ..) => whole,
         (_, true, true) => ReadSet::Nothing,
         (_, true, false) => ReadSet::Files(paths(&files)),
         _ => predicates(&asked, &files),

@@ -199,7 +199,7 @@ pub(crate) fn restore(on: &View, old: &View) -> Result<Option<Prepared>> {
     let returned = others(&old.files, &now).into_iter();
     let state = &old.seen.state;
     let done = Prepared {
-        read: ReadSet::WholeTable,
+        read: ReadSet::EveryFile,
         observed: on.seen.state.rows(),
         removed: others(&on.files, &then).into_iter().map(|add| add.path).collect(),
         returned: returned.map(|add| (add.path.clone(), (add.clone(), state.files[&add.path].clone()))).collect(),

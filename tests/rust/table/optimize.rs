@@ -317,6 +317,24 @@ fn rows_have_the_same_order_however_little_memory_there_is() {
     assert!(values.is_sorted());
 }
 
+#[test]
+fn sorting_leaves_the_threads_of_the_runtime_to_those_that_write() {
+    let table = Table::new(&[], true);
+    for part in ["a", "b", "c", "d"] {
+        table.write(&numbers(part, 0..80_000));
+        table.write(&numbers(part, 40_000..120_000));
+    }
+    // Each partition is handed out in more batches than wait for the writer, and there are fewer threads than partitions.
+    let mut few_threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = few_threads.worker_threads(2).max_blocking_threads(2).enable_all().build().unwrap();
+    let options = OptimizeOptions { max_tasks: Some(4), ..z_order(&["x"]) };
+    let committer = LogCommitter::new(table.sample.storage.clone());
+    let all = async { tokio::time::timeout(Duration::from_secs(120), run(&table, &options, &committer)).await };
+    let done = runtime.block_on(all);
+    runtime.shutdown_background();
+    assert_eq!(done.expect("it does not end").unwrap().metrics["numRemovedFiles"], 8);
+}
+
 /// Rows of a table that nobody chose by hand.
 fn some_rows() -> impl Strategy<Value = Vec<Vec<Row>>> {
     let part = prop_oneof![Just("a"), Just("b"), Just("")];
@@ -443,7 +461,7 @@ fn what_others_wrote_is_looked_at() {
         (theirs.clone(), "of another commit"),
         (changed(&|files| files[0]["add"]["path"] = path(&theirs[0])), "no task of this commit wrote"),
         (changed(&|files| files[0]["add"]["path"] = json!("p=a/f0")), "no task of this commit wrote"),
-        (changed(&|files| files[0]["add"]["path"] = path(&written[1])), "or one twice"),
+        (changed(&|files| files[0]["add"]["path"] = path(&written[1])), "returned twice"),
         (changed(&|files| *files = json!([])), "do not have the"),
         (changed(&|files| files[0]["rows"] = json!(1)), "do not have the"),
     ] {

@@ -30,6 +30,7 @@ use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+mod bloom_filters;
 mod calendars;
 mod geospatial;
 mod long_values;
@@ -914,7 +915,7 @@ proptest! {
         }
     }
 
-    /// The same rows with and without bounds, row groups, late materialisation and deletion vectors.
+    /// The same rows with and without bounds, bloom filters, row groups, late materialisation and deletion vectors.
     #[test]
     fn pruning_never_changes_the_result(
         values in prop::collection::vec(prop::option::of(-20_i32..20), 1..60),
@@ -922,12 +923,18 @@ proptest! {
         bound in -22_i32..22,
         deleted in prop::collection::btree_set(0_u64..60, 0..20),
         operator in prop::sample::select(vec!["<", "<=", "=", ">=", ">", "<>"]),
+        has_filters in any::<bool>(),
     ) {
         let mut lake = Lake::new(&[("v", "long"), ("i", "integer")]);
         let n = values.len() as u64;
         let columns: Vec<(&str, ArrayRef)> =
             vec![("v", Arc::new(Int32Array::from(values.clone()))), ("i", ints(0..n as i32))];
-        lake.file_in_groups(columns, group).deletion_vector = delete(deleted.iter().copied().filter(|row| *row < n));
+        let deleted_rows = delete(deleted.iter().copied().filter(|row| *row < n));
+        if has_filters {
+            lake.add(&bloom_filters::encode(columns, group)).deletion_vector = deleted_rows;
+        } else {
+            lake.file_in_groups(columns, group).deletion_vector = deleted_rows;
+        }
         let keep = |value: i32| match operator {
             "<" => value < bound,
             "<=" => value <= bound,
@@ -951,7 +958,7 @@ fn task_groups_have_a_byte_form() {
     let bytes = group.to_bytes().unwrap();
     assert_eq!(TaskGroup::from_bytes(&bytes).unwrap(), group);
     let mut other = bytes.clone();
-    let form = other.windows(2).position(|two| two == b":8").unwrap();
+    let form = other.windows(2).position(|two| two == b":9").unwrap();
     other[form + 1] = b'5';
     for wrong in [&[][..], &other, &bytes[..bytes.len() - 1], b"\x01{}", b"{}"] {
         assert_eq!(TaskGroup::from_bytes(wrong).unwrap_err().kind(), &Kind::Invalid);

@@ -30,6 +30,11 @@ fn chains(sql: &str) -> Vec<Vec<String>> {
             rest = rest.get(first.len_utf8()..).unwrap_or_default();
             continue;
         };
+        // A raw string has no escapes.
+        if let (true, Some(quote @ ('\'' | '"'))) = (name.eq_ignore_ascii_case("r"), after.chars().next()) {
+            rest = after.get(1..).and_then(|raw| raw.split_once(quote)).map_or("", |(_, rest)| rest);
+            continue;
+        }
         let mut chain = vec![name];
         rest = after.trim_start();
         while let Some((name, after)) = rest.strip_prefix('.').and_then(|rest| self::name(rest.trim_start())) {
@@ -58,22 +63,19 @@ fn name(text: &str) -> Option<(String, &str)> {
     Some((name.to_owned(), rest))
 }
 
-/// The text between quotes, in which two quotes mean one, and the text after it.
+/// The text between quotes, in which two quotes mean one, and the text after it. In strings a backslash escapes.
 fn quoted(text: &str, quote: char) -> (String, &str) {
     let mut content = String::new();
-    let mut rest = text.strip_prefix(quote).unwrap_or(text);
-    loop {
-        let Some((part, after)) = rest.split_once(quote) else {
-            content.push_str(rest);
-            return (content, "");
-        };
-        content.push_str(part);
-        match after.strip_prefix(quote) {
-            Some(after) => {
-                content.push(quote);
-                rest = after;
-            }
-            None => return (content, after),
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if quote != '`' => content.extend(chars.next().map(|(_, escaped)| escaped)),
+            c if c == quote => match chars.next_if(|(_, next)| *next == quote) {
+                Some(_) => content.push(quote),
+                None => return (content, text.get(at.saturating_add(quote.len_utf8())..).unwrap_or_default()),
+            },
+            c => content.push(c),
         }
     }
+    (content, "")
 }

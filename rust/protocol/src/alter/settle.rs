@@ -14,9 +14,9 @@ use crate::property::Properties;
 use crate::schema::assign::{Names, assign, assign_nested};
 use crate::schema::char_length::Lengths;
 use crate::schema::evolve::{Difference, differences, replace};
-use crate::schema::mapping::{ColumnMapping, FIELD_ID};
+use crate::schema::mapping::{ColumnMapping, FIELD_ID, MatchBy};
 use crate::schema::widen::Record;
-use crate::schema::{StructType, json, path};
+use crate::schema::{DataType, StructField, StructType, json, path};
 use crate::validation::{self, MAX_COLUMN_ID};
 
 const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
@@ -53,7 +53,7 @@ pub(super) fn settle(
     refuse_clustered(before, &schema)?;
     metadata.schema_string = json::print(&schema);
     validation::check_change(before.metadata, &metadata)?;
-    check_char_lengths(&old_schema, &schema)?;
+    check_char_lengths(&old_schema, &schema, mapping.match_by())?;
     let supported = feature::supported(before.protocol);
     let is_preview = supported.contains("typeWidening-preview") && !supported.contains("typeWidening");
     let record = Record { match_by: mapping.match_by(), version: is_preview.then_some(before.version) };
@@ -211,9 +211,20 @@ fn refuse_clustered(before: Before<'_>, schema: &StructType) -> Result<()> {
     Ok(())
 }
 
-/// The lengths of strings are in one text about the whole column. Checks that it still fits the fields inside.
-fn check_char_lengths(before: &StructType, after: &StructType) -> Result<()> {
+/// The lengths of strings are in one text about the whole column. Checks that it still fits the fields inside, and that the
+/// strings of files have room in the new lengths.
+fn check_char_lengths(before: &StructType, after: &StructType, match_by: MatchBy) -> Result<()> {
     for field in &after.fields {
+        let old = before.fields.iter().find(|old| match_by.is_same(old, field));
+        if let (Some(old), Some(new)) = (old, Lengths::of(field).ok().flatten())
+            && let Ok(lengths) = Lengths::of(old)
+            && !has_room(&new, lengths.as_ref(), (&field.data_type, &old.data_type), match_by)
+        {
+            return Err(Error::invalid(format!(
+                "the column `{}` may have longer strings already; give it lengths that are not shorter than before, or none",
+                field.name
+            )));
+        }
         let was_read =
             before.fields.iter().find(|old| old.name == field.name).is_none_or(|old| Lengths::of(old).is_ok());
         if was_read && Lengths::of(field).is_err() {
@@ -228,4 +239,42 @@ fn check_char_lengths(before: &StructType, after: &StructType) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether strings of the old lengths have room in the new ones. `types`: the new one and the old one.
+fn has_room(new: &Lengths, old: Option<&Lengths>, types: (&DataType, &DataType), match_by: MatchBy) -> bool {
+    let part =
+        |new: Option<&Lengths>, old: Option<&Lengths>, types| new.is_none_or(|new| has_room(new, old, types, match_by));
+    match (new, types) {
+        (Lengths::String(new), _) => matches!(old, Some(Lengths::String(old)) if new.most() >= old.most()),
+        (Lengths::Array(new), (DataType::Array(after), DataType::Array(before))) => {
+            let old = if let Some(Lengths::Array(old)) = old { Some(&**old) } else { None };
+            part(Some(new), old, (&after.element, &before.element))
+        }
+        (Lengths::Map(key, value), (DataType::Map(after), DataType::Map(before))) => {
+            let (old_key, old_value) = if let Some(Lengths::Map(key, value)) = old {
+                (key.as_deref(), value.as_deref())
+            } else {
+                (None, None)
+            };
+            part(key.as_deref(), old_key, (&after.key, &before.key))
+                && part(value.as_deref(), old_value, (&after.value, &before.value))
+        }
+        (Lengths::Struct(fields), (DataType::Struct(after), DataType::Struct(before))) => {
+            fields.iter().all(|(at, new)| {
+                let same = |field: &StructField| before.fields.iter().position(|old| match_by.is_same(old, field));
+                let Some((field, place)) = after.fields.get(*at).and_then(|field| Some((field, same(field)?))) else {
+                    return true;
+                };
+                let old = match old {
+                    Some(Lengths::Struct(all)) => all.iter().find(|(at, _)| *at == place).map(|(_, old)| old),
+                    _ => None,
+                };
+                let before = before.fields.get(place).map_or(&field.data_type, |old| &old.data_type);
+                part(Some(new), old, (&field.data_type, before))
+            })
+        }
+        // Another type: that is decided elsewhere.
+        _ => true,
+    }
 }

@@ -31,8 +31,10 @@ pub enum ReadSet {
     Files(PathSet),
     /// The rows that make one of some predicates TRUE.
     Predicates(PredicatesRead),
-    /// The whole table.
+    /// All rows of the table, in whichever files.
     WholeTable,
+    /// All of its files: what only rearranges rows matters too.
+    EveryFile,
 }
 
 /// Predicates by which rows were searched, and the files in which they were found.
@@ -50,6 +52,7 @@ impl ReadSet {
     /// Adds another read of the same version.
     pub fn extend(&mut self, other: Self) {
         *self = match (std::mem::take(self), other) {
+            (Self::EveryFile, _) | (_, Self::EveryFile) => Self::EveryFile,
             (Self::WholeTable, _) | (_, Self::WholeTable) => Self::WholeTable,
             (Self::Nothing, read) | (read, Self::Nothing) => read,
             (Self::Files(mut files), Self::Files(more)) => {

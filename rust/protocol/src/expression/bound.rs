@@ -17,6 +17,21 @@ pub struct BoundExpression {
     pub(crate) text: String,
 }
 
+impl BoundExpression {
+    /// Bytes that its literals take in each row.
+    pub fn literal_bytes(&self) -> usize {
+        let mut bytes = 0_usize;
+        self.root.visit(&mut |part| {
+            bytes = bytes.saturating_add(match &*part.node {
+                Node::Literal(Scalar::String(text)) => text.len(),
+                Node::Literal(Scalar::Binary(binary)) => binary.len(),
+                _ => 0,
+            });
+        });
+        bytes
+    }
+}
+
 /// A part of an expression and its type.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Typed {

@@ -26,6 +26,7 @@ mod types;
 
 pub use assign::Assignment;
 pub use ast::{ArithmeticOp, Expression, Match, Name, Op};
+pub(crate) use bind::of_one_decimal;
 pub use bound::BoundExpression;
 pub(crate) use bound::{Node, Typed};
 pub(crate) use civil::first_day_of_year;

@@ -1,7 +1,7 @@
 //! What the bounds of a column prove about a comparison, for all containers at once.
 //!
-//! Each function answers "may there be a value such that…". For unknown bounds the answer is yes. The greatest string counts as
-//! a prefix of the actual one, so any string that begins with it may exist. NaN is greater than every float and need not
+//! Each function answers "may there be a value such that…". For unknown bounds the answer is yes. The greatest string counts
+//! as a prefix of the actual one, so any string that begins with it may exist. NaN is greater than every float and need not
 //! be included in bounds, so a greatest float limits only conditions that exclude NaN. For exact bounds neither rule
 //! is needed.
 

@@ -23,6 +23,11 @@ pub struct RowInsert {
 }
 
 impl RowInsert {
+    /// Bytes that every inserted row gets, whatever is in the source.
+    pub fn constant_bytes(&self) -> usize {
+        self.columns.iter().map(|(_, value)| value.constant_bytes()).fold(0, usize::saturating_add)
+    }
+
     /// Prepares inserts into a table. `bind`: binds expressions. A column that gets its default is left out.
     ///
     /// # Errors

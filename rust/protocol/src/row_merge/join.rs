@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef};
 
 use super::sides::{Sides, VisibleSides};
 use crate::error::Result;
-use crate::expression::{BoundExpression, Expression, Name, Node, Op, Typed, parse_value};
+use crate::expression::{BoundExpression, Expression, Name, Node, Op, Typed, of_one_decimal, parse_value};
 use crate::predicate;
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType, StructType};
@@ -104,6 +104,8 @@ fn key_of(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<J
         Node::NullSafeEqual { left, right } => (left, right, true),
         _ => return None,
     };
+    let decimals = of_one_decimal(left, right);
+    let (left, right) = decimals.as_ref().map_or((left, right), |(left, right)| (left, right));
     let is_plain = |of: &DataType| !matches!(of.as_primitive(), None | Some(PrimitiveType::Void));
     if left.data_type != right.data_type || !is_plain(&left.data_type) {
         return None;
@@ -117,7 +119,7 @@ fn key_of(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<J
     Some(JoinKey { column: bounded_column(target), target: expression(target), source: expression(source), null_safe })
 }
 
-/// The column, if it is compared itself or cast to a wider whole number.
+/// The column, if it is compared itself or cast to a wider whole number or decimal.
 fn bounded_column(target: &Typed) -> Option<Name> {
     let width = |of: &DataType| match of.as_primitive() {
         Some(PrimitiveType::Byte) => Some(1),
@@ -129,7 +131,10 @@ fn bounded_column(target: &Typed) -> Option<Name> {
     let column = match &*target.node {
         Node::Column(column) => column,
         // A cast to a narrower type has no value for some numbers (TRY_CAST), or fails.
-        Node::Cast { operand, is_try: false } if width(&operand.data_type)? <= width(&target.data_type)? => {
+        Node::Cast { operand, is_try: false }
+            if is_wider_decimal(&operand.data_type, &target.data_type)
+                || width(&operand.data_type)? <= width(&target.data_type)? =>
+        {
             match &*operand.node {
                 Node::Column(column) => column,
                 _ => return None,
@@ -138,6 +143,17 @@ fn bounded_column(target: &Typed) -> Option<Name> {
         _ => return None,
     };
     column.path.get(1..).map(|path| Name(path.to_vec()))
+}
+
+/// Whether a decimal holds all values of another.
+fn is_wider_decimal(from: &DataType, to: &DataType) -> bool {
+    match (from.as_primitive(), to.as_primitive()) {
+        (
+            Some(PrimitiveType::Decimal { precision: p, scale: s }),
+            Some(PrimitiveType::Decimal { precision, scale }),
+        ) => scale >= s && i16::from(*precision) - i16::from(*scale) >= i16::from(*p) - i16::from(*s),
+        _ => false,
+    }
 }
 
 /// Whether columns are cast before they are compared: a filter would convert the literal to the column's type instead.

@@ -21,6 +21,14 @@ pub enum CharLength {
     Varchar(usize),
 }
 
+impl CharLength {
+    /// The most characters that a string may have.
+    pub fn most(self) -> usize {
+        let (Self::Char(most) | Self::Varchar(most)) = self;
+        most
+    }
+}
+
 impl fmt::Display for CharLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -193,7 +193,7 @@ impl DistributedVacuum {
         let clock = Clock::default();
         let committer = self.table.committer();
         let end = self.work.take()?.end(committer.as_ref(), (&clock, &clock));
-        vacuum::result(py, &run_to_end(py, end, &clock, |_| None)?, self.dry_run)
+        vacuum::result(py, &run_to_end(py, end, &clock, |done| done.version)?, self.dry_run)
     }
 }
 

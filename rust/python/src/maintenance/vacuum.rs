@@ -20,9 +20,9 @@ use crate::errors::Result;
 use crate::table::Table;
 use crate::transaction::run_to_end;
 
-/// `{"retention_ms", "files_seen", "files_deleted", "bytes_deleted"}`, and of a dry run the files: `path`, `size` and
-/// `modification_time`. `retention`: milliseconds, and whether it may be shorter than the table's. An `inventory` has the
-/// columns `path`, `length` and `modificationTime`.
+/// `{"retention_ms", "files_seen", "files_deleted", "bytes_deleted", "nested_tables"}`, and of a dry run the files: `path`,
+/// `size` and `modification_time`. `retention`: milliseconds, and whether it may be shorter than the table's. An `inventory`
+/// has the columns `path`, `length` and `modificationTime`.
 #[entry]
 #[pyfunction]
 #[pyo3(signature = (table, retention, lite, dry_run, inventory = None))]
@@ -36,7 +36,7 @@ pub(crate) fn vacuum(
 ) -> Result<(String, Option<ArrowStream>)> {
     let options = options_of(py, retention, (lite, dry_run), inventory)?;
     let clock = Clock::default();
-    let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |_| None)?;
+    let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |done| done.version)?;
     result(py, &done, dry_run)
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn options_of(
 /// The result in the form of `vacuum`.
 pub(crate) fn result(py: Python<'_>, done: &Vacuumed, dry_run: bool) -> Result<(String, Option<ArrowStream>)> {
     let counts = json!({"retention_ms": done.retention_ms, "files_seen": done.files_seen,
-        "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted});
+        "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted, "nested_tables": done.nested_tables});
     let found = if dry_run { Some(stream_of(py, done)?) } else { None };
     Ok((counts.to_string(), found))
 }

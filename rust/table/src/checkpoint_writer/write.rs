@@ -43,6 +43,8 @@ const HINTED_SIDECARS: usize = 30;
 pub struct Written {
     /// Version of the table.
     pub version: u64,
+    /// Whether its file is named by the version alone.
+    pub is_classic: bool,
     /// Actions of all kinds.
     pub actions: u64,
     /// Live files.
@@ -169,8 +171,9 @@ async fn write_actions(
     output: &mut Output,
 ) -> Result<Written> {
     let snapshot = &work.snapshot;
+    let (version, is_classic) = (snapshot.version(), sidecars.is_none());
     let mut written =
-        Written { version: snapshot.version(), actions: 0, adds: 0, removes: 0, bytes: 0, sidecars: 0, reused: 0 };
+        Written { version, is_classic, actions: 0, adds: 0, removes: 0, bytes: 0, sidecars: 0, reused: 0 };
     match sidecars {
         Some(sidecars) => {
             (written.adds, written.removes) = (sidecars.adds, sidecars.removes);

@@ -29,8 +29,8 @@ use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
+use crate::transaction::{RetryPolicy, unless_cancelled};
 use crate::vector_file::literal;
 use crate::write::layout::encode_add_path;
 use deltic_store::{Storage, decode_path};
@@ -144,7 +144,9 @@ pub async fn clone(
         return Ok(TransactionEnd::Replayed(snapshot.version()));
     }
     // Every check that could refuse the clone was made before: copying comes last.
-    (done.num_copied_files, done.copied_files_size) = copy_all(source.storage(), target, plan.copies).await?;
+    let copying = copy_all(source.storage(), target, plan.copies);
+    let interrupted = || "interrupted: nothing was committed; the next run takes the files that were copied".to_owned();
+    (done.num_copied_files, done.copied_files_size) = unless_cancelled(copying, retry, interrupted).await?;
     transaction.count(done.metrics());
     transaction.commit(committer, retry).await
 }

@@ -7,7 +7,10 @@
 use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::ReadSet;
 use deltic_protocol::constraint::Constraint;
+use deltic_protocol::expression::parse_expression;
+use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::IsolationLevel;
+use deltic_protocol::schema::{DataType, StructType};
 
 use crate::error::{Error, Result};
 use crate::scan::plan::ScanPlan;
@@ -27,14 +30,27 @@ impl Transaction {
         }
         let snapshot = self.snapshot().await?;
         let checked = async {
+            // Rows are read by the columns of the base.
+            let columns = |schema: &StructType| -> Vec<(String, DataType)> {
+                schema.fields.iter().map(|field| (field.name.clone(), field.data_type.clone())).collect()
+            };
+            let (now, base) = (self.shape_after()?, snapshot.shape());
+            let physical =
+                |shape: &TableShape| shape.mapping.physical_schema(&shape.schema).map(|schema| columns(&schema));
+            if columns(&now.schema) != columns(&base.schema) || physical(&now)? != physical(base)? {
+                return Err(Error::invalid(
+                    "the transaction has changed the columns already; add the constraint before that, or in another one",
+                ));
+            }
             Constraint::parse(name, expression, &snapshot.shape().schema)?;
-            let violating = format!("({expression}\n) IS NOT TRUE");
+            // Strings have escapes in a constraint, and none in a filter.
+            let violating = format!("({:#}) IS NOT TRUE", parse_expression(expression)?);
             let plan = ScanPlan::new(&snapshot, Some(&[]), Some(&violating)).await?;
             match plan.count_rows(ReadOptions::default()).await? {
                 0 => Ok(()),
                 rows => Err(Error::invalid(format!(
                     "the constraint `{name}` ({expression}) is violated by {rows} {} of the table; correct or delete {} \
-                     first, which scan(filter=\"({expression}) IS NOT TRUE\") gives",
+                     first, which scan(filter=\"{violating}\") gives",
                     if rows == 1 { "row" } else { "rows" },
                     if rows == 1 { "it" } else { "them" },
                 ))),

@@ -158,6 +158,9 @@ impl RemovedFiles {
     }
 }
 
+/// Rows of a file that is not read because all match, at most: their positions are held, and the log says how many there are.
+const MOST_UNREAD_ROWS: u64 = 1 << 32;
+
 /// A file that may have to be read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -363,7 +366,7 @@ async fn read_candidate(
     };
     // As inline bytes, so that the scan need not fetch it again.
     task.deletion_vector = if deleted_before.is_empty() { None } else { Some(deleted_before.to_inline()?) };
-    if let Some(physical_rows) = rows_if_all_match {
+    if let Some(physical_rows) = rows_if_all_match.filter(|rows| *rows <= MOST_UNREAD_ROWS) {
         let matching = DeletionVector::first(physical_rows).minus(&deleted_before);
         let updated = if request.action == RowAction::Update { matching.clone() } else { DeletionVector::default() };
         return Ok((!matching.is_empty()).then_some(TouchedFile {

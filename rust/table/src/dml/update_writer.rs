@@ -29,6 +29,7 @@ use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_INDEX};
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::transaction::builder::change_files::{Change as ChangeType, change_files_spec};
+use crate::write::char_lengths::CharLengths;
 use crate::write::plan::WriteSpec;
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::Storage;
@@ -36,15 +37,21 @@ use deltic_store::Storage;
 /// Name of the column with the number of the file.
 const FILE_NUMBER: &str = "_metadata.file_number";
 
+/// Bytes of constants that are put into rows at a time.
+const CONSTANT_BYTES: usize = 16 << 20;
+
+/// How many rows get so many bytes of constants each, at a time.
+pub(super) fn rows_of_constants(bytes: usize) -> usize {
+    (CONSTANT_BYTES / bytes.max(1)).max(1)
+}
+
 /// Computes updated rows.
 pub(super) trait RowUpdater: Debug + Send + Sync {
     /// Indexes of the columns that may change.
     fn updated_columns(&self) -> Vec<usize>;
 
     /// How many rows are updated at a time: the new rows may be much larger.
-    fn rows_at_once(&self) -> usize {
-        usize::MAX
-    }
+    fn rows_at_once(&self) -> usize;
 
     /// The rows after the update, with the columns of the table. `places`: the file and the position of each row.
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch>;
@@ -53,6 +60,10 @@ pub(super) trait RowUpdater: Debug + Send + Sync {
 impl RowUpdater for RowUpdate {
     fn updated_columns(&self) -> Vec<usize> {
         Self::changes(self).collect()
+    }
+
+    fn rows_at_once(&self) -> usize {
+        rows_of_constants(self.constant_bytes())
     }
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
@@ -84,6 +95,8 @@ struct UpdatePass {
     files: Vec<(String, Option<DeletionVector>)>,
     /// How many columns the table has.
     width: usize,
+    /// Those of the table's columns.
+    lengths: CharLengths,
 }
 
 /// A batch, and its updated rows separately.
@@ -110,7 +123,7 @@ impl UpdateWriter {
         tasks: Vec<UpdateTask>,
         clock: Clock,
     ) -> Result<Written> {
-        let (pass, reads) = self.pass(&copying.read, tasks);
+        let (pass, reads) = self.pass(&copying.read, tasks)?;
         let reader = Reader::new(storage.clone(), with_file_number(&copying.read)?)?;
         let pieces = pass.pieces(reader.read(reads, ReadOptions::default()));
         let rows = pieces.map(move |batch| pass.updated(&batch?));
@@ -126,7 +139,7 @@ impl UpdateWriter {
     ) -> Result<Written> {
         // A `cdc` action has no time.
         let no_clock: Clock = || 0;
-        let (pass, reads) = self.pass(read, tasks);
+        let (pass, reads) = self.pass(read, tasks)?;
         let reader = Reader::new(storage.clone(), with_file_number(read)?)?;
         let mut fields = Reader::new(storage.clone(), read.clone())?.schema().fields().to_vec();
         let write = change_files_spec(write);
@@ -139,14 +152,15 @@ impl UpdateWriter {
         writer.write_all_unsynced(both.map_ok(|both| stream::iter(both.map(Ok))).try_flatten()).await
     }
 
-    fn pass(&self, read: &ReadSpec, tasks: Vec<UpdateTask>) -> (UpdatePass, Vec<FileTask>) {
+    fn pass(&self, read: &ReadSpec, tasks: Vec<UpdateTask>) -> Result<(UpdatePass, Vec<FileTask>)> {
         let (mut files, mut reads) = (Vec::with_capacity(tasks.len()), Vec::with_capacity(tasks.len()));
         for (number, UpdateTask { mut task, updated_rows }) in tasks.into_iter().enumerate() {
             task.constants.insert(FILE_NUMBER.to_owned(), number.to_string());
             files.push((task.path.clone(), updated_rows));
             reads.push(task);
         }
-        (UpdatePass { writer: self.clone(), files, width: read.schema.fields.len() }, reads)
+        let (width, lengths) = (read.schema.fields.len(), CharLengths::of(&read.schema)?);
+        Ok((UpdatePass { writer: self.clone(), files, width, lengths }, reads))
     }
 }
 
@@ -199,7 +213,18 @@ impl UpdatePass {
             None => old.clone(),
             Some((path, _)) => self.writer.updater.update(&old, &places).map_err(|e| e.in_file(*path))?,
         };
+        self.check_lengths(&new, &places)?;
         Ok(SplitBatch { is_updated, rows, old, new })
+    }
+
+    /// Refuses updated rows with strings that are too long. Other rows may have them: not every writer knows lengths.
+    fn check_lengths(&self, new: &RecordBatch, places: &[(&str, u64)]) -> Result<()> {
+        let Err(error) = self.lengths.check(new, 0) else { return Ok(()) };
+        // Again one by one, for a message that calls the row by its position.
+        for (row, (path, position)) in places.iter().enumerate() {
+            self.lengths.check(&new.slice(row, 1), *position).map_err(|e| e.in_file(*path))?;
+        }
+        Err(error)
     }
 
     /// All rows, some of them updated. The row commit version of an updated row is NULL: the commit determines it.

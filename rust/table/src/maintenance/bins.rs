@@ -56,6 +56,11 @@ impl Rewriting {
         };
         let mut unclaimed = Unclaimed::new(self.storage.clone());
         unclaimed.hold(&files)?;
+        // Values are spelled as they were: only its writer knows the zone of a timestamp that says none.
+        let spelled = bin.partition.iter().filter(|(_, text)| text.as_ref().is_some_and(|text| !text.is_empty()));
+        for (name, text) in spelled {
+            files.iter_mut().for_each(|file| drop(file.add.partition_values.insert(name.clone(), text.clone())));
+        }
         if let Layout::Along(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
             files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
         }
@@ -87,13 +92,18 @@ impl Rewriting {
             progress.advance(batch.num_rows() as u64);
         }
         let (rows, expected) = (sampler.rows(), bin.expected(self.target));
-        let Some(ranges) = sampler.finish()? else { return Ok(Written::default()) };
+        let Some(ranges) = sampler.finish()? else {
+            return match rows {
+                0 => Ok(Written::default()),
+                _ => Err(Error::internal("rows were read, and none of them was sampled")),
+            };
+        };
         let max_rows_per_file = Some(rows.div_ceil(expected).max(1));
         let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
         let all = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
         let bytes = self.limits.sort_bytes / self.tasks;
         let all = all.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
-        let ordered = in_order(all, Arc::new(ranges), (rows, bytes)).await?;
+        let ordered = in_order(all, Arc::new(ranges), (rows, bytes), self.tasks).await?;
         let written = copying.write(&self.storage, ordered, self.clock).await?;
         let written_rows: u64 = written.0.iter().map(|file| file.rows).sum();
         if written_rows != rows {

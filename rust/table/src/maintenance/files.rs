@@ -1,12 +1,15 @@
 //! The files of a version that OPTIMIZE may rewrite.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use arrow_array::Array;
+use arrow_array::{Array, RecordBatch, RecordBatchOptions};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::{Field, Schema};
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::{Add, PartitionValues};
 use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
-use deltic_protocol::predicate::{BoundPredicate, parse};
+use deltic_protocol::predicate::{BoundPredicate, keep, parse};
 use deltic_protocol::prune;
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
@@ -89,13 +92,29 @@ pub(super) async fn list(
         let adds = match filter {
             Some(filter) => {
                 let bounds = LogBounds::of_partitions(&adds, snapshot.shape(), &filter.columns())?;
-                adds.filter(prune::keep(filter, &bounds)?)?
+                let adds = adds.filter(prune::keep(filter, &bounds)?)?;
+                adds.filter(matching(filter, &adds, snapshot.shape())?)?
             }
             None => adds,
         };
         listed.take(&adds, &mut may_be_rewritten)?;
     }
     Ok(listed)
+}
+
+/// The files for whose partition values the condition is TRUE. Bounds alone do not evaluate expressions.
+fn matching(filter: &BoundPredicate, adds: &AddBatch, shape: &TableShape) -> Result<BooleanBuffer> {
+    let columns = filter.columns();
+    let names: BTreeSet<&String> = columns.iter().filter_map(|column| column.path.first()).collect();
+    let (mut fields, mut values) = (Vec::new(), Vec::new());
+    for name in names {
+        let array = shape.partition_values(adds, name)?;
+        fields.push(Field::new(name, array.data_type().clone(), true));
+        values.push(array);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(adds.len()));
+    let rows = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), values, &options)?;
+    Ok(keep(&filter.evaluate(&rows)?).values().clone())
 }
 
 /// Lists the live files of these partitions.

@@ -4,13 +4,10 @@
 //! and running it again continues from there.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::pin;
-use std::time::Duration;
 
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
-use futures::future::{Either, FutureExt, select};
+use futures::future::FutureExt;
 use serde_json::{Map, Value, json};
 
 use super::bins::{Rewriting, Rewritten, cube_columns};
@@ -28,16 +25,13 @@ use crate::progress::{Progress, Unit};
 use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
+use crate::transaction::{RetryPolicy, unless_cancelled};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
 /// The default target size of files in bytes, as in delta-spark.
 const TARGET_FILE_SIZE: u64 = 1 << 30;
-
-/// The time between two checks whether the caller has interrupted the work.
-const NOTICE: Duration = Duration::from_millis(50);
 
 /// The operation in the commit info.
 pub(super) const OPERATION: &str = "OPTIMIZE";
@@ -136,7 +130,8 @@ impl Plan {
         let committing = Committing { snapshot, base, options, committer, ids, retry };
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         for bins in of_commits(bins, rewriting.limits.commit_bytes) {
-            let written = unless_cancelled(write_all(&rewriting, bins, (ids, &progress)), retry, &done).await?;
+            let writing = write_all(&rewriting, bins, (ids, &progress));
+            let written = unless_cancelled(writing, retry, || interrupted(&done)).await?;
             committing.commit(written, &mut done).await?;
         }
         Ok(done)
@@ -153,7 +148,7 @@ impl Plan {
         let committing = Committing { snapshot, base, options, committer, ids, retry };
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         let writing = try_all(&rewriting, bins, (ids, &progress));
-        let (written, failed) = unless_cancelled(writing, retry, &done).await?;
+        let (written, failed) = unless_cancelled(writing, retry, || interrupted(&done)).await?;
         if !written.is_empty() {
             committing.commit(written, &mut done).await?;
         }
@@ -200,26 +195,10 @@ fn write(
     in_parallel(rewriting.clone().write(bin, ids.unique(), share))
 }
 
-/// Stops the work when the caller cancels it, which deletes the files that it wrote.
-async fn unless_cancelled<T>(
-    work: impl Future<Output = Result<T>>,
-    retry: &dyn RetryPolicy,
-    done: &Optimized,
-) -> Result<T> {
-    let cancelled = async {
-        while !retry.is_cancelled() {
-            tokio::time::sleep(NOTICE).await;
-        }
-    };
-    match select(pin!(work), pin!(cancelled)).await {
-        Either::Left((done, _)) => done,
-        Either::Right(_) => Err(Error::storage(
-            true,
-            match done.versions.last() {
-                None => "interrupted: nothing was committed".to_owned(),
-                Some(last) => format!("interrupted: the commits up to version {last} remain"),
-            },
-        )),
+fn interrupted(done: &Optimized) -> String {
+    match done.versions.last() {
+        None => "interrupted: nothing was committed".to_owned(),
+        Some(last) => format!("interrupted: the commits up to version {last} remain"),
     }
 }
 

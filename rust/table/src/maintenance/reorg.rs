@@ -16,7 +16,7 @@ use super::pack;
 use crate::after_commit::HandleState;
 use crate::committers::Committer;
 use crate::error::Result;
-use crate::scan::read::{KnownColumns, may_have_dropped_columns};
+use crate::scan::dropped_columns::{KnownColumns, may_have_dropped_columns};
 use crate::snapshot::Snapshot;
 use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};

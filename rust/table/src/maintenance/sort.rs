@@ -4,11 +4,12 @@
 //! positions on the curve whose rows fit into memory. A bucket that turns out to be larger is divided again, unless all its
 //! rows are at one position. Buckets are then read and sorted, one after the other. Rows at one position keep their order.
 //!
-//! Memory holds `bytes` bytes of rows, 16 bytes for each of these, and a batch for each bucket.
+//! Memory holds `bytes` bytes of rows, a quarter more of rows that wait to be written, and 16 bytes for each of these rows.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek, Write};
 use std::sync::Arc;
+use std::thread;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
@@ -16,15 +17,16 @@ use arrow_array::{RecordBatch, UInt32Array, UInt64Array};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::concat::concat_batches;
 use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take_record_batch;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::layout::ranges::Ranges;
 use crate::error::{Error, Result};
 use crate::parallel::{blocking, worker_count};
-use crate::write::pieces::memory;
+use crate::write::pieces::{memory, overhead};
 
 /// Rows in a batch of the result.
 const BATCH_ROWS: usize = 32 * 1024;
@@ -32,8 +34,11 @@ const BATCH_ROWS: usize = 32 * 1024;
 /// How many batches are made ahead of the reader.
 const AHEAD: usize = 2;
 
-/// The most buckets, each of which is an open file.
+/// The most buckets of all that is sorted at a time. Each is an open file.
 const MAX_BUCKETS: usize = 256;
+
+/// Bytes of rows that are put together before they are written to a temporary file.
+const WORTH_WRITING: usize = 64 * 1024;
 
 /// How many buckets a bucket that is too large is divided into.
 const DIVIDED_INTO: u64 = 16;
@@ -63,7 +68,7 @@ struct Spilled {
 }
 
 /// Returns the rows in the order of the curve. `total_rows`: about how many there are. `bytes`: how many bytes of them may be
-/// in memory.
+/// in memory. `tasks`: how many streams are sorted at a time.
 ///
 /// # Errors
 /// Those of reading the rows, and of temporary files.
@@ -71,7 +76,10 @@ pub(super) async fn in_order(
     rows: impl Stream<Item = Result<RecordBatch>> + Send,
     ranges: Arc<Ranges>,
     (total_rows, bytes): (u64, usize),
+    tasks: usize,
 ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send> {
+    let at_once = (worker_count() / tasks.max(1)).max(1);
+    let most_buckets = (MAX_BUCKETS / tasks.max(1)).max(DIVIDED_INTO as usize);
     let placed = |batch: Result<RecordBatch>| {
         let ranges = ranges.clone();
         async move {
@@ -79,7 +87,7 @@ pub(super) async fn in_order(
             computed(move || Ok(Piece { positions: ranges.positions(&batch)?, batch })).await
         }
     };
-    let mut pieces = std::pin::pin!(rows.map(placed).buffered(worker_count()));
+    let mut pieces = std::pin::pin!(rows.map(placed).buffered(at_once));
     let (mut gathered, mut held, mut held_rows) = (Vec::new(), 0_usize, 0_usize);
     let mut spilling: Option<Spilling> = None;
     while let Some(piece) = pieces.try_next().await? {
@@ -92,7 +100,9 @@ pub(super) async fn in_order(
         let more = std::mem::take(&mut gathered);
         let mut to = match spilling.take() {
             Some(spilling) => spilling,
-            None => Spilling::new(ranges.cuts(bucket_count(held, held_rows, (total_rows, bytes)))),
+            None => {
+                Spilling::new(ranges.cuts(bucket_count(held, held_rows, (total_rows, bytes)).min(most_buckets)), bytes)
+            }
         };
         spilling = Some(
             computed(move || {
@@ -103,7 +113,8 @@ pub(super) async fn in_order(
         );
     }
     let (sender, receiver) = mpsc::channel(AHEAD);
-    let emitting = tokio::task::spawn_blocking(move || {
+    let (ended, emitting) = oneshot::channel::<Result<()>>();
+    let emit_all = move || {
         let buckets = match spilling {
             None => Ok(vec![Bucket::InMemory(gathered)]),
             Some(spilling) => spilling.finish(),
@@ -111,8 +122,13 @@ pub(super) async fn in_order(
         let mut emit =
             |batch| sender.blocking_send(batch).map_err(|_| Error::internal("the rows are not read to the end"));
         buckets?.into_iter().try_for_each(|bucket| bucket.emit(bytes, &mut emit))
-    });
-    // At the end of the rows the worker is joined, so that a failure is not taken for the end.
+    };
+    // Not one of the runtime's threads: it waits for the writer, which needs those.
+    let thread = thread::Builder::new().name("deltic-sort".to_owned());
+    thread
+        .spawn(move || drop(ended.send(emit_all())))
+        .map_err(|e| Error::storage(true, "no thread that sorts rows can be started").caused_by(e))?;
+    // At the end of the rows the thread is asked how it ended, so that a failure is not taken for the end.
     Ok(stream::try_unfold((receiver, emitting), |(mut receiver, emitting)| async move {
         if let Some(batch) = receiver.recv().await {
             return Ok(Some((batch, (receiver, emitting))));
@@ -137,6 +153,8 @@ struct Spilling {
     /// The positions at which buckets begin.
     cuts: Vec<u64>,
     buckets: Vec<Option<Spill>>,
+    /// Bytes of rows of a bucket that may wait to be written.
+    most_waiting: usize,
 }
 
 /// A temporary file that is being written.
@@ -147,12 +165,17 @@ struct Spill {
     stored: SchemaRef,
     bytes: usize,
     positions: (u64, u64),
+    /// Rows that are not written yet, and their bytes.
+    waiting: Vec<RecordBatch>,
+    waiting_bytes: usize,
 }
 
 impl Spilling {
-    fn new(cuts: Vec<u64>) -> Self {
-        let buckets = (0..=cuts.len()).map(|_| None).collect();
-        Self { cuts, buckets }
+    /// `bytes`: how many bytes of rows may be in memory. A quarter of them may wait to be written.
+    fn new(cuts: Vec<u64>, bytes: usize) -> Self {
+        let buckets: Vec<_> = (0..=cuts.len()).map(|_| None).collect();
+        let most_waiting = bytes / 4 / buckets.len().max(1);
+        Self { cuts, buckets, most_waiting }
     }
 
     fn push(&mut self, piece: &Piece) -> Result<()> {
@@ -172,7 +195,7 @@ impl Spilling {
                 Some(spill) => spill,
                 None => bucket.insert(Spill::new(batch.schema())?),
             };
-            spill.push(&batch, positions)?;
+            spill.push(&batch, positions, self.most_waiting)?;
         }
         Ok(())
     }
@@ -189,21 +212,36 @@ impl Spill {
         let file = BufWriter::new(tempfile::tempfile().map_err(no_space)?);
         let stored = Arc::new(Schema::new(fields));
         let writer = StreamWriter::try_new(file, &stored)?;
-        Ok(Self { writer, schema, stored, bytes: 0, positions: (u64::MAX, 0) })
+        let (positions, waiting) = ((u64::MAX, 0), Vec::new());
+        Ok(Self { writer, schema, stored, bytes: 0, positions, waiting, waiting_bytes: 0 })
     }
 
-    fn push(&mut self, batch: &RecordBatch, positions: Vec<u64>) -> Result<()> {
+    fn push(&mut self, batch: &RecordBatch, positions: Vec<u64>, most_waiting: usize) -> Result<()> {
         let (least, greatest) = (positions.iter().min(), positions.iter().max());
         self.positions.0 = self.positions.0.min(least.copied().unwrap_or(u64::MAX));
         self.positions.1 = self.positions.1.max(greatest.copied().unwrap_or_default());
-        self.bytes = self.bytes.saturating_add(memory(batch));
         let mut columns = batch.columns().to_vec();
         columns.push(Arc::new(UInt64Array::from(positions)));
         let batch = RecordBatch::try_new(self.stored.clone(), columns)?;
+        self.waiting_bytes = self.waiting_bytes.saturating_add(memory(&batch));
+        self.waiting.push(batch);
+        let worth_writing = WORTH_WRITING.max(overhead(self.stored.fields().len()).saturating_mul(8));
+        if self.waiting_bytes >= worth_writing.min(most_waiting) { self.write() } else { Ok(()) }
+    }
+
+    /// Writes the rows that wait, as one batch.
+    fn write(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let batch = concat_batches(&self.stored, &std::mem::take(&mut self.waiting))?;
+        self.waiting_bytes = 0;
+        self.bytes = self.bytes.saturating_add(memory(&batch));
         self.writer.write(&batch).map_err(no_space)
     }
 
-    fn finish(self) -> Result<Spilled> {
+    fn finish(mut self) -> Result<Spilled> {
+        self.write()?;
         let mut file = self.writer.into_inner().map_err(no_space)?;
         file.flush().map_err(no_space)?;
         let mut file = file.into_inner().map_err(|e| no_space(e.into_error()))?;
@@ -243,9 +281,8 @@ impl Bucket {
             return emit_sorted(&pieces, emit);
         }
         let width = (greatest - least) / DIVIDED_INTO;
-        let cuts =
-            (1..DIVIDED_INTO).map(|bucket| least + width.max(1).saturating_mul(bucket)).filter(|cut| *cut <= greatest);
-        let mut spilling = Spilling::new(cuts.collect());
+        let cuts = (1..DIVIDED_INTO).filter_map(|bucket| least.checked_add(width.max(1).checked_mul(bucket)?));
+        let mut spilling = Spilling::new(cuts.filter(|cut| *cut <= greatest).collect(), bytes);
         spilled.pieces()?.try_for_each(|piece| spilling.push(&piece?))?;
         spilling.finish()?.into_iter().try_for_each(|bucket| bucket.emit(bytes, emit))
     }

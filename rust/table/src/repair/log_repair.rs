@@ -145,14 +145,14 @@ impl LogRepair {
     /// Writes a checkpoint of the version, and deletes the damaged ones.
     async fn replace_checkpoints(&self, now_ms: i64, done: &mut Repaired) -> Result<()> {
         let storage = self.snapshot.storage();
-        match of_snapshot(&self.snapshot, now_ms).await {
-            Ok(_) => {}
+        let written = match of_snapshot(&self.snapshot, now_ms).await {
+            Ok(written) => written,
             Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => return done.refuse_kinds(&CHECKPOINTS, Err(e)),
             Err(e) => return Err(e),
-        }
+        };
         let new = checkpoint_name(self.snapshot.version());
         for file in self.damaged.iter().flat_map(|(checkpoint, _)| &checkpoint.files) {
-            if file.file_name != new {
+            if !written.is_classic || file.file_name != new {
                 storage.delete(&log_file_path(&file.file_name)).await?;
             }
         }

@@ -1,6 +1,7 @@
 //! Reading a snapshot: planning which files are read, and reading their rows.
 
 pub mod count;
+pub(crate) mod dropped_columns;
 pub mod filter;
 pub mod limit;
 pub mod plan;

@@ -5,6 +5,7 @@
 //!
 //! PROTOCOL.md: "Commit Protocol".
 
+use std::pin::pin;
 use std::time::Duration;
 
 use deltic_protocol::action::batch::Origin;
@@ -18,6 +19,7 @@ use deltic_protocol::commit::{Committed, Failed, PreparedCommit};
 use deltic_protocol::feature;
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
+use futures::future::{Either, select};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::committers::Committer;
@@ -34,6 +36,26 @@ const NOTICE: Duration = Duration::from_millis(50);
 
 /// How many deletion vectors of a winner are read at once.
 const CONCURRENT_VECTORS: usize = 16;
+
+/// Stops the work when the caller cancels it. `interrupted`: the message then.
+///
+/// # Errors
+/// Those of the work; `Storage` if it was cancelled.
+pub(crate) async fn unless_cancelled<T>(
+    work: impl Future<Output = Result<T>>,
+    retry: &dyn RetryPolicy,
+    interrupted: impl FnOnce() -> String,
+) -> Result<T> {
+    let cancelled = async {
+        while !retry.is_cancelled() {
+            tokio::time::sleep(NOTICE).await;
+        }
+    };
+    match select(pin!(work), pin!(cancelled)).await {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => Err(Error::storage(true, interrupted())),
+    }
+}
 
 /// The clock, the back-off and the cancellation of the loop.
 pub trait RetryPolicy: Send + Sync {

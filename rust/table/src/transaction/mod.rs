@@ -8,6 +8,6 @@ mod vectors;
 pub use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit};
 
 pub use self::driver::{RetryPolicy, commit, state_of, try_commit};
-pub(crate) use self::driver::{log_committed, log_conflict};
+pub(crate) use self::driver::{log_committed, log_conflict, unless_cancelled};
 pub(crate) use self::vectors::TableVectors;
 pub use self::vectors::{NoVectors, VectorFiles};

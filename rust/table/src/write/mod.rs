@@ -11,4 +11,5 @@ mod setup;
 pub(crate) mod unclaimed;
 pub mod writer;
 
+pub(crate) use input::char_lengths;
 pub use input::{conform, identity, incoming, rules};

@@ -51,7 +51,7 @@ pub(crate) fn memory(batch: &RecordBatch) -> usize {
 }
 
 /// Bytes that a batch with this number of columns takes besides its rows.
-pub(super) fn overhead(columns: usize) -> usize {
+pub(crate) fn overhead(columns: usize) -> usize {
     (columns + 1) * ARRAY_OVERHEAD
 }
 

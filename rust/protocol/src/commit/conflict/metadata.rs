@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
 use crate::feature;
-use crate::schema::mapping::{FIELD_ID, NESTED_IDS, PHYSICAL_NAME};
+use crate::property::Properties;
+use crate::schema::mapping::{ColumnMapping, FIELD_ID, NESTED_IDS, PHYSICAL_NAME};
 
 /// Properties that a winner may set if the protocol has the feature: key, value (empty for any), feature.
 ///
@@ -84,7 +85,9 @@ pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Proto
             return Ok(Some(format!("the property `{key}`")));
         }
     }
-    let same = same_schema(&before.schema_string, &after.schema_string, MAPPING)?;
+    // Where columns are mapped already, another id or physical name is another column.
+    let is_mapped = Properties::of(before).column_mapping_mode()? != ColumnMapping::None;
+    let same = same_schema(&before.schema_string, &after.schema_string, if is_mapped { &[] } else { MAPPING })?;
     Ok((!same).then(|| "the schema".to_owned()))
 }
 

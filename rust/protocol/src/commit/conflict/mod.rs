@@ -277,6 +277,14 @@ impl Case<'_> {
                 let detail = format!("both set the metadata domain `{}`", domain.domain);
                 return Err(refuse(Conflict::ConcurrentTransaction, &detail));
             }
+            if let Action::Protocol(protocol) = action
+                && !feature::supported(protocol).contains("domainMetadata")
+                && let Some(domain) = self.winner.domains.iter().find(|domain| !domain.removed)
+            {
+                let detail =
+                    format!("it has set the metadata domain `{}`, whose feature this commit drops", domain.domain);
+                return Err(refuse(Conflict::ConcurrentTransaction, &detail));
+            }
         }
         self.clustering()
     }
@@ -405,7 +413,7 @@ impl Case<'_> {
         }
         let candidates = match &self.pending.read {
             ReadSet::Nothing | ReadSet::Files(_) => return Ok(()),
-            ReadSet::WholeTable => self.winner.adds.filter(changing)?,
+            ReadSet::WholeTable | ReadSet::EveryFile => self.winner.adds.filter(changing)?,
             ReadSet::Predicates(read) => matching(&self.winner.adds.filter(changing)?, read)?,
         };
         match candidates.path().iter().flatten().next() {
@@ -421,6 +429,11 @@ impl Case<'_> {
         let clash = match &self.pending.read {
             ReadSet::Nothing => None,
             ReadSet::WholeTable => removed.next(),
+            ReadSet::EveryFile => {
+                // Files that this commit adds again without row ids would keep those that the winner gives them.
+                let again = self.winner.adds.path().iter().flatten().filter(|_| self.pending.actions.is_re_add());
+                (0..removes.len()).map(|row| removes.path(row)).chain(again).next()
+            }
             ReadSet::Files(files) | ReadSet::Predicates(PredicatesRead { files, .. }) => {
                 removed.find(|path| files.contains(path))
             }
@@ -440,7 +453,7 @@ impl Case<'_> {
         let moved = adds.filter(!&data_changing(adds.rows(), adds.len()))?;
         let removes = &self.winner.removes;
         match &mut self.pending.read {
-            ReadSet::Nothing | ReadSet::WholeTable => {}
+            ReadSet::Nothing | ReadSet::WholeTable | ReadSet::EveryFile => {}
             ReadSet::Files(files) => {
                 if (0..removes.len()).any(|row| files.contains(removes.path(row))) {
                     files.extend(moved.path().iter().flatten().collect());

@@ -67,7 +67,7 @@ impl Pending {
 /// Whether rows were searched for, so that restored rows would matter.
 fn reads_rows(read: &ReadSet) -> bool {
     match read {
-        ReadSet::Predicates(_) | ReadSet::WholeTable => true,
+        ReadSet::Predicates(_) | ReadSet::WholeTable | ReadSet::EveryFile => true,
         ReadSet::Nothing | ReadSet::Files(_) => false,
     }
 }

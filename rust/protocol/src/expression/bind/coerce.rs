@@ -81,6 +81,13 @@ fn comparable_decimals(left: Typed, right: Typed) -> (Typed, Typed) {
     }
 }
 
+/// Two decimals that are compared exactly, in the type that holds both.
+pub(crate) fn of_one_decimal(left: &Typed, right: &Typed) -> Option<(Typed, Typed)> {
+    let is_decimal = |of: &Typed| matches!(primitive(&of.data_type), Some(P::Decimal { .. }));
+    let target = common(&left.data_type, &right.data_type).filter(|_| is_decimal(left) && is_decimal(right))?;
+    Some((cast(left.clone(), &target), cast(right.clone(), &target)))
+}
+
 /// Whether values of a type are ordered.
 pub(super) fn check_order(data_type: &DataType, whole: &Expression) -> Result<()> {
     match data_type {

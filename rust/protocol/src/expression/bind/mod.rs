@@ -6,6 +6,7 @@ mod coerce;
 mod fold;
 mod forms;
 
+pub(crate) use self::coerce::of_one_decimal;
 use self::forms::{case, compare, is_in, is_null, limited, negate};
 use super::ast::{Expression, Match, Name, Op};
 use super::bound::{BoundExpression, Node, Typed};

@@ -145,12 +145,16 @@ impl Pattern {
         made
     }
 
-    /// Reads a timestamp. Fields that the pattern does not have are those of the beginning of 1970.
+    /// Reads a timestamp. Fields that the pattern does not have are those of the beginning of 1970. As in Spark, capitals count
+    /// as small letters, and a fraction may have fewer digits than the pattern.
     pub(super) fn parse(&self, text: &str) -> Option<i64> {
         let (mut rest, mut found) = (text, Found::default());
         for item in &self.items {
             match item {
-                Item::Text(expected) => rest = rest.strip_prefix(expected.as_str())?,
+                Item::Text(expected) => {
+                    let (given, after) = rest.split_at_checked(expected.len())?;
+                    rest = given.eq_ignore_ascii_case(expected).then_some(after)?;
+                }
                 Item::Field(letter, count) => found.read(*letter, *count, &mut rest)?,
             }
         }
@@ -199,7 +203,7 @@ impl Found {
             'E' => drop(named(rest, &DAYS, count < 4)?),
             'a' => {
                 let (half, after) = rest.split_at_checked(2)?;
-                self.is_pm = match half {
+                self.is_pm = match half.to_ascii_uppercase().as_str() {
                     "AM" => false,
                     "PM" => true,
                     _ => return None,
@@ -207,8 +211,10 @@ impl Found {
                 *rest = after;
             }
             'S' => {
-                let digits = digits(rest, count, count)?;
-                self.fraction = digits.checked_mul(10_i64.pow(9 - u32::try_from(count).ok()?))? / 1000;
+                let before = rest.len();
+                let digits = digits(rest, 1, count)?;
+                let read = u32::try_from(before.saturating_sub(rest.len())).ok()?;
+                self.fraction = digits.checked_mul(10_i64.checked_pow(9_u32.checked_sub(read)?)?)? / 1000;
             }
             'y' if count == 2 => self.year = 2000 + digits(rest, 2, 2)?,
             'y' if count == 1 => self.year = digits(rest, 1, 6)?,
@@ -269,7 +275,8 @@ fn digits(rest: &mut &str, least: usize, most: usize) -> Option<i64> {
 /// The number of a name at the beginning, from 0.
 fn named(rest: &mut &str, names: &[&str], short: bool) -> Option<i64> {
     let spelled = |name: &'_ str| if short { name.get(..3).unwrap_or(name).to_owned() } else { name.to_owned() };
-    let at = names.iter().position(|name| rest.starts_with(&spelled(name)))?;
+    let is_next = |name: &str| rest.get(..name.len()).is_some_and(|given| given.eq_ignore_ascii_case(name));
+    let at = names.iter().position(|name| is_next(&spelled(name)))?;
     *rest = rest.get(spelled(names.get(at)?).len()..)?;
     i64::try_from(at).ok()
 }

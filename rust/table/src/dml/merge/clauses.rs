@@ -91,10 +91,17 @@ pub(super) struct Clauses {
 }
 
 impl Clauses {
+    /// `sides`: those before and after the merge adds or widens columns. Conditions are about rows as they are read.
+    ///
     /// # Errors
     /// `Invalid`, naming the clause, for columns that the sides lack and values that do not fit; `Unsupported` for
     /// expressions that deltic cannot evaluate.
-    pub(super) fn new(clauses: Vec<Clause>, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<Self> {
+    pub(super) fn new(
+        clauses: Vec<Clause>,
+        sides: (&Sides, &Sides),
+        target: Target<'_>,
+        evolves: bool,
+    ) -> Result<Self> {
         check(&clauses)?;
         let mut all = Self::default();
         for clause in clauses {
@@ -105,9 +112,15 @@ impl Clauses {
         Ok(all)
     }
 
-    fn push(&mut self, clause: Clause, sides: &Sides, target: Target<'_>, evolves: bool) -> Result<()> {
+    fn push(
+        &mut self,
+        clause: Clause,
+        (before, sides): (&Sides, &Sides),
+        target: Target<'_>,
+        evolves: bool,
+    ) -> Result<()> {
         let visible = clause.when.visible_sides();
-        let condition = clause.condition.map(|sql| sides.condition(&sql, visible)).transpose()?;
+        let condition = clause.condition.map(|sql| before.condition(&sql, visible)).transpose()?;
         let bind = |parsed| sides.bind(parsed, visible);
         let set = match clause.action {
             ClauseAction::Set(set) => Some(named(set, sides)?),
@@ -224,8 +237,8 @@ fn has_computed_value(field: &StructField) -> bool {
         .any(|key| field.metadata.contains_key(*key))
 }
 
-/// The columns of the table after the merge, if the merge adds any.
-pub(super) fn evolved(clauses: &[Clause], sides: &Sides) -> Option<StructType> {
+/// The columns of the table after the merge, if the merge adds any, or widens types where `widens`.
+pub(super) fn evolved(clauses: &[Clause], sides: &Sides, widens: bool) -> Option<StructType> {
     let mut given: BTreeMap<usize, StructField> = BTreeMap::new();
     let mut add = |name: &str| {
         let at = sides.source.index_of(name);
@@ -255,7 +268,7 @@ pub(super) fn evolved(clauses: &[Clause], sides: &Sides) -> Option<StructType> {
             ClauseAction::Delete => {}
         }
     }
-    let evolved = evolve::merge(&sides.target, &StructType::new(given.into_values().collect()), false);
+    let evolved = evolve::merge(&sides.target, &StructType::new(given.into_values().collect()), widens);
     (evolved != sides.target).then_some(evolved)
 }
 

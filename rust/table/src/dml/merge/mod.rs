@@ -22,6 +22,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate;
 use deltic_protocol::row_merge::{Bounds, JoinCondition, Sides};
 use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
@@ -62,7 +63,7 @@ pub struct MergeRequest {
     pub target_alias: String,
     /// What happens to rows. Of the clauses of a kind, the first whose condition is TRUE applies.
     pub clauses: Vec<Clause>,
-    /// Whether columns that only the source has are added to the table.
+    /// Whether columns that only the source has are added to the table, and types are widened where the table lets it.
     pub evolves: bool,
 }
 
@@ -140,8 +141,8 @@ impl Transaction {
         }
     }
 
-    /// The two sides of a merge. If it adds columns, a step of the transaction adds them to the table; the metadata before
-    /// that step is returned for [`Transaction::restore_metadata`], in case no row needs them.
+    /// The two sides of a merge. If it adds or widens columns, a step of the transaction does so; the metadata before that step
+    /// is returned for [`Transaction::restore_metadata`], in case no row needs it.
     pub(super) fn evolve_columns(
         &mut self,
         snapshot: &Snapshot,
@@ -150,7 +151,10 @@ impl Transaction {
         ids: &dyn Ids,
     ) -> Result<(Sides, Option<SavedMetadata>)> {
         let sides = sides_of(StructType::clone(&snapshot.shape().schema), schema, request)?;
-        let evolved = if request.evolves { evolved(&request.clauses, &sides) } else { None };
+        let evolved = match request.evolves {
+            true => evolved(&request.clauses, &sides, self.widens_types()?),
+            false => None,
+        };
         let metadata_before = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
         Ok((sides, metadata_before))
     }
@@ -225,11 +229,12 @@ impl Transaction {
         let mut unclaimed = Unclaimed::new(self.storage().clone());
         let mut all: Vec<Written> = Vec::with_capacity(groups.len());
         for (schema, group) in groups {
-            let plan = self.plan_write(&schema)?;
-            if !plan.spec.identities.is_empty() && !all.is_empty() {
-                let message = "the table numbers its rows, and clauses insert rows with different columns; merge with one \
-                               of them at a time";
-                return Err(Error::unsupported("identityColumns", message));
+            let mut plan = self.plan_write(&schema)?;
+            let earlier = || all.iter().flat_map(|written| &written.0);
+            for numbering in &mut plan.spec.identities {
+                if let Some(last) = earlier().rev().find_map(|file| file.identities.get(&numbering.column)) {
+                    numbering.go_on_after(*last)?;
+                }
             }
             let writer = DataWriter::new(self.storage().clone(), &plan.spec, clock)?;
             let (sides, source) = (&join.sides, &join.source);
@@ -273,7 +278,7 @@ pub(super) fn join(
         now: rules.now,
     };
     let after = sides.with_target(StructType::clone(&shape.schema));
-    let clauses = Clauses::new(request.clauses, &after, target, request.evolves)?;
+    let clauses = Clauses::new(request.clauses, (&sides, &after), target, request.evolves)?;
     let reads_all = !clauses.unmatched_by_source.is_empty();
     let mut rest = on.rest;
     if reads_all {
@@ -341,20 +346,24 @@ pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
     *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
 }
 
-/// A SQL condition for the rows of the target that can match; none if all can.
-fn filter(join: &Join, mut filters: Vec<String>, target: &StructType) -> Result<Option<String>> {
+/// The rows of the target that can match, as SQL; none if all can. `conditions`: those on the target alone.
+fn filter(join: &Join, conditions: Vec<String>, target: &StructType) -> Result<Option<String>> {
     let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
     for values in join.source_keys() {
         for (bounds, values) in bounds.iter_mut().zip(&values?) {
             bounds.extend(values)?;
         }
     }
-    for (bounds, key) in bounds.iter().zip(join.keys()) {
-        filters.extend(bounds.filter(key, target).filter(|text| text.len() <= LONGEST_FILTER));
-    }
+    let of_keys = bounds.iter().zip(join.keys()).filter_map(|(bounds, key)| bounds.filter(key, target));
+    let mut filters: Vec<String> = of_keys.filter(|text| text.len() <= LONGEST_FILTER).collect();
     if join.source.len() == 0 {
         filters.push("FALSE".to_owned());
     }
-    let filters: Vec<String> = filters.iter().map(|filter| format!("({filter})")).collect();
-    Ok((!filters.is_empty()).then(|| filters.join(" AND ")))
+    let all = |filters: &[&[String]]| {
+        let filters: Vec<String> = filters.concat().iter().map(|filter| format!("({filter})")).collect();
+        (!filters.is_empty()).then(|| filters.join(" AND "))
+    };
+    // Without the keys' filters more files are read; without the conditions more rows would match.
+    let whole = all(&[&conditions, &filters]).filter(|text| predicate::parse(text).is_ok());
+    Ok(whole.or_else(|| all(&[&conditions])))
 }

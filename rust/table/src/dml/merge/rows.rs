@@ -10,7 +10,7 @@ use arrow_select::take::take;
 use deltic_protocol::row_merge::{RowInsert, Sides};
 use deltic_protocol::row_update::RowUpdate;
 
-use super::super::update_writer::RowUpdater;
+use super::super::update_writer::{RowUpdater, rows_of_constants};
 use super::clauses::{BoundClause, Clauses};
 use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
 use super::source::{Source, batch_of_sides};
@@ -35,7 +35,8 @@ impl RowUpdater for MergeUpdater {
     }
 
     fn rows_at_once(&self) -> usize {
-        self.source.rows_at_once()
+        let constants = self.updates.iter().map(RowUpdate::constant_bytes).max().unwrap_or_default();
+        self.source.rows_at_once().min(rows_of_constants(constants))
     }
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
@@ -156,7 +157,8 @@ impl ClauseInserts {
     /// The rows, batch by batch.
     pub(super) fn batches(self, sides: Sides, source: Arc<Source>) -> impl Iterator<Item = Result<RecordBatch>> {
         let all: Vec<usize> = (0..source.schema.fields.len()).collect();
-        let chunks: Vec<Vec<u32>> = self.rows.chunks(source.rows_at_once()).map(<[u32]>::to_vec).collect();
+        let at_once = source.rows_at_once().min(rows_of_constants(self.insert.constant_bytes()));
+        let chunks: Vec<Vec<u32>> = self.rows.chunks(at_once).map(<[u32]>::to_vec).collect();
         chunks.into_iter().map(move |rows| {
             let on = batch_of_sides(vec![(&sides.source_alias, source.gather(&rows, &all)?)])?;
             let number = |row: usize| rows.get(row).map_or(0, |row| u64::from(*row));

@@ -17,6 +17,12 @@ use crate::error::{Error, Result};
 /// The most rows in a sample. It has at least about half as many, if there are so many rows.
 const SAMPLE: usize = 128 * 1024;
 
+/// Bytes of the values in a sample, at most, if it has more rows than [`LEAST_SAMPLE`].
+const SAMPLE_BYTES: usize = 16 << 20;
+
+/// Rows that are enough for a sample of long values.
+const LEAST_SAMPLE: usize = 1024;
+
 /// Takes a sample of rows.
 pub(crate) struct Sampler {
     layout: CurveLayout,
@@ -26,6 +32,8 @@ pub(crate) struct Sampler {
     rows: u64,
     /// Hashes and values of the rows in the sample.
     sample: Vec<(u64, Vec<OwnedRow>)>,
+    /// Bytes of the values.
+    sample_bytes: usize,
 }
 
 /// The ranges of a curve's columns.
@@ -46,7 +54,7 @@ struct ColumnRanges {
 
 impl Sampler {
     pub(crate) fn new(layout: CurveLayout) -> Self {
-        Self { layout, converters: Vec::new(), threshold: u64::MAX, rows: 0, sample: Vec::new() }
+        Self { layout, converters: Vec::new(), threshold: u64::MAX, rows: 0, sample: Vec::new(), sample_bytes: 0 }
     }
 
     /// How many rows were read.
@@ -75,11 +83,13 @@ impl Sampler {
             let rows = converter.convert_columns(&[take(column, &taken, None)?])?;
             values.iter_mut().zip(rows.iter()).for_each(|(values, row)| values.push(row.owned()));
         }
+        self.sample_bytes += values.iter().flatten().map(bytes_of).sum::<usize>();
         self.sample.extend(hashes.into_iter().zip(values));
-        while self.sample.len() > SAMPLE {
+        while self.sample.len() > SAMPLE || (self.sample.len() > LEAST_SAMPLE && self.sample_bytes > SAMPLE_BYTES) {
             self.threshold /= 2;
             let threshold = self.threshold;
             self.sample.retain(|(hash, _)| *hash <= threshold);
+            self.sample_bytes = self.sample.iter().flat_map(|(_, values)| values).map(bytes_of).sum();
         }
         Ok(())
     }
@@ -192,4 +202,8 @@ fn mixed(number: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ (mixed >> 31)
+}
+
+fn bytes_of(value: &OwnedRow) -> usize {
+    value.row().as_ref().len()
 }

@@ -1,5 +1,6 @@
 //! Files that a vacuum examines: all below the table, those that commits removed, or those of an inventory.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use arrow_array::Array;
@@ -29,11 +30,13 @@ pub(super) fn listed(storage: &Storage) -> Listing {
     storage.list_in_ranges("")
 }
 
-/// The files of an inventory, with paths that are relative to the table or absolute.
+/// The files of an inventory, with paths that are relative to the table or absolute. Of a file that it has several times the
+/// latest modification time counts.
 ///
 /// # Errors
 /// `Invalid` for a file that is not below the table.
-pub(super) fn from_inventory(storage: &Storage, files: Vec<FileMeta>) -> Listing {
+pub(super) fn from_inventory(storage: &Storage, mut files: Vec<FileMeta>) -> Listing {
+    files.sort_by_key(|file| Reverse(file.modified_ms));
     let storage = storage.clone();
     let below = move |file: FileMeta| match storage.below_root(&file.path) {
         Some(path) => Ok(FileMeta { path, ..file }),
@@ -127,20 +130,25 @@ impl Folders {
     ///
     /// PROTOCOL.md: "Delta Table Specification".
     pub(super) fn may_hold_data(&self, path: &str) -> bool {
-        let is_hidden = |name: &str| name.starts_with(['_', '.']);
-        let is_partition = |name: &str| {
-            let Some((column, _)) = name.split_once('=') else { return false };
-            // Spark's own writer escapes names that deltic has escaped already.
-            let column = decode_path(column).unwrap_or_default();
-            self.partitions.contains(&column)
-                || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
-        };
-        let mut parts = path.split('/');
-        let file = parts.next_back().unwrap_or_default();
-        let mut folders = parts.enumerate();
-        !is_hidden(file)
-            && folders
-                .all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || is_partition(name))
+        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
+        !is_hidden(file) && self.may_have_data_files(folder)
+    }
+
+    fn may_have_data_files(&self, folder: &str) -> bool {
+        let mut names = folder.split('/').enumerate();
+        names.all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || self.is_partition(name))
+    }
+
+    /// Whether the directory is one that the table itself makes: of a partition, or of change files.
+    pub(super) fn is_of_the_table(&self, folder: &str) -> bool {
+        folder == CHANGES_DIR || self.is_partition(folder.rsplit('/').next().unwrap_or(folder))
+    }
+
+    fn is_partition(&self, name: &str) -> bool {
+        let Some((column, _)) = name.split_once('=') else { return false };
+        // Spark's own writer escapes names that deltic has escaped already.
+        let column = decode_path(column).unwrap_or_default();
+        self.partitions.contains(&column) || decode_path(&column).is_ok_and(|column| self.partitions.contains(&column))
     }
 
     /// The directory of a file, if it may hold data and is visited for the first time.
@@ -150,6 +158,10 @@ impl Folders {
             return None;
         }
         let is_log = folder == LOG_DIR || folder.starts_with("_delta_log/");
-        (!is_log && self.may_hold_data(path)).then(|| folder.to_owned())
+        (!is_log && self.may_have_data_files(folder)).then(|| folder.to_owned())
     }
+}
+
+fn is_hidden(name: &str) -> bool {
+    name.starts_with(['_', '.'])
 }

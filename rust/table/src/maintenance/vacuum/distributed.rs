@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::options::{Search, VacuumOptions, Vacuumed};
 use super::started::StartedVacuum;
-use super::sweep::{Rule, Sweep, SweepResult, is_itself};
+use super::sweep::{Failures, Rule, Sweep, SweepResult, is_itself};
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Kind, Result};
@@ -104,6 +104,7 @@ struct TaskResult {
     /// Why the task stopped before its end.
     ended: Option<Failure>,
     found: Vec<File>,
+    nested_tables: Vec<String>,
 }
 
 /// An error of a store.
@@ -167,8 +168,7 @@ impl SweepTask {
             Ok(())
         };
         let ended: Result<()> = ended.await;
-        let done = sweep.done;
-        let SweepResult { vacuumed, folders, failed } = done;
+        let SweepResult { vacuumed, folders, failed } = sweep.into_done();
         pack(
             RESULT,
             &TaskResult {
@@ -182,6 +182,7 @@ impl SweepTask {
                 failure: failed.first.as_ref().map(Failure::of),
                 ended: ended.err().as_ref().map(Failure::of),
                 found: vacuumed.found.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect(),
+                nested_tables: vacuumed.nested_tables,
             },
         )
     }
@@ -247,7 +248,7 @@ impl DistributedVacuum {
         let in_table = |e: Error| e.in_table(storage.location());
         let started = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
         let id = ids.unique();
-        let dry_run = options.dry_run;
+        let (dry_run, is_lite) = (options.dry_run, matches!(options.search, Search::Lite));
         let prepared = async {
             let start = match started.start {
                 Some(version) => Some(StartCommit::read(storage, version).await?),
@@ -267,7 +268,10 @@ impl DistributedVacuum {
                 return Err(ended.err().unwrap_or_else(|| Error::internal("a vacuum that failed came to its end")));
             }
         };
-        let sweep = Sweep::new((storage.clone(), &rule), dry_run);
+        let mut sweep = Sweep::new((storage.clone(), &rule), dry_run);
+        if is_lite {
+            sweep.trust_paths();
+        }
         let (folders, step, listing) = (Vec::new(), Step::BetweenTaskSets, Some(listing));
         Ok(Self { started, start, rule, sweep, listing, folders, id, task_sets: 0, step, ended: Ok(()) })
     }
@@ -401,16 +405,16 @@ impl DistributedVacuum {
         }
         let all = all.into_iter().collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
         for result in all {
-            let SweepResult { vacuumed, folders, failed } = &mut self.sweep.done;
-            vacuumed.files_seen = vacuumed.files_seen.saturating_add(result.seen);
-            vacuumed.files_deleted = vacuumed.files_deleted.saturating_add(result.deleted);
-            vacuumed.bytes_deleted = vacuumed.bytes_deleted.saturating_add(result.bytes);
-            vacuumed.found.extend(result.found.into_iter().map(file_of));
-            *folders = folders.saturating_add(result.folders);
-            failed.files = failed.files.saturating_add(result.failed);
-            if let Some(failure) = result.failure {
-                failed.first.get_or_insert(failure.into_error());
-            }
+            let vacuumed = Vacuumed {
+                files_seen: result.seen,
+                files_deleted: result.deleted,
+                bytes_deleted: result.bytes,
+                found: result.found.into_iter().map(file_of).collect(),
+                nested_tables: result.nested_tables,
+                ..Vacuumed::default()
+            };
+            let failed = Failures { files: result.failed, first: result.failure.map(Failure::into_error) };
+            self.sweep.add_done(SweepResult { vacuumed, folders: result.folders, failed });
             if let Some(failure) = result.ended
                 && self.ended.is_ok()
             {
@@ -441,7 +445,7 @@ impl DistributedVacuum {
     /// As [`DistributedVacuum::check_all_done`] and [`vacuum`](super::vacuum).
     pub async fn end(self, committer: &dyn Committer, with: (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
         let ended = self.check_all_done().and(self.ended);
-        self.started.end(self.sweep.done, ended, committer, with).await
+        self.started.end(self.sweep.into_done(), ended, committer, with).await
     }
 
     /// The id of the current task set.

@@ -13,13 +13,14 @@
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
+use crate::transaction::{RetryPolicy, unless_cancelled};
 use deltic_store::{FileMeta, Storage};
 
 mod candidates;
 mod distributed;
 mod last_vacuum_info;
+mod nested_tables;
 mod options;
 mod retained_files;
 mod started;
@@ -47,13 +48,17 @@ pub async fn vacuum(
     let in_table = |e: Error| e.in_table(storage.location());
     let started = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
     let mut sweep = Sweep::with((storage.clone(), partitions(&started.snapshot)), options.dry_run);
+    if matches!(options.search, Search::Lite) {
+        sweep.trust_paths();
+    }
     let ended = async {
         let rule = Rule::of(&started.snapshot, started.retention, ids.unique()).await?;
         let listing = started.listing(options.search).await?;
         sweep.run(&rule, listing).await
     };
-    let ended = ended.await.map_err(in_table);
-    started.end(sweep.done, ended, committer, (ids, retry)).await
+    let interrupted = || "interrupted: the files that were deleted are gone, the others stay; run it again".to_owned();
+    let ended = unless_cancelled(ended, retry, interrupted).await.map_err(in_table);
+    started.end(sweep.into_done(), ended, committer, (ids, retry)).await
 }
 
 /// How many of these files a vacuum with the table's retention would delete now, and their bytes.
@@ -65,6 +70,8 @@ pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_m
     let started = StartedVacuum::at(snapshot.clone(), durations, (now_ms, true), false).await?;
     let rule = Rule::of(&started.snapshot, started.retention, String::new()).await?;
     let mut sweep = Sweep::new((snapshot.storage().clone(), &rule), true);
+    sweep.trust_paths();
     sweep.run(&rule, candidates::from_inventory(snapshot.storage(), files)).await?;
-    Ok((sweep.done.vacuumed.files_deleted, sweep.done.vacuumed.bytes_deleted))
+    let vacuumed = sweep.into_done().vacuumed;
+    Ok((vacuumed.files_deleted, vacuumed.bytes_deleted))
 }

@@ -30,6 +30,8 @@ pub struct VacuumOptions {
 /// What a vacuum did, or would do.
 #[derive(Debug, Default)]
 pub struct Vacuumed {
+    /// The version of VACUUM END. `None` for a dry run.
+    pub version: Option<u64>,
     /// The retention in milliseconds.
     pub retention_ms: i64,
     /// Number of files that were examined.
@@ -40,4 +42,6 @@ pub struct Vacuumed {
     pub bytes_deleted: u64,
     /// The files that a dry run would delete.
     pub found: Vec<FileMeta>,
+    /// Folders of other tables, relative to the root, with files that were kept for that reason.
+    pub nested_tables: Vec<String>,
 }

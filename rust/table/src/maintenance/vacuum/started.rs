@@ -134,7 +134,12 @@ impl StartedVacuum {
         let recorded =
             commit_vacuum_info(storage, ("VACUUM END", json!({"status": status}), counts), committer, with).await;
         ended?;
-        recorded?;
+        done.vacuumed.version = recorded.map_err(|e| {
+            Error::new(
+                e.kind().clone(),
+                format!("the files are deleted, and VACUUM END is not recorded: {}", e.message()),
+            )
+        })?;
         if self.records_last_vacuum
             && let Some(version) = self.retention.current
         {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::candidates::{Folders, Listing, partitions};
+use super::nested_tables::NestedTables;
 use super::options::Vacuumed;
 use super::retained_files::RetainedFiles;
 use crate::error::{Error, Result};
@@ -53,9 +54,11 @@ pub(super) struct SweepResult {
 pub(super) struct Sweep {
     storage: Storage,
     folders: Folders,
+    /// None if it is known that the files are the table's.
+    nested_tables: Option<NestedTables>,
     /// Whether files are only reported, not deleted.
     dry_run: bool,
-    pub(super) done: SweepResult,
+    done: SweepResult,
 }
 
 impl Sweep {
@@ -65,7 +68,34 @@ impl Sweep {
 
     /// `partitions`: columns whose directories may begin with `_` or `.`, as hidden ones do.
     pub(super) fn with((storage, partitions): (Storage, Vec<String>), dry_run: bool) -> Self {
-        Self { storage, folders: Folders::with(partitions), dry_run, done: SweepResult::default() }
+        let (folders, nested_tables) = (Folders::with(partitions), Some(NestedTables::default()));
+        Self { storage, folders, nested_tables, dry_run, done: SweepResult::default() }
+    }
+
+    /// The files come from the table's log: they are of no other table.
+    pub(super) fn trust_paths(&mut self) {
+        self.nested_tables = None;
+    }
+
+    /// What it has done.
+    pub(super) fn into_done(self) -> SweepResult {
+        let mut done = self.done;
+        done.vacuumed.nested_tables.extend(self.nested_tables.map(NestedTables::into_paths).unwrap_or_default());
+        done.vacuumed.nested_tables.sort_unstable();
+        done.vacuumed.nested_tables.dedup();
+        done
+    }
+
+    /// Adds what a task did.
+    pub(super) fn add_done(&mut self, other: SweepResult) {
+        let (ours, theirs) = (&mut self.done.vacuumed, other.vacuumed);
+        ours.files_seen = ours.files_seen.saturating_add(theirs.files_seen);
+        ours.files_deleted = ours.files_deleted.saturating_add(theirs.files_deleted);
+        ours.bytes_deleted = ours.bytes_deleted.saturating_add(theirs.bytes_deleted);
+        ours.found.extend(theirs.found);
+        ours.nested_tables.extend(theirs.nested_tables);
+        self.done.folders = self.done.folders.saturating_add(other.folders);
+        self.done.failed.add(other.failed);
     }
 
     /// Deletes files by the rule while the next ones are listed. It continues when a file cannot be deleted. When the listing
@@ -119,12 +149,17 @@ impl Sweep {
                 && is_itself(&self.storage, &file.path)
                 && self.folders.may_hold_data(&file.path)
                 && !rule.retained.contains(&file.path);
-            if is_deletable && self.dry_run {
-                self.count(1, file.size);
-                self.done.vacuumed.found.push(file);
-            } else if is_deletable {
+            if is_deletable {
                 chosen.push(file);
             }
+        }
+        if let Some(nested) = &mut self.nested_tables {
+            nested.look(&self.storage, &self.folders, &chosen).await?;
+            chosen.retain(|file| !nested.contain(&file.path));
+        }
+        if self.dry_run {
+            chosen.iter().for_each(|file| self.count(1, file.size));
+            self.done.vacuumed.found.append(&mut chosen);
         }
         Ok(chosen)
     }

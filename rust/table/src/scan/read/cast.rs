@@ -26,7 +26,7 @@ use crate::footer::calendar::{Calendars, Hybrid};
 pub(crate) struct Conversion {
     cast: LeafCast,
     /// The calendar of the file's values, if it is the hybrid one.
-    calendar: Option<Arc<Hybrid>>,
+    pub(super) calendar: Option<Arc<Hybrid>>,
 }
 
 impl Conversion {

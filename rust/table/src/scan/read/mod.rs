@@ -8,9 +8,9 @@
 
 mod adapt;
 mod batch_rows;
+mod bloom_filters;
 mod cast;
 mod decode;
-mod dropped;
 mod fetch;
 mod file_columns;
 mod footers;
@@ -40,7 +40,6 @@ use crate::scan::task::{FileTask, ReadSpec};
 pub(crate) use adapt::{Constants, FileSchema, check_types};
 use decode::decode;
 use deltic_store::Storage;
-pub(crate) use dropped::{KnownColumns, may_have_dropped_columns};
 pub(crate) use file_columns::parquet_id;
 pub(crate) use footers::look_at_footer;
 use open::{Condition, Scan, open};
@@ -246,7 +245,8 @@ struct Running {
     planner: Work<()>,
 }
 
-/// How many files are opened ahead for each file that is read; an opened one takes little more memory than its footer.
+/// How many files are opened ahead for each file that is read. An opened one takes the memory of its footer, and of at most
+/// 8 MiB of bloom filters until they are asked.
 const OPENED_AHEAD: usize = 4;
 
 /// How many batches a unit may be ahead of the reader.

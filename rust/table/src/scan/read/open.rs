@@ -31,6 +31,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::adapt::{Adapter, Constants, FileSchema, Origin, count_leaves};
+use super::bloom_filters::{self, Lookup};
 use super::decode::blocking;
 use super::fetch::{FileBytes, parse_footer};
 use super::row_groups::RowGroupBounds;
@@ -105,11 +106,33 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
     };
     let ((bytes, footer), rows) = futures::future::try_join(fetch, listed).await?;
     let path = task.path.clone();
-    blocking(&path, move || {
+    let planned = blocking(&path, move || {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
-        plan(&scan, &task.path, bytes, metadata, &origin, &rows)
+        Ok(match plan(&scan, &task.path, bytes, metadata, &origin)? {
+            None => Opened::Ready(Vec::new()),
+            Some((file, row_groups, lookups)) if lookups.is_empty() => {
+                Opened::Ready(units(Arc::new(file), &row_groups, &rows)?)
+            }
+            Some(planned) => Opened::Asks(Box::new((planned, rows))),
+        })
+    });
+    let ((file, mut row_groups, lookups), rows) = match planned.await? {
+        Opened::Ready(units) => return Ok(units),
+        Opened::Asks(asks) => *asks,
+    };
+    let filters = bloom_filters::fetch(&file.bytes, &lookups).await?;
+    blocking(&path, move || {
+        bloom_filters::prune(&mut row_groups, &lookups, &filters);
+        units(Arc::new(file), &row_groups, &rows)
     })
     .await
+}
+
+/// A file whose footer was read.
+enum Opened {
+    Ready(Vec<Unit>),
+    /// Its bloom filters are asked first.
+    Asks(Box<(Planned, Rows)>),
 }
 
 impl Scan {
@@ -223,14 +246,17 @@ fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
     Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
 }
 
+/// A file, its row groups that bounds do not rule out, and the bloom filters that may rule out more.
+type Planned = (OpenFile, Vec<usize>, Vec<Lookup>);
+
+/// Decides how a file is read; `None` if no row qualifies.
 fn plan(
     scan: &Scan,
     path: &str,
     bytes: FileBytes,
     metadata: Arc<ParquetMetaData>,
     origin: &Origin,
-    rows: &Rows,
-) -> Result<Vec<Unit>> {
+) -> Result<Option<Planned>> {
     let (metadata, fields) =
         arrow_metadata(metadata, origin.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
@@ -243,17 +269,20 @@ fn plan(
     };
     let mut output = adapter(&scan.output, &scan.schema)?;
     let mut filter = Filter::None;
-    let mut groups: Vec<usize> = (0..metadata.metadata().num_row_groups()).collect();
+    let mut row_groups: Vec<usize> = (0..metadata.metadata().num_row_groups()).collect();
+    let mut lookups = Vec::new();
     if let Some(condition) = &scan.condition {
         let first = adapter(&condition.columns, &condition.schema)?;
         if first.leaves().is_empty() {
             if !always(&condition.predicate, &first)? {
-                return Ok(Vec::new());
+                return Ok(None);
             }
         } else {
             let bounds = RowGroupBounds::new(&metadata, &columns, &scan.table, scan.mapping, &origin.constants);
             let kept = prune::keep(&condition.predicate, &bounds)?;
-            groups.retain(|group| *group >= kept.len() || kept.value(*group));
+            row_groups.retain(|group| *group >= kept.len() || kept.value(*group));
+            let needed: BTreeSet<usize> = first.leaves().iter().chain(output.leaves()).copied().collect();
+            lookups = bloom_filters::lookups(&condition.predicate, (&metadata, &bounds), &row_groups, &needed)?;
             filter = if output.leaves().iter().all(|leaf| first.leaves().binary_search(leaf).is_ok()) {
                 output = adapter(&condition.with_output, &condition.with_output_schema)?;
                 Filter::After(Arc::clone(&condition.predicate))
@@ -262,9 +291,9 @@ fn plan(
             };
         }
     }
-    let file =
-        OpenFile { path: path.to_owned(), bytes, metadata, filter, adapter: output, width: scan.output.fields.len() };
-    units(Arc::new(file), &groups, rows)
+    let (path, width) = (path.to_owned(), scan.output.fields.len());
+    let file = OpenFile { path, bytes, metadata, filter, adapter: output, width };
+    Ok(Some((file, row_groups, lookups)))
 }
 
 /// The Arrow form of a file's schema, from the Parquet types only: an embedded Arrow schema is not trusted. With

@@ -56,8 +56,12 @@ impl<'a> RowGroupBounds<'a> {
         }
     }
 
-    /// The leaf of the column in the file. If it cannot be read, reading the column reports that.
-    fn leaf(&self, column: &Column) -> Option<Leaf> {
+    /// The leaf of the column in the file; `None` for a partition column. If it cannot be read, reading the column reports
+    /// that.
+    pub(super) fn leaf(&self, column: &Column) -> Option<Leaf> {
+        if self.constant(column).is_some() {
+            return None;
+        }
         find_leaf(self.table, &column.path, self.mapping, self.file).ok().flatten()
     }
 

@@ -57,6 +57,9 @@ use options::{Overwrites, Planned};
 pub(crate) use rows::{RowChanges, SavedMetadata};
 pub(crate) use whole_files::{add_again, remove_columns};
 
+/// Syncs of a transaction's files that may be under way before a write waits for its own.
+const MOST_SYNCS: usize = 64;
+
 /// A transaction before its commit.
 #[derive(Debug)]
 pub struct Transaction {
@@ -277,7 +280,10 @@ impl Transaction {
         let new = HandleState::of(&snapshot).await?;
         let is_untouched = self.added.is_empty() && self.metadata.is_none() && self.protocol.is_none();
         let (before, after) = (&old.state, &new.state);
-        if !is_untouched && (&before.metadata, &before.protocol) != (&after.metadata, &after.protocol) {
+        let is_same = (&before.metadata, &before.protocol) == (&after.metadata, &after.protocol);
+        let has_statistics = after.clustering.iter().all(|column| before.clustering.contains(column));
+        let may_go_on = is_untouched || (is_same && has_statistics);
+        if !may_go_on {
             let conflict = Kind::Conflict(Conflict::MetadataChanged);
             let message = "another writer changed the table's schema or properties since this transaction read them; begin \
                  again";
@@ -362,6 +368,11 @@ impl Transaction {
     pub(crate) fn set_operation(&mut self, operation: &str, parameters: Map<String, Value>) {
         operation.clone_into(&mut self.options.operation);
         self.parameters = parameters;
+    }
+
+    /// Whether so many syncs of its files are under way that a write should wait for its own.
+    pub fn has_many_syncs(&self) -> bool {
+        self.syncing.under_way() >= MOST_SYNCS
     }
 
     /// Takes the syncing of the files, which must end before a commit names them, for a committer that waits for it.

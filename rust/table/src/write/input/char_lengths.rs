@@ -13,8 +13,8 @@ use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::char_length::{CharLength, Lengths};
 
 /// The columns of a table that have lengths.
-#[derive(Debug)]
-pub(in crate::write) struct CharLengths(Vec<(usize, String, Lengths)>);
+#[derive(Debug, Default)]
+pub(crate) struct CharLengths(Vec<(usize, String, Lengths)>);
 
 /// A string that is too long.
 struct TooLong {
@@ -41,7 +41,7 @@ enum Failure {
 
 impl CharLengths {
     /// The lengths of the columns of `schema`, which has logical names and only stored columns.
-    pub(in crate::write) fn of(schema: &StructType) -> Result<Self> {
+    pub(crate) fn of(schema: &StructType) -> Result<Self> {
         let mut columns = Vec::new();
         for (index, field) in schema.fields.iter().enumerate() {
             columns.extend(Lengths::of(field)?.map(|lengths| (index, field.name.clone(), lengths)));
@@ -53,7 +53,7 @@ impl CharLengths {
     ///
     /// # Errors
     /// `Invalid`, naming column, row and length, if a string is too long.
-    pub(in crate::write) fn check(&self, batch: &RecordBatch, first: u64) -> Result<()> {
+    pub(crate) fn check(&self, batch: &RecordBatch, first: u64) -> Result<()> {
         for (index, name, lengths) in &self.0 {
             let Some(column) = batch.columns().get(*index) else { continue };
             match check(column, lengths) {
@@ -83,13 +83,13 @@ fn check(array: &ArrayRef, lengths: &Lengths) -> Result<(), Failure> {
         Lengths::Struct(fields) => check_struct(array.as_struct_opt().ok_or_else(foreign)?, fields),
         Lengths::Array(inner) => {
             let list = array.as_list_opt::<i32>().ok_or_else(foreign)?;
-            check(list.values(), inner).map_err(|e| outside(e, list.offsets(), "element"))
+            check_inside(list.values(), inner, (list.offsets(), "element"))
         }
         Lengths::Map(key, value) => {
             let map = array.as_map_opt().ok_or_else(foreign)?;
             for (column, inner, name) in [(map.keys(), key, "key"), (map.values(), value, "value")] {
                 let Some(inner) = inner else { continue };
-                check(column, inner).map_err(|e| outside(e, map.offsets(), name))?;
+                check_inside(column, inner, (map.offsets(), name))?;
             }
             Ok(())
         }
@@ -107,13 +107,19 @@ fn check_struct(array: &StructArray, lengths: &[(usize, Lengths)]) -> Result<(),
     Ok(())
 }
 
-/// The failure of the list or map that the element is in.
-fn outside(failure: Failure, offsets: &OffsetBuffer<i32>, name: &str) -> Failure {
+/// Checks the elements of lists or maps. A slice of lists has more elements behind it than its own.
+fn check_inside(
+    values: &ArrayRef,
+    lengths: &Lengths,
+    (offsets, name): (&OffsetBuffer<i32>, &str),
+) -> Result<(), Failure> {
+    let place = |offset: i32| usize::try_from(offset).unwrap_or_default();
+    let (first, end) = (place(offsets.first()), place(offsets.last()));
     let list = |at: usize| offsets.partition_point(|end| usize::try_from(*end).is_ok_and(|end| end <= at));
-    match failure {
-        Failure::TooLong(found) => found.outside(|at| list(at).saturating_sub(1), name),
+    check(&values.slice(first, end.saturating_sub(first)), lengths).map_err(|failure| match failure {
+        Failure::TooLong(found) => found.outside(|at| list(first.saturating_add(at)).saturating_sub(1), name),
         Failure::Other(error) => Failure::Other(error),
-    }
+    })
 }
 
 fn check_strings(strings: &StringArray, length: CharLength) -> Result<(), Failure> {

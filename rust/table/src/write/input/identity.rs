@@ -52,6 +52,15 @@ impl Numbering {
             None => Err(exhausted(&self.column)),
         }
     }
+
+    /// Goes on after the last number of an earlier writer of the same commit.
+    ///
+    /// # Errors
+    /// `Invalid` if the column has no number left.
+    pub fn go_on_after(&mut self, last: i64) -> Result<()> {
+        self.first = last.checked_add(self.step).ok_or_else(|| exhausted(&self.column))?;
+        Ok(())
+    }
 }
 
 /// The error of a column that has no number left.

@@ -1,6 +1,6 @@
 //! Checks the rows of a caller, and converts them to the types that the table stores.
 
-pub(super) mod char_lengths;
+pub(crate) mod char_lengths;
 pub(super) mod condition;
 pub mod conform;
 mod conversion;

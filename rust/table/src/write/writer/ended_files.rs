@@ -21,7 +21,7 @@ impl EndedFiles {
     }
 
     /// The files, once they would survive a power cut.
-    pub(super) async fn durable(self) -> Result<Vec<DataFile>> {
+    pub async fn durable(self) -> Result<Vec<DataFile>> {
         match self.syncing.wait().await {
             Ok(()) => {
                 self.stored.claim();

@@ -79,10 +79,19 @@ impl Transaction {
         let Altered { metadata, protocol, operation, parameters, .. } = altered;
         match name {
             "rowTracking" => {
+                if !self.removed.is_empty() {
+                    let message = "the transaction has removed files already, and dropping `rowTracking` adds all files of the \
+                                   table again; commit first";
+                    return Err(self.in_table(Error::invalid(message)));
+                }
                 self.re_add(without_ids(&snapshot).await.map_err(|e| self.in_table(e))?);
                 let domain = ROW_TRACKING_DOMAIN.to_owned();
                 let removed = DomainMetadata { domain: domain.clone(), configuration: String::new(), removed: true };
                 self.set_own_domain(removed);
+            }
+            "domainMetadata" if self.domains.values().any(|domain| !domain.removed) => {
+                let message = "the transaction has set a metadata domain already; drop `domainMetadata` in another one";
+                return Err(self.in_table(Error::invalid(message)));
             }
             "clustering" => self.set_clustering(None),
             _ => {}
@@ -95,7 +104,7 @@ impl Transaction {
 
     /// Makes every concurrent commit a conflict.
     fn read_everything(&mut self) {
-        self.read_whole_table(ReadSet::WholeTable, IsolationLevel::Serializable);
+        self.read_whole_table(ReadSet::EveryFile, IsolationLevel::Serializable);
     }
 }
 

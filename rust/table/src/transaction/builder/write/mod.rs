@@ -166,6 +166,10 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if the columns do not fit, `Corrupt` for a property that cannot be read.
     pub fn plan_write(&mut self, schema: &Schema) -> Result<WritePlan> {
+        if self.set_files.is_some() {
+            let message = "the transaction adds files of the table again already; write rows in another one";
+            return Err(self.in_table(Error::invalid(message)));
+        }
         // A plan with identity columns is not used again: rows may have been written with its numbers.
         let is_same = |planned: &&Planned| planned.rows == *schema && planned.plan.spec.identities.is_empty();
         if let Some(planned) = self.planned.as_ref().filter(is_same) {

@@ -44,17 +44,24 @@ impl Transaction {
 
     /// Adds the columns that the table lacks, and widens types if its properties allow it.
     fn merge_schema(&mut self, rows: &Schema, ids: &dyn Ids) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
-        let known = metadata.schema()?;
-        let features = feature::supported(protocol);
-        let has_feature = ["typeWidening", "typeWidening-preview"].iter().any(|name| features.contains(*name));
-        let widens = has_feature && Properties::of(metadata).is_true("delta.enableTypeWidening")?;
-        let merged = merge(&known, &announced(rows, &known)?, widens);
+        let known = self.after()?.1.schema()?;
+        let merged = merge(&known, &announced(rows, &known)?, self.widens_types()?);
         if merged == *known {
             return Ok(false);
         }
         self.set_metadata(MetadataChange { schema: Some(merged), ..MetadataChange::default() }, ids)?;
         Ok(true)
+    }
+
+    /// Whether wider values widen a column.
+    ///
+    /// # Errors
+    /// `Corrupt` for a property that cannot be read.
+    pub(crate) fn widens_types(&self) -> Result<bool> {
+        let (protocol, metadata) = self.after()?;
+        let features = feature::supported(protocol);
+        let has_feature = ["typeWidening", "typeWidening-preview"].iter().any(|name| features.contains(*name));
+        Ok(has_feature && Properties::of(metadata).is_true("delta.enableTypeWidening")?)
     }
 
     /// Replaces the table's columns by those of the rows, and the partitioning if another one is given.

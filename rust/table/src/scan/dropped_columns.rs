@@ -9,8 +9,7 @@ use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 
-use super::file_columns::parquet_id;
-use super::footers::look_at_footer;
+use super::read::{look_at_footer, parquet_id};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use deltic_store::{Storage, decode_path};

@@ -1,0 +1,64 @@
+//! Other tables in folders of a table. A file below a folder with a `_delta_log` belongs to the table of that folder, so a
+//! vacuum of the table around it keeps it.
+//!
+//! Proved by `tests/python/test_vacuum.py`.
+
+use std::collections::BTreeSet;
+
+use deltic_protocol::log::name::LOG_DIR;
+use deltic_protocol::replay::paths::Fingerprints;
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::candidates::Folders;
+use crate::error::{Error, Result};
+use deltic_store::{FileMeta, Storage};
+
+/// Folders that are looked at together.
+const CONCURRENT_LOOKS: usize = 32;
+
+/// The folders that are tables of their own, as far as they were looked at.
+#[derive(Debug, Default)]
+pub(super) struct NestedTables {
+    looked_at: Fingerprints,
+    found: BTreeSet<String>,
+}
+
+impl NestedTables {
+    /// Looks at the folders of these files. The folders that the table itself makes hold no other table, and take no request.
+    pub(super) async fn look(&mut self, storage: &Storage, folders: &Folders, files: &[FileMeta]) -> Result<()> {
+        let mut unknown = Vec::new();
+        for path in files.iter().map(|file| file.path.as_str()) {
+            let mut is_own = true;
+            for folder in folders_of(path) {
+                is_own = is_own && folders.is_of_the_table(folder);
+                if !is_own && self.looked_at.insert(&folder) {
+                    unknown.push(folder.to_owned());
+                }
+            }
+        }
+        let look = |folder: String| async move { Ok::<_, Error>(has_log(storage, &folder).await?.then_some(folder)) };
+        let found: Vec<Option<String>> =
+            stream::iter(unknown).map(look).buffer_unordered(CONCURRENT_LOOKS).try_collect().await?;
+        self.found.extend(found.into_iter().flatten());
+        Ok(())
+    }
+
+    /// Whether a file, whose folders were looked at, is in another table.
+    pub(super) fn contain(&self, path: &str) -> bool {
+        !self.found.is_empty() && folders_of(path).any(|folder| self.found.contains(folder))
+    }
+
+    /// Paths of the folders, relative to the root.
+    pub(super) fn into_paths(self) -> Vec<String> {
+        self.found.into_iter().collect()
+    }
+}
+
+async fn has_log(storage: &Storage, folder: &str) -> Result<bool> {
+    Ok(storage.list_folder(&format!("{folder}/{LOG_DIR}")).try_next().await?.is_some())
+}
+
+/// The folders that a path leads through, from the top.
+fn folders_of(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').filter_map(|(end, _)| path.get(..end))
+}
