@@ -1,7 +1,7 @@
 """A byte string for each row, equal for two rows exactly if all their values are equal, nested ones and nulls too.
 
 A value is written with its length before it, a null as a letter, so that no two rows have the same string. NaN equals
-NaN; -0.0 and 0.0 differ; the order of map entries matters. Tested by `tests/python/test_diff.py`.
+NaN; -0.0 and 0.0 differ; the order of map entries matters. Proved by `tests/python/test_diff.py`.
 """
 
 from __future__ import annotations

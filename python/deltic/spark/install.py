@@ -1,7 +1,7 @@
 """`df.write.format("deltic")` with all save modes and `.partitionBy()`, which Spark refuses for Python data sources.
 
 `install` wraps methods of Spark's classes: they record the settings of a writer, and `save` of a DataFrame in this
-format calls `deltic.spark.write`. Spark writes all other formats. Tested by `tests/spark/test_install.py`.
+format calls `deltic.spark.write`. Spark writes all other formats. Proved by `tests/spark/test_install.py`.
 """
 
 from __future__ import annotations

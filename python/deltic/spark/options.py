@@ -1,7 +1,7 @@
 """Options of `format("deltic")`, which are strings: by the names of `deltic.spark`, and by Spark's and Delta's names.
 
 Names are case-insensitive, as in Spark. Errors name unknown options, and options that are given twice by different
-names. Tested by `tests/spark/test_options.py`.
+names. Proved by `tests/spark/test_options.py`.
 """
 
 from __future__ import annotations
