@@ -10,8 +10,8 @@ Open a table with `Table`, make one with `create` or `write`, and use `deltic.sp
 >>> deltic.Table(uri).scan(columns=["distance"], filter="month = 7 AND distance > 2000").to_arrow().to_pydict()
 {'distance': [2475]}
 
-What comes out is a pyarrow object or has `__arrow_c_stream__`; anything that has `__arrow_c_stream__` may go in. Every
-error is a `DelticError`; see `deltic.errors`. Nothing here imports PySpark: `deltic.spark` does.
+Rows that are returned are a pyarrow object or have `__arrow_c_stream__`; rows that are passed may be anything with
+`__arrow_c_stream__`. Every error is a `DelticError`; see `deltic.errors`. Only `deltic.spark` imports PySpark.
 """
 
 import sys as _sys
@@ -64,7 +64,7 @@ from deltic.write import create, write
 
 try:
     __version__ = _version("deltic")
-except _PackageNotFoundError:  # a source tree on the path, not an installed package
+except _PackageNotFoundError:  # imported from a source tree, without an installed package
     __version__ = "0"
 
 
@@ -72,7 +72,7 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-if not _TYPE_CHECKING:  # or every name would be right to a type checker
+if not _TYPE_CHECKING:  # type checkers would accept every name
 
     def __getattr__(name: str) -> _NoReturn:
         _no_attribute("module 'deltic'", _TOP, name, _sys.modules[__name__])

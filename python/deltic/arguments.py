@@ -1,7 +1,7 @@
-"""What callers pass, checked by the name of the argument before the core sees it: `InvalidInputError` says which.
+"""Checks of arguments before the core gets them: `InvalidInputError` names the argument.
 
-Scalars of numpy and pandas stand for those of Python. Not here: what needs the table to judge, such as whether there is
-a column of some name.
+Scalars of numpy and pandas are accepted like Python's. Checks that depend on the table are not here, such as whether a
+column exists.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["append", "overwrite", "error", "ignore"]
-"""What a write does where there is a table already."""
+"""What a write does if there is a table already."""
 PartitionOverwrite: TypeAlias = Literal["static", "dynamic"]
-"""What an overwrite replaces: all rows, or those in the partitions that the new rows are in."""
+"""What an overwrite replaces: all rows, or those in the partitions of the new rows."""
 SchemaMode: TypeAlias = Literal["merge", "overwrite"]
-"""What becomes of a table's columns where rows have others: they are added to, or replaced."""
+"""How a table's columns change if rows have other columns: some are added, or all are replaced."""
 Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
-"""How much a transaction is shielded from others; see `docs/commit-protocol.md`."""
+"""The isolation level of a transaction; see `docs/commit-protocol.md`."""
 Engine: TypeAlias = Literal["auto", "arrow", "native"]
-"""What writes the data files of a write by Spark: deltic's writer, which gets Arrow batches, or Spark's own."""
+"""The writer of data files in Spark: deltic's, which gets Arrow batches, or Spark's own."""
 Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
-"""Codecs of Parquet that deltic writes."""
+"""Parquet codecs that deltic can write."""
 Time: TypeAlias = datetime | date | str
-"""A datetime (pandas' and numpy's too), a date, which is its midnight, or an ISO 8601 string. UTC by default."""
+"""A datetime (pandas' and numpy's too), a date (its midnight), or an ISO 8601 string. UTC by default."""
 
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
 _MOST = 1 << 63
 LEAST = -_MOST
-"""The least number of 64 bits."""
+"""The smallest number of 64 bits."""
 
 
 def _kind(value: object) -> str:
@@ -75,7 +75,7 @@ def _kind(value: object) -> str:
 
 
 def package_of(cls: type) -> str:
-    """The package that a class comes from, also if that keeps its compiled part in one of its own."""
+    """The package of a class, also if its compiled part is in another package."""
     return cls.__module__.partition(".")[0].lstrip("_")
 
 
@@ -89,14 +89,14 @@ def _is_boolean(value: object) -> bool:
 
 
 def string(value: object, argument: str) -> str:
-    """A string as the core takes it, which is Unicode without lone surrogates."""
+    """A string that the core accepts: Unicode without lone surrogates."""
     if not isinstance(value, str):
         raise InvalidInputError(f"{argument} must be a string, not {_kind(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidInputError(f"{argument} is not valid Unicode: it has half of a surrogate pair") from None
-    # Of a subclass, such as numpy's or an enumeration's, the string itself.
+    # For a subclass, such as numpy's or an enumeration's, the string itself.
     return str.__str__(value)
 
 
@@ -106,7 +106,7 @@ def optional_string(value: object, argument: str) -> str | None:
 
 
 def condition(value: object, argument: str = "filter") -> str | None:
-    """A filter: SQL as a string, or None. Filters of other libraries are refused with the form that deltic takes."""
+    """A filter: SQL as a string, or None. The error for a filter of another library shows it in deltic's form."""
     if value is None or isinstance(value, str):
         return optional_string(value, argument)
     raise InvalidInputError(f"{argument} must be a string of SQL, not {_kind(value)}{_condition_hint(value)}")
@@ -127,7 +127,7 @@ _ENGINES = ("pyarrow", "polars", "pandas", "pyspark", "duckdb")
 
 
 def _of_tuples(value: object) -> str | None:
-    """The SQL of pyarrow's and deltalake's filters: tuples joined by AND, lists of them by OR. None for all else."""
+    """The SQL of pyarrow's and deltalake's filters: tuples joined by AND, lists of tuples by OR. Otherwise None."""
     if not isinstance(value, list | tuple) or not value:
         return None
     if isinstance(value[0], str):
@@ -205,7 +205,7 @@ def number(value: Any, argument: str) -> float:
 
 
 def flag(value: object, argument: str, or_else: str | None = None) -> bool:
-    """True or False, and nothing that is merely true. `or_else`: what the argument may be besides, for the message."""
+    """True or False, and no other value, such as 1. `or_else`: other allowed values, for the message."""
     if not _is_boolean(value):
         besides = "" if or_else is None else f" or {or_else}"
         raise InvalidInputError(f"{argument} must be True or False{besides}, not {_kind(value)}")
@@ -221,14 +221,14 @@ def one_of(value: object, argument: str, choices: Sequence[str]) -> str:
 
 
 def several(values: Iterable[str] | str, argument: str) -> list[str]:
-    """Names as a list; one may stand alone."""
+    """Names as a list; a single name is allowed."""
     if isinstance(values, str):
         return [string(values, argument)]
     return names(values, argument) or []
 
 
 def names(values: Iterable[str] | None, argument: str) -> list[str] | None:
-    """Names as a list; a bare string is refused, for it would be read as its letters."""
+    """Names as a list; a single string is refused, since it would be taken for a list of letters."""
     if values is None:
         return None
     if isinstance(values, str):
@@ -239,7 +239,7 @@ def names(values: Iterable[str] | None, argument: str) -> list[str] | None:
 
 
 def settings(options: Mapping[str, str] | None) -> dict[str, str] | None:
-    """A store's settings. They may be secret, so that a message names the setting and never its value."""
+    """A store's settings. They may be secret, so messages have the names and never the values."""
     if options is None:
         return None
     if not isinstance(options, Mapping):
@@ -261,7 +261,7 @@ def properties_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def json_or_string(value: object, argument: str) -> str | None:
-    """A string as it is, and a mapping as JSON."""
+    """A string unchanged, and a mapping as JSON."""
     if not isinstance(value, Mapping):
         return optional_string(value, argument)
     try:
@@ -271,7 +271,7 @@ def json_or_string(value: object, argument: str) -> str | None:
 
 
 def json_object(value: object, argument: str) -> dict[str, Any]:
-    """A mapping of strings to what JSON can hold."""
+    """A mapping of strings to values that JSON can represent."""
     if not isinstance(value, Mapping):
         raise InvalidInputError(f"{argument} must be a mapping, not {_kind(value)}")
     named = {string(key, f"a name in {argument}"): member for key, member in value.items()}
@@ -283,7 +283,7 @@ def json_object(value: object, argument: str) -> dict[str, Any]:
 
 
 def commit_options(user_metadata: object, commit_info: object, app_id: object, app_version: object) -> dict[str, Any]:
-    """What the commit of any operation may be given, as the core takes it."""
+    """The options that the commit of any operation has, in the form of the core."""
     return {
         "user_metadata": json_or_string(user_metadata, "user_metadata"),
         "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
@@ -305,7 +305,7 @@ _UNITS_OF_TIME = {
 
 
 def byte_size(value: Any, argument: str) -> int | None:
-    """A number of bytes from 1, or a string such as `"128 MB"`; units are powers of 1,024, as in table properties."""
+    """A number of bytes, at least 1, or a string such as `"128 MB"`, whose units are powers of 1,024 as in Delta."""
     if not isinstance(value, str):
         return whole(value, argument, 1)
     found = re.fullmatch(r"\s*([0-9]+)\s*([A-Za-z]*)\s*", value)
@@ -334,14 +334,14 @@ def duration_ms(value: Any, argument: str) -> int | None:
     try:
         length = plain if isinstance(plain, timedelta) else timedelta(hours=plain)
     except (OverflowError, ValueError) as error:
-        raise InvalidInputError(f"{argument} {value!r} is no length of time") from error
+        raise InvalidInputError(f"{argument} {value!r} is not a length of time") from error
     if length < timedelta(0):
         raise InvalidInputError(f"{argument} {value!r} is negative")
     return length // timedelta(milliseconds=1)
 
 
 def _interval_ms(text: str) -> int | None:
-    """Numbers with units, after the word `interval` if it is there; a number alone is of hours. None for all else."""
+    """Numbers with units, after an optional `interval`; a number without a unit is hours. Otherwise None."""
     rest = text.strip().lower()
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", rest):
         rest = f"{rest} hours"
@@ -351,12 +351,12 @@ def _interval_ms(text: str) -> int | None:
     if None in units or not re.fullmatch(written, rest):
         return None
     ms = sum(Fraction(number) * (unit or 0) for (number, _), unit in zip(parts, units, strict=True))
-    # What a `timedelta` holds.
+    # The range of a `timedelta`.
     return int(ms) if ms < 86_400_000 * 1_000_000_000 else None
 
 
 def _plain(value: Any) -> Any:
-    """A scalar of numpy as Python's."""
+    """A scalar of numpy as one of Python."""
     return value.item() if _is_of(value, "numpy", "generic") else value
 
 
@@ -372,7 +372,7 @@ def _for_json(value: Any) -> Any:
 
 
 def location(uri: object) -> str:
-    """A path or URL as a string; `~` is expanded as in a shell, but in `./~`."""
+    """A path or URL as a string; `~` is expanded as in a shell, except in `./~`."""
     if not isinstance(uri, str | os.PathLike):
         raise InvalidInputError(f"uri must be a path or a URL, not {_kind(uri)}")
     where = string(os.fspath(uri), "uri")
@@ -393,7 +393,7 @@ def location(uri: object) -> str:
 
 
 def epoch_ms(timestamp: Time | None, argument: str = "timestamp", *, up: bool = False) -> int | None:
-    """Milliseconds since 1970-01-01 UTC, rounded down or `up`; a time without offset is taken as UTC."""
+    """Milliseconds since 1970-01-01 UTC, rounded down, or up if `up`; a time without offset is UTC."""
     if timestamp is None:
         return None
     if _is_of(timestamp, "numpy", "datetime64"):
@@ -405,10 +405,10 @@ def epoch_ms(timestamp: Time | None, argument: str = "timestamp", *, up: bool = 
         except ValueError:
             message = f"{argument} {str.__str__(timestamp)!r} is not ISO 8601"
             raise InvalidInputError(f"{message}; write it like '2026-03-01T12:00:00Z'") from None
-    # pandas' NaT is a datetime that equals nothing.
+    # pandas' NaT is a datetime that does not equal itself.
     if not isinstance(timestamp, date) or timestamp != timestamp:
         raise InvalidInputError(f"{argument} must be a datetime or an ISO 8601 string, not {_kind(timestamp)}")
-    # pandas counts nanoseconds, which Python's datetime drops.
+    # pandas' timestamps have nanoseconds, which Python's datetime drops.
     below = getattr(timestamp, "nanosecond", 0)
     since, unit = _datetime(timestamp) - EPOCH, timedelta(milliseconds=1)
     ms, rest = divmod(since, unit)
@@ -431,7 +431,7 @@ def _numpy_ms(timestamp: Any, argument: str, up: bool) -> int:
 
 
 def bound(value: int | Time | None, argument: str, *, up: bool = False) -> tuple[int | None, int | None]:
-    """One end of a range as the core takes it: a version or milliseconds since 1970-01-01 UTC."""
+    """One end of a range in the form of the core: a version or milliseconds since 1970-01-01 UTC."""
     if isinstance(value, date | str | None) or _is_of(value, "numpy", "datetime64"):
         return None, epoch_ms(value, argument, up=up)  # type: ignore[arg-type]
     try:

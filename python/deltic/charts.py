@@ -1,6 +1,6 @@
-"""Charts as HTML with inline SVG, for notebooks and pages: no script, no network, every label escaped.
+"""Charts as HTML with inline SVG, for notebooks and reports: no script, no network, every label escaped.
 
-Labels are HTML, so that they stay readable where a drawing is narrow; only bars and columns are drawn.
+Labels are HTML, so that they are readable in a narrow drawing; only bars and columns are SVG.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SERIES = tuple(
     f"var(--deltic-{at}, {colour})"
     for at, colour in enumerate(("#3b76c4", "#d9822b", "#2f9e6e", "#b8529b", "#7d6bd6", "#8a8f98"))
 )
-"""Colours, which a page may choose for itself."""
+"""Colours, which a page can override."""
 
 _GRID = "display:grid;grid-template-columns:fit-content(35%) minmax(3em,1fr) fit-content(45%);gap:3px 10px"
 
 
 def bars(rows: Iterable[tuple[object, float, object]], most: float | None = None) -> str:
-    """A bar for each (label, value, what is written behind it), in proportion to `most` or to the largest."""
+    """A bar for each (label, value, note), in proportion to `most` or to the largest value."""
     measures = list(rows)
     whole = max([value for _, value, _ in measures], default=0.0) if most is None else most
     drawn = "".join(
@@ -37,7 +37,7 @@ def bars(rows: Iterable[tuple[object, float, object]], most: float | None = None
 
 
 def columns(rows: Sequence[tuple[object, Sequence[float]]], height: int = 110) -> str:
-    """A column for each (tooltip, values of the series), from left to right, values on top of each other."""
+    """A column for each (tooltip, values of the series), from left to right, with stacked values."""
     whole = max([sum(values) for _, values in rows], default=0.0)
     width = 100 / max(len(rows), 1)
     drawn = []
@@ -70,7 +70,7 @@ def _text(value: object) -> str:
 
 
 def _share(value: float, whole: float) -> float:
-    """Percent of the whole; what is there at all is seen."""
+    """Percent of the whole; a value above zero is always visible."""
     if value <= 0 or whole <= 0:
         return 0.0
     return min(100.0, max(1.0, 100 * value / whole))

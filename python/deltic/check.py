@@ -1,4 +1,4 @@
-"""What `Table.check` finds. PROTOCOL.md: "Version Checksum File", "Last Checkpoint File Schema", "Checkpoints"."""
+"""The result of `Table.check`. PROTOCOL.md: "Version Checksum File", "Last Checkpoint File Schema", "Checkpoints"."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Check", "Finding"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One difference between two records of the same fact.
+    """One contradiction in a table: two records of the same fact differ.
 
     `kind`: `"checksum"`, `"last_checkpoint"`, `"checkpoint"`, `"data_file"` or `"deletion_vector"`. `message`: what
-    differs. `path`: the file, relative to the table or absolute; None when it is not about one file. At most a hundred
-    of one kind are listed, then how many more there are.
+    differs. `path`: the file, relative to the table or absolute; None if it is not about one file. At most a hundred
+    findings of a kind are listed, then their number.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Check:
 
     @classmethod
     def parse(cls, text: str) -> Check:
-        """Parse a check as the core describes it."""
+        """Parse a result of the core."""
         parsed = json.loads(text)
         findings = tuple(Finding(f["kind"], f["message"], f["path"]) for f in parsed["findings"])
         return cls(parsed["version"], not findings, findings)

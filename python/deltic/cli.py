@@ -1,11 +1,11 @@
-"""A table from the shell: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` look at it;
+"""The command line: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` read a table;
 `optimize`, `purge`, `repair`, `vacuum` and `restore` change it; `manifests` writes lists of its files, `clone` makes
 another table of it, and `convert` makes a table of Parquet files or of an Iceberg table.
 
-Errors are on stderr and exit code 1. That is also the exit code of a `check` that found differences, of a `repair` that
-leaves something damaged, and of a `restore --dry-run` that would be refused. Wrong arguments are exit code 2, as
-argparse has it; Ctrl-C is 130. Names and other strings of a table are printed without control characters. On a terminal
-long work shows how far it is, on stderr and not with `--json`.
+Errors go to stderr, with exit code 1. This is also the exit code of a `check` with findings, of a `repair` that leaves
+a fault, and of a `restore --dry-run` whose restore would be refused. Wrong arguments have exit code 2, as usual for
+argparse; Ctrl-C has 130. Names and other strings of a table are printed without control characters. On a terminal long
+operations show their progress on stderr, unless `--json` is given.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _line(text: str) -> None:
 
 
 def _note(text: str) -> None:
-    """A line on stderr; `print` would take stdout where there is none."""
+    """A line on stderr; `print` would use stdout if there is no stderr."""
     if sys.stderr is not None:
         print(text, file=sys.stderr)
 
@@ -380,7 +380,7 @@ def _version_or_time(text: str) -> tuple[int | None, str | None]:
 def _setting(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
-        # The whole may be a secret.
+        # The whole string may be a secret.
         raise argparse.ArgumentTypeError("a setting is written KEY=VALUE")
     return key, value
 
@@ -398,8 +398,8 @@ _FILTER = "SQL such as \"month = 7 AND carrier IN ('UA', 'AA')\""
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltic",
-        description="Look at a Delta table, keep it healthy, copy it, or make one of Parquet files or of Iceberg.",
-        epilog="deltic COMMAND --help has the options of a command.",
+        description="Read, maintain and copy a Delta table, or make one of Parquet files or of an Iceberg table.",
+        epilog="deltic COMMAND --help lists the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
     commands = parser.add_subparsers(metavar="command")
@@ -419,79 +419,88 @@ def _parser() -> argparse.ArgumentParser:
             help="a setting of the store, such as aws_region=eu-west-1; may be given several times",
         )
         if of_version:
-            added.add_argument("--version", type=int, metavar="N", help="a version instead of the latest")
+            added.add_argument("--version", type=int, metavar="N", help="a version, by default the latest")
         added.add_argument("--json", action="store_true", help="print JSON, one object a line")
         return added
 
     def timed(added: argparse.ArgumentParser) -> argparse.ArgumentParser:
-        added.add_argument("--timestamp", help="the version at this time (ISO 8601, UTC unless it says otherwise)")
+        added.add_argument("--timestamp", help="the version at this time (ISO 8601, UTC by default)")
         return added
 
     timed(command("show", _show, "version, protocol, properties and schema"))
     files = timed(command("files", _files, "sizes and paths of the data files"))
-    files.add_argument("--filter", help=f"only files that may hold matching rows: {_FILTER}")
+    files.add_argument("--filter", help=f"only files that may have matching rows: {_FILTER}")
     history = command("history", _history, "the commits, newest first", of_version=False)
     history.add_argument(
-        "--limit", type=int, default=_HISTORY, metavar="N", help=f"at most so many ({_HISTORY} if not given)"
+        "--limit", type=int, default=_HISTORY, metavar="N", help=f"the most commits to list, by default {_HISTORY}"
     )
     history.add_argument("--all", action="store_true", help="all commits that the log still has")
     plan = timed(command("plan", _plan, "what a query would read, and what it skips"))
     plan.add_argument("filter", nargs="?", help=_FILTER)
-    plan.add_argument("--files", action="store_true", help="each file too, and whether it is read")
+    plan.add_argument("--files", action="store_true", help="list each file, and whether it is read")
     layout = command("layout", _layout, "layout of the files: sizes, what queries skip, partitions", of_version=False)
-    layout.add_argument("--columns", type=_columns, metavar="A,B", help="only the skipping of these columns")
+    layout.add_argument("--columns", type=_columns, metavar="A,B", help="only the skipping by these columns")
     layout.add_argument(
-        "--small-file-size", default=SMALL_FILE, metavar="SIZE", help='below which a file is small, such as "16 MB"'
+        "--small-file-size", default=SMALL_FILE, metavar="SIZE", help='a smaller file is small, such as "16 MB"'
     )
-    diff = command("diff", _diff, "what differs between two versions", of_version=False)
-    of_time = "a version, or a time (ISO 8601) for the last version at it"
-    diff.add_argument("of", type=_version_or_time, metavar="FROM", help=f"what to compare with: {of_time}")
+    diff = command("diff", _diff, "the differences of two versions", of_version=False)
+    of_time = "a version, or a time (ISO 8601) for the last version at that time"
+    diff.add_argument("of", type=_version_or_time, metavar="FROM", help=f"the version before: {of_time}")
     diff.add_argument(
-        "to", type=_version_or_time, metavar="TO", nargs="?", default=(None, None), help="the latest if not given"
+        "to",
+        type=_version_or_time,
+        metavar="TO",
+        nargs="?",
+        default=(None, None),
+        help="the version after, by default the latest",
     )
-    diff.add_argument("--rows", action="store_true", help="also the rows, each on a line of its own")
-    diff.add_argument("--limit", type=int, metavar="N", help="with --rows: print at most so many rows")
-    report = command("report", _report, "a page of HTML about the table", of_version=False)
-    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="report.html if not given")
+    diff.add_argument("--rows", action="store_true", help="also the rows that differ, one a line")
+    diff.add_argument("--limit", type=int, metavar="N", help="with --rows: the most rows to print")
+    report = command("report", _report, "write an HTML page about the table", of_version=False)
+    report.add_argument(
+        "-o", "--output", default="report.html", metavar="FILE", help="the file, by default report.html"
+    )
     report.add_argument(
         "--vacuum",
         choices=["full", "lite", "none"],
         default="full",
-        help="what VACUUM would do by a listing (full), by the log (lite), or not at all",
+        help="find the files that VACUUM would delete by a listing (full), by the log (lite), or not at all",
     )
-    check = command("check", _check, "compare what the table records twice; exit code 1 if something differs")
-    check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
+    check = command("check", _check, "compare facts that the table has twice; exit code 1 if they differ")
+    check.add_argument(
+        "--files", action="store_true", help="also check that every data file exists: one request a file"
+    )
     manifests = command(
-        "manifests", _manifests, "write symlink manifests, for engines that know no Delta", of_version=False
+        "manifests", _manifests, "write symlink manifests, for engines that cannot read Delta", of_version=False
     )
     manifests.add_argument("--dry-run", action="store_true", help="list the manifests, and write nothing")
     optimize = command(
-        "optimize", _optimize, "write files again, fewer or ordered so that queries skip more", of_version=False
+        "optimize", _optimize, "rewrite files: fewer, or in an order by which queries skip more", of_version=False
     )
-    optimize.add_argument("--where", metavar="SQL", help="only the partitions that a condition on them chooses")
+    optimize.add_argument("--where", metavar="SQL", help="a condition on partition columns")
     optimize.add_argument(
         "--zorder-by", type=_columns, metavar="A,B", help="order the rows of each partition by columns"
     )
-    optimize.add_argument("--target-file-size", metavar="SIZE", help='what a file should have, such as "128 MB"')
-    optimize.add_argument("--full", action="store_true", help="of a clustered table also files that are clustered")
+    optimize.add_argument("--target-file-size", metavar="SIZE", help='the size of new files, such as "128 MB"')
+    optimize.add_argument("--full", action="store_true", help="in a clustered table, also clustered files")
     optimize.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
-    optimize.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
-    purge = command("purge", _purge, "write files again without deleted rows and dropped columns", of_version=False)
+    optimize.add_argument("--dry-run", action="store_true", help="print what would be done, and write nothing")
+    purge = command("purge", _purge, "rewrite files without deleted rows and dropped columns", of_version=False)
     purge.add_argument("--where", metavar="SQL", help='rows to delete and to purge: "customer = 17"')
     purge.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
-    purge.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    purge.add_argument("--dry-run", action="store_true", help="print what would be done, and write nothing")
     repair = command(
         "repair",
         _repair,
-        "mend the log, and take files that are gone out of the table; exit code 1 if something cannot be mended",
+        "repair the log, and remove missing files from the table; exit code 1 if a fault is left",
         of_version=False,
     )
-    repair.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    repair.add_argument("--dry-run", action="store_true", help="print what would be done, and write nothing")
     vacuum = command("vacuum", _vacuum, "delete files that no version within the retention needs", of_version=False)
     vacuum.add_argument(
-        "--retention", metavar="TIME", help='hours, or "7 days"; a week, or what the table says, if not given'
+        "--retention", metavar="TIME", help='a number of hours, or "7 days"; by default the table\'s, or a week'
     )
-    vacuum.add_argument("--lite", action="store_true", help="ask the log what commits removed, and list nothing")
+    vacuum.add_argument("--lite", action="store_true", help="take removed files from the log, without a listing")
     vacuum.add_argument("--force", action="store_true", help="allow a retention shorter than the table's")
     vacuum.add_argument("--dry-run", action="store_true", help="list the files, and delete none")
     converting = command(
@@ -511,18 +520,18 @@ def _parser() -> argparse.ArgumentParser:
     converting.add_argument(
         "--no-statistics", action="store_true", help="take only the number of rows from the footers"
     )
-    converting.add_argument("--dry-run", action="store_true", help="say what would be converted, and write nothing")
-    restore = command("restore", _restore, "make the table what it was at an older version", of_version=False)
-    restore.add_argument("--version", type=int, metavar="N", help="the version to go back to")
-    restore.add_argument("--timestamp", help="the version at this time (ISO 8601, UTC unless it says otherwise)")
-    restore.add_argument("--ignore-missing-files", action="store_true", help="leave files out that are gone")
-    restore.add_argument("--protocol-downgrade-allowed", action="store_true", help="take newer features away")
-    restore.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
-    clone = timed(command("clone", _clone, "make another table what this one is"))
+    converting.add_argument("--dry-run", action="store_true", help="print what would be converted, and write nothing")
+    restore = command("restore", _restore, "restore the table to an older version", of_version=False)
+    restore.add_argument("--version", type=int, metavar="N", help="the older version")
+    restore.add_argument("--timestamp", help="the version at this time (ISO 8601, UTC by default)")
+    restore.add_argument("--ignore-missing-files", action="store_true", help="leave out missing files")
+    restore.add_argument("--protocol-downgrade-allowed", action="store_true", help="remove newer features")
+    restore.add_argument("--dry-run", action="store_true", help="print what would be done, and write nothing")
+    clone = timed(command("clone", _clone, "make another table a copy of this one"))
     clone.add_argument("target", help="path or URL of the clone")
-    clone.add_argument("--deep", action="store_true", help="copy the files, rather than name them where they are")
+    clone.add_argument("--deep", action="store_true", help="copy the files instead of sharing them")
     clone.add_argument(
-        "--mode", choices=("error", "replace", "update"), default="error", help="what happens where there is a table"
+        "--mode", choices=("error", "replace", "update"), default="error", help="what to do if there is a table already"
     )
     clone.add_argument(
         "--property", metavar="KEY=VALUE", type=_setting, action="append", default=[], help="a property of the clone"
@@ -533,7 +542,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_setting,
         action="append",
         default=[],
-        help="a setting of the target's store, which has those of this table if none is given",
+        help="a setting of the target's store; by default it has those of this table",
     )
     return parser
 
@@ -555,12 +564,12 @@ _OPTIONS = {
     "to_version": "TO",
     "zorder_by": "--zorder-by",
 }
-"""What arguments that messages name are on the command line."""
+"""The options of the command line for arguments that messages name."""
 _ARGUMENT = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, _OPTIONS))})(?!\w)")
 
 
 def _error(error: DelticError, command: str) -> None:
-    """The message; of several lines, as a filter's, those after the first are indented."""
+    """The message; if it has several lines, as those about filters, the lines after the first are indented."""
     first, *others = _ARGUMENT.sub(lambda found: _OPTIONS[found[1]], str(error)).split("\n")
     if isinstance(error, CorruptTableError) and error.table is not None and command != "repair":
         how = f"deltic repair --dry-run {shlex.quote(error.table)}"
@@ -592,7 +601,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _error(error, arguments.command)
         return 1
     except BrokenPipeError:
-        # The reader of a pipe has gone. Python flushes once more when it ends.
+        # The reader of a pipe has ended. Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

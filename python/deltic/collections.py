@@ -1,8 +1,8 @@
-"""Collections that callers pass as data: batches one after the other, and rows as mappings.
+"""Collections that callers pass as data: series of batches, and rows as mappings.
 
-The values of rows have the types that Arrow infers, and the core makes them the table's where that is exact: given a
-type, Arrow would cut 1.5 to a whole number and a time to a day. A key that a row lacks is null; one that no row has is
-no column, so that the table says what becomes of it.
+The values of rows get the types that Arrow infers, and the core converts them to the table's if that is exact: Arrow
+itself would cut 1.5 to a whole number and a time to a day. A key that a row lacks is null; a key that no row has is not
+a column, so that the rules for missing columns apply.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["of_batches", "of_rows"]
 
 
 Rows = Callable[[Any], pa.RecordBatchReader | pa.Table]
-"""What makes Arrow of one item."""
+"""Converts one item to Arrow."""
 
 
 def of_batches(data: Iterable[Any], rows: Rows) -> pa.RecordBatchReader:
@@ -64,7 +64,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | None]) -> pa.Table:
-    """Rows as a table; `known` gives the columns that are there already."""
+    """Rows as a table; `known` returns the columns of an existing table."""
     names: dict[str, None] = {}
     for at, row in enumerate(data):
         if not isinstance(row, Mapping):
@@ -97,25 +97,25 @@ def _column(data: Sequence[Mapping[str, Any]], name: str, kind: pa.DataType | No
     if kind is not None and pa.types.is_decimal(kind):
         try:
             return pa.array(values)
-        except _UNLIKE:
+        except _NO_COMMON_TYPE:
             return _decimals(values, name, kind)
     return _inferred(values, name)
 
 
-_UNLIKE = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What `pa.array` raises for values that it finds no type for; around nothing else, where these may be faults."""
+_NO_COMMON_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""Raised by `pa.array` for values for which it finds no type; elsewhere they may be defects."""
 
 
 def _inferred(values: list[Any], name: str) -> pa.Array:
     try:
         return pa.array(values)
-    except _UNLIKE as error:
+    except _NO_COMMON_TYPE as error:
         message = f"the values of `{name}` in the data have no type in common: {error}"
         raise InvalidInputError(message) from error
 
 
 def _check_times(values: list[Any], name: str) -> None:
-    """Refuse times of several kinds in one place: Arrow would make days, or times of one zone, of all of them."""
+    """Refuse times of several kinds in one column: Arrow would convert them all to days, or to one time zone."""
     kinds: dict[tuple[str, ...], dict[str, str]] = {}
     for row, whole in enumerate(values):
         for path, value in _within(whole, (name,)):
@@ -134,7 +134,7 @@ def _check_times(values: list[Any], name: str) -> None:
 
 
 def _within(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The values with the path of the field that they are of; those inside lists and mappings in their place."""
+    """The values with the path of their field; for lists and mappings, the values inside."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _within(inner, (*path, str(key)))
@@ -146,19 +146,19 @@ def _within(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _map(values: list[Any], name: str) -> pa.Array:
-    """Mappings, or lists of pairs, as maps; a mapping by itself would be a struct."""
+    """Mappings, or lists of pairs, as maps; Arrow would make structs of mappings."""
     starts: list[int | None] = []
     keys: list[Any] = []
     items: list[Any] = []
     for row, value in enumerate(values):
-        # A map is null where its offset is.
+        # A map is null if its offset is.
         starts.append(None if value is None else len(keys))
         for key, item in () if value is None else _entries(value, row, name):
             keys.append(key)
             items.append(item)
     found = _inferred(keys, name)
     if found.null_count:
-        raise InvalidInputError(f"a map of `{name}` in the data has a null key, which no map of Arrow has")
+        raise InvalidInputError(f"a map of `{name}` in the data has a null key, which maps of Arrow cannot have")
     return pa.MapArray.from_arrays(pa.array([*starts, len(keys)], pa.int32()), found, _inferred(items, name))
 
 
@@ -171,8 +171,8 @@ def _entries(value: Any, row: int, name: str) -> list[tuple[Any, Any]]:
 
 
 def _decimals(values: list[Any], name: str, kind: pa.DataType) -> pa.Array:
-    """Whole numbers beside decimals, which have no type in common; Arrow refuses what has more digits."""
+    """Whole numbers together with decimals, which have no common type in Arrow; it refuses values with more digits."""
     try:
         return pa.array(values, kind)
-    except _UNLIKE as error:
+    except _NO_COMMON_TYPE as error:
         raise InvalidInputError(f"the values of `{name}` in the data are not all {kind}: {error}") from error

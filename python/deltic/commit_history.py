@@ -1,7 +1,7 @@
 """The commits of a table as a list that notebooks show as a table (`History`). PROTOCOL.md: "Commit Provenance
 Information".
 
-What writers put into a commit info is up to them: any member may be missing, or be anything that JSON has.
+Writers may put anything into a commit info: any member may be missing, or be any JSON value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class History(list[dict[str, Any]]):
 
 
 def parameters_of(entry: dict[str, Any]) -> str:
-    """What the operation was asked to do, in one line."""
+    """The parameters of the operation, in one line."""
     found = entry.get("operationParameters")
     if isinstance(found, dict):
         found = ", ".join(f"{name}={value}" for name, value in found.items())
@@ -45,7 +45,7 @@ def parameters_of(entry: dict[str, Any]) -> str:
 
 
 def metrics_of(entry: dict[str, Any]) -> str:
-    """What the operation counted, in one line: without zeros and without how long it took."""
+    """The metrics of the operation, in one line: without zeros and without durations."""
     found = entry.get("operationMetrics")
     if not isinstance(found, dict):
         return ""

@@ -1,4 +1,7 @@
-"""A folder of Parquet files, or an Iceberg table, becomes a table. PROTOCOL.md: "Delta Table Specification"."""
+"""Makes a Delta table of a folder of Parquet files, or of an Iceberg table.
+
+PROTOCOL.md: "Delta Table Specification".
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ __all__ = ["Conversion", "ConvertResult", "convert", "root_of"]
 class ConvertResult:
     """What a conversion did, or would do.
 
-    `version`: of the commit, None of a dry run. `num_files`, `num_rows` and `num_bytes`: what the table has.
-    `schema`: its columns, those of the folders last.
+    `version`: of the commit, None of a dry run. `num_files`, `num_rows` and `num_bytes`: the totals of the table.
+    `schema`: its columns, partition columns last.
     """
 
     version: int | None
@@ -40,7 +43,7 @@ class ConvertResult:
 
     @classmethod
     def of(cls, result: tuple[str, Any]) -> ConvertResult:
-        """What the core says of a conversion."""
+        """Take a result of the core."""
         counts = json.loads(result[0])
         return cls(counts["version"], counts["files"], counts["rows"], counts["bytes"], pa.schema(result[1]))
 
@@ -61,47 +64,46 @@ def convert(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> ConvertResult:
-    """Make a Delta table of the Parquet files in a folder, as one commit. No file is moved or written again.
+    """Make a Delta table of the Parquet files in a folder, as one commit. No file is moved or rewritten.
 
-    All files below the folder are taken but hidden ones, whose name or folder begins with `_` or `.`. Their footers
-    are read, 64 at a time, one request each where it is small; memory grows with the commit, some 500 bytes for each
-    file. The columns are those of all files together, and may be null.
+    All files below the folder are taken except hidden ones, whose name or folder begins with `_` or `.`. Their footers
+    are read, 64 at a time, one request for each small footer; memory grows with the commit, about 500 bytes for each
+    file. The columns are those of all files together, and are nullable.
 
-    Where the folder is an Iceberg table, one with `metadata/*.metadata.json` in it, its newest snapshot is converted
-    (needs pyiceberg: `deltic[iceberg]`): its metadata and manifests say which files are live and what the columns are,
-    and memory is for all files. Columns are found by their field ids (`delta.columnMapping.mode` is `id`), so that
-    those that were added, renamed or dropped are read right; any may be null. Identity partition columns partition the
-    table; by the other transforms (bucket, truncate, year to hour) it is not partitioned. Files outside of the folder
-    are named absolutely. The Iceberg table must not be written or maintained any more, and VACUUM takes its metadata
-    and older files in time.
+    If the folder is an Iceberg table (it has `metadata/*.metadata.json`), its newest snapshot is converted (needs
+    pyiceberg: `deltic[iceberg]`): its metadata and manifests have the live files and the columns, and memory grows with
+    the number of all files. Columns are found by their field ids (`delta.columnMapping.mode` is `id`), so that added,
+    renamed and dropped columns are read correctly; all are nullable. Identity partition columns become partition
+    columns; other transforms (bucket, truncate, year to hour) do not. Files outside of the folder get absolute paths.
+    The Iceberg table must not be written or maintained any more, and VACUUM will delete its metadata and older files.
 
     Arguments:
-        uri: A path or URL, or a `Table`, whose settings and connections are used. Of an Iceberg table one of its
-            metadata files, or its folder. With a catalog always pass the metadata file that the catalog names: no file
-            in the folder says which snapshot is the table's. Credentials for it are in `storage_options`, not in the
-            query of the URL.
+        uri: A path or URL, or a `Table`, whose settings and connections are used. For an Iceberg table one of its
+            metadata files, or its folder. If the table is in a catalog, always pass the metadata file that the catalog
+            names: no file in the folder says which snapshot is current. Pass credentials in `storage_options`, not in
+            the query of the URL.
         partition_schema: The columns of folders such as `day=2013-01-01/hour=3`, in their order: types by name,
-            `{"day": "date", "hour": "integer"}`, as `deltic.field` has them, or a `pyarrow.Schema`. None where there
-            are no such folders, and for an Iceberg table, which says itself.
-        collect_statistics: Whether minimum, maximum and null count of each column, as the footers have them, become
-            statistics, by which scans leave files out. Floating-point columns get no minimum and maximum: those of
-            Parquet leave NaN out. Without it each file has its number of rows only.
-        properties: As for `deltic.create`; not those that ask something of data files, such as
-            `delta.columnMapping.mode`: set these afterwards. For an Iceberg table that one is `id`.
-        name: The table's name, for people.
-        description: What it holds, for people.
-        dry_run: Whether only to read the footers, and to say what would be done.
+            `{"day": "date", "hour": "integer"}`, as for `deltic.field`, or a `pyarrow.Schema`. None if there are no
+            such folders, and for an Iceberg table, whose metadata has them.
+        collect_statistics: Whether the minimum, maximum and null count of each column in the footers become statistics,
+            by which scans skip files. Floating-point columns get no minimum and maximum, since those of Parquet leave
+            NaN out. If False, statistics only have the number of rows.
+        properties: As for `deltic.create`, except those that data files depend on, such as `delta.columnMapping.mode`:
+            set these afterwards. For an Iceberg table that one is `id`.
+        name: The table's name, as information.
+        description: Its description, as information.
+        dry_run: True only reads the footers, and returns what would be done.
         storage_options: The store's settings, as for `Table`.
 
-    Raises `TableExistsError` where there is a table already, `TableNotFoundError` where there is no file,
-    `InvalidInputError`, naming the file, for one that is no Parquet, is not in folders of the partition columns, or has
-    a column of another type than other files. For an Iceberg table `UnsupportedFeatureError`, naming column or file,
-    for what no Delta table has: delete files and deletion vectors (compact it first), files that are not Parquet, that
-    are encrypted or have no field ids, columns of the types time, uuid, fixed, timestamp_ns and unknown, columns whose
-    type was widened since some file was written or that have an initial default, files of an older partitioning, files
-    that lack a column by which they were partitioned, the empty string as a partition value; `InvalidInputError` for
-    metadata that cannot be read, of which it cannot be told which is the newest, and of a table that is written
-    meanwhile.
+    Raises `TableExistsError` if there is a table already, `TableNotFoundError` if there is no file,
+    `InvalidInputError`, naming the file, for one that is not Parquet, is not in folders of the partition columns, or
+    has a column of another type than other files. For an Iceberg table `UnsupportedFeatureError`, naming column or
+    file, for what a Delta table cannot have: delete files and deletion vectors (compact it first), files that are not
+    Parquet, that are encrypted or have no field ids, columns of the types time, uuid, fixed, timestamp_ns and unknown,
+    columns whose type was widened since some file was written or that have an initial default, files of an older
+    partitioning, files that lack a column by which they were partitioned, the empty string as a partition value;
+    `InvalidInputError` for metadata that cannot be read, if it is unclear which metadata file is the newest, and for a
+    table that is written meanwhile.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa, pyarrow.parquet as pq
@@ -124,7 +126,7 @@ def convert(
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is converted, and how: the arguments of `convert`, as the core takes them."""
+    """The checked arguments of `convert`, in the form of the core."""
 
     table: Table
     partitions: Any
@@ -151,9 +153,9 @@ class Conversion:
 
 
 def root_of(table: Table) -> tuple[Table, str | None]:
-    """The table that is to be converted, and the Iceberg metadata file that was given, below its root, if one was.
+    """The table that is to be converted, and the path of the given Iceberg metadata file below its root, if any.
 
-    Of a metadata file it is another `Table`, with the settings of the one that is given.
+    For the location of a metadata file it is another `Table`, of the whole folder, with the same settings.
     """
     if not is_metadata(table.uri):
         return table, None

@@ -1,4 +1,4 @@
-"""A version of a table becomes its newest one (RESTORE), or another table (CLONE).
+"""Makes a version of a table its newest one (RESTORE), or another table (CLONE).
 
 PROTOCOL.md: "Add File and Remove File".
 """
@@ -31,11 +31,11 @@ from deltic.transaction import Commit
 __all__ = ["CloneMode", "Copied"]
 
 CloneMode: TypeAlias = Literal["error", "replace", "update"]
-"""What a clone does where there is a table already."""
+"""What a clone does if there is a table already."""
 
 
 class Copied:
-    """The methods of `Table` that make a version the newest one, of it or of another table."""
+    """The methods of `Table` that make a version the newest one, of the same or another table."""
 
     _core: _deltic.Table
 
@@ -53,35 +53,35 @@ class Copied:
         app_version: int | None = None,
         max_attempts: int | None = None,
     ) -> RestoreResult:
-        """Make the table what it was at an older version, as one commit after the newest. The history stays.
+        """Restore the table to an older version, as one commit after the newest. The history is kept.
 
         Files that were removed since are added again, and those that were added since are removed, each with its
         deletion vector (PROTOCOL.md: "Add File and Remove File"). Schema, properties, partitioning and clustering
-        columns are those of that version. What was given out since is not given out again: column ids, numbers of
-        identity columns, row ids; in-commit timestamps stay enabled and go on. Other metadata domains and application
-        transactions stay as they are. `changes` reads the rows that were added and removed.
+        columns are those of that version. Column ids, numbers of identity columns and row ids that were assigned since
+        are not assigned again; in-commit timestamps stay enabled. Other metadata domains and application transactions
+        are not changed. `changes` returns the rows that were added and removed.
 
-        Files that have to come back are looked for before anything is written, many at once.
+        Before anything is written, requests check that the files to be added again exist, many at once.
 
         Arguments:
-            version: Which version; give this or `timestamp`.
-            timestamp: The last version at this time, as `Table.snapshot` takes it.
-            ignore_missing_files: True restores what there is: missing files are left out, with their rows, and are
-                told as `RestoreResult.missing`.
-            protocol_downgrade_allowed: True gives the table that version's protocol. By default features that were
-                added since stay, for versions in between need them.
-            dry_run: True finds out what would be done, and which files are missing, and writes nothing.
+            version: The version; give this or `timestamp`.
+            timestamp: The last version at this time, as for `Table.snapshot`.
+            ignore_missing_files: True leaves out missing files, with their rows; `RestoreResult.missing` has their
+                paths.
+            protocol_downgrade_allowed: True restores that version's protocol, too. By default features that were added
+                since are kept, since versions in between need them.
+            dry_run: True returns what would be done, and which files are missing, and writes nothing.
             user_metadata: As for `transaction`, like the arguments below.
             commit_info: Further members of the commit info.
-            app_id: The application whose transaction it is.
-            app_version: The number of that transaction.
-            max_attempts: How often to try before giving up.
+            app_id: The id of an application's transaction.
+            app_version: The version of that transaction.
+            max_attempts: The most attempts if other writers commit first.
 
-        Raises `InvalidInputError` for the newest version, when files are missing (a vacuum deletes those that were
-        removed), when the table is append-only, and when row tracking was dropped since; `VersionNotFoundError` when
-        the log does not have the version; a `CommitConflictError` when another writer changed files, schema or
-        properties meanwhile; `UnsupportedFeatureError` when deltic could not write the table then. A vacuum that runs
-        at the same time may delete files that come back.
+        Raises `InvalidInputError` for the newest version, if files are missing (a vacuum deletes removed files), if the
+        table is append-only, and if row tracking was dropped since; `VersionNotFoundError` if the log does not have the
+        version; a `CommitConflictError` if another writer changed files, schema or properties meanwhile;
+        `UnsupportedFeatureError` if deltic could not write the restored table. A vacuum that runs at the same time may
+        delete files that are added again.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -129,43 +129,45 @@ class Copied:
         app_version: int | None = None,
         max_attempts: int | None = None,
     ) -> Commit:
-        """Make another table what this one is, as one commit of that table.
+        """Make another table a copy of this one, as one commit of that table.
 
-        A shallow clone names the data files and deletion vectors of this table where they are, by absolute URIs. It is
-        made in a moment, and lives as long as these files: a vacuum of this table deletes what only the clone needs,
-        one of the clone never touches this table. The files of a version that is named are looked for first. A deep
-        clone has copies of them below its own folder; they are copied many at once, piece by piece, before the commit.
-        When that is stopped or fails the copies stay, and running it again copies the others (PROTOCOL.md: "Add File
-        and Remove File", "Deletion Vectors").
+        The log of a shallow clone has the absolute URIs of this table's data files and deletion vectors. It is made in
+        a moment, and can be read as long as these files exist: a vacuum of this table deletes files that only the clone
+        needs; a vacuum of the clone deletes none of this table. If `version` or `timestamp` is given, requests check
+        first that the files exist. A deep clone has copies of them below its own folder; they are copied many at once,
+        piece by piece, before the commit. If that is stopped or fails, the copies are kept, and the next call copies
+        the others (PROTOCOL.md: "Add File and Remove File", "Deletion Vectors").
 
-        The clone has an id of its own, and schema, partitioning, properties, protocol and clustering columns of this
-        table; its rows keep their ids. Its history is its own: older versions, change files, other metadata domains and
-        application transactions stay here. `operationMetrics` have delta-spark's names: `sourceTableSize`,
-        `sourceNumOfFiles`, `numRemovedFiles`, `removedFilesSize`, `numCopiedFiles`, `copiedFilesSize`.
+        The clone has an id of its own, and the schema, partitioning, properties, protocol and clustering columns of
+        this table; its rows keep their ids. Its history is its own: it has no older versions, change files, other
+        metadata domains and application transactions of this table. `operationMetrics` have delta-spark's names:
+        `sourceTableSize`, `sourceNumOfFiles`, `numRemovedFiles`, `removedFilesSize`, `numCopiedFiles`,
+        `copiedFilesSize`.
 
         Arguments:
-            target: Where the clone goes: a path, a URL or a `Table`. Not below this table, nor above it.
+            target: The location of the clone: a path, a URL or a `Table`. Not below this table, nor above it.
             shallow: False copies the files.
             version: Which version of this table, the latest by default.
-            timestamp: The last version at this time, as `Table.snapshot` takes it.
-            mode: What happens where there is a table: `"error"`; `"replace"` takes its files out but for those that
-                both have, and its history goes on; `"update"` does the same, and commits nothing if nothing differs
-                (`Commit.attempts` is 0 then). Rows that were written to the clone are gone after either.
-            properties: Table properties of the clone besides those of this table, or instead of them.
+            timestamp: The last version at this time, as for `Table.snapshot`.
+            mode: What to do if there is a table already: `"error"` raises an error; `"replace"` removes its files
+                except those that both tables have, and continues its history; `"update"` does the same, and commits
+                nothing if nothing differs (`Commit.attempts` is 0 then). Rows that were written to the clone
+                are removed by both.
+            properties: Table properties of the clone; they are added to those of this table, or override them.
             storage_options: The settings of the target's store, those of this table by default.
             user_metadata: As for `transaction`, like the arguments below.
             commit_info: Further members of the commit info.
-            app_id: The application whose transaction it is.
-            app_version: The number of that transaction.
-            max_attempts: How often to try before giving up.
+            app_id: The id of an application's transaction.
+            app_version: The version of that transaction.
+            max_attempts: The most attempts if other writers commit first.
 
-        Raises `TableExistsError` when there is a table and the mode is `"error"`; `UnsupportedFeatureError` when deltic
-        cannot write such a table, or readers of a shallow clone could not follow its paths: one in another bucket needs
-        the storage option `allow_foreign_paths`, and a table in a bucket never names files of a local disk;
+        Raises `TableExistsError` if there is a table and the mode is `"error"`; `UnsupportedFeatureError` if deltic
+        cannot write such a table, or readers of a shallow clone could not use its paths: a clone in another bucket
+        needs the storage option `allow_foreign_paths`, and a table in a bucket cannot have files of a local disk;
         `InvalidInputError` for a target inside this table, for properties that it cannot have, for a shallow clone of a
-        version whose files are gone, and for a deep clone where a file of another size or without a UUID in its name is
-        in the place of a copy; `CorruptTableError` for a deep clone of a file that is gone or of another size than the
-        log says, or whose copy would be in the log; `CommitConflictError` when another writer changed the clone
+        version with missing files, and for a deep clone if the path of a copy has a file of another size, or one
+        without a UUID in its name; `CorruptTableError` for a deep clone if a file is missing or has another size than
+        in the log, or if its copy would be in the log folder; `CommitConflictError` if another writer changed the clone
         meanwhile.
 
         >>> import tempfile

@@ -15,12 +15,12 @@ __all__ = ["RestoreResult"]
 class RestoreResult:
     """What a restore did, or with `dry_run=True` would do.
 
-    `version`: the version that was made; None of a dry run. `restored_version`: the one that was gone back to.
-    `num_restored_files` came back, of `restored_files_size` bytes, and `num_removed_files` went, of
-    `removed_files_size`; after it the table has `num_of_files_after_restore`, of `table_size_after_restore`. These are
-    delta-spark's names. `missing`: paths of data files and files of deletion vectors that would have to come back, and
-    that the store does not have; their rows are in none of the numbers. `refused`: whether files are missing, and a
-    restore without `ignore_missing_files` would be refused for that; only of a dry run.
+    `version`: the version that was made; None in a dry run. `restored_version`: the older version. `num_restored_files`
+    files with `restored_files_size` bytes were added again, and `num_removed_files` with `removed_files_size` bytes
+    were removed; the restored table has `num_of_files_after_restore` files with `table_size_after_restore` bytes. These
+    are delta-spark's names. `missing`: paths of data files and files of deletion vectors that would be added again, but
+    no longer exist; they are in none of the numbers. `refused`: only in a dry run, whether the restore would be refused
+    because files are missing and `ignore_missing_files` is not given.
     """
 
     dry_run: bool
@@ -37,16 +37,16 @@ class RestoreResult:
 
     @classmethod
     def parse(cls, text: str, dry_run: bool, ignores_missing: bool) -> RestoreResult:
-        """Parse a result as the core describes it."""
+        """Parse a result of the core."""
         parsed = json.loads(text)
         return cls(dry_run=dry_run, refused=bool(parsed["missing"]) and not ignores_missing, **parsed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names, as JSON would have it."""
+        """Return the result as a dict of JSON values."""
         return {**vars(self), "missing": list(self.missing)}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         would = "would " if self.dry_run else ""
         lines = [
             ("restored", f"version {self.restored_version}"),

@@ -1,4 +1,4 @@
-"""Data that callers pass, as Arrow. Everything that a frame holds is written, or an error says why it cannot be."""
+"""Data that callers pass, as Arrow. All columns of a frame are written, or an error says why not."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["refuse_geometries", "refuse_names", "stream"]
 def stream(
     data: Any, known: Callable[[], pa.Schema | None] = lambda: None
 ) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
-    """Any Arrow data as the core takes it. A named pandas index becomes columns, before the others.
+    """Any Arrow data in the form of the core. A named pandas index becomes columns, before the others.
 
-    `known` gives the columns that a table has already, whose types rows get that are passed as dicts.
+    `known` returns the columns of an existing table; rows that are passed as dicts get their types.
     """
     if isinstance(data, Rows):
         _refuse_no_columns(data.schema, None)
-        # The core takes its own stream back whole, so that errors of reading keep their class.
+        # The core accepts its own streams directly, so that errors of reading keep their class.
         return data._read()
     if isinstance(data, _deltic.ArrowStream):
         return data
@@ -60,11 +60,11 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
             # polars aborts the process when it exports such a name.
             if any("\0" in found for found in _names_in_polars(name, dtype)):
                 raise InvalidInputError(f"column {name!r} has a NUL character in its name, or inside; rename it")
-            # Their Arrow form is addresses in this process, and says nothing of it.
+            # Their Arrow form has addresses in this process, without saying so.
             if dtype == polars.Object:
-                raise InvalidInputError(f"column `{name}` has the polars type Object, which is no data; cast it")
+                raise InvalidInputError(f"column `{name}` has the polars type Object, which cannot be stored; cast it")
     if type(data).__module__.startswith("pyspark.sql."):
-        # Their Arrow form has lost what the columns are: user-defined types, collations, intervals.
+        # Their Arrow form has lost some column types: user-defined types, collations, intervals.
         raise InvalidInputError("this is a Spark DataFrame: write it with deltic.spark.write(df, uri)")
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
@@ -100,7 +100,7 @@ def _of_pandas(frame: Any) -> pa.Table:
     kept = _index_names(frame, set(labels))
     rows = pa.Table.from_pandas(frame, preserve_index=bool(kept))
     if not kept:
-        # A table without columns has no rows, whatever the frame has.
+        # A pyarrow table without columns has no rows, even if the frame has some.
         _refuse_no_columns(rows.schema, len(frame))
         return rows
     return rows.select([*kept, *labels])
@@ -133,7 +133,7 @@ def _index_names(frame: Any, columns: set[str]) -> list[str]:
 
 
 def _refuse_no_columns(schema: pa.Schema, rows: int | None) -> None:
-    """Rows without columns would be gone without a word."""
+    """Rows without columns would be lost silently."""
     if len(schema) == 0 and rows != 0:
         count = "" if rows is None else f" and {rows} rows"
         raise InvalidInputError(f"the data has no columns{count}; nothing of it could be stored")
@@ -147,7 +147,7 @@ _HOW = {
     ("deltic", "Table"): "pass its rows: table.scan()",
     ("deltic", "Snapshot"): "pass its rows: snapshot.scan()",
 }
-"""What to pass instead, by the package and the name of a class or one of its bases."""
+"""What to pass instead of some classes, by the package and the name of the class or one of its bases."""
 
 
 def _refuse(data: Any) -> NoReturn:
@@ -178,7 +178,7 @@ def _names_in_polars(name: str, dtype: Any) -> Iterator[str]:
 
 
 def refuse_names(fields: Iterable[pa.Field], inside: str = "") -> None:
-    """Raise `InvalidInputError` for names with a NUL: where Arrow passes them on, they would end there."""
+    """Raise `InvalidInputError` for names with a NUL: Arrow's C interface would cut them there."""
     for child in fields:
         path = f"{inside}.{child.name}" if inside else child.name
         if "\0" in child.name:

@@ -1,4 +1,4 @@
-"""What a table is at one version (`Detail`), in the terms of Spark's `DESCRIBE DETAIL`."""
+"""The facts about a table at one version (`Detail`), by the names of Spark's `DESCRIBE DETAIL`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Detail"]
 
 @dataclass(frozen=True, repr=False)
 class Detail:
-    """What a table is at one version. Made by `Table.detail` and `Snapshot.detail`.
+    """The facts about a table at one version. Made by `Table.detail` and `Snapshot.detail`.
 
-    `created_at` and `last_modified` are in UTC, None where the log does not say. `num_rows` is None where the
-    statistics of a file do not say how many it has. `clustering_columns` are paths. `table_features` are those that the
-    protocol lists, or that its versions imply (PROTOCOL.md: "Table Features").
+    `created_at` and `last_modified` are in UTC, None if the log does not have them. `num_rows` is None if the
+    statistics of a file do not have its number of rows. `clustering_columns` are paths. `table_features` are those that
+    the protocol action lists, or that its versions imply (PROTOCOL.md: "Table Features").
     """
 
     version: int
@@ -45,7 +45,7 @@ class Detail:
     def of(
         cls, version: int, location: str, counted: str, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
     ) -> Detail:
-        """Put together what the core counted and the two actions that say the rest."""
+        """Combine the counts of the core with the protocol and metadata actions."""
         parsed = json.loads(counted)
         return cls(
             version=version,

@@ -1,4 +1,4 @@
-"""What differs between two versions of a table (`Diff`): schema, properties, protocol, files, and rows on demand.
+"""The differences of two versions of a table (`Diff`): schema, properties, protocol, files, and rows if requested.
 
 PROTOCOL.md: "Action Reconciliation", "Column Mapping".
 """
@@ -34,9 +34,9 @@ _MOST_SHOWN = 20
 class ColumnChange(NamedTuple):
     """One change of a column or of a field of a struct.
 
-    `kind`: "added", "dropped", "renamed", "retyped" or "nullability". `column`: its path in the later version, or in
-    the earlier one where it was dropped. `before` and `after`: paths of a renamed column, else types; None where it is
-    not there.
+    `kind`: "added", "dropped", "renamed", "retyped" or "nullability". `column`: its path in the version after, or in
+    the version before if it was dropped. `before` and `after`: paths of a renamed column, otherwise types; None if it
+    does not exist.
     """
 
     kind: ColumnChangeKind
@@ -51,20 +51,20 @@ class ColumnChange(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Diff:
-    """What differs between two versions, made by `Table.diff`. Sizes are in bytes.
+    """The differences of two versions, made by `Table.diff`. Sizes are in bytes.
 
-    `before` and `after`: what the versions are (`Detail`). `columns`: what became of columns. `properties`: each that
-    differs, with its value before and after, None where it is not set. `metadata`: the same for `name`, `description`,
-    `id`, `partition_columns`, `clustering_columns`, `min_reader_version` and `min_writer_version`. `features_added` and
-    `features_dropped`: of the protocol.
+    `before` and `after`: the facts about the two versions (`Detail`). `columns`: changes of columns. `properties`:
+    those that differ, with their values before and after, None if not set. `metadata`: the same for `name`,
+    `description`, `id`, `partition_columns`, `clustering_columns`, `min_reader_version` and `min_writer_version`.
+    `features_added` and `features_dropped`: of the protocol.
 
-    `partitions`: for each partition (as in a path; of a table without partitions the whole) that has other files:
+    `partitions`: for each partition with different files, named as in a path (a table without partitions is one):
     `files_added`, `files_removed`, `files_changed` (other deletion vectors), `bytes_added`, `bytes_removed`,
-    `rows_added` and `rows_removed`: rows of these files, those included that were merely written again, null where
-    statistics do not say. The sums are attributes of the same names.
+    `rows_added` and `rows_removed`: rows of these files, including rows that were only rewritten, null if statistics do
+    not have them. The sums are attributes of the same names.
 
-    `rows`: where they were asked for, the rows that differ: `_change_type` ("insert", "delete", "update_preimage",
-    "update_postimage"), the columns of the later version, and `_metadata.row_id` where both versions track rows; else
+    `rows`: if requested, the rows that differ: `_change_type` ("insert", "delete", "update_preimage",
+    "update_postimage"), the columns of the version after, and `_metadata.row_id` if both versions track rows; otherwise
     None.
     """
 
@@ -80,7 +80,7 @@ class Diff:
 
     @classmethod
     def of(cls, before: Snapshot, after: Snapshot, read: ReadGroup | None) -> Diff:
-        """Compare two versions; rows too if there is something that reads them."""
+        """Compare two versions; rows too if a reader for them is given."""
         old, new = before.detail(), after.detail()
         set_before, set_after = old.properties, new.properties
         keys = sorted({*set_before, *set_after})
@@ -104,27 +104,27 @@ class Diff:
 
     @property
     def from_version(self) -> int:
-        """The version that is compared with."""
+        """The version before."""
         return self.before.version
 
     @property
     def to_version(self) -> int:
-        """The version that is compared."""
+        """The version after."""
         return self.after.version
 
     @property
     def files_added(self) -> int:
-        """Files that only the later version has."""
+        """Files that only the version after has."""
         return self._sum("files_added") or 0
 
     @property
     def files_removed(self) -> int:
-        """Files that only the earlier version has."""
+        """Files that only the version before has."""
         return self._sum("files_removed") or 0
 
     @property
     def files_changed(self) -> int:
-        """Files of both versions that have another deletion vector."""
+        """Files of both versions with another deletion vector."""
         return self._sum("files_changed") or 0
 
     @property
@@ -139,12 +139,12 @@ class Diff:
 
     @property
     def rows_added(self) -> int | None:
-        """Rows of files that were added; None where statistics do not say."""
+        """Rows of files that were added; None if statistics do not have them."""
         return self._sum("rows_added")
 
     @property
     def rows_removed(self) -> int | None:
-        """Rows of files that were removed, or deleted in them by vectors; None where statistics do not say."""
+        """Rows of files that were removed, or deleted by deletion vectors; None if statistics do not have them."""
         return self._sum("rows_removed")
 
     def _sum(self, name: str) -> int | None:
@@ -152,20 +152,20 @@ class Diff:
         return None if found.null_count else int(pc.sum(found).as_py() or 0)
 
     def row_counts(self) -> dict[str, int]:
-        """How many rows of each `_change_type` differ; raises `InvalidInputError` where rows were not asked for."""
+        """How many rows of each `_change_type` differ; raises `InvalidInputError` if rows were not requested."""
         kinds = ("insert", "delete", "update_preimage", "update_postimage")
         counted = self.to_arrow()[CHANGE_TYPE].value_counts().to_pylist()
         found = {row["values"]: row["counts"] for row in counted}
         return {kind: found.get(kind, 0) for kind in kinds}
 
     def to_arrow(self) -> pa.Table:
-        """Return `rows`; raises `InvalidInputError` where they were not asked for."""
+        """Return `rows`; raises `InvalidInputError` if they were not requested."""
         if self.rows is None:
             raise InvalidInputError("rows were not compared: ask for them by `diff(..., rows=True)`")
         return self.rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names, but for the rows, of which it has the counts."""
+        """Return the result as a dict of JSON values, with counts instead of the rows."""
         return {
             "from_version": self.from_version,
             "to_version": self.to_version,
@@ -180,7 +180,7 @@ class Diff:
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         lines = [("column", str(change)) for change in self.columns[:_MOST_SHOWN]]
         if len(self.columns) > _MOST_SHOWN:
             lines.append(("column", f"… {len(self.columns) - _MOST_SHOWN:,} more"))
@@ -260,7 +260,7 @@ def _nullable(field: pa.Field) -> str:
 
 
 class _Partitioning(NamedTuple):
-    """The partition columns of files: what stays of each when it is renamed, and what the labels call it."""
+    """The partition columns of files: for each its identity, which a rename does not change, and its name in labels."""
 
     keys: list[str]
     fields: list[pa.Field]
@@ -310,7 +310,7 @@ def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
         _table(later.values(came, later), came.num_rows, **_counts(came, "added", _live_rows(after, came))),
         _table(later.values(kept, later), kept.num_rows, **changes),
     ]
-    # Partitions by other columns are other partitions.
+    # Partitions by other columns are different partitions.
     shown = later if later.holds(earlier) else earlier
     removed = _counts(gone, "removed", _live_rows(before, gone))
     others = _table(shown.values(gone, earlier), gone.num_rows, **removed)
@@ -332,7 +332,7 @@ def _counts(tasks: pa.Table, what: str, rows: pa.ChunkedArray) -> dict[str, pa.C
 
 
 def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
-    """How many rows these files have that are not deleted; null where statistics do not say."""
+    """How many rows of these files are not deleted; null if statistics do not have their rows."""
     paths, counts = [], []
     for batch in snapshot.files() if tasks.num_rows else ():
         wanted = pc.is_in(batch["path"], value_set=tasks["path"])
@@ -346,7 +346,7 @@ def _live_rows(snapshot: Snapshot, tasks: pa.Table) -> pa.ChunkedArray:
 
 
 def _vectors(plan: Plan, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What tells the deletion vector of each of these files from others, the empty string where it has none."""
+    """A string that identifies the deletion vector of each file, empty if it has none."""
     tasks = plan.tasks
     found = plan.deletion_vectors() if tasks["deleted_rows"].null_count < tasks.num_rows else {}
     of, ids = pa.array(found.keys(), pa.string()), pa.array(found.values(), pa.string())
@@ -354,7 +354,7 @@ def _vectors(plan: Plan, paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _other_vectors(before: Plan, after: Plan) -> tuple[pa.Table, dict[str, pa.ChunkedArray | pa.Array]]:
-    """Files of both that have other vectors, which may be other rows where they are as many; and their counts."""
+    """Files of both versions with different vectors, even if these delete as many rows; and their counts."""
     old, new = before.tasks, after.tasks
     kept = new.filter(pc.is_in(new["path"], value_set=old["path"]))
     kept = kept.filter(pc.not_equal(_vectors(before, kept["path"]), _vectors(after, kept["path"])))

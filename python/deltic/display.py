@@ -1,7 +1,7 @@
-"""How things are shown: strings of others without control characters, sizes for people, tables for notebooks.
+"""Display: strings without control characters, readable sizes, tables for notebooks.
 
-A table's names, paths and messages are of anyone who can write to it. Printed as they are, they could move the cursor,
-set the window's title or turn the direction of the text.
+A table's names, paths and messages come from anyone who can write to it. Printed unchanged, they could move the cursor,
+set the window's title or reverse the direction of the text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _MOST_SHOWN = 10
 
 
 def printable(text: object) -> str:
-    r"""The string with what is no printable character written as in Python, such as `\x1b` and `\u202e`.
+    r"""The string with characters that are not printable escaped as in Python, such as `\x1b` and `\u202e`.
 
-    Escaped are controls (C0, C1, DEL), line ends, directions of text, invisible characters and halves of surrogates:
-    what `str.isprintable` is false for.
+    Escaped are the characters for which `str.isprintable` is false: controls (C0, C1, DEL), line ends, directions of
+    text, invisible characters and lone surrogates.
     """
     plain = str(text)
     if plain.isprintable():
@@ -27,7 +27,7 @@ def printable(text: object) -> str:
 
 
 def printable_message(text: object) -> str:
-    r"""As `printable`, with the line ends before two blanks: a message may show an expression in lines of its own."""
+    r"""As `printable`, but keeps line ends before two blanks: a message may have an expression on its own lines."""
     return "\n  ".join(printable(line) for line in str(text).split("\n  "))
 
 
@@ -42,7 +42,7 @@ def size(count: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: `1 file`, `2 files`."""
+    """A number and a noun: `1 file`, `2 files`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 

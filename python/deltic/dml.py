@@ -62,7 +62,7 @@ def _array(value: object, what: str) -> pa.Array:
     try:
         made = pa.array([value])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"{what} is no value that Arrow has: {error}") from error
+        raise InvalidInputError(f"{what} cannot be converted to Arrow: {error}") from error
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
 
 

@@ -1,8 +1,8 @@
 """Functions of Spark's SQL that DuckDB evaluates for the core.
 
-The core hands over one call at a time, with its arguments as columns `a0`, `a1` and so on, in its own types. `sqlglot`
-says the call in DuckDB's dialect. `FUNCTIONS` lists the calls of which that means the same as in Spark, NULLs and ends
-included; nothing else is evaluated. Proved by `tests/spark/test_functions.py`.
+The core passes one call at a time, with its arguments as columns `a0`, `a1` and so on, in its own types. `sqlglot`
+translates the call to DuckDB's dialect. `FUNCTIONS` lists the calls that have the same result as in Spark then, also
+for NULLs and limits of values; no other is evaluated. `tests/spark/test_functions.py` compares the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 
 class _RefusedError(Exception):
-    """Why a call is not evaluated."""
+    """The reason why a call is not evaluated."""
 
 
 class _Argument:
@@ -32,7 +32,7 @@ class _Argument:
 
 
 def _array(*, of: Callable[[pa.DataType], bool] | None = None) -> Callable[[_Argument], pa.DataType]:
-    """The elements' type of an array of plain values."""
+    """The type of the elements of an array of simple values."""
 
     def element(argument: _Argument) -> pa.DataType:
         if not pa.types.is_list(argument.type) or not (of or _is_plain)(argument.type.value_type):
@@ -52,7 +52,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
-    """Of floats NaN and the zeros are ordered by each engine in its own way."""
+    """Not floats: engines differ in the order of NaN and of the two zeros."""
     return _is_plain(kind) and not pa.types.is_floating(kind)
 
 
@@ -102,7 +102,7 @@ def _sorted(array: _Argument, ascending: _Argument | None = None) -> pa.DataType
     return _list(_array(of=_is_ordered)(array))
 
 
-# Characters, those that a backslash makes plain, sets of characters; each once or more.
+# Characters, escaped characters and sets of characters; each once or repeated.
 _SEPARATOR = re.compile(r"((?:[^\\.\[\]{}()*+?^$|]|\\[^\w\s]|\[[^\\\[\]^&~\-]+\])\+?)+")
 
 
@@ -127,7 +127,7 @@ def _map(which: str) -> Callable[[_Argument], pa.DataType]:
     return of
 
 
-# What gives the type of a call, or refuses it.
+# Returns the type of a call, or refuses the call.
 FUNCTIONS: dict[str, Callable[..., pa.DataType]] = {
     "array": _make_array,
     "array_append": _with_element,
@@ -145,7 +145,7 @@ FUNCTIONS: dict[str, Callable[..., pa.DataType]] = {
 
 
 def bind(name: str, values: Any) -> pa.Schema | str | None:
-    """The type of a call, why it is not evaluated, or `None` where there is no such function."""
+    """The type of a call, the reason why it is not evaluated, or `None` if there is no such function."""
     function = FUNCTIONS.get(name)
     if function is None:
         return None
@@ -185,7 +185,7 @@ def evaluate(name: str, arguments: Any, schema: Any) -> pa.RecordBatch:
 # `typed`, since 1 and True are one key otherwise.
 @lru_cache(maxsize=256, typed=True)
 def _translated(name: str, *literals: Any) -> str:
-    """A call in DuckDB's dialect. Strings, whole numbers and truths stand in it, other arguments are columns."""
+    """A call in DuckDB's dialect, with literal strings, whole numbers and booleans; other arguments are columns."""
     import sqlglot
 
     def spelled(at: int, value: Any) -> Any:

@@ -1,10 +1,10 @@
-"""The exceptions that deltic raises, one class per thing a caller can do about it.
+"""The exceptions that deltic raises, one class for each way in which a caller can react.
 
 Every class derives from :class:`DelticError` and, where Python has a fitting built-in exception, from that as well, so
 ``except FileNotFoundError`` and ``except OSError`` keep working. ``str(error)`` is the whole message: what was wrong,
-where, and what to do. The attributes carry the same facts for programs. All of them survive pickling, because Spark and
-``multiprocessing`` send exceptions from process to process. Control characters of names in a log are escaped, in
-messages and in the attributes that are places.
+where, and what to do. The attributes have the same facts for programs. All exceptions can be pickled, because Spark and
+``multiprocessing`` send them from process to process. Control characters of names in a log are escaped, in messages and
+in the attributes that are locations.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 class DelticError(Exception):
     r"""Base of everything that deltic raises on purpose.
 
-    Raised itself only for a defect in deltic; please report it with the message.
+    This class itself is raised only for a defect in deltic; please report it with the message.
 
     Attributes:
         table: Location of the table, without credentials; ``None`` when no table was involved.
         version: Version of the table's log at which it happened; ``None`` when unknown.
-        path: The file concerned, as the log names it, but for control characters, which are escaped as in ``\x1b``;
-            ``None`` when it is not about one file.
+        path: The file concerned, as in the log, with control characters escaped as in ``\x1b``; ``None`` if the error
+            is not about one file.
     """
 
     table: str | None
@@ -75,9 +75,9 @@ class TableNotFoundError(DelticError, FileNotFoundError):
 
 
 class VersionNotFoundError(DelticError, LookupError):
-    """The table exists, and the version asked for cannot be read: it is not there yet, or not in the log any more.
+    """The table exists, but the requested version cannot be read: it does not exist yet, or is no longer in the log.
 
-    Ask for another version. It is no `TableNotFoundError`: a handler of that one may create the table.
+    Request another version. It is not a `TableNotFoundError`, since a handler of that may create the table.
 
     Attributes:
         earliest_version: The oldest version that can be read; ``None`` when unknown.
@@ -101,20 +101,20 @@ class VersionNotFoundError(DelticError, LookupError):
 
 
 class TableExistsError(DelticError, FileExistsError):
-    """There is a table already where one was to be created.
+    """There is a table already at the location where one was to be created.
 
     Append to it or overwrite it, or choose another location.
     """
 
 
 class UnsupportedFeatureError(DelticError, NotImplementedError):
-    """The table or the call needs something that deltic does not do.
+    """The table or the call needs something that deltic does not support.
 
-    Use a client that has the feature, or remove the feature from the table.
+    Use a client that supports the feature, or remove the feature from the table.
 
     Attributes:
-        features: Names of what is missing: features as they stand in the table's protocol, or a description of
-            what deltic does not do.
+        features: What is missing: names of features in the table's protocol, or a description of what deltic does not
+            support.
     """
 
     features: tuple[str, ...]
@@ -140,11 +140,11 @@ class InvalidInputError(DelticError, ValueError):
 
 
 class StorageError(DelticError, OSError):
-    """The object store or file system failed or refused.
+    """The object store or file system failed, or refused a request.
 
     Attributes:
-        retryable: Whether the same call may succeed when it is made again (time-outs, throttling). When false, look
-            at permissions, configuration and the network first.
+        retryable: Whether the same call may succeed if it is repeated (time-outs, throttling). If false, check
+            permissions, configuration and the network first.
     """
 
     retryable: bool
@@ -155,12 +155,13 @@ class StorageError(DelticError, OSError):
 
 
 class CommitConflictError(DelticError):
-    """Another writer committed first, and this commit may not follow that one.
+    """Another writer committed first, and this commit conflicts with that one.
 
-    Nothing was committed. Read the table again and decide again; the subclass says what the other writer did.
+    Nothing was committed. Read the table again and redo the operation if it is still wanted; the subclass says what the
+    other writer did.
 
     Attributes:
-        winning_version: The version whose commit is in the way; ``None`` when unknown.
+        winning_version: The version of the conflicting commit; ``None`` if unknown.
     """
 
     winning_version: int | None
@@ -173,7 +174,7 @@ class CommitConflictError(DelticError):
 class ConcurrentAppendError(CommitConflictError):
     """The winner added rows to a part of the table that this transaction has read.
 
-    Read again and redo the operation. Narrower filters on partition columns make it rarer.
+    Read again and redo the operation. Narrower filters on partition columns make this rarer.
     """
 
 
@@ -185,14 +186,14 @@ class ConcurrentDeleteReadError(CommitConflictError):
 
 
 class ConcurrentDeleteDeleteError(CommitConflictError):
-    """The winner removed a file, or deleted a row, that this transaction takes out too.
+    """The winner removed a file, or deleted a row, that this transaction removes or deletes too.
 
-    Read again; the rows may be gone already.
+    Read again; the rows may no longer exist.
     """
 
 
 class MetadataChangedError(CommitConflictError):
-    """The winner changed the table's schema, partitioning or properties, or numbered rows of an identity column.
+    """The winner changed the table's schema, partitioning or properties, or wrote rows with an identity column.
 
     Read again and check that the data still fits the table.
     """
@@ -201,12 +202,12 @@ class MetadataChangedError(CommitConflictError):
 class ProtocolChangedError(CommitConflictError):
     """The winner changed the table's protocol, or created the table at the same moment.
 
-    Open the table again: its features may differ from those this transaction was planned for.
+    Open the table again: its features may have changed since this transaction was planned.
     """
 
 
 class ConcurrentTransactionError(CommitConflictError):
-    """The winner advanced an application transaction or a metadata domain that this transaction depends on.
+    """The winner set an application transaction or a metadata domain that this transaction depends on.
 
     Usually the same job is running twice: check what the other run has committed before doing anything.
     """

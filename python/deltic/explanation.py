@@ -1,4 +1,4 @@
-"""What a plan reads and why it skips the rest (`Explanation`). PROTOCOL.md: "Per-file Statistics"."""
+"""Which files a plan reads, and why it skips the others (`Explanation`). PROTOCOL.md: "Per-file Statistics"."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _BY = {"partition": "by their partition values", "statistics": "by their statist
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a query reads and what skips the other files, made by `Plan.explain`. Sizes are in bytes.
+    """Which files a query reads and why it skips the others, made by `Plan.explain`. Sizes are in bytes.
 
-    `skipped`: how many files are skipped by what, as `Plan.skipped`. `deleted_rows`: rows of the files that are read
-    that deletion vectors leave out. `files`: where they were asked for, a row for each live file: `kept` (whether it is
-    read) and the columns of `Snapshot.files`, whose bounds and partition values say why; else None.
+    `skipped`: how many files are skipped for which reason, as in `Plan.skipped`. `deleted_rows`: rows that deletion
+    vectors delete from the files that are read. `files`: if requested, a row for each live file: `kept` (whether it is
+    read) and the columns of `Snapshot.files`, whose bounds and partition values are the reason; otherwise None.
     """
 
     location: str
@@ -36,7 +36,7 @@ class Explanation:
     files: pa.Table | None
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         files = counted(self.files_total, "file")
         lines = [
             ("table", f"{self.location}, version {self.version}"),
@@ -52,7 +52,7 @@ class Explanation:
         return [(name, printable(value)) for name, value in lines]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names; the files are a list of dicts, None where they were not asked for."""
+        """Return the result as a dict of JSON values; the files are a list of dicts, or None if not requested."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**fields, "files": None if self.files is None else self.files.to_pylist()}
 

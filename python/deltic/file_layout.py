@@ -1,6 +1,6 @@
 """The layout of a table's files (`Layout`): their sizes, what queries can skip, partitions, deletion vectors.
 
-All from the log; no data file is read. PROTOCOL.md: "Per-file Statistics", "Deletion Vectors".
+All of it is from the log; no data file is read. PROTOCOL.md: "Per-file Statistics", "Deletion Vectors".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deltic.snapshot import Snapshot
 __all__ = ["SMALL_FILE", "Files", "Layout", "partition_labels"]
 
 SMALL_FILE = 16_000_000
-"""Bytes below which a file is small, unless the caller says otherwise."""
+"""The size in bytes below which a file is small, by default."""
 
 _BELOW = (10_000, 100_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000, 1_000_000_000)
 _MOST_SHOWN = 20
@@ -41,14 +41,14 @@ _OF_A_COLUMN = pa.schema(
 
 
 class Files(NamedTuple):
-    """What the log says of the files of one version, in columns."""
+    """The log's records of the files of one version, in columns."""
 
     table: pa.Table
     vectors: pa.Table
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Files:
-        """Read it, without the files' paths."""
+        """Read them, without the files' paths."""
         tasks = snapshot.plan().to_reader()
         return cls(
             _without(snapshot.files(), "path", "modification_time"),
@@ -57,11 +57,11 @@ class Files(NamedTuple):
 
     @property
     def deleted_rows(self) -> int:
-        """Rows that deletion vectors take out of the files."""
+        """Rows that deletion vectors delete from the files."""
         return pc.sum(self.vectors["deleted_rows"]).as_py() or 0
 
     def fields(self, of: str, table: pa.Table | None = None) -> dict[str, pa.ChunkedArray]:
-        """The fields of one of the structs, by their names; none where there is no such struct."""
+        """The fields of one of the structs, by their names; none if there is no such struct."""
         found = self.table if table is None else table
         if of not in found.column_names:
             return {}
@@ -79,22 +79,24 @@ def _without(files: pa.RecordBatchReader, *names: str) -> pa.Table:
 class Layout:
     """The layout of the files of the latest version, made by `Table.layout`. Sizes are in bytes.
 
-    `num_rows` is None where the statistics of a file do not say how many it has. `min_file_size`, `median_file_size`
-    (of an even number of files the lower one) and `max_file_size` are None without files. `histogram`: files by size,
+    `num_rows` is None if the statistics of a file do not have its number of rows. `min_file_size`, `median_file_size`
+    (for an even number of files the lower one) and `max_file_size` are None without files. `histogram`: files by size,
     with `at_least` and `below` (null for the last), `files` and `bytes`. `small_files` are those below
-    `small_file_size`, with `small_file_bytes` together. `deleted_rows` are still in the `files_with_vectors`.
+    `small_file_size`, with `small_file_bytes` together. `deleted_rows` are still in the `files_with_vectors` files with
+    deletion vectors.
 
-    `columns` says how much queries can skip, a row for each partition column (`kind` "partition") and each column with
-    bounds ("statistics"). `files_read`: how many files a query `column = value` must read, on average over the bounds
-    of all files as values, and `share_skipped` the share of files that it skips. `depth` and `max_depth`: how many
-    files have such a value in their range, on average and at most. `overlaps`: how many other files a file's range
-    overlaps, on average. A file without bounds counts as read, unless all its values are known to be null.
+    `columns` has how much queries can skip, a row for each partition column (`kind` "partition") and each column with
+    bounds ("statistics"). `files_read`: how many files a query `column = value` must read, on average if the values are
+    the bounds of all files, and `share_skipped` the share of files that it skips. `depth` and `max_depth`: how many
+    files have such a value in their range, on average and at most. `overlaps`: how many other files have a range that
+    overlaps a file's, on average. A file without bounds counts as read, unless all its values are known to be null.
 
     `partitions`: `partition` (a struct), `files`, `bytes` and `rows` (null if unknown) of each, largest first; None for
-    a table without partition columns. `partition_skew`: bytes of the largest by those of the median partition.
+    a table without partition columns. `partition_skew`: bytes of the largest partition divided by those of the median
+    one.
 
-    `optimize`: what `Table.optimize` would do, or None where the table cannot be written and `optimize_refused` says
-    why.
+    `optimize`: what `Table.optimize` would do, or None if deltic cannot write the table; `optimize_refused` then has
+    the reason.
     """
 
     location: str
@@ -125,7 +127,7 @@ class Layout:
         small_file_size: int,
         optimize: OptimizeResult | UnsupportedFeatureError,
     ) -> Layout:
-        """Work it out from what the log says of the files."""
+        """Compute the layout from the log's records of the files."""
         files = Files.of(snapshot)
         sizes = files.table["size"]
         small = sizes.filter(pc.less(sizes, small_file_size))
@@ -158,7 +160,7 @@ class Layout:
         return self.columns
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names; tables are lists of dicts."""
+        """Return the result as a dict of JSON values; tables are lists of dicts."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name, value in fields.items():
             if isinstance(value, pa.Table):
@@ -167,7 +169,7 @@ class Layout:
         return fields
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
         lines = [
             ("version", f"{self.version}"),
@@ -205,7 +207,7 @@ class Layout:
     def plot(self) -> Any:
         """Draw file sizes, skipping and partitions as a `matplotlib` figure (needs matplotlib: `deltic[plot]`).
 
-        Raises `ModuleNotFoundError` where matplotlib is not installed.
+        Raises `ModuleNotFoundError` if matplotlib is not installed.
         """
         try:
             from matplotlib.figure import Figure
@@ -225,14 +227,14 @@ class Layout:
         for axes, (title, values) in zip(figure.subplots(len(drawn), squeeze=False).flat, drawn, strict=True):
             at = list(range(len(values)))
             axes.barh(at, [value for _, value in values])
-            # A dollar begins a formula.
+            # In matplotlib a dollar begins a formula.
             axes.set_yticks(at, [printable(label).replace("$", r"\$") for label, _ in values])
             axes.invert_yaxis()
             axes.set_title(title)
         return figure
 
     def sizes(self) -> list[tuple[str, int, str]]:
-        """Label, number of files and what to write behind it, for each range of sizes."""
+        """For each range of sizes a label, the number of files, and a note for it."""
         lines = []
         for row in self.histogram.to_pylist():
             label = f"< {size(row['below'])}" if row["below"] is not None else f"≥ {size(row['at_least'])}"
@@ -255,7 +257,7 @@ def skipped(column: dict[str, Any], num_files: int) -> str:
 
 
 def partition_labels(partitions: pa.Table) -> list[str]:
-    """The values of each `partition` as they stand in a path, percent-escaped as Hive and Spark do it."""
+    """The values of each `partition` as in a path, percent-escaped as by Hive and Spark."""
     names = [field.name for field in partitions.schema.field("partition").type]
     columns = partitions.select(["partition"]).flatten().columns
     parts = [[f"{_escaped(name)}={value}" for value in _in_path(of)] for name, of in zip(names, columns, strict=True)]
@@ -313,12 +315,12 @@ def _partitions(files: Files) -> pa.Table | None:
     keys = [str(at) for at in range(len(values))]
     gone = files.vectors["deleted_rows"]
     none = pa.chunked_array([pa.repeat(0, len(gone))])
-    # A vector takes rows from its partition.
+    # A deletion vector reduces the rows of its partition.
     vectors = [*files.fields("partition", files.vectors).values(), none, none, pc.negate(gone)]
     live = [*values.values(), pa.repeat(1, files.table.num_rows), files.table["size"], files.table["num_records"]]
     names = [*keys, "files", "bytes", "rows"]
     table = pa.concat_tables([pa.table(live, names), pa.table(vectors, names)])
-    # A file whose rows are not counted makes the count of its partition unknown.
+    # A file without a number of rows makes the count of its partition unknown.
     strict = pc.ScalarAggregateOptions(skip_nulls=False)
     grouped = table.group_by(keys).aggregate([("files", "sum"), ("bytes", "sum"), ("rows", "sum", strict)])
     parts = [grouped[key].combine_chunks() for key in keys]
@@ -333,14 +335,14 @@ def _columns(files: Files, wanted: Sequence[str] | None) -> Iterator[dict[str, A
     known = [*partition, *low]
     for name in wanted or ():
         if name not in known:
-            raise InvalidInputError(f"no statistics or partition values are kept of a column `{name}`")
+            raise InvalidInputError(f"column `{name}` has no statistics and no partition values")
     records = files.table["num_records"]
     for name in known if wanted is None else wanted:
         if name in partition:
             values = partition[name]
             yield _column(name, "partition", (values, values), pc.is_null(values))
         else:
-            # Unknown is not true.
+            # NULL is not TRUE.
             only_nulls = pc.fill_null(pc.equal(nulls[name], records), False)
             yield _column(name, "statistics", (low[name], high[name]), only_nulls)
 
@@ -348,7 +350,7 @@ def _columns(files: Files, wanted: Sequence[str] | None) -> Iterator[dict[str, A
 def _column(
     name: str, kind: str, bounds: tuple[pa.ChunkedArray, pa.ChunkedArray], empty: pa.ChunkedArray
 ) -> dict[str, Any]:
-    """How many files have a value in their range, by ranks: those that begin at it or before, less those that end."""
+    """How many files have a value in their range: those that begin at or before it, less those that end before."""
     total = len(empty)
     known = pc.and_(pc.fill_null(pc.less_equal(*bounds), False), pc.invert(empty))
     starts, ends = (bound.filter(known).combine_chunks() for bound in bounds)

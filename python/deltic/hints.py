@@ -1,6 +1,6 @@
-"""What to use instead of names that other Delta clients have: the text of an AttributeError.
+"""Hints for names of other Delta clients: the message of an AttributeError says what to use instead.
 
-A name that deltic gets is taken out here; a test finds those that are still here.
+Names that deltic has must not be here; a test checks that.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ TOP = {
 
 
 def no_attribute(owner: str, hints: dict[str, str], name: str, of: object) -> NoReturn:
-    """Raise what Python raises for a name that is not there, with a hint for names of other clients."""
+    """Raise an AttributeError as Python does, with a hint for names of other clients."""
     message = f"{owner} has no attribute {name!r}"
     if name in hints:
         message = f"{message}: {hints[name]}"

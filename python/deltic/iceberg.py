@@ -1,7 +1,7 @@
-"""What an Iceberg table's metadata says of its files and columns, for a conversion; read with pyiceberg.
+"""The files and columns of an Iceberg table, for a conversion; its metadata is read with pyiceberg.
 
-Every byte comes from the table's own store. PROTOCOL.md: "Column Mapping". Iceberg's specification: "Schemas and Data
-Types", "Partitioning", "Manifests".
+All metadata is read from the table's own store. PROTOCOL.md: "Column Mapping". Iceberg's specification: "Schemas and
+Data Types", "Partitioning", "Manifests".
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _PRIMITIVES = {
 _GZIP = b"\x1f\x8b"
 
 _LARGEST = 1 << 30
-"""Bytes of metadata that are taken; little of a compressed file may become much."""
+"""The most bytes of a metadata file after decompression; a small compressed file may become very large."""
 
 _EPOCH = datetime(1970, 1, 1)
 
 
 def is_metadata(uri: str) -> bool:
-    """Whether this is the place of a metadata file."""
+    """Whether this is the location of a metadata file."""
     return uri.endswith((".metadata.json", ".metadata.json.gz"))
 
 
 def foreign_table(table: Table, metadata: str, before: str | None = None) -> dict[str, Any]:
-    """Describe the Iceberg table of a metadata file, whose path or URI is given, as the core takes it.
+    """Describe the Iceberg table of a metadata file, given by its path or URI, in the form of the core.
 
-    `before`: the metadata file that was written before it, which has to be the same table's.
+    `before`: the metadata file that was written before it, which must belong to the same table.
 
-    Raises `UnsupportedFeatureError` for what no Delta table can have, `InvalidInputError` for metadata that pyiceberg
-    cannot read, and `ModuleNotFoundError` without pyiceberg.
+    Raises `UnsupportedFeatureError` for anything that a Delta table cannot have, `InvalidInputError` for metadata that
+    pyiceberg cannot read, and `ModuleNotFoundError` without pyiceberg.
     """
     try:
         import pyiceberg.serializers  # noqa: F401
@@ -66,7 +66,7 @@ def foreign_table(table: Table, metadata: str, before: str | None = None) -> dic
     except DelticError:
         raise
     except Exception as error:
-        # pyiceberg has no class of its own for what it does not understand.
+        # pyiceberg has no exception class of its own for metadata that it does not understand.
         message = f"{table.uri}: the Iceberg metadata {metadata} cannot be read: {error or type(error).__name__}"
         raise InvalidInputError(message, table=table.uri) from error
 
@@ -82,7 +82,7 @@ class _Iceberg:
         self.place = metadata
         self.metadata = self.read(metadata)
         self.schema = self.metadata.schema()
-        # The cache is the process's, and goes by the paths of manifests: another store may have the same.
+        # pyiceberg's cache is for the whole process, by the paths of manifests: another store may have the same paths.
         clear_manifest_cache()
 
     def read(self, metadata: str) -> Any:
@@ -142,7 +142,7 @@ class _Iceberg:
         return {
             "name": field.name,
             "type": self.type(field.field_type, path),
-            # Files that were written before a column was required may have nulls, or not have it.
+            # Files that were written before a column was required may have nulls in it, or lack it.
             "nullable": True,
             "metadata": metadata if field.doc is None else {**metadata, "comment": field.doc},
         }
@@ -171,8 +171,8 @@ class _Iceberg:
         return found
 
     def partition_columns(self) -> dict[int, str]:
-        """The columns that partition the Delta table, by their ids: top-level ones that the table's spec takes as they
-        are. Delta has no partitioning by a transform, and none by bytes.
+        """The partition columns of the Delta table, by their ids: top-level columns with the identity transform in the
+        table's spec. Delta has no partitioning by other transforms, and none by bytes.
         """
         columns = {field.field_id: field for field in self.schema.fields}
         found = {}
@@ -184,7 +184,7 @@ class _Iceberg:
         return found
 
     def check_types(self, column: Any) -> None:
-        """Refuse a partition column that had a type whose values have another form in older files' manifests."""
+        """Refuse a partition column with an earlier type whose values have another form in older manifests."""
         from pyiceberg.types import DecimalType
 
         for schema in self.metadata.schemas:
@@ -236,7 +236,7 @@ class _Iceberg:
         return files
 
     def stored(self, spec: Any, file: Any, partition_by: dict[int, str]) -> dict[str, int]:
-        """Columns by which a file was partitioned and the Delta table is not: the file itself must have them."""
+        """Columns by which a file was partitioned, but the Delta table is not: the file itself must have them."""
         return {
             self.schema.find_column_name(part.source_id) or part.name: part.source_id
             for at, part in enumerate(spec.fields)
@@ -247,7 +247,7 @@ class _Iceberg:
         }
 
     def values(self, spec: Any, file: Any, partition_by: dict[int, str]) -> dict[str, str | None]:
-        """The partition values of a file, which may have been written when the table was partitioned otherwise."""
+        """The partition values of a file, which may have been written with another partitioning."""
         places = {part.source_id: at for at, part in enumerate(spec.fields) if str(part.transform) == "identity"}
         values = {}
         for column, name in partition_by.items():

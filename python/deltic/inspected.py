@@ -1,4 +1,4 @@
-"""What reads a table and changes nothing: the layout of its files, a comparison of versions, a page about it."""
+"""Methods that only read a table: the layout of its files, a comparison of versions, a report page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Inspected"]
 
 
 class _Inspectable(Protocol):
-    """The methods of `Table` that these need; `Table` itself imports this module."""
+    """The methods of `Table` that are used here; `Table` itself imports this module."""
 
     _core: _deltic.Table
 
@@ -43,17 +43,17 @@ class Inspected:
     def layout(
         self: _Inspectable, columns: Sequence[str] | None = None, *, small_file_size: int | str = SMALL_FILE
     ) -> Layout:
-        """Find out the layout of the files of the latest version: sizes, skipping, partitions, vectors. See `Layout`.
+        """Return the layout of the files of the latest version: sizes, skipping, partitions, vectors (`Layout`).
 
         Arguments:
-            columns: Those to say the skipping of, fields of structs with dots as in `Snapshot.files`. By default all
-                partition columns and all columns with bounds.
+            columns: The columns whose skipping is described, fields of structs with dots as in `Snapshot.files`. By
+                default all partition columns and all columns with bounds.
             small_file_size: Bytes below which a file counts as small, or a string such as `"16 MB"`.
 
-        Only the log is read. Memory grows with the number of files and of columns that have bounds: 16 bytes or more
-        for each of both.
+        Only the log is read. Memory grows with the number of files times that of columns with bounds: at least 16 bytes
+        for each pair.
 
-        Raises what `snapshot` raises, and `InvalidInputError` for a column without partition values and bounds.
+        Raises the errors of `snapshot`, and `InvalidInputError` for a column without partition values and bounds.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -80,29 +80,28 @@ class Inspected:
         from_timestamp: Time | None = None,
         to_timestamp: Time | None = None,
     ) -> Diff:
-        """Find out what differs between two versions: schema, properties, protocol, files, rows. See `Diff`.
+        """Compare two versions: schema, properties, protocol, files, rows (`Diff`).
 
         Arguments:
-            from_version: The version to compare with; give this or `from_timestamp`.
-            to_version: The version that is compared, the latest if not given. It may be the older one.
-            rows: True compares the rows too, without a change feed.
-            from_timestamp: Instead of a version, the last one at this time, as `Table.snapshot` takes it.
-            to_timestamp: The same for the version that is compared.
+            from_version: The version before; give this or `from_timestamp`.
+            to_version: The version after, by default the latest. It may be the older of the two.
+            rows: True compares the rows too, without the change data feed.
+            from_timestamp: Instead of `from_version`, the last version at this time, as for `Table.snapshot`.
+            to_timestamp: The same instead of `to_version`.
 
-        The files are compared by the log. A file is the same when its path is, and counts as changed when it has
-        another deletion vector. With `rows`, files are read that only one version has or that have another
-        deletion vector; after a change of the schema, all files. Where both versions track rows, a row that has its id
-        in both is updated if its values differ. Otherwise an update is a delete and an insert, and rows that were
-        merely written again cancel out, each as often as it is there. NaN equals NaN, -0.0 and 0.0 differ, entries of
-        maps count in their order. Rows of the other version are read in the columns of `to_version`: a column that it
-        lacks is null, one that was dropped is left out, a wider type is taken.
+        The files are compared by the log. Files with the same path are the same file, which is changed if it has
+        another deletion vector. With `rows`, files that only one version has and files with another deletion vector are
+        read; after a change of the schema, all files. If both versions track rows, a row with the same id in both is an
+        update if its values differ. Otherwise an update is a delete and an insert, and equal rows of both versions
+        cancel out, as often as both have them. NaN equals NaN, -0.0 and 0.0 differ, and maps with the same entries in
+        another order differ. Rows of `from_version` are read with the columns of `to_version`: a new column is null, a
+        dropped one is left out, a wider type is used.
 
-        Memory: without `rows` the paths of all files; with them also the rows of the files that are read, more than
-        once, and for every file of both versions about as many bytes as the schema has as JSON.
+        Memory: without `rows` the paths of all files; with `rows` also several copies of the rows that are read, and
+        for every file of both versions about as many bytes as the schema has as JSON.
 
-        Raises what `snapshot` raises for either version; with `rows` `InvalidInputError` for a column whose type
-        changed to one that does not hold all its values, and `CorruptTableError` for a data file that VACUUM has
-        deleted.
+        Raises the errors of `snapshot` for either version; with `rows` `InvalidInputError` for a column whose type
+        changed to one that cannot have all its values, and `CorruptTableError` for a data file that VACUUM has deleted.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -132,18 +131,18 @@ class Inspected:
         return Diff.of(before, after, read if compares_rows else None)
 
     def report(self: _Inspectable, path: str | os.PathLike[str], *, vacuum: VacuumMode | None = "full") -> Path:
-        """Write a page of HTML about the latest version, and return where it is.
+        """Write an HTML page about the latest version, and return its path.
 
-        On it are what the table is and how healthy, its history, file sizes, what queries skip, partitions, deletion
-        vectors, and what OPTIMIZE and VACUUM would do. All but VACUUM is of one version, also where others commit
-        meanwhile. The page needs nothing else: no script, no network. It is light or dark as the reader's browser is.
+        It has the facts about the table, results of checks, its history, file sizes, skipping by queries, partitions,
+        deletion vectors, and what OPTIMIZE and VACUUM would do. All but VACUUM is about one version, even if others
+        commit meanwhile. The page needs no script and no network, and is light or dark as the browser prefers.
 
         Arguments:
-            path: The file to write; one that is there is replaced.
-            vacuum: How to find out what VACUUM would do: `"full"` lists the table's folder, `"lite"` asks the log;
-                None leaves it out.
+            path: The file to write; an existing one is replaced.
+            vacuum: How to find the files that VACUUM would delete: `"full"` lists the table's folder, `"lite"` takes
+                them from the log; None leaves it out.
 
-        Raises what `layout` and `vacuum` raise, and `InvalidInputError` where the file cannot be written.
+        Raises the errors of `layout` and `vacuum`, and `InvalidInputError` if the file cannot be written.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -156,7 +155,7 @@ class Inspected:
             raise InvalidInputError(f'vacuum must be "full", "lite" or None, not {vacuum!r}')
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
             raise InvalidInputError(f"path must be a path, not {type(path).__name__}")
-        # Others may commit meanwhile: all but what VACUUM would do is of this version.
+        # Others may commit meanwhile: everything except the VACUUM part is about this version.
         snapshot, gain = _with_gain(self)
         facts = Facts(
             detail=snapshot.detail(),
@@ -177,7 +176,7 @@ class Inspected:
 
 
 def _with_gain(table: _Inspectable) -> tuple[Snapshot, OptimizeResult | UnsupportedFeatureError]:
-    """The latest version, and what OPTIMIZE would do to it, or why it would not."""
+    """The latest version, and what OPTIMIZE would do to it, or why it cannot."""
     try:
         gain = table.optimize(dry_run=True)
     except UnsupportedFeatureError as error:

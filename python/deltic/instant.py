@@ -1,4 +1,4 @@
-"""Times as the log has them, in milliseconds since 1970 UTC: as a `datetime`, and as they are shown."""
+"""Times of the log, in milliseconds since 1970 UTC: as a `datetime`, and as strings for display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def instant(ms: float) -> datetime | None:
-    """The time, None where its year is none that a datetime has."""
+    """The time, None if its year is outside the range of a datetime."""
     try:
         return EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -19,11 +19,11 @@ def instant(ms: float) -> datetime | None:
 
 
 def shown_time(at: datetime | None) -> str:
-    """A time to the second, for people."""
+    """A time for display, without fractions of a second."""
     return "unknown time" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def shown_instant(ms: Any) -> str:
-    """A time of the log for people; what is none, as it is: other writers may put anything there."""
+    """A time of the log for display; other values unchanged, since other writers may put anything there."""
     at = instant(ms) if isinstance(ms, int | float) else None
     return f"{ms} ms" if at is None else shown_time(at)

@@ -1,4 +1,4 @@
-"""What maintenance did to a table, or would do (`OptimizeResult`)."""
+"""The options and the result of `Table.optimize` (`OptimizeResult`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def optimize_options(
     full: bool,
     max_tasks: int | None,
 ) -> str:
-    """The arguments of `Table.optimize`, checked, as the core takes them."""
+    """The checked arguments of `Table.optimize`, in the form of the core."""
     columns = None if zorder_by is None else several(zorder_by, "zorder_by")
     if columns is not None and not columns:
         raise InvalidInputError("zorder_by names no column; leave it out, or name some")
@@ -39,15 +39,15 @@ def optimize_options(
 class OptimizeResult:
     """What `Table.optimize` did, or with `dry_run=True` would do.
 
-    `read_version`: the version whose files were looked at. `versions`: those that were committed, in order; empty when
-    nothing was to be done, and of a dry run. `layout`: `"compact"`, `"zorder"` or `"hilbert"`, and `columns` those that
-    rows are ordered by. `target_file_size` in bytes.
+    `read_version`: the version whose files were considered. `versions`: those that were committed, in order; empty if
+    nothing had to be done, and in a dry run. `layout`: `"compact"`, `"zorder"` or `"hilbert"`, and `columns` those by
+    which rows are ordered. `target_file_size` in bytes.
 
-    `files_total`: live files. Of these `files_considered` are in the partitions that were asked for, and
-    `files_skipped` of them stay as they are. `files_to_rewrite` with `bytes_to_rewrite` bytes are written again, into
-    about `expected_files`; `partitions` says the same by partition: `values`, `files`, `bytes` and `expected_files` of
-    each. `files_lost` of them stayed after all, since another writer changed rows of them meanwhile, or of others that
-    they were to be put together with: running it again takes them.
+    `files_total`: live files. Of these `files_considered` are in the requested partitions, and `files_skipped` of them
+    are kept. `files_to_rewrite` files with `bytes_to_rewrite` bytes are rewritten, into about `expected_files`;
+    `partitions` has the same by partition: `values`, `files`, `bytes` and `expected_files` of each. `files_lost` of
+    them were kept after all, since another writer changed rows of them, or of files in the same group, meanwhile: the
+    next call considers them again.
 
     `metrics`: counters by delta-spark's names, of all commits: `numAddedFiles`, `numAddedBytes`, `numRemovedFiles`,
     `numRemovedBytes`, `numDeletionVectorsRemoved`; and the sizes of the files that were added, `minFileSize`,
@@ -72,16 +72,16 @@ class OptimizeResult:
 
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> OptimizeResult:
-        """Parse a result as the core describes it."""
+        """Parse a result of the core."""
         return cls(dry_run=dry_run, **json.loads(text))
 
     @property
     def partitions_optimized(self) -> int:
-        """How many partitions have files that are written again; a table without partitions is one."""
+        """How many partitions have files that are rewritten; a table without partitions counts as one."""
         return len(self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names, as JSON would have it."""
+        """Return the result as a dict of JSON values."""
         return {
             "dry_run": self.dry_run,
             "read_version": self.read_version,
@@ -102,7 +102,7 @@ class OptimizeResult:
         }
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         along = f" by {', '.join(self.columns)}" if self.columns else ""
         before = f"{counted(self.files_to_rewrite, 'file')}, {size(self.bytes_to_rewrite)}"
         partitions = f" in {self.partitions_optimized:,} partitions" if self.partitions_optimized > 1 else ""

@@ -15,8 +15,8 @@ __all__ = ["ManifestsResult"]
 class ManifestsResult:
     """The manifests that were written, or with `dry_run=True` would be.
 
-    `version`: the one whose files they list. `files`: how many there are in them. `written` and `deleted`: paths of
-    manifests below the table; those that are deleted are of partitions that are gone.
+    `version`: the one whose files they list. `files`: how many they list. `written` and `deleted`: paths of manifests
+    below the table; deleted ones are those of partitions that no longer exist.
     """
 
     dry_run: bool
@@ -27,11 +27,11 @@ class ManifestsResult:
 
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> ManifestsResult:
-        """Parse a result as the core describes it."""
+        """Parse a result of the core."""
         return cls(dry_run=dry_run, **json.loads(text))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names, as JSON would have it."""
+        """Return the result as a dict of JSON values."""
         return dict(vars(self))
 
     def __str__(self) -> str:

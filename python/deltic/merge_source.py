@@ -1,4 +1,4 @@
-"""The rows of a merge's source, read once: in memory, or beyond a limit in a temporary file (`source_rows`)."""
+"""The rows of a merge's source, read once: kept in memory, or above a limit in a temporary file (`source_rows`)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["source_rows"]
 Source: TypeAlias = _deltic.ArrowStream | pa.RecordBatchReader | pa.Table
 
 RUN_BYTES = 4 * 1024 * 1024
-"""Bytes of rows that are written at a time, at most."""
+"""The most bytes of rows that are written at a time."""
 
 BATCH_BYTES = 1024
-"""What a batch costs besides its rows."""
+"""The bytes that a batch takes besides its rows."""
 
 
 def source_rows(rows: Source, memory_limit: int | None) -> pa.Table:
-    """All rows of a source, in the types of a table.
+    """All rows of a source, with the types of a table.
 
-    A table of pyarrow whose columns have these types stays as it is. Other rows beyond the limit are put into a
-    temporary file as they come, as Arrow's IPC format has them, and the file is mapped into memory. It has no name
-    where the system allows that, and goes with the last row that is used.
+    A pyarrow table whose columns have these types is used directly. Other rows above the limit are written to a
+    temporary file, in Arrow's IPC format, and the file is mapped into memory. It has no name if the system allows that,
+    and is deleted with the last use of its rows.
     """
     conformer = _deltic.SourceConformer(rows.schema, memory_limit)
     schema = pa.schema(conformer.schema)
@@ -83,7 +83,7 @@ class _SpillFile:
             raise self._refused(error) from error
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
-        """Take these rows, in their order; small batches become larger ones."""
+        """Write these rows, in their order; small batches are combined."""
         run: list[pa.RecordBatch] = []
         run_bytes = 0
         try:
@@ -97,23 +97,23 @@ class _SpillFile:
             raise self._refused(error) from error
 
     def mapped(self) -> pa.Table:
-        """All rows, whose buffers are the file's."""
+        """All rows, whose buffers are in the mapped file."""
         try:
             self._writer.close()
             self._file.flush()
             buffer = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
-            # Some file systems say only now that there was no room.
+            # Some file systems report only now that there was no room.
             self._file.close()
         except OSError as error:
             raise self._refused(error) from error
         return pa.ipc.open_file(pa.BufferReader(buffer)).read_all()
 
     def close(self) -> None:
-        """Let go of the file; rows that were mapped keep it."""
+        """Close the file; mapped rows keep it."""
         try:
             self._file.close()
         except OSError:
-            # An error was raised before; that the rest cannot be flushed does not matter.
+            # An error was raised before, so it does not matter if the rest cannot be flushed.
             return
 
     def _refused(self, error: OSError) -> StorageError:

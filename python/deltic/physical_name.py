@@ -1,4 +1,4 @@
-"""Physical names of columns, which stay when a column is renamed. PROTOCOL.md: "Column Mapping"."""
+"""Physical names of columns, which do not change when a column is renamed. PROTOCOL.md: "Column Mapping"."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _KEY = b"delta.columnMapping.physicalName"
 
 
 def physical_name(field: pa.Field) -> str:
-    """The physical name of a column, which is its name where columns are not mapped."""
+    """The physical name of a column, which is its name without column mapping."""
     found = (field.metadata or {}).get(_KEY)
     return str(field.name) if found is None else str(found.decode())

@@ -1,7 +1,7 @@
-"""How far long work has come: `progress`, and bars on a terminal or in a notebook.
+"""Progress of long operations: `progress`, and bars on a terminal or in a notebook.
 
-The core counts, and `Work` for what Python waits for. The thread that called deltic reports while it waits. Nothing is
-counted unless somebody wants to know.
+The core counts its own work, and `Work` that of Spark's executors. The thread that called deltic makes the reports
+while it waits. Without a listener nothing is counted.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from deltic.errors import InvalidInputError
 __all__ = ["BETWEEN_REPORTS", "Progress", "Work", "progress"]
 
 _BAR_AFTER = 0.5
-"""Seconds that work takes before there is a bar or a line of it: most is over by then."""
+"""Seconds after which an operation gets a bar or a line: most have ended by then."""
 
 _BETWEEN_LINES = 5.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 BETWEEN_REPORTS = 0.1
 """Seconds between two reports of a piece of work."""
 
 _IDS = itertools.count(1 << 63)
-"""Of work that Python counts. The core counts its own from 0."""
+"""The ids of work that Python counts. Those of the core begin at 0."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a piece of work has come.
+    """The progress of a piece of work.
 
     `operation`: its name, as the history of a table has it: `OPTIMIZE`, `REORG` (of `purge`), `VACUUM`, `CLONE`,
     `RESTORE`, `CONVERT`, `FSCK` (of `repair`), `WRITE`, `DELETE`, `UPDATE`, `MERGE`; `CHECKPOINT`, and `PURGE` for
-    files that are searched for rows. `unit`: what is counted, `"files"`, `"bytes"` or `"rows"`, and `"tasks"` where the
-    executors of Spark do it. `done`: how many of them are done. `total`: how many there are, None if unknown before the
-    end. `ended`: whether this is the last report of it, whatever came of it. `id`: a number that tells pieces of work
-    apart that go on at once.
+    files that are searched for rows. `unit`: what is counted, `"files"`, `"bytes"` or `"rows"`, and `"tasks"` for work
+    of Spark's executors. `done`: how many of them are done. `total`: how many there are, None if unknown before the
+    end. `ended`: whether this is the last report of it, also after an error. `id`: a number that distinguishes pieces
+    of work that run at the same time.
     """
 
     operation: str
@@ -70,10 +70,10 @@ Callback: TypeAlias = Callable[[Progress], object]
 
 _listening: list[_Listening] = []
 _lock = threading.RLock()
-"""Held where `_listening` changes, until the core knows."""
+"""Locked while `_listening` changes, until the core has the change."""
 
 _calling = threading.local()
-"""`process`: in which one this thread calls a function with a report. A child that is forked meanwhile does not."""
+"""`process`: the one in which this thread is calling a listener, which does not apply to a forked child."""
 
 
 @dataclass(eq=False)
@@ -86,17 +86,17 @@ class _Listening:
 
     @property
     def is_for_good(self) -> bool:
-        """Whether no `with` statement will end it."""
+        """Whether it is not ended by a `with` statement."""
         return not self.is_block and self.holder() is None
 
 
 class _Block:
-    """Ends at the end of a `with` block what began before it. Without one it holds on."""
+    """Ends a listener at the end of a `with` block. Without a `with` block the listener is kept."""
 
     def __init__(self, call: Callback | Literal[False]) -> None:
         self._listening = _Listening(call, weakref.ref(self))
         with _lock:
-            # Of those that nothing ends the last one may be told again.
+            # Among listeners that no `with` ends, the last one may become the newest again.
             for old in [listening for listening in _listening if listening.is_for_good][:-1]:
                 _listening.remove(old)
             _listening.append(self._listening)
@@ -129,26 +129,27 @@ def _tell_newest() -> None:
 
 
 def progress(to: bool | Callback = True) -> _Block:
-    """Show how far long work has come, or have a function told of it.
+    """Show the progress of long operations, or call a function with it.
 
     Arguments:
-        to: True shows bars on a terminal and in a notebook, by `tqdm` if it is there (`pip install deltic[progress]`),
-            and writes a line to stderr now and then elsewhere. A function is called with a `Progress`. False ends
-            either.
+        to: True shows bars on a terminal and in a notebook, by `tqdm` if it is installed (as with
+            `deltic[progress]`), and writes a line to stderr now and then elsewhere. A function is called with a
+            `Progress`. False ends both.
 
-    It holds for the process, in all threads, until it is called again; in a `with` statement until the end of the
-    block, after which no call of it begins. Of several the newest is told. `optimize`, `purge`, `vacuum`, `restore`,
-    `clone`, `convert`, `repair`, `checkpoint`, writing rows, `delete`, `update` and `merge` report, the last three of
-    the files that they search and then of the rows that they change. What the executors of Spark do for `deltic.spark`
-    is reported as their tasks end. Without a listener nothing is slower.
+    It applies to the process, in all threads, until `progress` is called again; in a `with` statement until the end of
+    the block, after which no call of the function begins. Of several functions only the newest is called. `optimize`,
+    `purge`, `vacuum`, `restore`, `clone`, `convert`, `repair`, `checkpoint`, writing rows, `delete`, `update` and
+    `merge` report their progress, the last three first by the files that they search and then by the rows that they
+    change. The work of Spark's executors for `deltic.spark` is reported when their tasks end. Without a listener
+    nothing is slower.
 
     A function is called by the thread that called deltic, while that waits: at most ten times a second for each piece
-    of work, and once when it ends, so that short work is reported too. It may use deltic, which reports nothing of
-    that. An `Exception` that it raises goes to `sys.unraisablehook`; the work goes on, and the function hears no more
-    of it. While the interpreter ends nothing is called on daemon threads. To stop the work let it raise
-    `KeyboardInterrupt`, which does what Ctrl-C does.
+    of work, and once at its end, so that short work is reported too. It may use deltic; that is not reported. An
+    `Exception` that it raises goes to `sys.unraisablehook`; the work goes on, without further reports of it. While the
+    interpreter shuts down, daemon threads do not call the function. To stop the work raise `KeyboardInterrupt` in it,
+    which acts like Ctrl-C.
 
-    Raises `InvalidInputError` for anything else.
+    Raises `InvalidInputError` for any other `to`.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -185,7 +186,7 @@ def _is_calling() -> bool:
 
 
 def _call(call: Callback, report: Progress) -> None:
-    """Call a function with a report, unless this thread does so already: what the function does is not reported."""
+    """Call a function with a report, unless this is inside such a call: that work is not reported."""
     if _is_calling():
         return
     _calling.process = os.getpid()
@@ -196,7 +197,7 @@ def _call(call: Callback, report: Progress) -> None:
 
 
 class Work:
-    """A piece of work that Python counts, in a `with` statement: reported by the rules that the core's work has."""
+    """A piece of work that Python counts, in a `with` statement: reported by the same rules as the core's work."""
 
     def __init__(self, operation: str, unit: str, total: int | None = None) -> None:
         """Begin it; the arguments are those of `Progress`."""
@@ -204,7 +205,7 @@ class Work:
         self._has_reported = False
         self.done = 0
         self.is_watched = _newest() is not None and not _is_calling()
-        """Whether somebody wants to know."""
+        """Whether there is a listener."""
 
     def __enter__(self) -> Work:
         return self
@@ -215,7 +216,7 @@ class Work:
         self._tell(ended=True)
 
     def report(self) -> None:
-        """Tell how much is done, if that is news; every `BETWEEN_REPORTS` at most."""
+        """Report how much is done, if that has changed; at most once in `BETWEEN_REPORTS`."""
         if self.done != self._report.done or not self._has_reported:
             self._tell(ended=False)
 
@@ -236,7 +237,7 @@ class Work:
 
 
 class _Unraisable:
-    """Hands an exception to `sys.unraisablehook`, as the interpreter does with one that a destructor raises."""
+    """Passes an exception to `sys.unraisablehook`, as the interpreter does for destructors."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -259,8 +260,8 @@ def is_terminal() -> bool:
 
 
 def _tqdm() -> Any:
-    """The class of bars, or None where there is none to be had, or nowhere to show one."""
-    # With a kernel that has no widgets, `auto` writes text.
+    """The class of bars, or None if tqdm is not installed or bars cannot be shown."""
+    # In a kernel without widgets `auto` writes text.
     name = "tqdm.auto" if _is_notebook() else "tqdm" if is_terminal() else None
     try:
         return None if name is None else importlib.import_module(name).tqdm
@@ -289,7 +290,7 @@ class _Bars:
                 self._shown.pop(report.id).close()
 
     def close(self) -> None:
-        """Leave nothing open, and show nothing more."""
+        """Close all bars, and show nothing more."""
         with self._lock:
             self._is_closed = True
             while self._shown:
@@ -329,7 +330,7 @@ class _Line:
         self._has_any = True
         text = str(report)
         if self._is_terminal:
-            # What the line before had more is written over.
+            # Overwrites the end of a longer line before.
             _write("\r" + text.ljust(self._width))
             self._width = len(text)
         else:
@@ -342,7 +343,7 @@ class _Line:
 
 
 def _write(text: str) -> None:
-    # `print` would take stdout where there is no stderr.
+    # `print` would use stdout if there is no stderr.
     if sys.stderr is not None and not sys.stderr.closed:
         sys.stderr.write(text)
         sys.stderr.flush()

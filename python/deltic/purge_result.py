@@ -1,4 +1,4 @@
-"""What `Table.purge` did or would do (`PurgeResult`), and what still holds purged rows (`HeldRows`).
+"""The result of `Table.purge` (`PurgeResult`), and which old files still have purged rows (`HeldRows`).
 
 PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Add CDC File".
 """
@@ -21,19 +21,19 @@ _LATEST = datetime.max.replace(tzinfo=timezone.utc)
 
 @dataclass(frozen=True, repr=False)
 class HeldRows:
-    """What still holds purged rows: older versions, whose files a vacuum deletes.
+    """Older versions and files that still have purged rows; a vacuum deletes the files.
 
     `versions`: those that can be read and have such a row, or whose changes have one. `files` with `bytes` bytes: data
-    files that hold one, whether a deletion vector deletes it or not, those included that the oldest of these versions
-    has removed. `change_files` with `change_bytes` bytes: files of the change data feed that do. `paths`: all these
-    files, as the log names them.
+    files with such a row, even if a deletion vector deletes it, and including files that the oldest of these versions
+    removed. `change_files` with `change_bytes` bytes: files of the change data feed with such a row. `paths`: all these
+    files, as in the log.
 
-    `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: from
-    when on it deletes all of them, at most `datetime.max`, None if there is nothing to delete;
-    `Table.vacuum(0, force=True)` does so at once.
-    `files_unreadable`: those of all these files that cannot be read, or not as their version has them, such as where
-    the condition's columns had other types or partitioned the table, so it is unknown whether they hold such rows.
-    `files_elsewhere`: files that are not below the table, such as those of a clone's source, which its vacuum leaves.
+    `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: the
+    time after which it would delete all of them, at most `datetime.max`, None if there is nothing to delete;
+    `Table.vacuum(0, force=True)` does so at once. `files_unreadable`: those of all these files for which it is unknown
+    whether they have such rows, since they cannot be read, or the condition's columns had other types or were partition
+    columns in their version. `files_elsewhere`: files that are not below the table, such as those of a clone's source,
+    which a vacuum of this table does not delete.
     """
 
     versions: list[int]
@@ -50,18 +50,18 @@ class HeldRows:
 
     @classmethod
     def parse(cls, counts: dict[str, Any]) -> HeldRows:
-        """Parse what the core describes."""
+        """Parse this part of a result of the core."""
         since = counts.pop("vacuum_from_ms")
-        # A time beyond what Python can tell is the latest that it can.
+        # A time beyond the range of Python's datetimes becomes the latest one.
         return cls(vacuum_from=None if since is None else instant(since) or _LATEST, **counts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names, as JSON would have it."""
+        """Return the result as a dict of JSON values."""
         since = None if self.vacuum_from is None else self.vacuum_from.isoformat()
         return {**vars(self), "vacuum_from": since}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         if not self.paths:
             return [("still held by", "nothing that the log names"), _NOT_NAMED]
         versions = f"{counted(len(self.versions), 'version')}, {_ranges(self.versions)}"
@@ -116,16 +116,17 @@ def _ranges(versions: list[int]) -> str:
 class PurgeResult:
     """What `Table.purge` did, or with `dry_run=True` would do.
 
-    `read_version`: the version whose files were looked at. `versions`: those that were committed, in order; empty when
-    nothing was to be done, and of a dry run. `files_total`: live files. Of these `files_with_vectors` have deletion
-    vectors, and `files_with_dropped_columns` of the others hold columns that the table no longer has.
-    `files_to_rewrite` with `bytes_to_rewrite` bytes are written again for that, into about `expected_files`;
-    `partitions` says the same by partition. `files_lost` of them stayed after all, since another writer changed rows of
-    them meanwhile, or of others that they were to be put together with: running it again takes them. `metrics`:
-    counters of these commits, as in `OptimizeResult`.
+    `read_version`: the version whose files were considered. `versions`: those that were committed, in order; empty if
+    nothing had to be done, and in a dry run. `files_total`: live files. Of these `files_with_vectors` have deletion
+    vectors, and `files_with_dropped_columns` of the others have columns that the table no longer has.
+    `files_to_rewrite` files with `bytes_to_rewrite` bytes are rewritten for that, into about `expected_files`;
+    `partitions` has the same by partition. `files_lost` of them were kept after all, since another writer changed rows
+    of them, or of files in the same group, meanwhile: the next call considers them again. `metrics`: counters of these
+    commits, as in `OptimizeResult`.
 
-    With `where`: `rows_deleted` is how many rows match, None if a file that went unread does not say how many it has,
-    `files_deleted` how many live files hold any, and `held` what still has them. Without: None.
+    With `where`: `rows_deleted` is how many rows match, None if a file that was not read does not say how many it has,
+    `files_deleted` how many live files have any, and `held` the old versions and files that still have them. Without
+    `where`: None.
     """
 
     dry_run: bool
@@ -146,7 +147,7 @@ class PurgeResult:
 
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> PurgeResult:
-        """Parse a result as the core describes it."""
+        """Parse a result of the core."""
         parsed = json.loads(text)
         deleted, held = parsed.pop("deleted") or {}, parsed.pop("held")
         return cls(
@@ -158,11 +159,11 @@ class PurgeResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names, as JSON would have it."""
+        """Return the result as a dict of JSON values."""
         return {**vars(self), "held": None if self.held is None else self.held.to_dict()}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         lines = [("looked at", f"version {self.read_version}, {counted(self.files_total, 'file')}")]
         if self.files_deleted is not None:
             rows = "an unknown number of rows" if self.rows_deleted is None else counted(self.rows_deleted, "row")

@@ -1,4 +1,4 @@
-"""What `Table.repair` did or would do (`RepairResult`, `RepairStep`).
+"""The result of `Table.repair` (`RepairResult`, `RepairStep`).
 
 PROTOCOL.md: "Version Checksum File", "Last Checkpoint File Schema", "Checkpoints".
 """
@@ -16,11 +16,11 @@ __all__ = ["RepairResult", "RepairStep"]
 
 @dataclass(frozen=True)
 class RepairStep:
-    """One thing that is wrong, and what is done about it.
+    """One fault, and its repair.
 
-    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message`: what is
-    wrong and what is done. `paths`: the files, relative to the table or absolute. `mends`: whether it is
-    mended, or with a dry run would be; False where a person has to decide.
+    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message`: the
+    fault and the repair. `paths`: the files, relative to the table or absolute. `mends`: whether it is repaired, or in
+    a dry run would be; False if a person has to decide.
     """
 
     kind: str
@@ -37,8 +37,8 @@ class RepairStep:
 class RepairResult:
     """What a repair did, or with `dry_run=True` would do.
 
-    `version`: the one that was looked at, the newest. `committed`: the version that missing files left, None if none
-    did. `steps`: what is wrong, in the order in which it is taken; empty when all is well.
+    `version`: the newest version, which was checked. `committed`: the version that removed missing files, None if there
+    were none. `steps`: the faults, in the order of their repair; empty if there are none.
     """
 
     dry_run: bool
@@ -48,22 +48,22 @@ class RepairResult:
 
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> RepairResult:
-        """Parse a result as the core describes it."""
+        """Parse a result of the core."""
         parsed = json.loads(text)
         steps = tuple(RepairStep(**step) for step in parsed["steps"])
         return cls(dry_run, parsed["version"], parsed["committed"], steps)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is left that is wrong; of a dry run, whether nothing would be."""
+        """Whether no fault is left; in a dry run, whether none would be left."""
         return all(step.mends for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says by names, as JSON would have it."""
+        """Return the result as a dict of JSON values."""
         return {**vars(self), "steps": [dict(vars(step)) for step in self.steps], "ok": self.ok}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         lines = [("looked at", f"version {self.version}")]
         for step in self.steps:
             verb = "cannot mend" if not step.mends else "would mend" if self.dry_run else "mended"

@@ -1,7 +1,7 @@
-"""A table on one page of HTML: what it is, how healthy, its history, its files, what maintenance would do.
+"""Makes an HTML page about a table: its facts, checks, history, files, and what maintenance would do.
 
-The page stands alone: no script, no network, no font or picture from elsewhere, and a policy in its head that forbids
-them. Whatever comes from the table is escaped. Settings of the store are not on it.
+The page has no script, no requests, no external font or image, and a policy in its head that forbids them. Everything
+that comes from the table is escaped. Settings of the store are not on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from deltic.vacuum_result import VacuumMode, VacuumResult
 __all__ = ["COMMITS", "Facts", "page"]
 
 COMMITS = 200
-"""At most so many commits are looked at for the history."""
+"""The most commits that are read for the history."""
 
 _MOST_ROWS = 20
 _FIRST_ROWS = 8
@@ -41,7 +41,7 @@ _LONGEST = 160
 
 @dataclass(frozen=True)
 class Facts:
-    """What is on the page. `vacuum` is what a vacuum of `vacuum_mode` would do, or why it would not."""
+    """The contents of the page. `vacuum` is what a vacuum of `vacuum_mode` would do, or why it cannot."""
 
     detail: Detail
     schema: pa.Schema
@@ -196,7 +196,7 @@ def _history(entries: list[dict[str, Any]]) -> str:
 
 
 def _operation(entry: dict[str, Any]) -> str:
-    # What writers put into a commit info is up to them.
+    # Writers may put anything into a commit info.
     found = entry.get("operation")
     return found if isinstance(found, str) and found else "?"
 

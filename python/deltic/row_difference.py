@@ -1,7 +1,7 @@
-"""The rows that differ between two versions, found without a change feed: from files, deletion vectors and row ids.
+"""Finds the rows that differ between two versions, without change data: from files, deletion vectors and row ids.
 
-Read are only files that one version has and the other has not, or has with another deletion vector. PROTOCOL.md: "Row
-Tracking", "Deletion Vectors".
+Only files that one version lacks, or has with another deletion vector, are read. PROTOCOL.md: "Row Tracking", "Deletion
+Vectors".
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ReadGroup: TypeAlias = Callable[[bytes], pa.RecordBatchReader]
 
 
 def changed_rows(before: Snapshot, after: Snapshot, read: ReadGroup) -> pa.Table:
-    """The rows that were inserted, deleted and updated, in the columns of `after`."""
+    """The rows that were inserted, deleted and updated, with the columns of `after`."""
     if CHANGE_TYPE in after.schema.names:
         raise InvalidInputError(f"the table has a column `{CHANGE_TYPE}` itself: its rows cannot be told apart")
     tracked = _tracks_rows(before, after)
     old, new = (_tasks(snapshot, tracked) for snapshot in (before, after))
     gone, came = _without(old, new), _without(new, old)
-    wanted = pa.schema([_loose(field) for field in after.schema])
+    wanted = pa.schema([_as_nullable(field) for field in after.schema])
     sides = [
         _rows(gone, read, before.schema, after.schema, tracked),
         _rows(came, read, after.schema, after.schema, tracked),
@@ -53,7 +53,7 @@ def changed_rows(before: Snapshot, after: Snapshot, read: ReadGroup) -> pa.Table
 
 
 def _tracks_rows(before: Snapshot, after: Snapshot) -> bool:
-    """Whether both versions have row ids, and the same ones: those of a feature that was dropped begin anew."""
+    """Whether both versions have row ids of the same series: after the feature was dropped, ids begin anew."""
 
     def of(snapshot: Snapshot) -> tuple[bool, str | None]:
         enabled = snapshot.properties.get("delta.enableRowTracking", "").lower() == "true"
@@ -63,10 +63,10 @@ def _tracks_rows(before: Snapshot, after: Snapshot) -> bool:
 
 
 def _tasks(snapshot: Snapshot, tracked: bool) -> pa.Array:
-    """What is needed to read each file: equal for two versions when file, vector and schema are."""
+    """The task group for each file: equal for two versions if file, vector and schema are."""
     columns = [*snapshot.schema.names, ROW_ID] if tracked else None
     plan = snapshot.plan(columns)
-    # As many groups as files: each has one.
+    # As many groups as files: each group has one file.
     return pa.array(plan.task_groups(plan.files_kept) if plan.files_kept else [], pa.large_binary())
 
 
@@ -78,7 +78,7 @@ def _without(tasks: pa.Array, others: pa.Array) -> list[bytes]:
 def _rows(
     tasks: Sequence[bytes], read: ReadGroup, old: pa.Schema, new: pa.Schema, tracked: bool
 ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-    """Keys and rows, in the columns of `new`, batch by batch."""
+    """Keys and rows, with the columns of `new`, batch by batch."""
 
     def batches(task: bytes) -> list[tuple[pa.Array, pa.RecordBatch]]:
         return [_in_columns(batch, old, new, tracked) for batch in read(task) if batch.num_rows]
@@ -94,20 +94,20 @@ def _in_columns(
     known = {physical_name(field): (batch.column(at), field) for at, field in enumerate(old)}
     columns = [_column(known.get(physical_name(field)), field, batch.num_rows, field.name) for field in new]
     keys = row_keys(columns, batch.num_rows)
-    fields = [_loose(field) for field in new]
+    fields = [_as_nullable(field) for field in new]
     if tracked:
         columns.append(batch.column(len(old)))
         fields.append(pa.field(ROW_ID, pa.int64()))
     return keys, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _loose(field: pa.Field) -> pa.Field:
-    """A column that was added may be NOT NULL, and older rows lack it."""
+def _as_nullable(field: pa.Field) -> pa.Field:
+    """The column as nullable: an added column may be NOT NULL, and older rows lack it."""
     return field.remove_metadata().with_nullable(True)
 
 
 def _column(found: tuple[pa.Array, pa.Field] | None, wanted: pa.Field, rows: int, path: str) -> pa.Array:
-    """A column of older rows in the type that it has later; null where it was not there."""
+    """A column of older rows with its later type; null if it did not exist."""
     if found is None:
         return pa.nulls(rows, wanted.type)
     values, field = found
@@ -131,7 +131,7 @@ def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> p
         keys, items = entries.flatten()
         keys = _value(keys, old.key_type, new.key_type, f"{path}.key")
         items = _value(items, old.item_type, new.item_type, f"{path}.value")
-        # A map is null where its offset is: `mask` needs pyarrow 17.
+        # A map is null if its offset is: `mask` needs pyarrow 17.
         null = pa.concat_arrays([gone, pa.array([False])])
         starts = pc.if_else(null, pa.scalar(None, pa.int32()), pc.cast(offsets, pa.int32()))
         return pa.MapArray.from_arrays(starts, keys, items, new)
@@ -146,7 +146,7 @@ def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> p
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether the change of type loses nothing (PROTOCOL.md: "Type Widening")."""
+    """Whether a change of type loses no value (PROTOCOL.md: "Type Widening")."""
     if pa.types.is_integer(old):
         if pa.types.is_integer(new):
             return bool(old.bit_width <= new.bit_width)
@@ -160,7 +160,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def _by_values(keys: pa.ChunkedArray, side: pa.ChunkedArray) -> pa.Table:
-    """Rows that one side has more often than the other, as often as that. What both have cancels out."""
+    """Rows that one side has more often than the other, as often as the difference. Rows of both cancel out."""
     sign = pc.subtract(pc.multiply(pc.cast(side, pa.int64()), 2), 1)
     numbered = pa.table({"key": keys, "net": sign, "at": _numbers(len(keys))})
     counted = numbered.group_by("key").aggregate([("net", "sum"), ("at", "min")])
@@ -175,7 +175,7 @@ def _by_values(keys: pa.ChunkedArray, side: pa.ChunkedArray) -> pa.Table:
 
 
 def _by_row_id(keys: pa.ChunkedArray, side: pa.ChunkedArray, ids: pa.ChunkedArray, after: Snapshot) -> pa.Table:
-    """A row that has its id on both sides is updated where its values differ."""
+    """A row with the same id on both sides is an update if its values differ."""
     at = _numbers(len(keys))
     is_new = pc.equal(side, 1)
     nothing = pa.scalar(None, pa.int64())
@@ -185,7 +185,7 @@ def _by_row_id(keys: pa.ChunkedArray, side: pa.ChunkedArray, ids: pa.ChunkedArra
     if ids.null_count or pc.any(pc.or_(pc.greater(found["old_count"], 1), pc.greater(found["new_count"], 1))).as_py():
         raise CorruptTableError(f"a row id is missing, or two rows have the same one [table {after.uri}]")
     old, new = found["old_max"], found["new_max"]
-    # Null where one side lacks the row.
+    # Null if one side lacks the row.
     same = pc.fill_null(pc.equal(keys.take(old), keys.take(new)), False)
     found = found.filter(pc.invert(same))
     both = pc.and_(pc.is_valid(found["old_max"]), pc.is_valid(found["new_max"]))
@@ -195,7 +195,7 @@ def _by_row_id(keys: pa.ChunkedArray, side: pa.ChunkedArray, ids: pa.ChunkedArra
     ]
     rows = pa.concat_tables(parts)
     rows = rows.filter(pc.is_valid(rows["at"]))
-    # The old image has the lower number.
+    # The preimage has the lower number.
     return rows.sort_by([("id", "ascending"), ("at", "ascending")])
 
 

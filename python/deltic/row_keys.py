@@ -1,7 +1,7 @@
-"""One string of bytes for each row, equal for two rows exactly when all their values are, nested ones and nulls too.
+"""A byte string for each row, equal for two rows exactly if all their values are equal, nested ones and nulls too.
 
 A value is written with its length before it, a null as a letter, so that no two rows have the same string. NaN equals
-NaN; -0.0 and 0.0 differ; entries of maps count in their order. Proved by `tests/python/test_diff.py`.
+NaN; -0.0 and 0.0 differ; the order of map entries matters. Proved by `tests/python/test_diff.py`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _BYTES = pa.large_binary()
 
 @cache
 def _scalar(value: bytes | None) -> pa.Scalar:
-    """Made when it is needed: the first scalar imports pandas where it is installed."""
+    """Made only when needed: the first scalar imports pandas if it is installed."""
     return pa.scalar(value, _BYTES)
 
 
 def row_keys(columns: Sequence[pa.Array], rows: int) -> pa.Array:
-    """The strings of rows that have these columns."""
+    """The byte strings of the rows with these columns."""
     if not columns:
         return pa.array([b""] * rows, _BYTES)
     return pc.binary_join_element_wise(*map(_delimited, columns), _scalar(b""))
 
 
 def flat_list(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Where the elements of each list begin, of 64 bits, and the elements, of an array that may be a slice."""
+    """The offsets of lists, with 64 bits, and their elements; the array may be a slice."""
     if pa.types.is_map(values.type):
         entry = [pa.field("key", values.type.key_type), pa.field("value", values.type.item_type)]
         values = values.cast(pa.list_(pa.struct(entry)))
@@ -47,7 +47,7 @@ def _delimited(values: pa.Array) -> pa.Array:
 
 
 def _bytes(values: pa.Array) -> pa.Array:
-    """The bytes of each value; null where it is."""
+    """The bytes of each value; null for null."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
         return _bytes(values.storage)
@@ -65,7 +65,7 @@ def _bytes(values: pa.Array) -> pa.Array:
 
 
 def _castable(values: pa.Array) -> pa.Array:
-    """The value as a string, or itself where it is one of bytes."""
+    """The value as a string, or itself if it is a byte string."""
     kind = values.type
     if pa.types.is_floating(kind):
         nan = pa.scalar(float("nan"), kind)

@@ -395,7 +395,7 @@ class Scan(TableRows):
     def __reduce__(self) -> tuple[Callable[[Query, int | None], Scan], tuple[Query, int | None]]:
         return _scan, (self._query, self._limit)
 
-    if not TYPE_CHECKING:  # or every name would be right to a type checker
+    if not TYPE_CHECKING:  # type checkers would accept every name
 
         def __getattr__(self, name: str) -> NoReturn:
             no_attribute("Scan", SCANS, name, self)

@@ -148,7 +148,7 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"Snapshot({self.uri!r}, version={self.version})"
 
-    if not TYPE_CHECKING:  # or every name would be right to a type checker
+    if not TYPE_CHECKING:  # type checkers would accept every name
 
         def __getattr__(self, name: str) -> NoReturn:
             no_attribute("Snapshot", SNAPSHOTS, name, self)

@@ -469,7 +469,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     def __repr__(self) -> str:
         return f"Table({self.uri!r})"
 
-    if not TYPE_CHECKING:  # or every name would be right to a type checker
+    if not TYPE_CHECKING:  # type checkers would accept every name
 
         def __getattr__(self, name: str) -> NoReturn:
             no_attribute("Table", TABLES, name, self)

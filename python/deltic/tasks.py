@@ -1,7 +1,7 @@
-"""Reading a part of a plan in another process: Ray, Dask, `multiprocessing`, or a Spark task of one's own.
+"""Reads a part of a plan in another process: Ray, Dask, `multiprocessing`, or your own Spark task.
 
 The process that plans sends `Plan.task_groups`, plain bytes, with the table's location and the store's settings; the
-process that gets a group reads its rows, of the version that was planned.
+process that gets a group reads its rows, as of the version that was planned.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def read_task_group(
 ) -> pa.RecordBatchReader:
     """Return the rows of one of `Plan.task_groups`, filtered and with the columns of the plan, as a lazy stream.
 
-    `uri` and `storage_options`: those of the table that was planned, which a group does not hold, for settings may be
-    secret; a `Table` brings both and travels by pickle. `batch_size`: the most rows of a batch. Files must be within
-    reach of this process: a `memory://` table is in one process alone. Reading a group again gives the same rows, as
-    long as its files are there.
+    `uri` and `storage_options`: those of the table that was planned, which are not in a group, since settings may be
+    secret; a `Table` has both and can be pickled. `batch_size`: the most rows of a batch. This process must be able to
+    read the files: a `memory://` table exists in one process only. Reading a group again returns the same rows, as long
+    as its files exist.
 
-    Raises `InvalidInputError` for bytes that are no group; while reading, what a `Scan` raises.
+    Raises `InvalidInputError` for bytes that are not a group; while reading, the errors of a `Scan`.
 
     >>> import tempfile
     >>> from concurrent.futures import ThreadPoolExecutor

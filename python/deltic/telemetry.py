@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry: one for each operation, while the program traces (`pip install 'deltic[otel]'`).
+"""OpenTelemetry spans: one for each operation, if the program traces (`pip install 'deltic[otel]'`).
 
-Who configures a tracer provider has imported OpenTelemetry's API. Until then deltic imports nothing of it.
+A program that configures a tracer provider has imported OpenTelemetry's API. Until then deltic imports nothing of it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _BYTE_METRICS = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 
 
 class Operation:
-    """The span of an operation; does nothing if no tracer is there."""
+    """The span of an operation; does nothing without a tracer."""
 
     __slots__ = ("_manager", "_span")
 
     def __init__(self, manager: AbstractContextManager[Any] | None) -> None:
-        """Keep what begins and ends the span; use `operation`."""
+        """Keep the context manager of the span; use `operation`."""
         self._manager = manager
         self._span: Any = None
 
     def __enter__(self) -> Operation:
         if self._manager is not None:
-            # A tracer that fails must not stop the work, nor make what was done look undone.
+            # A tracer that fails must not stop the operation, nor make a finished one look failed.
             with suppress(Exception):
                 self._span = self._manager.__enter__()
         return self
@@ -60,7 +60,8 @@ class Operation:
     def record(self, result: Result) -> Result:
         """Record the result in the span, and return it."""
         if self._span is not None and self._span.is_recording():
-            # What cannot be recorded, such as a count that needs the store, must not fail what was done.
+            # An attribute that cannot be recorded, such as a count that needs the store, must not make a finished
+            # operation fail.
             with suppress(Exception):
                 for name, value in _attributes(result).items():
                     self._set(name, value)
@@ -77,10 +78,10 @@ _UNTRACED = Operation(None)
 def operation(name: str, location: str | None = None) -> Operation:
     """Begin an operation in a `with` statement: a span `deltic.NAME`, in which an error is recorded.
 
-    `location`: of the table, as the core has it, without credentials and query.
+    `location`: the table's, in the form of the core, without credentials and query.
     """
     api = sys.modules.get("opentelemetry.trace")
-    # While it is imported, by another thread perhaps, it has no functions.
+    # While it is being imported, perhaps by another thread, it has no functions yet.
     get_tracer: Callable[..., Any] | None = getattr(api, "get_tracer", None)
     if get_tracer is None:
         return _UNTRACED
@@ -92,7 +93,7 @@ def operation(name: str, location: str | None = None) -> Operation:
 
 
 def _attributes(result: Any) -> dict[str, str | int | bool]:
-    """What a result says, under the names of attributes."""
+    """The attributes of a span for a result."""
     if isinstance(result, int):
         return {"deltic.version": result}
     fields: dict[str, str | int | bool] = {}

@@ -1,4 +1,4 @@
-"""Names of types as Delta has them, wherever columns are shown. PROTOCOL.md: "Primitive Types"."""
+"""Delta's names of types, for display of columns. PROTOCOL.md: "Primitive Types"."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 __all__ = ["type_name"]
 
 _KEY = b"delta.type"
-"""Metadata of a field whose Arrow type is only how its values are encoded: variants, geometries, types of others."""
+"""Keys in the metadata of fields whose Arrow type is only an encoding: variants, geometries, types of other clients."""
 
 _PRIMITIVES = {
     pa.string(): "string",
@@ -29,14 +29,14 @@ _PRIMITIVES = {
 def type_name(of: pa.Field | pa.DataType) -> str:
     """The type of a column of a table, such as `long`, `decimal(5,2)` or `array<struct<x: date>>`.
 
-    An Arrow type that no column of a table has keeps Arrow's name.
+    Arrow types that no column of a table has get Arrow's name.
 
     >>> type_name(pa.list_(pa.struct([("x", pa.int32())])))
     'array<struct<x: integer>>'
     """
     if isinstance(of, pa.Field):
         name = (of.metadata or {}).get(_KEY, b"").decode()
-        # Types of others are JSON.
+        # Types of other clients are JSON.
         return name if name and not name.startswith(("{", '"')) else type_name(of.type)
     if pa.types.is_struct(of):
         return f"struct<{', '.join(f'{field.name}: {type_name(field)}' for field in of)}>"

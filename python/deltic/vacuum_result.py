@@ -24,11 +24,11 @@ VacuumMode: TypeAlias = Literal["full", "lite"]
 class VacuumResult:
     """What a vacuum did, or would do.
 
-    `retention`: for how long files that are no longer part of the table are kept. `dry_run`: whether nothing was
-    deleted. `files_seen`: files that were looked at. `files_deleted` and `bytes_deleted`: those that are gone, or would
-    be; a lite vacuum knows no sizes of deletion vectors, and deletes again what is gone already. `files`: of a dry run
-    the files, with `path`, `size` in bytes and `modification_time` in milliseconds since 1970; else None.
-    `nested_tables`: folders below the table that are Delta tables of their own; their files were kept.
+    `retention`: how long files that are no longer part of the table are kept. `dry_run`: whether nothing was deleted.
+    `files_seen`: files that were considered. `files_deleted` and `bytes_deleted`: files that were deleted, or would be;
+    a lite vacuum does not know the sizes of deletion vectors, and counts files again that an earlier vacuum deleted.
+    `files`: in a dry run the files, with `path`, `size` in bytes and `modification_time` in milliseconds since 1970;
+    otherwise None. `nested_tables`: folders below the table that are other Delta tables; their files were kept.
     """
 
     retention: timedelta
@@ -41,7 +41,7 @@ class VacuumResult:
 
     @classmethod
     def parse(cls, text: str, files: Any) -> VacuumResult:
-        """Parse a result as the core describes it."""
+        """Parse a result of the core."""
         parsed = json.loads(text)
         return cls(
             timedelta(milliseconds=parsed["retention_ms"]),
@@ -58,7 +58,7 @@ class VacuumResult:
         return f"{self.files_deleted:,} of {counted(self.files_seen, 'file')} {verb} ({size(self.bytes_deleted)})"
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of what there is to be shown."""
+        """Names and values for display."""
         hours = self.retention.total_seconds() / 3600
         lines = [("files", str(self)), ("retention", "1 hour" if hours == 1 else f"{hours:,.10g} hours")]
         if self.nested_tables:
@@ -76,19 +76,19 @@ class VacuumResult:
 def vacuum_arguments(
     retention: timedelta | float | str | None, mode: object, dry_run: object, force: object, inventory: Any
 ) -> tuple[tuple[int | None, bool], bool, bool, pa.Table | None]:
-    """The arguments of a vacuum, checked, as the core takes them."""
+    """The checked arguments of a vacuum, in the form of the core."""
     if mode not in ("full", "lite"):
         raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
     length = (duration_ms(retention, "retention"), flag(force, "force"))
     dry = flag(dry_run, "dry_run")
     files = inventory_of(inventory)
     if files is not None and mode == "lite":
-        raise InvalidInputError("an inventory stands for the listing of a full vacuum; leave mode out")
+        raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")
     return length, mode == "lite", dry, files
 
 
 def inventory_of(inventory: Any) -> pa.Table | None:
-    """The columns of an inventory that are looked at, without its folders."""
+    """The columns of an inventory that are used, without rows of folders."""
     if inventory is None:
         return None
     if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):

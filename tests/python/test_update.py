@@ -137,7 +137,7 @@ def test_fields_of_structs_are_set_alone(uri: str, properties: dict[str, str]) -
         ({"left": "upper("}, "expected"),
         ({"left": deltic.lit(1.5)}, "only whole numbers"),
         ({"left": deltic.lit("x")}, "left"),
-        ({"left": deltic.lit(object())}, "no value that Arrow has"),
+        ({"left": deltic.lit(object())}, "cannot be converted to Arrow"),
         ({"left": 3}, "write deltic.lit(3)"),
         ({3: "left"}, "must be a string"),
         ([("left", "1")], "set must be a dict"),

@@ -1,8 +1,8 @@
 """Delta tables in PySpark without a JVM Delta library: files are pruned, read and written by the Rust core.
 
-`read` and `write` go through `mapInArrow`; `register` makes `spark.read.format("deltic")` work, and `install` all of
-`df.write.format("deltic")`. Executors need deltic and pyarrow installed; pyspark 4.0 or newer. This is the only part of
-deltic that imports pyspark.
+`read` and `write` use `mapInArrow`; `register` makes `spark.read.format("deltic")` work, and `install` also all save
+modes of `df.write.format("deltic")`. Executors need deltic and pyarrow; pyspark must be 4.0 or newer. This is the only
+part of deltic that imports pyspark.
 """
 
 from deltic.spark.delta_table import DeltaMergeBuilder, DeltaTable

@@ -1,8 +1,8 @@
-"""`DeltaTable`: a table under the names that delta-spark's class of that name has.
+"""`DeltaTable`: a table with the methods of delta-spark's class of that name.
 
-Conditions and values are SQL strings, which deltic evaluates: on the executors if the change is large. What
-delta-spark gives back as a DataFrame is one here too; `history` and `detail` have the columns that a table without a
-catalog has. Names of that class that are not here say what to use instead.
+Conditions and values are SQL strings, which deltic evaluates, on the executors if the change is large. Results are
+DataFrames where delta-spark returns DataFrames; `history` and `detail` have the columns of a table without a catalog.
+Methods of that class that do not exist here raise an error that says what to use instead.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _AFFECTED = "num_affected_rows"
 
 
 def _refused(name: str, instead: str) -> Callable[..., Any]:
-    """A name of delta-spark's class that there is not here, which says what to use."""
+    """A method of delta-spark's class that does not exist here; its error says what to use."""
 
     def refuse(*_arguments: Any, **_named: Any) -> Any:
         raise UnsupportedFeatureError(f"deltic.spark.DeltaTable has no {name}: {instead}")
@@ -100,7 +100,7 @@ _CREATE = (
 
 
 class DeltaTable:
-    """A table for those who know delta-spark's `DeltaTable`. Made by `forPath`.
+    """A table with the methods of delta-spark's `DeltaTable`. Made by `forPath`.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_known")
     >>> table = deltic.spark.DeltaTable.forPath(spark, uri + "_known")
@@ -116,7 +116,7 @@ class DeltaTable:
     """
 
     def __init__(self, spark: SparkSession, table: Table, name: str | None = None) -> None:
-        """Keep what is needed; use `forPath`."""
+        """Keep the arguments; use `forPath`."""
         self._spark = spark
         self._table = table
         self._name = name
@@ -127,7 +127,7 @@ class DeltaTable:
     ) -> DeltaTable:
         """Return the table at a path or URL. `storageOptions`: the store's settings, as for `deltic.Table`.
 
-        Raises `TableNotFoundError` where there is none.
+        Raises `TableNotFoundError` if there is none.
         """
         table = shared(path, storageOptions)
         table.snapshot()
@@ -147,11 +147,11 @@ class DeltaTable:
     def convertToDelta(
         cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | StructType | None = None
     ) -> DeltaTable:
-        """Make a table of files that are there (`deltic.spark.convert`).
+        """Make a table of existing files (`deltic.spark.convert`).
 
         `identifier`: the folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, as
-        ``iceberg.`/a/path` ``, or its metadata file; what is there decides, and ``iceberg`` refuses what is no
-        Iceberg table.
+        ``iceberg.`/a/path` ``, or its metadata file. The contents of the folder decide which; ``iceberg`` refuses
+        anything but an Iceberg table.
 
         `partitionSchema`: the columns of folders such as `day=2013-01-01`, as DDL or a schema.
         """
@@ -178,24 +178,24 @@ class DeltaTable:
         return frame if self._name is None else frame.alias(self._name)
 
     def alias(self, aliasName: str) -> DeltaTable:
-        """Return the table under a name for conditions."""
+        """Return the table with a name for conditions."""
         return DeltaTable(self._spark, self._table, _text(aliasName, "aliasName"))
 
     def delete(self, condition: str | None = None) -> DataFrame:
-        """Delete the rows that make `condition` TRUE, all without it; the result has `num_affected_rows`."""
+        """Delete the rows that make `condition` TRUE, or all rows; the result has `num_affected_rows`."""
         done = on_executors(self._spark, self._table).delete(
             None if condition is None else _text(condition, "condition")
         )
         return self._counted({_AFFECTED: done.metrics.get("numDeletedRows", -1)})
 
     def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> DataFrame:
-        """Set columns, to SQL, of the rows that make `condition` TRUE; the result has `num_affected_rows`."""
+        """Set columns to SQL expressions in the rows that make `condition` TRUE; the result has `num_affected_rows`."""
         where = None if condition is None else _text(condition, "condition")
         done = on_executors(self._spark, self._table).update(_assigned(set, "set"), where)
         return self._counted({_AFFECTED: done.metrics["numUpdatedRows"]})
 
     def merge(self, source: DataFrame, condition: str) -> DeltaMergeBuilder:
-        """Begin a merge; the sides are called in SQL as `alias` of the table and of the DataFrame say."""
+        """Begin a merge; in SQL the sides have the names that `alias` of the table and of the DataFrame gave them."""
         name = _alias_of(source) or "source"
         table = on_executors(self._spark, self._table)
         merge = table.merge(source_rows(source), _text(condition, "condition"), name, self._name or "target")
@@ -213,7 +213,7 @@ class DeltaTable:
         return self._spark.createDataFrame(rows, _HISTORY)
 
     def detail(self) -> DataFrame:
-        """Return what the table is, as `DESCRIBE DETAIL`."""
+        """Return the facts about the table, as `DESCRIBE DETAIL`."""
         detail = self._table.detail()
         row = (
             detail.format,
@@ -240,7 +240,7 @@ class DeltaTable:
         return self._spark.createDataFrame([], StructType([]))
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Begin to write files again in a better layout, by the executors: see `deltic.spark.optimize`."""
+        """Begin to rewrite files in a better layout, on the executors: see `deltic.spark.optimize`."""
         return DeltaOptimizeBuilder(self)
 
     def generate(self, mode: str) -> None:
@@ -250,11 +250,11 @@ class DeltaTable:
         self._table.write_manifests()
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Make the table what it was at a version (`deltic.Table.restore`), and count the files."""
+        """Restore the table to a version (`deltic.Table.restore`); the result has counts of files."""
         return self._restored(self._table.restore(version))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """Make the table what it was at a time in ISO 8601, UTC unless it says otherwise, and count the files."""
+        """Restore the table to a time in ISO 8601, UTC by default; the result has counts of files."""
         return self._restored(self._table.restore(timestamp=timestamp))
 
     def clone(
@@ -264,7 +264,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table of this one (`deltic.Table.clone`), with copies of its files unless it is shallow."""
+        """Make another table a copy of this one (`deltic.Table.clone`), with copies of its files if not shallow."""
         return self._cloned(target, (None, None), (isShallow, replace), properties)
 
     def cloneAtVersion(
@@ -275,7 +275,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table of a version of this one: see `clone`."""
+        """Make another table a copy of a version of this one: see `clone`."""
         return self._cloned(target, (version, None), (isShallow, replace), properties)
 
     def cloneAtTimestamp(
@@ -286,7 +286,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table of what this one was at a time in ISO 8601, UTC unless it says otherwise: see `clone`."""
+        """Make another table a copy of this one at a time in ISO 8601, UTC by default: see `clone`."""
         return self._cloned(target, (None, timestamp), (isShallow, replace), properties)
 
     def _cloned(
@@ -341,24 +341,24 @@ class DeltaTable:
 
 
 class DeltaOptimizeBuilder:
-    """An OPTIMIZE that is put together, as delta-spark's."""
+    """An OPTIMIZE before its execution, as in delta-spark."""
 
     def __init__(self, table: DeltaTable) -> None:
-        """Keep what is needed; use `DeltaTable.optimize`."""
+        """Keep the arguments; use `DeltaTable.optimize`."""
         self._of = table
         self._where: str | None = None
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
-        """Look at the partitions alone that a condition on partition columns keeps."""
+        """Optimize only the partitions that match a condition on partition columns."""
         self._where = _text(partitionFilter, "partitionFilter")
         return self
 
     def executeCompaction(self) -> DataFrame:
-        """Put small files together; the result counts files and bytes."""
+        """Combine small files; the result has counts of files and bytes."""
         return self._counted(optimize(self._of._spark, self._of._table, self._where))
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
-        """Order rows by several columns at once; the result counts files and bytes."""
+        """Order rows along a Z-order curve through these columns; the result has counts of files and bytes."""
         first = cols[0] if len(cols) == 1 else cols
         names = [first] if isinstance(first, str) else [_text(name, "a column") for name in first]
         return self._counted(optimize(self._of._spark, self._of._table, self._where, zorder_by=names))
@@ -369,10 +369,10 @@ class DeltaOptimizeBuilder:
 
 
 class DeltaMergeBuilder:
-    """A merge that is being put together. Made by `DeltaTable.merge`; the clauses are those of `deltic.Merge`."""
+    """A merge before its execution. Made by `DeltaTable.merge`; the clauses are those of `deltic.Merge`."""
 
     def __init__(self, table: DeltaTable, merge: Merge[Commit]) -> None:
-        """Keep what is needed; use `DeltaTable.merge`."""
+        """Keep the arguments; use `DeltaTable.merge`."""
         self._table = table
         self._merge = merge
 
@@ -458,7 +458,7 @@ def _assigned(given: Mapping[str, str] | None, argument: str) -> dict[str, str]:
 
 
 def _alias_of(frame: DataFrame) -> str | None:
-    """What `DataFrame.alias` called it."""
+    """The name that `DataFrame.alias` gave it."""
     plan = getattr(frame, "_plan", None)
     if plan is not None:
         return getattr(plan, "_alias", None)

@@ -1,4 +1,4 @@
-"""The table that a call names, as every process of a Spark job can open it."""
+"""The table of a call, in a form that every process of a Spark job can open."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["checked_session", "shared"]
 
 
 def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:
-    """The table at a location, or the one given, with other settings if there are some.
+    """The table at a location, or the given table, with other settings if any are given.
 
-    `InvalidInputError` for `memory://`: executors are processes of their own, each with an empty store of that name.
+    Raises `InvalidInputError` for `memory://`: executors are other processes, each with an empty store of that name.
     """
     table = opened(uri, storage_options)
     if table.uri.partition(":")[0].lower() == "memory":
@@ -27,6 +27,6 @@ def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, st
 
 
 def checked_session(spark: Any) -> None:
-    """`InvalidInputError` for what is no SparkSession."""
+    """Raise `InvalidInputError` for anything but a SparkSession."""
     if not hasattr(spark, "createDataFrame"):
         raise InvalidInputError(f"spark must be a SparkSession, not {type(spark).__name__}")

@@ -1,8 +1,8 @@
 """Maintenance with the cores of a Spark cluster: the driver plans and commits, the executors read and write files.
 
-A task returns what it wrote as bytes, and only those of successful attempts arrive: what a failed, retried or
-speculative task wrote is named by no commit. When a job fails, the driver finds the files of all its tasks by their
-names and deletes them.
+A task returns its files as bytes, and only those of successful attempts arrive: files of a failed, retried or
+speculative task are in no commit. If a job fails, the driver finds the files of all its tasks by their names and
+deletes them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from deltic.vacuum_result import VacuumMode, VacuumResult, vacuum_arguments
 __all__ = ["convert", "optimize", "vacuum"]
 
 FILES_PER_TASK = 1000
-"""Footers that one task reads, at most."""
+"""The most footers that one task reads."""
 
 TASKS_PER_CORE = 4
-"""Tasks for each core in a job that reads footers or lists folders: the driver holds the results of one job."""
+"""Tasks for each core in a job that reads footers or lists folders: results of a job are in the driver's memory."""
 
 
 def _rewriter(storage_options: dict[str, str] | None) -> Batches:
@@ -59,21 +59,21 @@ def optimize(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> OptimizeResult:
-    """Write files again in a better layout, with the cores of the executors: see `deltic.Table.optimize`.
+    """Rewrite files in a better layout, on the executors: see `deltic.Table.optimize`.
 
     `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.optimize`, and mean the same;
-    `max_tasks` is the most Spark tasks of a job, one for each group of files if not given. A group is written by one
+    `max_tasks` is the most Spark tasks of a job, by default one for each group of files. A group is written by one
     task: the small files that become one file, all files of a partition for a Z-order, up to 150 GiB for a clustered
-    table. So a Z-order of a table without partitions is the work of one task. A task holds up to some 600 MB, and
-    spills rows to be sorted to the disk of its machine.
+    table. So a Z-order of a table without partitions has one task. A task needs up to about 600 MB of memory, and
+    writes other rows that are to be sorted to the disk of its machine.
 
-    The driver chooses the files and commits, as `deltic.Table.optimize` does: one job and one commit for 64 GiB of
-    files, with `dataChange` false, rows with their ids, and groups that other writers got to meanwhile left out
-    (`files_lost`). Nothing of a failed or killed task is in a commit. When a job fails its files are deleted, but for
-    those of a task that still runs then, and the commits before it stand.
+    The driver chooses the files and commits, as `deltic.Table.optimize` does: one job and one commit for about 64 GiB
+    of files. `dataChange` is false, rows keep their ids, and groups that other writers changed meanwhile are left out
+    (`files_lost`). Nothing of a failed or killed task is in a commit. If a job fails its files are deleted, except
+    those of a task that is still running, and the commits before it are kept.
 
-    Raises what `deltic.Table.optimize` raises, and `InvalidInputError` for `memory://`. Failures in a task reach the
-    caller as Spark's `PythonException`, the deltic error in its text.
+    Raises the errors of `deltic.Table.optimize`, and `InvalidInputError` for `memory://`. An error in a task becomes
+    Spark's `PythonException`, with the text of deltic's error.
 
     >>> for day in range(3):
     ...     _ = deltic.spark.write(spark.range(4).coalesce(1), uri + "_days")
@@ -90,7 +90,7 @@ def optimize(
             written = run_tasks(spark, tasks, _rewriter(table.storage_options), "OPTIMIZE", most)
             run.commit(written)
         except BaseException:
-            # What a commit may name is no longer known to it.
+            # The driver no longer knows which files the commit may have.
             with suppress(DelticError):
                 run.discard()
             raise
@@ -112,13 +112,13 @@ def convert(
 ) -> ConvertResult:
     """Make a Delta table of the Parquet files in a folder, or of an Iceberg table: see `deltic.convert`.
 
-    `uri`: a location, or a `deltic.Table`. The executors read the footers, in tasks of at most 1,000 files, and as many
-    tasks at a time as `max_tasks` says, by default four for each core, with 50,000 files together at most. The driver
-    alone lists the folder, or reads the metadata of an Iceberg table, and commits; what it holds grows with the commit.
-    The other arguments are those of `deltic.convert`, and mean the same.
+    `uri`: a location, or a `deltic.Table`. The executors read the footers, in tasks of at most 1,000 files, in jobs of
+    at most `max_tasks` tasks, by default four for each core, and at most 50,000 files. Only the driver lists the
+    folder, or reads the metadata of an Iceberg table, and commits; its memory grows with the commit. The other
+    arguments are those of `deltic.convert`, and mean the same.
 
-    Raises what `deltic.convert` raises, and `InvalidInputError` for `memory://`. What is wrong with the footer of a
-    file reaches the caller as Spark's `PythonException`, the deltic error in its text. Nothing is written then.
+    Raises the errors of `deltic.convert`, and `InvalidInputError` for `memory://`. An error in the footer of a file
+    becomes Spark's `PythonException`, with the text of deltic's error. Nothing is written then.
 
     >>> spark.range(4).write.parquet(uri + "_folder")
     >>> deltic.spark.convert(spark, uri + "_folder").num_rows
@@ -148,25 +148,27 @@ def vacuum(
 ) -> VacuumResult:
     """Delete files that no version within the retention needs: see `deltic.Table.vacuum`.
 
-    `uri`: a location, or a `deltic.Table`. The driver reads the log and tells the history; the executors list the
-    folders of the table's root, decide by the same rule as `deltic.Table.vacuum`, and delete. Files directly in the
-    root, those that the log names (`mode="lite"`) and those of an `inventory` are chosen by the driver and deleted by
-    the executors. The other arguments are those of `deltic.Table.vacuum`, and mean the same; `inventory` may be a Spark
-    DataFrame with its columns, whose rows are collected to the driver. Folders whose names read as another place, such
-    as `file:`, are not looked into.
+    `uri`: a location, or a `deltic.Table`. The driver reads the log and writes the history; the executors list the
+    folders of the table's root, decide by the rule of `deltic.Table.vacuum`, and delete. Files directly in the root,
+    those from the log (`mode="lite"`) and those of an `inventory` are chosen by the driver and deleted by the
+    executors. The other arguments are those of `deltic.Table.vacuum`, and mean the same; `inventory` may be a Spark
+    DataFrame with its columns, whose rows are collected to the driver. Folders whose names look like another location,
+    such as `file:`, are not listed.
 
-    The driver holds 8 bytes for each file that is kept, 16 on a disk. A task holds 8 bytes for each file to keep in its
-    folders, on a disk for each of the whole table; they travel as some 20 bytes of text.
+    The driver needs 8 bytes of memory for each file that is kept, 16 on a local disk. A task needs 8 bytes for each
+    file to keep in its folders, on a local disk for each of the whole table; they are sent as about 20 bytes of text
+    each.
 
-    A task that runs again or twice at once deletes nothing else: the cutoff is the driver's, and younger files stay.
-    Files that the driver chose are deleted by name, on a disk only if they are still old. A task deletes nothing unless
-    it finds the VACUUM START commit: environment variables do not travel to executors, `storage_options` do.
+    A task that runs again or twice at the same time deletes no other files: the driver sets the cutoff, and younger
+    files are kept. Files that the driver chose are deleted by name, on a local disk only if they are still old. A task
+    deletes nothing unless it finds the VACUUM START commit, and so uses the same store: environment variables are not
+    sent to executors, `storage_options` are.
 
-    What an attempt deleted that did not come to its end is not counted. When a job fails the history says so, the table
-    is whole, and the vacuum can be run again; a task that still runs then goes on deleting.
+    Files that an unfinished attempt deleted are not counted. If a job fails, the history says so, the table is intact,
+    and the vacuum can be run again; a task that is still running goes on deleting.
 
-    Raises what `deltic.Table.vacuum` raises, and `InvalidInputError` for `memory://`. Where the store fails in a task,
-    the driver raises `StorageError`; a killed task reaches the caller as Spark's error.
+    Raises the errors of `deltic.Table.vacuum`, and `InvalidInputError` for `memory://`. If the store fails in a task,
+    the driver raises `StorageError`; if a task is killed, it raises Spark's error.
 
     >>> for _ in range(2):
     ...     _ = deltic.spark.write(spark.range(4).coalesce(1), uri + "_replaced", mode="overwrite")
@@ -183,7 +185,7 @@ def vacuum(
             while tasks := work.next_tasks(TASKS_PER_CORE * cores(spark)):
                 work.take(run_tasks(spark, tasks, _sweeper(table.storage_options), "VACUUM"))
         except BaseException:
-            # Which tells the history that it failed.
+            # This writes the failure to the history.
             with suppress(DelticError):
                 work.end()
             raise

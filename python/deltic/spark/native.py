@@ -1,8 +1,9 @@
-"""Data files that Spark's own Parquet writer writes, for a commit that deltic makes.
+"""Writes data files by Spark's own Parquet writer, for a commit by deltic.
 
-The core gives the columns of the files (physical names, field ids) and a directory that no other write uses. Spark
+The core decides the columns of the files (physical names, field ids) and a directory that no other write uses. Spark
 writes into it, and its committer publishes only the files of successful attempts. The core then reads the footers, and
-checks them against the table's schema and Spark's row count. Writes for which deltic must evaluate rows are refused.
+checks them against the table's schema and Spark's row count. Writes for which deltic must evaluate each row are
+refused.
 
 The writer's settings belong to a session. The job runs in a copy of the DataFrame's session, so that the caller's
 session does not change. Proved by `tests/spark/test_native_write.py`.
@@ -55,7 +56,7 @@ _OF_VARIANTS = {"spark.sql.variant.writeShredding.enabled": "false"}
 """Settings that files with variants need in addition."""
 _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # With version 2 a task's files are visible before the job is committed.
+    # With version 2 of the committer a task's files are visible before the job is committed.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "parquet.writer.version": "v1",
 }
@@ -67,16 +68,16 @@ _UNSUPPORTED_ARGUMENTS = {
 _SCHEMES = {"s3": "s3a", "s3a": "s3a", "abfss": "abfss", "abfs": "abfs", "gs": "gs"}
 """Hadoop's scheme for each scheme of a table's location."""
 _PLAIN = r"\A[ -$&-~]*\z"
-"""Partition values that a directory name holds, but for escaped characters."""
+"""Partition values that a directory name can have, apart from escaped characters."""
 _ESCAPED = "\"#%'*/:=?\\{[]^"
-"""Of these, the characters that Spark writes as three, such as `%25`."""
+"""Of these, the characters that Spark escapes as three characters, such as `%25`."""
 _LONGEST_NAME = 255
-"""Characters of a folder's name on a disk."""
+"""The most characters of a folder's name on a local disk."""
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:
-    """`UnsupportedFeatureError` for an argument of a write that Spark's writer does not support."""
+    """Raise `UnsupportedFeatureError` for an argument of a write that Spark's writer does not support."""
     for name, instead in _UNSUPPORTED_ARGUMENTS.items():
         if arguments[name] is not None:
             raise _refused(name, f"it has no {name}: {instead}")
@@ -89,7 +90,7 @@ def _refused(what: str, why: str, instead: str = "") -> UnsupportedFeatureError:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The layout of the files, as the core gives it."""
+    """The layout of the files, decided by the core."""
 
     folder: str
     columns: StructType
@@ -115,12 +116,13 @@ class _Layout:
 
 
 class NativeWrite:
-    """A write of a DataFrame by Spark's own writer: checked when it is made, `run` once."""
+    """A write of a DataFrame by Spark's own writer: checked when the object is made, then `run` once."""
 
     def __init__(self, df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> None:
-        """Check what can be checked before a task runs.
+        """Make all checks that are possible before a task runs.
 
-        `UnsupportedFeatureError` for what needs deltic's own writer, and for a store that Spark cannot reach.
+        Raises `UnsupportedFeatureError` if the write needs deltic's own writer, and for a store that Spark cannot
+        reach.
         """
         self._table = table
         self._plan = plan
@@ -139,7 +141,7 @@ class NativeWrite:
         self._rows = _as_files_have_them(df, self._layout, is_local="://" not in table.uri)
 
     def run(self) -> list[bytes]:
-        """Let Spark write, and return the files, serialised. After an error they are there until `discard`."""
+        """Let Spark write, and return the files, serialised. After an error they exist until `discard`."""
         counted = Observation()
         rows = self._rows.observe(counted, F.count(F.lit(1)).alias("rows"))
         writer = rows.write.mode("error").format("parquet").options(**_OPTIONS, **self._layout.options)
@@ -151,9 +153,9 @@ class NativeWrite:
         return _deltic.take_external(self._plan, self._table.storage_options, work.done)
 
     def discard(self) -> None:
-        """Delete what Spark wrote, as far as the store lets it."""
+        """Delete the files that Spark wrote; an error of the store is ignored."""
         if not is_remote():
-            # Folders too, and where Spark may have written to another store than deltic's.
+            # Also deletes folders, and files if Spark may have written to another store than deltic's.
             with suppress(Py4JError, PySparkException):
                 path, system = _file_system(self._session, self._place)
                 system.delete(path, True)
@@ -162,7 +164,7 @@ class NativeWrite:
 
 
 def _hadoop_location(uri: str) -> str:
-    """A table's location as Hadoop's file systems take it, who decode nothing."""
+    """A table's location for Hadoop's file systems, which decode nothing."""
     scheme, separator, rest = uri.partition("://")
     if not separator:
         return f"file://{uri}"
@@ -187,7 +189,7 @@ def _dataset(session: SparkSession) -> Any:
 
 
 def _check_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Of Spark Connect, where a DataFrame stays in its session, whose settings are the caller's."""
+    """Check the settings in Spark Connect, where the job runs in the session of the caller."""
     wrong = {
         name: value for name, value in settings.items() if str(session.conf.get(name, "")).lower() != value.lower()
     }
@@ -205,7 +207,7 @@ def _check_reachable(session: SparkSession, place: str) -> None:
     try:
         _file_system(session, place)
     except (Py4JError, PySparkException) as error:
-        # Not what Java says: a message of a store's client may have its settings in it.
+        # Not Java's message: that of a store's client may contain its settings.
         kind = type(error).__name__
         if (cause := getattr(error, "java_exception", None)) is not None:
             kind = cause.getClass().getName()
@@ -228,10 +230,10 @@ def _check_partitions(session: SparkSession, partitions: StructType, uri: str) -
 
 
 def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> DataFrame:
-    """The rows with the columns of the files, and behind them those of the folders."""
-    # The core has seen that no two names differ by case alone, and that the partition columns are there.
+    """The rows with the columns of the files, followed by those of the folders."""
+    # The core has checked that no two names differ only by case, and that the partition columns exist.
     positions = {name.lower(): at for at, name in enumerate(df.schema.names)}
-    # Spark looks columns up by name, and takes a dot in one for the way into a struct.
+    # Spark looks up columns by name, and takes a dot in a name for a path into a struct.
     numbered = df.toDF(*(f"c{at}" for at in positions.values()))
 
     def given(column: StructField) -> Column:
@@ -247,7 +249,7 @@ def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> Da
         is_given = column.name.lower() in positions
         values = given(column) if is_given else F.lit(None)
         if not is_given or _has_fields(stored.dataType):
-            # Names of fields are by position here.
+            # Fields get these names by position.
             values = values.cast(stored.dataType)
         chosen.append(values.alias(stored.name, metadata=stored.metadata))
     for column, folder in zip(layout.partitions.fields, layout.folders, strict=True):
@@ -259,7 +261,7 @@ def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> Da
 
 
 def _short_enough(text: Column, column: str, most: int) -> Column:
-    """The text of a folder; raises an error in the task if the name is longer than disks allow."""
+    """The folder's name; raises an error in the task if it is longer than disks allow."""
     escapes = F.length(text) - F.length(F.translate(text, _ESCAPED, ""))
     message = (
         f"a value of the partition column `{column}` is too long for the name of a folder on a disk with "
@@ -288,7 +290,7 @@ def _bare(kind: DataType) -> Any:
 
 
 def _folder_text(values: Column, kind: DataType) -> Column:
-    """Partition values as text from which the core reads the same values."""
+    """Partition values as strings from which the core reads the same values."""
     if isinstance(kind, StringType):
         is_plain = values.rlike(_PLAIN) & (values != F.lit(_NULL_FOLDER))
         escaped = F.regexp_replace(F.hex(values.cast("binary")), "(..)", "%$1")
@@ -296,11 +298,11 @@ def _folder_text(values: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampType):
         seconds = (F.unix_micros(values).cast("decimal(20,0)") / F.lit(1_000_000)).try_cast("decimal(18,6)")
         zero = F.lit(0)
-        # The clock of UTC, whatever the session's time zone is.
+        # The time in UTC, whatever the session's time zone is.
         text = (F.expr("timestamp_ntz'1970-01-01 00:00:00'") + F.make_dt_interval(zero, zero, zero, seconds)).cast(
             "string"
         )
     else:
         text = values.cast("string")
-    # A value that has no text is none that the core reads.
+    # The core reads no value that has no text.
     return F.when(values.isNotNull(), F.coalesce(text, F.lit("?")))

@@ -1,7 +1,7 @@
-"""Options of `format("deltic")`, which are text: under the names of `deltic.spark`, and under Spark's and Delta's own.
+"""Options of `format("deltic")`, which are strings: by the names of `deltic.spark`, and by Spark's and Delta's names.
 
-A name is taken in any case, as Spark takes it. Unknown options are refused by name, and so are two that say the same.
-Proved by `tests/spark/test_options.py`.
+Names are case-insensitive, as in Spark. Errors name unknown options, and options that are given twice by different
+names. Proved by `tests/spark/test_options.py`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ NO_CATALOG = (
     "(path '...'), or use load(path) and save(path)"
 )
 _OF_A_CATALOG = {"provider", "owner", "location", "external"}
-"""What Spark adds to the options, when it asks for the columns of a table that it is about to put into its catalog."""
+"""The options that Spark adds when it asks for the columns of a table for its catalog."""
 _STORAGE = "storage."
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([01]?[0-9])(?::([0-5]?[0-9])(?::([0-5][0-9]))?)?")
-"""Time zones that are offsets, as Spark takes them."""
+"""Time zones that are offsets, as Spark accepts them."""
 
 Parse: TypeAlias = Callable[[str, str], Any]
-"""From an option's text, and what to call it in a message, to an argument; None for one that says nothing."""
+"""Converts the string of an option, with its name for messages, to an argument; None if it has no effect."""
 Names: TypeAlias = Mapping[str, tuple[str, Parse]]
-"""By the name of an option: the argument that it gives, and how it is read."""
+"""By the name of an option: its argument, and the conversion."""
 
 
 def location(options: Mapping[str, str]) -> str:
@@ -52,19 +52,19 @@ def location(options: Mapping[str, str]) -> str:
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The store's settings, which have a prefix."""
+    """The store's settings: the options with a prefix."""
     return {name[len(_STORAGE) :]: value for name, value in options.items() if name.lower().startswith(_STORAGE)}
 
 
 def write_arguments(options: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of `deltic.spark.write` that the options of a write give; there are no others."""
+    """The arguments of `deltic.spark.write` for the options of a write; other options are refused."""
     return _arguments(options, _WRITE)
 
 
 def read_arguments(options: Mapping[str, str]) -> dict[str, Any]:
-    """What the options of a read give: `filter`, `partitions`, `version` or `timestamp`; or `changes`, `start`, `end`.
+    """The arguments of a read: `filter`, `partitions`, `version` or `timestamp`; or `changes`, `start`, `end`.
 
-    `changes`: whether the change data feed is read, from `start` to `end`, as `deltic.Table.changes` takes them.
+    `changes`: whether the change data feed is read, from `start` to `end`, as for `deltic.Table.changes`.
     """
     found = _arguments(options, _READ)
     changes = found.setdefault("changes", False)
@@ -157,7 +157,7 @@ def _at_least(least: int) -> Parse:
 
 
 def _most(text: str, option: str) -> int | None:
-    """As Spark takes it: zero and less set no limit."""
+    """As in Spark: zero and negative numbers mean no limit."""
     number = _number(text, option)
     return number if number > 0 else None
 
@@ -180,7 +180,7 @@ def _columns(text: str, option: str) -> Any:
 
 
 def _instant(text: str, option: str) -> str:
-    """A time that does not depend on anybody's time zone."""
+    """A time that does not depend on a session's time zone."""
     if _parsed(text, option).tzinfo is None:
         raise InvalidInputError(
             f"{option} has no offset from UTC, and Spark does not tell a Python data source the time zone of the "
@@ -204,7 +204,7 @@ def _zone(zone: str) -> tzinfo:
 
 
 def in_zone(text: str, option: str, zone: str) -> str:
-    """A time with an offset from UTC: its own, or that of a time zone, as Spark names it."""
+    """A time with an offset from UTC: its own, or that of a time zone with a name of Spark."""
     moment = _parsed(text, option)
     if moment.tzinfo is not None:
         return text
@@ -232,7 +232,7 @@ _READ: Names = {
     "endingTimestamp": ("end", _instant),
 }
 TIMES = tuple(name for name, (_argument, parse) in _READ.items() if parse is _instant)
-"""Options whose time is in the session's time zone, where it has no offset."""
+"""Options whose times without an offset are in the session's time zone."""
 _WRITE: Names = {
     "partition_by": ("partition_by", _columns),
     "replace_where": ("replace_where", _text),

@@ -1,7 +1,7 @@
-"""Reading into a Spark DataFrame: the driver plans, each task reads its share of the files in Rust.
+"""Reads a table into a Spark DataFrame: the driver plans, each task reads its share of the files in Rust.
 
 The plan is packed into groups of about equal bytes, one Spark partition each; `mapInArrow` turns a group into batches.
-A retried task reads the same files of the same version again.
+A retried task reads the same files of the same version.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ __all__ = ["read"]
 _LOG = logging.getLogger("deltic.spark")
 
 PARTITION_BYTES = 64 << 20
-"""Bytes of data files that one task reads, in plans that are large enough."""
+"""Bytes of data files that one task reads, in large plans."""
 
 
 def group_count(plan: Plan, parallelism: int) -> int:
-    """How many tasks a plan is worth: enough to use every core, more when there are many bytes."""
+    """The number of tasks for a plan: enough to use every core, more if there are many bytes."""
     by_size = -(-plan.bytes_kept // PARTITION_BYTES)
     return max(1, min(plan.files_kept, max(parallelism, by_size)))
 
 
 def log_plan(snapshot: Snapshot, plan: Plan, filter: str | None) -> None:
-    """Log what a read will touch; Spark's plan does not show it. Counting all files costs what listing them does."""
+    """Log which files will be read, which Spark's plan does not show. All files are counted for it, as in a listing."""
     if _LOG.isEnabledFor(logging.INFO):
         _LOG.info(
             "%s version %d: reads %d of %d files (%d of %d bytes), %s, columns %s",
@@ -81,17 +81,16 @@ def read(
     """Return the rows of a table as a DataFrame of `columns`, those for which `filter` is TRUE.
 
     `uri`: a location, or a `deltic.Table`. The version is fixed and the files are chosen here; the rows are read when
-    the DataFrame is used. Give `columns` and `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call:
-    `.select()` and `.where()` on the DataFrame are Spark's, after everything was read. What is read is logged by
-    Python's `logging`, at the level INFO of `deltic.spark`. `partitions` is the most Spark partitions to make; by
-    default one for each core, more for large scans. A file is never divided: one large file is one Spark task. Comments
-    and other metadata of the columns are in `df.schema`; a CHAR is a STRING, as it is stored, for Spark pads only what
-    `format("deltic")` reads.
+    the DataFrame is used. Pass `columns` and `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call:
+    Spark applies `.select()` and `.where()` on the DataFrame only after all rows and columns were read. The chosen
+    files are logged by Python's `logging`, at the level INFO of `deltic.spark`. `partitions` is the most Spark
+    partitions to make; by default one for each core, more for large scans. A file is never split: one large file is one
+    Spark task. Comments and other metadata of the columns are in `df.schema`; a CHAR is a STRING, as it is stored,
+    since Spark pads only rows that `format("deltic")` reads.
 
-    Raises what `deltic.Table.snapshot` and `deltic.Snapshot.plan` raise, `UnsupportedFeatureError` for a column that
-    Spark cannot be given as what it is (geometries, collated strings, user-defined types), and
-    `InvalidInputError` for `memory://`. Failures in a task reach the caller as Spark's `PythonException`, the deltic
-    error in its text.
+    Raises the errors of `deltic.Table.snapshot` and `deltic.Snapshot.plan`, `UnsupportedFeatureError` for a column
+    whose type cannot be passed to Spark (geometries, collated strings, user-defined types), and `InvalidInputError` for
+    `memory://`. An error in a task becomes Spark's `PythonException`, with the text of deltic's error.
 
     >>> flights = deltic.spark.read(spark, uri, columns=["carrier"], filter="distance > 2000")
     >>> flights.count()

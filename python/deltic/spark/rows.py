@@ -1,4 +1,4 @@
-"""Changing rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
+"""Changes rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
 
 Spark computes the source of a merge. Its rows are collected to the driver and sent to every executor. The rest is done
 in Rust, with the results that `deltic.Table.delete`, `update` and `merge` describe.
@@ -31,16 +31,16 @@ from deltic.transaction import Commit
 __all__ = ["delete", "merge", "on_executors", "source_rows", "update"]
 
 BYTES_PER_TASK = 32 * 1024 * 1024
-"""Bytes of files for which a task is started, at least."""
+"""The least bytes of files for a task."""
 
 TASKS_PER_CORE = 4
-"""Tasks of a job for each core, at most: some have more to write than others."""
+"""The most tasks of a job for each core: some write more than others."""
 
 LARGE_SOURCE = 32 * 1024 * 1024
-"""Bytes of a source from which a job has at most one task for each core: each task builds a hash table of it."""
+"""From this size of a source in bytes a job has at most one task for each core: each task builds a hash table of it."""
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
-"""Bytes of a source that a client of Spark Connect sends with a job, at most."""
+"""The most bytes of a source that a client of Spark Connect sends with a job."""
 
 RowChange: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
 """A DELETE, UPDATE or MERGE: its kind, its parameters as JSON, the values that columns are set to, and the source."""
@@ -55,7 +55,7 @@ def _sent(rows: pa.Table) -> pa.Buffer:
 
 def _changer(storage_options: dict[str, str] | None, row_change: RowChange) -> Batches:
     kind, parameters, values, source = row_change
-    # Spark broadcasts a function that is as large as that.
+    # Spark broadcasts a function of this size.
     sent = _sent(values).to_pybytes(), None if source is None else _sent(source).to_pybytes()
 
     def change(task: bytes, settings: dict[str, str] | None) -> bytes:
@@ -86,7 +86,7 @@ class _OnExecutors:
         return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
 
     def _change(self, row_change: RowChange, filter: str | None) -> dict[str, Any] | None:
-        """The counts of changed rows; None if the core is to change them itself, for there is one task or none."""
+        """The counts of changed rows; None if the core should change them itself, since there is at most one task."""
         source = 0 if row_change[3] is None else row_change[3].nbytes
         tasks = cores(self._spark) * (TASKS_PER_CORE if source < LARGE_SOURCE else 1)
         if is_remote() and source > LONGEST_MESSAGE:
@@ -106,7 +106,7 @@ class _OnExecutors:
 
 
 class _ExecutorTable(Table):
-    """A table whose rows executors change."""
+    """A table whose rows are changed by executors."""
 
     def __init__(self, spark: SparkSession, table: Table) -> None:
         self._core = table._core
@@ -117,7 +117,7 @@ class _ExecutorTable(Table):
 
 
 def on_executors(spark: SparkSession, table: Table) -> Table:
-    """The same table; the executors of `spark` do the work of its `delete`, `update` and `merge`."""
+    """The same table, whose `delete`, `update` and `merge` run on the executors of `spark`."""
     return _ExecutorTable(spark, table)
 
 
@@ -129,18 +129,18 @@ def delete(
     storage_options: Mapping[str, str] | None = None,
     **commit_options: Any,
 ) -> Commit:
-    """Delete the rows that make `where` TRUE, all without it, as one commit: see `deltic.Table.delete`.
+    """Delete the rows that make `where` TRUE, or all rows, as one commit: see `deltic.Table.delete`.
 
     `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.delete`, and mean the same.
 
     The driver chooses the files that may have such rows, as `deltic.Table.delete` does, and commits once. The executors
-    look for the rows and write files: up to four tasks for each core, each with about the same number of bytes and
-    32 MiB at least; up to one for each core if the source of a merge is larger than that. What is one task, the
-    driver does itself. Nothing of a failed or killed task is in the commit. When a job fails its files are deleted,
-    but for those of a task that still runs then.
+    find the rows and write files: up to four tasks for each core, each with about the same number of bytes and at least
+    32 MiB; up to one for each core if the source of a merge is larger than that. If this makes only one task, the
+    driver does the work itself. Nothing of a failed or killed task is in the commit. If a job fails its files are
+    deleted, except those of a task that is still running.
 
-    Raises what `deltic.Table.delete` raises, wherever that happens, and `InvalidInputError` for `memory://`. A store
-    that fails in a task, and a killed one, reach the caller as Spark's errors.
+    Raises the errors of `deltic.Table.delete`, also those in tasks, and `InvalidInputError` for `memory://`. If the
+    store fails in a task, or a task is killed, it raises Spark's error.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1,), (2,)], "id long"), uri + "_rows")
     >>> deltic.spark.delete(spark, uri + "_rows", "id = 1").metrics["numDeletedRows"]
@@ -208,7 +208,7 @@ def merge(
 
 
 class _Collected:
-    """Rows that Spark computes when they are read, with the metadata of their columns."""
+    """Rows that Spark computes when they are read, with the columns' metadata."""
 
     def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
         self._frame = frame
@@ -231,8 +231,8 @@ def _binaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def source_rows(source: DataFrame) -> Any:
     """The rows of a DataFrame as data for the core, computed when they are read.
 
-    Raises what `write` raises for columns of types that deltic does not write, and `UnsupportedFeatureError` for those
-    of type CHAR, which Spark pads with blanks when it reads them: no string of the table would be equal to theirs.
+    Raises the errors of `write` for columns of types that deltic does not write, and `UnsupportedFeatureError` for
+    those of type CHAR, which Spark pads with blanks when it reads them: no string of the table would be equal to them.
     """
     if not hasattr(source, "toArrow"):
         raise InvalidInputError(f"source must be a Spark DataFrame, not {type(source).__name__}")

@@ -1,4 +1,4 @@
-"""A caller's schema against a table's: names in any case, chosen nested fields, nullability."""
+"""Matches a caller's schema with a table's: case-insensitive names, selected nested fields, nullability."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["as_binaries", "fit", "nullable", "resolve"]
 
 
 def nullable(schema: StructType) -> StructType:
-    """The schema with nulls allowed everywhere: what Spark infers of a DataFrame is no constraint on a table."""
+    """The schema with nulls allowed everywhere: Spark's inferred nullability is not a constraint of a table."""
     loose = schema._as_nullable()
     assert isinstance(loose, StructType)
     return loose
 
 
 def resolve(given: StructType, snapshot: Snapshot, besides: Sequence[StructField]) -> StructType:
-    """The schema a caller gave, its fields spelled as the table spells them; nullability is the caller's.
+    """A caller's schema, with the table's spelling of names; nullability is the caller's.
 
-    `besides`: columns that can be read although the table's schema does not have them.
+    `besides`: columns that can be read in addition to those of the table's schema.
 
-    `InvalidInputError`, naming it, for a field that the table does not have or has with another type: a conversion here
-    would not be Spark's. `UnsupportedFeatureError` for a column that Spark cannot be given as what it is.
+    Raises `InvalidInputError`, naming the field, for one that the table does not have or has with another type: a
+    conversion here would differ from Spark's. Raises `UnsupportedFeatureError` for a column whose type cannot be passed
+    to Spark.
     """
     wanted = {name.lower() for name in given.names}
     table = to_spark(snapshot, [field.name for field in snapshot.schema if field.name.lower() in wanted])
@@ -69,7 +70,7 @@ def _resolve_type(given: DataType, stored: DataType, place: str) -> DataType:
 
 
 def fit(batch: pa.RecordBatch, stored: pa.Schema, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the fields and nullability of `stored`, then called what `schema` calls them."""
+    """A batch with the fields and nullability of `stored`, renamed as in `schema`."""
     if batch.schema.equals(schema):
         return batch
     columns = list(map(_of_spark, batch.columns, batch.schema))
@@ -82,14 +83,14 @@ def _of_spark(array: pa.Array, field: pa.Field) -> pa.Array:
     pyarrow changes.
     """
     if (field.metadata or {}).get(b"delta.type") == b"variant":
-        # Below nulls there may be nulls, which a cast would take for values.
+        # Below a null there may be nulls, which a cast would take for values.
         parts = [pc.fill_null(array.field(part.name), b"") for part in VARIANT]
         return pa.StructArray.from_arrays(parts, fields=list(VARIANT), mask=array.is_null())
     return _inside(array, field, _of_spark)
 
 
 def as_binaries(array: pa.Array, field: pa.Field) -> pa.Array:
-    """The values with variants in Spark's form as structs that Spark takes for nothing else."""
+    """The values with variants in Spark's form as structs that Spark does not take for variants."""
     if _is_marked(field.type):
         fields = [part.remove_metadata().with_nullable(True) for part in field.type]
         return pa.StructArray.from_arrays(array.flatten(), fields=fields, mask=array.is_null())
@@ -126,7 +127,7 @@ def _inside(array: pa.Array, field: pa.Field, change: Callable[[pa.Array, pa.Fie
 
 
 def _around(array: pa.Array, kind: pa.DataType, inner: pa.Array) -> pa.Array:
-    """The same lists or maps of other values."""
+    """The same lists or maps, with other values."""
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[inner])
 
 

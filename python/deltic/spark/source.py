@@ -1,7 +1,7 @@
 """The data source behind `spark.read.format("deltic")` and `df.write.format("deltic")`.
 
-Spark makes these objects on the driver and sends them, pickled, to short-lived Python processes: they hold plain data.
-The version read is fixed when `load()` is called, or at the first use where the caller gives a schema.
+Spark makes these objects on the driver and sends them, pickled, to short-lived Python processes: they only have plain
+data. The version to read is fixed when `load()` is called, or at the first use if the caller gives a schema.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _LOG = logging.getLogger("deltic.spark")
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("deltic")` known to a session.
+    """Register `format("deltic")` with a session.
 
     Reading: `spark.read.format("deltic").option("filter", "month = 7").load(uri)`. Options: `filter`, in the syntax of
     `deltic.Snapshot.plan`; `version` or `timestamp`, also as `versionAsOf` and `timestampAsOf`; `partitions`;
     `readChangeFeed` with `startingVersion` or `startingTimestamp`, and `endingVersion` or `endingTimestamp`, which
-    reads what `deltic.Table.changes` reads; and the store's settings with the prefix `storage.`. A schema given with
+    reads the rows of `deltic.Table.changes`; and the store's settings with the prefix `storage.`. A schema given with
     `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast after `load`.
 
-    `.where()` and `.select()` on what was loaded choose nothing: every file and every column is read, and then Spark
-    drops what it does not want. Give the option `filter` and `.schema(...)` instead, or use
-    `deltic.spark.read(columns=, filter=)`. `docs/decisions/001-spark-pushes-no-filters.md` says why.
+    `.where()` and `.select()` after `load` reduce nothing: every file and every column is read before Spark applies
+    them. Use the option `filter` and `.schema(...)` instead, or `deltic.spark.read(columns=, filter=)`.
+    `docs/decisions/001-spark-pushes-no-filters.md` has the reason.
 
     Writing: `df.write.format("deltic").mode("append").option("partition_by", "year,month").save(uri)`. Modes: append
     and overwrite; `install` adds the others, and `.partitionBy()`. Options: those of `deltic.spark.write` by the same
@@ -63,8 +63,8 @@ def register(spark: SparkSession) -> None:
     names with commas between them, mappings as JSON text, and the store's settings with the prefix `storage.`.
 
     In SQL: `CREATE TEMPORARY VIEW flights USING deltic OPTIONS (path '...', filter 'month = 7')`. `CREATE TABLE` and
-    `saveAsTable` do not do, for Spark gives a Python data source neither the location nor the options of a table in its
-    catalog when the table is used.
+    `saveAsTable` do not work, since Spark passes a Python data source neither the location nor the options of a table
+    in its catalog.
 
     Streams are refused: `foreachBatch` with `deltic.spark.write(df, uri, app_id=..., app_version=batch_id)` writes one.
 
@@ -77,14 +77,14 @@ def register(spark: SparkSession) -> None:
 
 @dataclass
 class TaskGroup(InputPartition):
-    """The files one Spark task reads; None for a plan that keeps none."""
+    """The files that one Spark task reads; None if the plan has none."""
 
     files: bytes | None
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The files one Spark task wrote, serialised."""
+    """The files that one Spark task wrote, serialised."""
 
     files: list[bytes]
 
@@ -92,8 +92,8 @@ class Written(WriterCommitMessage):
 class DelticDataSource(DataSource):
     """Delta tables as a Spark data source; see `register`.
 
-    `.where()` and `.select()` on what it loads are Spark's, after every file and column was read: the option `filter`
-    and `.schema(...)` choose.
+    Spark applies `.where()` and `.select()` only after every file and column was read; use the option `filter` and
+    `.schema(...)`.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -115,7 +115,7 @@ class DelticDataSource(DataSource):
         return self.__dict__
 
     def schema(self) -> StructType:
-        """Open the table and fix the version that will be read, or the versions whose changes will be."""
+        """Open the table, and fix the version that will be read, or the versions whose changes will be read."""
         asked = read_arguments(self.options)
         snapshot = self._snapshot(asked)
         columns = to_spark(snapshot, snapshot.schema.names)
@@ -178,7 +178,7 @@ class DelticDataSource(DataSource):
         if asked["changes"]:
             if self._versions is None:
                 self._versions = table.changes(asked["start"], asked.get("end")).versions
-            # Rows have the columns of the last version.
+            # Rows have the columns of the last version of the range.
             return table.snapshot(self._versions[-1] if self._versions else None)
         if self._version is not None:
             return table.snapshot(self._version)
@@ -189,19 +189,19 @@ class DelticDataSource(DataSource):
 
 @dataclass(frozen=True)
 class _Schemas:
-    """Columns of batches: as the table has them, and as Spark wants them."""
+    """The columns of batches: those of the table, and those that Spark expects."""
 
     stored: pa.Schema
     wanted: pa.Schema
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Spark checks types and nullability to the letter, and hands down a schema that allows nulls."""
+        """Spark requires the exact types and nullability, and passes a schema that allows nulls."""
         return fit(batch, self.stored, self.wanted)
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What `load()` asked for."""
+    """The request of `load()`."""
 
     table: Table
     columns: list[str]
@@ -220,7 +220,7 @@ class _Reader(DataSourceReader):
         assert self.snapshot is not None
         plan = self.snapshot.plan(request.columns, request.filter)
         if _LOG.level == logging.NOTSET and logging.root.handlers:
-            # Spark collects the log of this process, in which users cannot choose a level.
+            # Spark collects the log messages of this process, in which users cannot set a level.
             _LOG.setLevel(logging.INFO)
         log_plan(self.snapshot, plan, request.filter)
         count = request.partitions or group_count(plan, os.cpu_count() or 1)
@@ -236,12 +236,12 @@ class _Reader(DataSourceReader):
         yield from map(self.schemas.fit, batches(stream))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors are sent the files, and would open the table for a snapshot.
+        # The task groups have the files; a snapshot would make the executors open the table.
         return {**self.__dict__, "snapshot": None}
 
 
 class _ChangesReader(DataSourceReader):
-    """The change data feed, which is read in the order of the versions, by one task."""
+    """Reads the change data feed in the order of the versions, in one task."""
 
     def __init__(self, versions: range, request: _Request, schemas: _Schemas) -> None:
         self.versions = versions
@@ -264,7 +264,7 @@ class _Writer(DataSourceArrowWriter):
         self, plan: bytes, header: bytes, storage_options: dict[str, str] | None, max_attempts: int | None
     ) -> None:
         self.plan = plan
-        # Spark commits in another process than this one.
+        # Spark commits in another process.
         self.header = header
         self.storage_options = storage_options
         self.max_attempts = max_attempts
@@ -279,8 +279,8 @@ class _Writer(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if None not in messages:
-            # Every task wrote, so it was the commit that failed: refused, it deleted the files itself; otherwise it may
-            # have landed without our hearing of it.
+            # Every task wrote, so the commit failed: if it was refused, it deleted the files itself; otherwise it may
+            # have been made without an answer.
             return
         discard(self.plan, self.storage_options)
 

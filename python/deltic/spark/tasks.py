@@ -1,7 +1,7 @@
-"""Tasks that travel to executors as bytes, and their results, which come back as bytes, in one job.
+"""Sends tasks to executors as bytes, and collects their results as bytes, in one job.
 
-While somebody listens to the progress, a thread of its own waits for the job, and the one that called deltic reports.
-A task that has several attempts counts once.
+If there is a listener to progress, another thread waits for the job, and the thread that called deltic makes the
+reports. A task with several attempts counts once.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from deltic.progress_bars import BETWEEN_REPORTS, Work
 __all__ = ["Batches", "collect", "cores", "each", "results", "run_tasks", "spread"]
 
 Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What Spark calls in an executor with batches of tasks."""
+"""The function that Spark calls in an executor with batches of tasks."""
 
 _RESULTS = "result binary, done bigint"
 
 
 def cores(spark: SparkSession) -> int:
-    """Tasks that the cluster carries out at a time; a client of Spark Connect does not know, and assumes 32."""
+    """How many tasks the cluster runs at a time; unknown in Spark Connect, where 32 is assumed."""
     if is_remote():
         return 32
     return int(spark.sparkContext.defaultParallelism)
 
 
 def spread(spark: SparkSession, tasks: Sequence[bytes], partitions: int) -> DataFrame:
-    """A DataFrame of one column, with a row for each task, in so many partitions."""
+    """A DataFrame of one column, with a row for each task, in this many partitions."""
     rows = [(bytes(task),) for task in tasks]
     if is_remote():
-        # A client has no partitions to choose: spread the rows, one task in most.
+        # A client cannot choose partitions: spread the rows, so that most partitions have one task.
         return spark.createDataFrame(rows, "task binary").repartition(partitions)
     divided = spark.sparkContext.parallelize(rows, partitions)
     return spark.createDataFrame(divided, "task binary", verifySchema=False)
 
 
 def results(given: list[bytes], done: list[int]) -> pa.RecordBatch:
-    """Results as an executor gives them back, with how much of the work each of them is."""
+    """Results in the form in which an executor returns them, with how much of the work each of them is."""
     return pa.record_batch([pa.array(given, pa.binary()), pa.array(done, pa.int64())], names=["result", "done"])
 
 
 def each(carry_out: Callable[[bytes, dict[str, str] | None], bytes], settings: dict[str, str] | None) -> Batches:
-    """Carries out each task of batches of tasks."""
+    """A function that carries out each task of batches of tasks."""
 
     def carry_out_all(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in tasks:
@@ -66,7 +66,7 @@ def run_tasks(
     operation: str,
     max_tasks: int | None = None,
 ) -> list[bytes]:
-    """Carry out tasks on the executors, one in each Spark task unless there are to be fewer; what each gave.
+    """Carry out tasks on the executors, one in each of at most `max_tasks` Spark tasks, and return the result of each.
 
     `operation`: its name in reports of progress.
     """
@@ -75,7 +75,7 @@ def run_tasks(
 
 
 def collect(rows: DataFrame, carry_out: Batches, work: Work) -> list[bytes]:
-    """The results of what executors do with the rows of a DataFrame, in the order of its partitions."""
+    """Carry out a job on the rows of a DataFrame, and return the results in the order of its partitions."""
     with work:
         if not work.is_watched:
             return _collected(rows.mapInArrow(carry_out, _RESULTS))
@@ -92,7 +92,7 @@ def _collected(frame: DataFrame) -> list[bytes]:
 
 
 class _ClassicJob:
-    """A job whose tasks add to an accumulator. Spark takes what the first attempt added that came to its end."""
+    """A job whose tasks add to an accumulator. Spark takes the value of the first attempt that ended successfully."""
 
     def __init__(self, rows: DataFrame, carry_out: Batches) -> None:
         context = rows.sparkSession.sparkContext
@@ -119,7 +119,7 @@ def _counting(carry_out: Batches, done: Accumulator[int]) -> Batches:
 
 
 class _ConnectJob:
-    """A job whose results are counted, which come in the order of the partitions: there are no accumulators."""
+    """A job whose results are counted as they arrive, in the order of the partitions: Connect has no accumulators."""
 
     def __init__(self, rows: DataFrame, carry_out: Batches) -> None:
         self.tag: Callable[[str], object] = rows.sparkSession.addTag
@@ -129,7 +129,7 @@ class _ConnectJob:
 
     def run(self) -> list[bytes]:
         given: list[bytes] = []
-        # This is one job. Classic Spark would begin one for each partition.
+        # This is one job here. Classic Spark would begin a job for each partition.
         for result, done in self._frame.toLocalIterator():
             given.append(bytes(result))
             self.done += done
@@ -137,7 +137,7 @@ class _ConnectJob:
 
 
 def _run_beside(spark: SparkSession, job: _ClassicJob | _ConnectJob, work: Work) -> list[bytes]:
-    """Run a job in a thread, and report until that ends. What interrupts the reports cancels the job."""
+    """Run a job in a thread, and report until it ends. An exception in a report cancels the job."""
     tag = f"deltic-{uuid.uuid4()}"
     outcome: Future[list[bytes]] = Future()
 
@@ -151,7 +151,7 @@ def _run_beside(spark: SparkSession, job: _ClassicJob | _ConnectJob, work: Work)
     thread = InheritableThread(run, session=spark, daemon=True)
 
     def is_over() -> bool:
-        # Not `join`: before Python 3.13 a thread whose `join` is interrupted seems to have ended.
+        # Not `join`: before Python 3.13 a thread whose `join` was interrupted appears to have ended.
         wait([outcome], BETWEEN_REPORTS)
         return outcome.done() or not thread.is_alive()
 
@@ -162,7 +162,7 @@ def _run_beside(spark: SparkSession, job: _ClassicJob | _ConnectJob, work: Work)
             work.report()
     except BaseException:
         while not is_over():
-            # Repeated, for the job may not have begun yet.
+            # Repeated, since the job may not have begun yet.
             job.cancel(tag)
         raise
     finally:

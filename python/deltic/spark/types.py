@@ -1,12 +1,12 @@
 """Column types between Spark, Delta and Arrow: an allow-list in both directions.
 
-A type that is not on the list is refused by column and type, at every depth. Nothing is carried as what it does not
-mean: a vector as a struct, a geometry as two binaries, a collated string as one that compares byte by byte.
+A type that is not on the list is refused at every depth, with an error that names column and type. No value is passed
+as a type with another meaning: a vector as a struct, a geometry as two binaries, a collated string as one that compares
+byte by byte.
 
-Of a DataFrame's column metadata, all that a user may have put there goes to a new table, comments and the lengths of
-CHAR and VARCHAR among it, and so it does from a table to Spark. What defines a table stays behind, for a DataFrame is
-rows and no definition: defaults, identities, generated columns, `delta.*`.
-PROTOCOL.md: "Schema Serialization Format", "Primitive Types".
+Column metadata that users may set, such as comments and the lengths of CHAR and VARCHAR, is passed from a DataFrame to
+a new table, and from a table to Spark. Metadata that is part of a table's definition is not, since a DataFrame only has
+rows: defaults, identities, generated columns, `delta.*`. PROTOCOL.md: "Schema Serialization Format", "Primitive Types".
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ __all__ = [
 ]
 
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
-"""Where Spark and delta-spark keep the type of a column whose strings have a length: `varchar(4)`, `array<char(2)>`."""
+"""The key for the type of a column whose strings have a length in Spark: `varchar(4)`, `array<char(2)>`."""
 _DESCRIBES = ("comment", CHAR_VARCHAR)
 _USER_METADATA = "deltic.user_metadata"
-"""Arrow field metadata with the JSON of what else is to go into the metadata of a column."""
+"""The key in Arrow field metadata for a JSON object with further metadata of a column."""
 _COLLATIONS = "__COLLATIONS"
 ROW_TRACKING = tuple(StructField(name, LongType()) for name in ("_metadata.row_id", "_metadata.row_commit_version"))
-"""Columns that a table has besides those of its schema, where row tracking is enabled."""
+"""Columns that a table with row tracking has in addition to its schema."""
 CHANGE_COLUMNS = (
     StructField("_change_type", StringType()),
     StructField("_commit_version", LongType()),
     StructField("_commit_timestamp", TimestampType()),
 )
-"""Columns that the change data feed has besides those of the table."""
+"""Columns that the change data feed has in addition to those of the table."""
 
 _DEFINITIONS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION")
 _DEFINITION_PREFIXES = ("delta.", "identity.", "parquet.", "__", "ARROW:", "PARQUET:", "SPARK::", "deltic.")
@@ -82,7 +82,7 @@ VARIANT = pa.struct(
         pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
     ]
 )
-"""A variant in the Arrow of Spark, which goes by the positions of the two and by the mark."""
+"""A variant in Spark's Arrow form: Spark relies on the order of the two fields and on the mark."""
 
 _TO_ARROW: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
@@ -139,7 +139,7 @@ _FEATURES = {
     "GeographyType": "geospatial",
     "StringType": "collations",
 }
-"""What the protocol calls a type that Delta has, and that deltic does not carry to or from Spark."""
+"""The protocol's names of types that deltic does not pass to or from Spark."""
 
 _MARKS = {
     "metadata": {"variant": "variantType"},
@@ -152,8 +152,8 @@ says."""
 def to_arrow(schema: StructType, *, voids: bool = False, binaries: bool = False) -> pa.Schema:
     """Arrow schema of a DataFrame's batches, with UTC timestamps.
 
-    Columns of nothing but nulls have an Arrow type, and no table is made of them: `voids` lets them pass. With
-    `binaries` the parts of variants may be null, as those of `with_binaries` may.
+    Columns of type void have an Arrow type, but no table can have them: `voids` allows them. With `binaries` the parts
+    of variants may be null, as in `with_binaries`.
     """
     besides: dict[type[DataType], pa.DataType] = {NullType: pa.null()} if voids else {}
     if binaries:
@@ -162,7 +162,7 @@ def to_arrow(schema: StructType, *, voids: bool = False, binaries: bool = False)
 
 
 def with_binaries(kind: DataType) -> DataType:
-    """A type with structs of two binaries for its variants."""
+    """A type with structs of two binaries instead of variants."""
     if isinstance(kind, StructType):
         return StructType(
             [StructField(field.name, with_binaries(field.dataType), field.nullable, field.metadata) for field in kind]
@@ -222,7 +222,7 @@ def _refused_to_write(kind: DataType, place: str) -> DelticError:
 
 
 def has_type(kind: DataType, *sought: type[DataType]) -> bool:
-    """Whether a type is one of these, or has one inside."""
+    """Whether a type is one of these, or contains one."""
     if isinstance(kind, StructType):
         return any(has_type(field.dataType, *sought) for field in kind.fields)
     if isinstance(kind, ArrayType):
@@ -233,12 +233,12 @@ def has_type(kind: DataType, *sought: type[DataType]) -> bool:
 
 
 def _carried(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of a column's metadata, what does not define a table."""
+    """The part of a column's metadata that is not part of a table's definition."""
     kept = dict(metadata or {})
     for key in list(kept):
         if key != CHAR_VARCHAR and (key in _DEFINITIONS or key.startswith(_DEFINITION_PREFIXES)):
             del kept[key]
-    for key in _DESCRIBES:  # Spark takes them for strings without a look.
+    for key in _DESCRIBES:  # Spark takes them for strings without a check.
         if key in kept and not isinstance(kept[key], str):
             del kept[key]
     return kept
@@ -247,7 +247,7 @@ def _carried(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 def to_spark(snapshot: Snapshot, names: Sequence[str]) -> StructType:
     """Spark's schema for these columns of a table, with nullability and comments at every level.
 
-    Raises `UnsupportedFeatureError` for a column that Spark cannot be given as what it is.
+    Raises `UnsupportedFeatureError` for a column whose type cannot be passed to Spark.
     """
     table = {field["name"]: field for field in json.loads(snapshot.metadata["schemaString"])["fields"]}
     ids = {field.name: field for field in ROW_TRACKING if field.name not in table}
@@ -255,14 +255,14 @@ def to_spark(snapshot: Snapshot, names: Sequence[str]) -> StructType:
 
 
 def has_char(declared: str) -> bool:
-    """Whether what a column is declared as has a CHAR, at whatever depth."""
+    """Whether the declared type of a column contains a CHAR, at any depth."""
     return _CHAR.search(declared) is not None
 
 
 def without_chars(schema: StructType) -> StructType:
     """The schema with its CHAR columns as STRING.
 
-    Spark pads what it compares with a CHAR, and pads the values only where they come from a relation.
+    Spark pads values that it compares with a CHAR, but pads the CHAR values only if they come from a relation.
     """
     fields = []
     for field in schema.fields:
@@ -289,7 +289,7 @@ def _spark_field(field: Mapping[str, Any], inside: str) -> StructField:
 
 
 def _spark_type(kind: Any, place: str) -> DataType:
-    """A type as the protocol writes it."""
+    """A type of the protocol as Spark's."""
     if isinstance(kind, dict):
         outer = kind.get("type")
         if outer == "struct":
@@ -299,7 +299,7 @@ def _spark_type(kind: Any, place: str) -> DataType:
         if outer == "map":
             key = _spark_type(kind["keyType"], f"{place}.key")
             return MapType(key, _spark_type(kind["valueType"], f"{place}.value"), kind.get("valueContainsNull", True))
-        # Some writers wrap a primitive.
+        # Some writers wrap a primitive type in an object.
         kind = outer
     name = str(kind).strip().lower()
     if name in _TO_SPARK:

@@ -1,8 +1,9 @@
-"""Writing a Spark DataFrame: each task writes Parquet files in Rust, the driver commits once.
+"""Writes a Spark DataFrame: each task writes Parquet files in Rust, the driver commits once.
 
-A task returns one row for each file it wrote, and only rows of successful attempts arrive: what a failed, retried or
-speculative task wrote is named by no commit. When the job fails, the driver finds the files of all tasks by their names
-and deletes them. A dead driver leaves the table as it was. Spark's own Parquet writer may write instead (`native`).
+A task returns a row for each file that it wrote, and only rows of successful attempts arrive: files of a failed,
+retried or speculative task are not in the commit. If the job fails, the driver finds the files of all tasks by their
+names and deletes them. If the driver dies, the table is unchanged. Spark's own Parquet writer may write instead
+(`native`).
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ def _writer(plan: bytes, storage_options: dict[str, str] | None, names: list[str
                 yield batch.rename_columns(names)
 
         files = write_batches(plan, storage_options, counted())
-        # All rows count with the first file: how many each has the core alone knows.
+        # All rows are counted with the first file, since only the core knows how many each file has.
         yield results(files, [sum(counts) if at == 0 else 0 for at in range(len(files))])
 
     return write_task
 
 
 def discard(plan: bytes, storage_options: dict[str, str] | None) -> None:
-    """Delete what the tasks of a failed job wrote, as far as the store lets it; their failure is what is raised."""
+    """Delete the files of a failed job's tasks; an error of the store is ignored, since the job's is raised."""
     with suppress(DelticError):
         _deltic.delete_files(plan, storage_options)
 
@@ -105,32 +106,32 @@ def write(
     """Write a DataFrame as one commit, creating the table if there is none.
 
     `uri`: a location, or a `deltic.Table`. The arguments are those of `deltic.write` that have the same names, and mean
-    the same; `sort_by`, `max_rows_per_file` and `target_file_size` are for the files of each task, `memory_limit` is
-    for each task, of memory outside the JVM. With `replace_where` the tasks check their rows, and the driver deletes
+    the same; `sort_by`, `max_rows_per_file` and `target_file_size` apply to the files of each task, `memory_limit` to
+    the memory of each task outside the JVM. With `replace_where` the tasks check their rows, and the driver deletes
     those that are replaced, in the same commit. `optimize_write`, which `deltic.write` does not have: True lets Spark
-    divide the rows anew before they are written, by the table's partition columns if it has some (its hint REBALANCE),
-    so that the rows of a partition come to few tasks. Otherwise every task writes its own files, one for each partition
-    value it meets, and more where one would be too large.
+    redistribute the rows before they are written, by the table's partition columns if it has some (its hint REBALANCE),
+    so that few tasks have the rows of a partition. Otherwise every task writes its own files, one for each partition
+    value of its rows, and more if one would be too large.
 
-    `engine`: `"arrow"` lets the tasks write Parquet in Rust, of the Arrow batches that Spark gives to Python.
-    `"native"` lets Spark's own Parquet writer write it, without Python, into a folder of its own in the table, and
-    reads the statistics from the footers: the same rows, in files that end where tasks do. It looks at no row, and is
-    refused by name where somebody has to (`docs/spark.md` says where). `"auto"`, the default, is `"arrow"`. Which one
-    it was is logged by the logger `deltic`, at the level INFO.
+    `engine`: `"arrow"` lets the tasks write Parquet in Rust, from the Arrow batches that Spark passes to Python.
+    `"native"` uses Spark's own Parquet writer, without Python, in a separate folder of the table, and reads the
+    statistics from the footers: the same rows, in files that end with the rows of a task. It evaluates no row, and is
+    refused if the write needs that (`docs/spark.md` lists the cases). `"auto"`, the default, is `"arrow"`. The logger
+    `deltic` logs the engine at the level INFO.
 
-    The metadata of the columns, such as comments and the lengths of CHAR and VARCHAR, becomes that of a new table, but
-    for what defines one (defaults, generated columns, `delta.*`): a DataFrame is rows and no definition. Columns of a
-    new table are nullable, as Spark's own writers make them.
+    The metadata of the columns, such as comments and the lengths of CHAR and VARCHAR, becomes that of a new table,
+    except metadata that is part of a table's definition (defaults, generated columns, `delta.*`): a DataFrame only has
+    rows. Columns of a new table are nullable, as with Spark's own writers.
 
-    With `app_id` and `app_version` a write that is made again commits nothing: in `foreachBatch` of a stream, give a
-    name of the stream's own and the number of the batch.
+    With `app_id` and `app_version` a repeated write commits nothing: in `foreachBatch` of a stream, pass a name for the
+    stream and the number of the batch.
 
-    Raises before any task runs: `InvalidInputError` when the DataFrame does not fit the table, has a column of a type
+    Raises before any task runs: `InvalidInputError` if the DataFrame does not fit the table, has a column of a type
     that deltic does not write (intervals, times, user-defined types), or the location is `memory://`;
-    `TableExistsError` for mode `"error"` where there is a table; and `UnsupportedFeatureError` for geometries and
-    collated strings. `CommitConflictError` when another writer's commit may not be followed. Failures in a task
-    reach the caller as Spark's `PythonException`, the deltic error in its text, and commit nothing; the files of the
-    other tasks are deleted, but for what a task writes that still runs then.
+    `TableExistsError` for mode `"error"` if there is a table; and `UnsupportedFeatureError` for geometries and collated
+    strings. Raises `CommitConflictError` if another writer's commit conflicts. An error in a task becomes Spark's
+    `PythonException`, with the text of deltic's error, and nothing is committed; the files of the other tasks are
+    deleted, except those of a task that is still running.
 
     >>> df = spark.createDataFrame([("UA", 2475)], "carrier string, distance int")
     >>> deltic.spark.write(df, uri + "_copy").version
@@ -147,7 +148,7 @@ def write(
     rows = to_arrow(nullable(df.schema))
     transaction = _deltic.plan_write(table._core, rows, chosen)
     if transaction.replayed() is not None:
-        # Nothing is to be written, so that the rows need not be computed.
+        # Nothing is written, so the rows need not be computed.
         return commit(transaction, attempts)
     plan = transaction.write_plan(rows)
     _LOG.info("%s: rows are written by the engine %r (%s)", table.uri, used, why)
@@ -168,7 +169,7 @@ def write(
 
 
 def engine_named(engine: object, argument: str) -> tuple[str, str]:
-    """The engine that writes, and why."""
+    """The name of the engine, and the reason for it."""
     named = one_of(engine, argument, get_args(Engine))
     return _AUTO if named == "auto" else (named, "asked for")
 
@@ -176,7 +177,7 @@ def engine_named(engine: object, argument: str) -> tuple[str, str]:
 def _append(
     transaction: _deltic.Transaction, written: Callable[[], list[bytes]], discarded: Callable[[], None]
 ) -> None:
-    """Add the files of a job to a transaction; a job that fails leaves none."""
+    """Add the files of a job to a transaction; the files of a failed job are deleted."""
     try:
         transaction.append_files(written())
     except BaseException:
@@ -186,13 +187,13 @@ def _append(
 
 
 def _write_arrow(df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> list[bytes]:
-    # Spark looks the columns up by name here, and takes a dot in one for the way into a struct.
+    # Spark looks up the columns by name here, and takes a dot in a name for a path into a struct.
     numbered = df.toDF(*(f"c{at}" for at in range(len(rows))))
     return collect(numbered, _writer(plan, table.storage_options, rows.names), Work("WRITE", "rows"))
 
 
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
-    """Those of the table as it will be; the arguments were checked against the table."""
+    """The partition columns of the table after the write; the arguments were checked with the table."""
     if partition_by is not None:
         return several(partition_by, "partition_by")
     return table.snapshot().partition_columns if table.exists() else []

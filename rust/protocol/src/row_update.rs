@@ -103,7 +103,7 @@ impl Computed {
         Ok(Self::Assignment(Box::new(Assignment::new(bind(parsed)?, name, to)?)))
     }
 
-    /// Bytes that every row gets, whatever is in it.
+    /// The bytes of constants in each row.
     pub(crate) fn constant_bytes(&self) -> usize {
         match self {
             Self::Assignment(assignment) => assignment.expression().literal_bytes(),
@@ -189,7 +189,7 @@ impl RowUpdate {
         Ok(Self { assigned, generated, partitions, rules: Arc::new(rules), now: table.now })
     }
 
-    /// Bytes that every updated row gets, whatever is in it.
+    /// The bytes of constants in each updated row.
     pub fn constant_bytes(&self) -> usize {
         self.assigned.iter().map(|assigned| assigned.value.constant_bytes()).fold(0, usize::saturating_add)
     }
@@ -303,7 +303,7 @@ fn put(
     }
     let (child, field) = children.get_mut(*first).zip(fields.get(*first)).ok_or_else(missing)?;
     let made = put(child, inside, values, (name, number))?;
-    // The same type, but what is said of fields inside it.
+    // The types differ only in the metadata and nullability of inner fields.
     *child = if made.data_type() == field.data_type() { made } else { cast_strictly(&made, field.data_type())? };
     check_nulls(&fields, &children, (name, number))?;
     Ok(Arc::new(StructArray::try_new_with_length(fields, children, None, parent.len())?))

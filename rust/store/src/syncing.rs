@@ -30,7 +30,7 @@ impl Syncing {
         self.tasks.is_empty()
     }
 
-    /// How many syncs are not done yet. Those of files hold the files open.
+    /// How many syncs are not done yet. Syncs of files keep the files open.
     pub fn under_way(&self) -> usize {
         self.tasks.iter().filter(|task| !task.is_finished()).count()
     }

@@ -63,7 +63,7 @@ fn name(text: &str) -> Option<(String, &str)> {
     Some((name.to_owned(), rest))
 }
 
-/// The text between quotes, in which two quotes mean one, and the text after it. In strings a backslash escapes.
+/// The text between quotes, in which two quotes mean one, and the text after it. In strings a backslash is an escape.
 fn quoted(text: &str, quote: char) -> (String, &str) {
     let mut content = String::new();
     let mut chars = text.char_indices().skip(1).peekable();

@@ -211,8 +211,8 @@ fn refuse_clustered(before: Before<'_>, schema: &StructType) -> Result<()> {
     Ok(())
 }
 
-/// The lengths of strings are in one text about the whole column. Checks that it still fits the fields inside, and that the
-/// strings of files have room in the new lengths.
+/// The lengths of strings are in one string about the whole column. Checks that it still fits the fields inside, and that the
+/// strings of existing files fit into the new lengths.
 fn check_char_lengths(before: &StructType, after: &StructType, match_by: MatchBy) -> Result<()> {
     for field in &after.fields {
         let old = before.fields.iter().find(|old| match_by.is_same(old, field));
@@ -241,7 +241,7 @@ fn check_char_lengths(before: &StructType, after: &StructType, match_by: MatchBy
     Ok(())
 }
 
-/// Whether strings of the old lengths have room in the new ones. `types`: the new one and the old one.
+/// Whether strings of the old lengths fit into the new ones. `types`: the new and the old type.
 fn has_room(new: &Lengths, old: Option<&Lengths>, types: (&DataType, &DataType), match_by: MatchBy) -> bool {
     let part =
         |new: Option<&Lengths>, old: Option<&Lengths>, types| new.is_none_or(|new| has_room(new, old, types, match_by));
@@ -274,7 +274,7 @@ fn has_room(new: &Lengths, old: Option<&Lengths>, types: (&DataType, &DataType),
                 part(Some(new), old, (&field.data_type, before))
             })
         }
-        // Another type: that is decided elsewhere.
+        // The type changes, which other checks judge.
         _ => true,
     }
 }

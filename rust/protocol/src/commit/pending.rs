@@ -31,9 +31,9 @@ pub enum ReadSet {
     Files(PathSet),
     /// The rows that make one of some predicates TRUE.
     Predicates(PredicatesRead),
-    /// All rows of the table, in whichever files.
+    /// All rows of the table. Commits that only move rows to other files do not matter.
     WholeTable,
-    /// All of its files: what only rearranges rows matters too.
+    /// All files of the table. Commits that only move rows to other files matter, too.
     EveryFile,
 }
 

@@ -23,7 +23,7 @@ pub struct RowInsert {
 }
 
 impl RowInsert {
-    /// Bytes that every inserted row gets, whatever is in the source.
+    /// The bytes of constants in each inserted row.
     pub fn constant_bytes(&self) -> usize {
         self.columns.iter().map(|(_, value)| value.constant_bytes()).fold(0, usize::saturating_add)
     }

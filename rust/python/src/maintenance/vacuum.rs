@@ -20,7 +20,7 @@ use crate::errors::Result;
 use crate::table::Table;
 use crate::transaction::run_to_end;
 
-/// `{"retention_ms", "files_seen", "files_deleted", "bytes_deleted", "nested_tables"}`, and of a dry run the files: `path`,
+/// `{"retention_ms", "files_seen", "files_deleted", "bytes_deleted", "nested_tables"}`, and in a dry run the files: `path`,
 /// `size` and `modification_time`. `retention`: milliseconds, and whether it may be shorter than the table's. An `inventory`
 /// has the columns `path`, `length` and `modificationTime`.
 #[entry]

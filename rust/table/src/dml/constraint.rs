@@ -30,7 +30,7 @@ impl Transaction {
         }
         let snapshot = self.snapshot().await?;
         let checked = async {
-            // Rows are read by the columns of the base.
+            // Rows are read with the columns of the version that the transaction is based on.
             let columns = |schema: &StructType| -> Vec<(String, DataType)> {
                 schema.fields.iter().map(|field| (field.name.clone(), field.data_type.clone())).collect()
             };
@@ -43,7 +43,7 @@ impl Transaction {
                 ));
             }
             Constraint::parse(name, expression, &snapshot.shape().schema)?;
-            // Strings have escapes in a constraint, and none in a filter.
+            // Strings in a constraint have escapes; strings in a filter have none.
             let violating = format!("({:#}) IS NOT TRUE", parse_expression(expression)?);
             let plan = ScanPlan::new(&snapshot, Some(&[]), Some(&violating)).await?;
             match plan.count_rows(ReadOptions::default()).await? {

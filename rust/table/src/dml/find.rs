@@ -158,7 +158,8 @@ impl RemovedFiles {
     }
 }
 
-/// Rows of a file that is not read because all match, at most: their positions are held, and the log says how many there are.
+/// The most rows of a file that is not read because all its rows match. Their positions are kept in memory, and only the log
+/// has their number.
 const MOST_UNREAD_ROWS: u64 = 1 << 32;
 
 /// A file that may have to be read.

@@ -37,10 +37,10 @@ use deltic_store::Storage;
 /// Name of the column with the number of the file.
 const FILE_NUMBER: &str = "_metadata.file_number";
 
-/// Bytes of constants that are put into rows at a time.
+/// The most bytes of constants in the rows that are made at a time.
 const CONSTANT_BYTES: usize = 16 << 20;
 
-/// How many rows get so many bytes of constants each, at a time.
+/// How many rows are made at a time, if each has this many bytes of constants.
 pub(super) fn rows_of_constants(bytes: usize) -> usize {
     (CONSTANT_BYTES / bytes.max(1)).max(1)
 }
@@ -95,7 +95,7 @@ struct UpdatePass {
     files: Vec<(String, Option<DeletionVector>)>,
     /// How many columns the table has.
     width: usize,
-    /// Those of the table's columns.
+    /// The lengths of the table's columns.
     lengths: CharLengths,
 }
 
@@ -217,10 +217,10 @@ impl UpdatePass {
         Ok(SplitBatch { is_updated, rows, old, new })
     }
 
-    /// Refuses updated rows with strings that are too long. Other rows may have them: not every writer knows lengths.
+    /// Refuses updated rows with strings that are too long. Other rows may have them: not every writer checks lengths.
     fn check_lengths(&self, new: &RecordBatch, places: &[(&str, u64)]) -> Result<()> {
         let Err(error) = self.lengths.check(new, 0) else { return Ok(()) };
-        // Again one by one, for a message that calls the row by its position.
+        // Checked again one by one, so that the message has the position of the row.
         for (row, (path, position)) in places.iter().enumerate() {
             self.lengths.check(&new.slice(row, 1), *position).map_err(|e| e.in_file(*path))?;
         }

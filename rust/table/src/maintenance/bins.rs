@@ -56,7 +56,7 @@ impl Rewriting {
         };
         let mut unclaimed = Unclaimed::new(self.storage.clone());
         unclaimed.hold(&files)?;
-        // Values are spelled as they were: only its writer knows the zone of a timestamp that says none.
+        // Values keep their spelling: only the writer knows the time zone of a timestamp without one.
         let spelled = bin.partition.iter().filter(|(_, text)| text.as_ref().is_some_and(|text| !text.is_empty()));
         for (name, text) in spelled {
             files.iter_mut().for_each(|file| drop(file.add.partition_values.insert(name.clone(), text.clone())));

@@ -102,7 +102,7 @@ pub(super) async fn list(
     Ok(listed)
 }
 
-/// The files for whose partition values the condition is TRUE. Bounds alone do not evaluate expressions.
+/// The files for whose partition values the condition is TRUE. It is evaluated, since pruning by bounds skips expressions.
 fn matching(filter: &BoundPredicate, adds: &AddBatch, shape: &TableShape) -> Result<BooleanBuffer> {
     let columns = filter.columns();
     let names: BTreeSet<&String> = columns.iter().filter_map(|column| column.path.first()).collect();

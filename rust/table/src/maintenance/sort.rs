@@ -4,7 +4,7 @@
 //! positions on the curve whose rows fit into memory. A bucket that turns out to be larger is divided again, unless all its
 //! rows are at one position. Buckets are then read and sorted, one after the other. Rows at one position keep their order.
 //!
-//! Memory holds `bytes` bytes of rows, a quarter more of rows that wait to be written, and 16 bytes for each of these rows.
+//! Memory has `bytes` bytes of rows, a quarter more of rows that wait to be written, and 16 bytes for each of these rows.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek, Write};
@@ -34,10 +34,10 @@ const BATCH_ROWS: usize = 32 * 1024;
 /// How many batches are made ahead of the reader.
 const AHEAD: usize = 2;
 
-/// The most buckets of all that is sorted at a time. Each is an open file.
+/// The most buckets of all streams that are sorted at a time. Each is an open file.
 const MAX_BUCKETS: usize = 256;
 
-/// Bytes of rows that are put together before they are written to a temporary file.
+/// Bytes of rows that are collected before they are written to a temporary file.
 const WORTH_WRITING: usize = 64 * 1024;
 
 /// How many buckets a bucket that is too large is divided into.
@@ -123,12 +123,12 @@ pub(super) async fn in_order(
             |batch| sender.blocking_send(batch).map_err(|_| Error::internal("the rows are not read to the end"));
         buckets?.into_iter().try_for_each(|bucket| bucket.emit(bytes, &mut emit))
     };
-    // Not one of the runtime's threads: it waits for the writer, which needs those.
+    // Not a thread of the runtime: it waits for the writer, which needs those threads.
     let thread = thread::Builder::new().name("deltic-sort".to_owned());
     thread
         .spawn(move || drop(ended.send(emit_all())))
         .map_err(|e| Error::storage(true, "no thread that sorts rows can be started").caused_by(e))?;
-    // At the end of the rows the thread is asked how it ended, so that a failure is not taken for the end.
+    // At the end of the rows the result of the thread is checked, so that a failure is not taken for the end.
     Ok(stream::try_unfold((receiver, emitting), |(mut receiver, emitting)| async move {
         if let Some(batch) = receiver.recv().await {
             return Ok(Some((batch, (receiver, emitting))));

@@ -37,7 +37,7 @@ const NOTICE: Duration = Duration::from_millis(50);
 /// How many deletion vectors of a winner are read at once.
 const CONCURRENT_VECTORS: usize = 16;
 
-/// Stops the work when the caller cancels it. `interrupted`: the message then.
+/// Stops the work if the caller cancels it. `interrupted`: the message for this.
 ///
 /// # Errors
 /// Those of the work; `Storage` if it was cancelled.

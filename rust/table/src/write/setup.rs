@@ -71,7 +71,7 @@ impl Setup {
         let columns = spec.columns()?;
         let conformer = Conformer::new(&columns, mapping)?.with_partition_columns(&spec.partition_columns);
         let logical = stored_schema(&columns);
-        // Rows that are there may be longer: not every writer knows lengths.
+        // Existing strings may be longer: not every writer checks lengths.
         let lengths = if spec.rules.is_some() { CharLengths::of(&logical)? } else { CharLengths::default() };
         let condition = spec.replace_where.as_deref().map(|text| Condition::new(text, &logical)).transpose()?;
         let physical = mapping.physical_schema(&logical)?;

@@ -85,7 +85,7 @@ pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Proto
             return Ok(Some(format!("the property `{key}`")));
         }
     }
-    // Where columns are mapped already, another id or physical name is another column.
+    // With column mapping a column with another id or physical name is another column.
     let is_mapped = Properties::of(before).column_mapping_mode()? != ColumnMapping::None;
     let same = same_schema(&before.schema_string, &after.schema_string, if is_mapped { &[] } else { MAPPING })?;
     Ok((!same).then(|| "the schema".to_owned()))

@@ -430,7 +430,7 @@ impl Case<'_> {
             ReadSet::Nothing => None,
             ReadSet::WholeTable => removed.next(),
             ReadSet::EveryFile => {
-                // Files that this commit adds again without row ids would keep those that the winner gives them.
+                // Files that this commit adds again without row ids would keep the ids that the winner assigned.
                 let again = self.winner.adds.path().iter().flatten().filter(|_| self.pending.actions.is_re_add());
                 (0..removes.len()).map(|row| removes.path(row)).chain(again).next()
             }

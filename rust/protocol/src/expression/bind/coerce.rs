@@ -81,7 +81,7 @@ fn comparable_decimals(left: Typed, right: Typed) -> (Typed, Typed) {
     }
 }
 
-/// Two decimals that are compared exactly, in the type that holds both.
+/// Two decimals in a common type, in which they are compared exactly.
 pub(crate) fn of_one_decimal(left: &Typed, right: &Typed) -> Option<(Typed, Typed)> {
     let is_decimal = |of: &Typed| matches!(primitive(&of.data_type), Some(P::Decimal { .. }));
     let target = common(&left.data_type, &right.data_type).filter(|_| is_decimal(left) && is_decimal(right))?;

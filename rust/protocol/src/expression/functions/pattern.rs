@@ -145,8 +145,8 @@ impl Pattern {
         made
     }
 
-    /// Reads a timestamp. Fields that the pattern does not have are those of the beginning of 1970. As in Spark, capitals count
-    /// as small letters, and a fraction may have fewer digits than the pattern.
+    /// Reads a timestamp. Fields that the pattern does not have are those of the beginning of 1970. As in Spark, letters are
+    /// case-insensitive, and a fraction may have fewer digits than the pattern.
     pub(super) fn parse(&self, text: &str) -> Option<i64> {
         let (mut rest, mut found) = (text, Found::default());
         for item in &self.items {

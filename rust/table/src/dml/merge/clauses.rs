@@ -91,7 +91,7 @@ pub(super) struct Clauses {
 }
 
 impl Clauses {
-    /// `sides`: those before and after the merge adds or widens columns. Conditions are about rows as they are read.
+    /// `sides`: the sides before and after the merge adds or widens columns. Conditions are evaluated on rows as they are read.
     ///
     /// # Errors
     /// `Invalid`, naming the clause, for columns that the sides lack and values that do not fit; `Unsupported` for
@@ -237,7 +237,7 @@ fn has_computed_value(field: &StructField) -> bool {
         .any(|key| field.metadata.contains_key(*key))
 }
 
-/// The columns of the table after the merge, if the merge adds any, or widens types where `widens`.
+/// The columns of the table after the merge, if the merge adds any, or widens types (only if `widens`).
 pub(super) fn evolved(clauses: &[Clause], sides: &Sides, widens: bool) -> Option<StructType> {
     let mut given: BTreeMap<usize, StructField> = BTreeMap::new();
     let mut add = |name: &str| {

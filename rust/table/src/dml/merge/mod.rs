@@ -63,7 +63,7 @@ pub struct MergeRequest {
     pub target_alias: String,
     /// What happens to rows. Of the clauses of a kind, the first whose condition is TRUE applies.
     pub clauses: Vec<Clause>,
-    /// Whether columns that only the source has are added to the table, and types are widened where the table lets it.
+    /// Whether columns that only the source has are added to the table, and types are widened if the table allows it.
     pub evolves: bool,
 }
 
@@ -346,7 +346,7 @@ pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
     *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
 }
 
-/// The rows of the target that can match, as SQL; none if all can. `conditions`: those on the target alone.
+/// A SQL condition for the rows of the target that can match; none if all can. `conditions`: those on the target alone.
 fn filter(join: &Join, conditions: Vec<String>, target: &StructType) -> Result<Option<String>> {
     let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
     for values in join.source_keys() {
@@ -363,7 +363,7 @@ fn filter(join: &Join, conditions: Vec<String>, target: &StructType) -> Result<O
         let filters: Vec<String> = filters.concat().iter().map(|filter| format!("({filter})")).collect();
         (!filters.is_empty()).then(|| filters.join(" AND "))
     };
-    // Without the keys' filters more files are read; without the conditions more rows would match.
+    // Without the filters of the keys more files are read; without the conditions more rows would match.
     let whole = all(&[&conditions, &filters]).filter(|text| predicate::parse(text).is_ok());
     Ok(whole.or_else(|| all(&[&conditions])))
 }

@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 /// The most rows in a sample. It has at least about half as many, if there are so many rows.
 const SAMPLE: usize = 128 * 1024;
 
-/// Bytes of the values in a sample, at most, if it has more rows than [`LEAST_SAMPLE`].
+/// The most bytes of the values in a sample, if it has more rows than [`LEAST_SAMPLE`].
 const SAMPLE_BYTES: usize = 16 << 20;
 
-/// Rows that are enough for a sample of long values.
+/// The rows that a sample may have even if its values are long.
 const LEAST_SAMPLE: usize = 1024;
 
 /// Takes a sample of rows.

@@ -30,7 +30,7 @@ pub(super) fn listed(storage: &Storage) -> Listing {
     storage.list_in_ranges("")
 }
 
-/// The files of an inventory, with paths that are relative to the table or absolute. Of a file that it has several times the
+/// The files of an inventory, with paths that are relative to the table or absolute. If it has a file several times, the
 /// latest modification time counts.
 ///
 /// # Errors
@@ -139,7 +139,7 @@ impl Folders {
         names.all(|(depth, name)| !is_hidden(name) || (depth == 0 && name == CHANGES_DIR) || self.is_partition(name))
     }
 
-    /// Whether the directory is one that the table itself makes: of a partition, or of change files.
+    /// Whether the directory belongs to the table itself: one of a partition, or that of change files.
     pub(super) fn is_of_the_table(&self, folder: &str) -> bool {
         folder == CHANGES_DIR || self.is_partition(folder.rsplit('/').next().unwrap_or(folder))
     }

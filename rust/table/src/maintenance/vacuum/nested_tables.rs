@@ -1,5 +1,5 @@
-//! Other tables in folders of a table. A file below a folder with a `_delta_log` belongs to the table of that folder, so a
-//! vacuum of the table around it keeps it.
+//! Finds other tables in folders of a table. A file below a folder with a `_delta_log` belongs to the table of that folder,
+//! so a vacuum of the outer table keeps it.
 //!
 //! Proved by `tests/python/test_vacuum.py`.
 
@@ -13,10 +13,10 @@ use super::candidates::Folders;
 use crate::error::{Error, Result};
 use deltic_store::{FileMeta, Storage};
 
-/// Folders that are looked at together.
+/// How many folders are checked at a time.
 const CONCURRENT_LOOKS: usize = 32;
 
-/// The folders that are tables of their own, as far as they were looked at.
+/// The folders that are tables, as far as they were checked.
 #[derive(Debug, Default)]
 pub(super) struct NestedTables {
     looked_at: Fingerprints,
@@ -24,7 +24,7 @@ pub(super) struct NestedTables {
 }
 
 impl NestedTables {
-    /// Looks at the folders of these files. The folders that the table itself makes hold no other table, and take no request.
+    /// Checks the folders of these files. Folders of the table's own partitions are not tables, and need no request.
     pub(super) async fn look(&mut self, storage: &Storage, folders: &Folders, files: &[FileMeta]) -> Result<()> {
         let mut unknown = Vec::new();
         for path in files.iter().map(|file| file.path.as_str()) {
@@ -43,7 +43,7 @@ impl NestedTables {
         Ok(())
     }
 
-    /// Whether a file, whose folders were looked at, is in another table.
+    /// Whether a file is in another table. Its folders must have been checked.
     pub(super) fn contain(&self, path: &str) -> bool {
         !self.found.is_empty() && folders_of(path).any(|folder| self.found.contains(folder))
     }
@@ -58,7 +58,7 @@ async fn has_log(storage: &Storage, folder: &str) -> Result<bool> {
     Ok(storage.list_folder(&format!("{folder}/{LOG_DIR}")).try_next().await?.is_some())
 }
 
-/// The folders that a path leads through, from the top.
+/// The folders of a path, from the top.
 fn folders_of(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter_map(|(end, _)| path.get(..end))
 }

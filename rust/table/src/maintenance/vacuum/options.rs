@@ -42,6 +42,6 @@ pub struct Vacuumed {
     pub bytes_deleted: u64,
     /// The files that a dry run would delete.
     pub found: Vec<FileMeta>,
-    /// Folders of other tables, relative to the root, with files that were kept for that reason.
+    /// Folders of other tables, relative to the root. Their files were kept.
     pub nested_tables: Vec<String>,
 }

@@ -54,7 +54,7 @@ pub(super) struct SweepResult {
 pub(super) struct Sweep {
     storage: Storage,
     folders: Folders,
-    /// None if it is known that the files are the table's.
+    /// `None` if all files are known to belong to this table.
     nested_tables: Option<NestedTables>,
     /// Whether files are only reported, not deleted.
     dry_run: bool,
@@ -72,12 +72,12 @@ impl Sweep {
         Self { storage, folders, nested_tables, dry_run, done: SweepResult::default() }
     }
 
-    /// The files come from the table's log: they are of no other table.
+    /// For files from the table's log, which do not belong to another table.
     pub(super) fn trust_paths(&mut self) {
         self.nested_tables = None;
     }
 
-    /// What it has done.
+    /// The results so far.
     pub(super) fn into_done(self) -> SweepResult {
         let mut done = self.done;
         done.vacuumed.nested_tables.extend(self.nested_tables.map(NestedTables::into_paths).unwrap_or_default());
@@ -86,7 +86,7 @@ impl Sweep {
         done
     }
 
-    /// Adds what a task did.
+    /// Adds the results of a task.
     pub(super) fn add_done(&mut self, other: SweepResult) {
         let (ours, theirs) = (&mut self.done.vacuumed, other.vacuumed);
         ours.files_seen = ours.files_seen.saturating_add(theirs.files_seen);

@@ -1,8 +1,8 @@
-//! Bloom filters of a data file, by which row groups are skipped that have none of the values that are looked for.
+//! Skips row groups of a data file by bloom filters, if these exclude all values of a condition.
 //!
-//! A filter of a column chunk says that a value is certainly not in it, or that it may be. It is asked about the values of
+//! A filter of a column chunk tells that a value is certainly not in it, or that it may be. It is used for the values of
 //! `column = value` and `column IN (values)`, where integers, dates, timestamps, strings and binaries are stored as they are.
-//! A filter that cannot be read says nothing, nor does one whose length the footer lacks.
+//! A filter that cannot be read, or whose length the footer lacks, is not used.
 //!
 //! Invariant: a row group with a row that qualifies is kept.
 //! Proved by `read::pruning_never_changes_the_result` and `read::bloom_filters`.
@@ -27,23 +27,23 @@ use super::adapt::Leaf;
 use super::fetch::FileBytes;
 use super::row_groups::RowGroupBounds;
 
-/// Bytes of filters that are fetched of a file, at most.
+/// The most bytes of filters that are fetched from a file.
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Values that are looked for, at most: with more a filter hardly ever rules all of them out.
+/// The most values for which filters are used: a filter hardly ever excludes all of a larger number.
 const MOST_VALUES: usize = 1000;
 
-/// Values of which a row of a row group must have one, and the filter to ask.
+/// A test of a row group: each matching row has one of these values, and the filter may exclude all of them.
 #[derive(Debug)]
 pub(super) struct Lookup {
     row_group: usize,
-    /// Where the filter is in the file.
+    /// The position of the filter in the file.
     range: Range<u64>,
-    /// In the bytes that the filter was made of.
+    /// As the bytes from which the filter was computed.
     values: Arc<Vec<Vec<u8>>>,
 }
 
-/// The filters that `predicate` can ask of some row groups. One that is larger than the `needed` leaves is not worth it.
+/// The filters of these row groups that `predicate` can use. A filter that is larger than the `needed` leaves is not used.
 pub(super) fn lookups(
     predicate: &BoundPredicate,
     (metadata, bounds): (&ArrowReaderMetadata, &RowGroupBounds<'_>),
@@ -90,7 +90,7 @@ pub(super) async fn fetch(file: &FileBytes, lookups: &[Lookup]) -> Result<Vec<By
     ranges.retain(|range| range.end <= file.size());
     ranges.sort_unstable_by_key(|range| (range.start, range.end));
     ranges.dedup();
-    // Filters that share bytes are damaged.
+    // Filters with overlapping bytes are damaged.
     let mut end = 0;
     ranges.retain(|range| {
         let is_apart = range.start >= end;
@@ -106,10 +106,10 @@ pub(super) async fn fetch(file: &FileBytes, lookups: &[Lookup]) -> Result<Vec<By
     Ok(lookups.iter().map(of).collect())
 }
 
-/// Leaves out row groups of which a filter says that they have none of the values.
+/// Removes row groups for which a filter excludes all values.
 pub(super) fn prune(row_groups: &mut Vec<usize>, lookups: &[Lookup], filters: &[Bytes]) {
     for (lookup, bytes) in lookups.iter().zip(filters) {
-        // Without blocks there is nothing to ask.
+        // A filter without blocks cannot be used.
         let Some(filter) = Sbbf::from_bytes(bytes).ok().filter(|filter| filter.num_blocks() > 0) else { continue };
         if !lookup.values.iter().any(|value| filter.check(value.as_slice())) {
             row_groups.retain(|row_group| *row_group != lookup.row_group);
@@ -123,7 +123,7 @@ fn filter_range(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
     Some(start..start.checked_add(length)?).filter(|range| !range.is_empty())
 }
 
-/// The values as a leaf stores them; `None` if it stores them otherwise than as they are.
+/// The values in the stored form of a leaf; `None` if the leaf stores them in another type.
 fn stored(values: &ArrayRef, leaf: &Leaf, physical: PhysicalType) -> Result<Option<Vec<Vec<u8>>>> {
     use ArrowType as A;
     if leaf.conversion.calendar.is_some() {
@@ -144,7 +144,7 @@ fn stored(values: &ArrayRef, leaf: &Leaf, physical: PhysicalType) -> Result<Opti
             let numbers = arrow_cast::cast(values, &A::Int64)?;
             let numbers = numbers.as_primitive::<Int64Type>().iter().flatten();
             Some(match physical {
-                // A number of more bits is in no file of fewer.
+                // A number that needs more bits cannot be in this file.
                 PhysicalType::INT32 => numbers.flat_map(i32::try_from).map(|n| n.to_le_bytes().to_vec()).collect(),
                 _ => numbers.map(|n| n.to_le_bytes().to_vec()).collect(),
             })

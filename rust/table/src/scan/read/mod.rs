@@ -246,7 +246,7 @@ struct Running {
 }
 
 /// How many files are opened ahead for each file that is read. An opened one takes the memory of its footer, and of at most
-/// 8 MiB of bloom filters until they are asked.
+/// 8 MiB of bloom filters until they are used.
 const OPENED_AHEAD: usize = 4;
 
 /// How many batches a unit may be ahead of the reader.

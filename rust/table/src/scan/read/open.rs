@@ -131,7 +131,7 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
 /// A file whose footer was read.
 enum Opened {
     Ready(Vec<Unit>),
-    /// Its bloom filters are asked first.
+    /// Its bloom filters are checked first.
     Asks(Box<(Planned, Rows)>),
 }
 
@@ -246,7 +246,7 @@ fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
     Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
 }
 
-/// A file, its row groups that bounds do not rule out, and the bloom filters that may rule out more.
+/// A file, the row groups that bounds do not exclude, and the bloom filters that may exclude more.
 type Planned = (OpenFile, Vec<usize>, Vec<Lookup>);
 
 /// Decides how a file is read; `None` if no row qualifies.

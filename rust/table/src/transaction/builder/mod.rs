@@ -57,7 +57,7 @@ use options::{Overwrites, Planned};
 pub(crate) use rows::{RowChanges, SavedMetadata};
 pub(crate) use whole_files::{add_again, remove_columns};
 
-/// Syncs of a transaction's files that may be under way before a write waits for its own.
+/// The most running syncs of a transaction's files at which a write does not wait for its own syncs.
 const MOST_SYNCS: usize = 64;
 
 /// A transaction before its commit.
@@ -370,7 +370,7 @@ impl Transaction {
         self.parameters = parameters;
     }
 
-    /// Whether so many syncs of its files are under way that a write should wait for its own.
+    /// Whether so many syncs of its files are running that a write should wait for its own.
     pub fn has_many_syncs(&self) -> bool {
         self.syncing.under_way() >= MOST_SYNCS
     }

@@ -107,7 +107,7 @@ fn check_struct(array: &StructArray, lengths: &[(usize, Lengths)]) -> Result<(),
     Ok(())
 }
 
-/// Checks the elements of lists or maps. A slice of lists has more elements behind it than its own.
+/// Checks the elements of lists or maps. The array of elements of a sliced list has others, too.
 fn check_inside(
     values: &ArrayRef,
     lengths: &Lengths,

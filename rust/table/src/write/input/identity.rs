@@ -53,7 +53,7 @@ impl Numbering {
         }
     }
 
-    /// Goes on after the last number of an earlier writer of the same commit.
+    /// Continues after the last number of an earlier writer of the same commit.
     ///
     /// # Errors
     /// `Invalid` if the column has no number left.

@@ -53,7 +53,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Whether wider values widen a column.
+    /// Whether a column is widened for values of a wider type.
     ///
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
