@@ -203,7 +203,7 @@ def test_results_of_other_tasks_are_refused(uri: str) -> None:
     for wrong in (lambda done: [], lambda done: [*done, done[0]], lambda done: done[:-1], lambda done: [b"{}"]):
         work = _deltic.vacuum_distributed(table._core, *FORCED)
         tasks = work.next_tasks(4)
-        with pytest.raises(deltic.InvalidInputError, match="take in"):
+        with pytest.raises(deltic.InvalidInputError, match="pass the results of the previous tasks first"):
             work.next_tasks(4)
         done = [_deltic.sweep_files(task, None) for task in tasks]
         with pytest.raises(deltic.InvalidInputError):

@@ -297,7 +297,7 @@ def test_types_of_other_writers_keep_their_bytes(spark: SparkSession, uri: str) 
 
 def test_bytes_that_are_no_variant_are_refused(spark: SparkSession, uri: str) -> None:
     frame = spark.createDataFrame([(1, T.VariantVal(b"\x02\x05", b"\x01\x00\x00"))], "id long, v variant")
-    with pytest.raises(PythonException, match=r"the column `v` is variant in the table; row 0 .* than a variant"):
+    with pytest.raises(PythonException, match=r"the column `v` is variant in the table; row 0 .* is not a variant"):
         deltic.spark.write(frame, uri, engine="arrow")
     assert not deltic.Table(uri).exists()
 
