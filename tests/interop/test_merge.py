@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -172,28 +173,17 @@ def test_schemas_evolve_alike(spark: SparkSession, uri: str) -> None:
 
 
 def test_types_are_widened_as_by_delta_spark(spark: SparkSession, uri: str) -> None:
-    narrow = {
-        "b": pa.int8(),
-        "s": pa.int16(),
-        "i": pa.int32(),
-        "f": pa.float32(),
-        "d": pa.decimal128(5, 2),
-        "t": pa.date32(),
-    }
-    wide = {
-        **{"b": pa.int64(), "s": pa.int32(), "i": pa.float64(), "f": pa.float64()},
-        **{"d": pa.decimal128(9, 3), "t": pa.timestamp("us")},
-    }
+    narrow = {"b": pa.int8(), "s": pa.int16(), "f": pa.float32(), "d": pa.decimal128(5, 2)}
+    wide = {"b": pa.int64(), "s": pa.int32(), "f": pa.float64(), "d": pa.decimal128(9, 3)}
 
     def rows(first: int, types: dict[str, pa.DataType]) -> pa.Table:
-        dates = pa.array([20_000, 20_001], pa.int32()).cast(pa.date32())
-        columns = {
-            name: dates.cast(type) if name == "t" else pa.array([1, 2]).cast(type) for name, type in types.items()
-        }
+        columns = {"d": pa.array([Decimal(1), Decimal(2)], types["d"])}
+        for name in "bsf":
+            columns[name] = pa.array([1, 2]).cast(types[name])
         return pa.table({"id": [first, first + 1], **columns})
 
     spark.createDataFrame(rows(2, wide)).createOrReplaceTempView("wide")
-    for number, sql in enumerate(("UPDATE SET *", "UPDATE SET b = w.b, s = w.s + 0, f = w.f")):
+    for number, sql in enumerate(("UPDATE SET *", "UPDATE SET b = w.b, f = w.f")):
         ours, theirs = f"{uri}{number}", f"{uri}{number}-theirs"
         for name in (ours, theirs):
             deltic.write(name, rows(1, narrow), properties={**VECTORS, "delta.enableTypeWidening": "true"})
@@ -202,11 +192,7 @@ def test_types_are_widened_as_by_delta_spark(spark: SparkSession, uri: str) -> N
         )
         merge = deltic.Table(ours).merge(rows(2, wide), "w.id = t.id", source_alias="w", target_alias="t")
         merge = merge.with_schema_evolution()
-        (
-            merge.when_matched_update({"b": "w.b", "s": "w.s + 0", "f": "w.f"})
-            if number
-            else merge.when_matched_update_all()
-        ).execute()
+        (merge.when_matched_update({"b": "w.b", "f": "w.f"}) if number else merge.when_matched_update_all()).execute()
         wanted = read_by_spark(spark, theirs)
         assert read_by_spark(spark, ours).schema.types == wanted.schema.types
         for found in (deltic.Table(ours).scan().to_arrow(), read_by_spark(spark, ours)):
