@@ -105,11 +105,13 @@ def test_other_tables_in_folders_of_the_table_stay(table: deltic.Table, capsys: 
     age(table, *(path for path in files(table) if path.startswith("archive/old/") and path.endswith(".parquet")))
     gone = orphan(table, "archive/gone.parquet")
     orphan(table, "archive/old/left.parquet")
+    unfinished = orphan(table, f"archive/old/.tmp-{uuid.uuid4()}")
     told = table.vacuum(dry_run=True)
     assert (told.files_deleted, told.nested_tables) == (1, ("archive/old",))
     assert main(["vacuum", table.uri]) == 0
     assert "archive/old is a Delta table of its own" in capsys.readouterr().err
     assert gone not in files(table)
+    assert Path(table.uri, unfinished).exists()
     again = table.vacuum()
     assert (again.files_deleted, again.nested_tables) == (0, ("archive/old",))
     assert "archive/old" in repr(again)

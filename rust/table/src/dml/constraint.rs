@@ -8,9 +8,8 @@ use deltic_protocol::alter::Alteration;
 use deltic_protocol::commit::ReadSet;
 use deltic_protocol::constraint::Constraint;
 use deltic_protocol::expression::parse_expression;
-use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::IsolationLevel;
-use deltic_protocol::schema::{DataType, StructType};
+use deltic_protocol::schema::evolve::differences;
 
 use crate::error::{Error, Result};
 use crate::scan::plan::ScanPlan;
@@ -31,13 +30,8 @@ impl Transaction {
         let snapshot = self.snapshot().await?;
         let checked = async {
             // Rows are read with the columns of the version that the transaction is based on.
-            let columns = |schema: &StructType| -> Vec<(String, DataType)> {
-                schema.fields.iter().map(|field| (field.name.clone(), field.data_type.clone())).collect()
-            };
             let (now, base) = (self.shape_after()?, snapshot.shape());
-            let physical =
-                |shape: &TableShape| shape.mapping.physical_schema(&shape.schema).map(|schema| columns(&schema));
-            if columns(&now.schema) != columns(&base.schema) || physical(&now)? != physical(base)? {
+            if !differences(&base.schema, &now.schema, base.mapping.match_by()).is_empty() {
                 return Err(Error::invalid(
                     "the transaction has changed the columns already; add the constraint before that, or in another one",
                 ));

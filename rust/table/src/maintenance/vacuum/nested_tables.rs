@@ -11,39 +11,43 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::candidates::Folders;
 use crate::error::{Error, Result};
-use deltic_store::{FileMeta, Storage};
+use deltic_store::Storage;
 
 /// How many folders are checked at a time.
-const CONCURRENT_LOOKS: usize = 32;
+const CONCURRENT_CHECKS: usize = 32;
 
 /// The folders that are tables, as far as they were checked.
 #[derive(Debug, Default)]
 pub(super) struct NestedTables {
-    looked_at: Fingerprints,
+    checked: Fingerprints,
     found: BTreeSet<String>,
 }
 
 impl NestedTables {
-    /// Checks the folders of these files. Folders of the table's own partitions are not tables, and need no request.
-    pub(super) async fn look(&mut self, storage: &Storage, folders: &Folders, files: &[FileMeta]) -> Result<()> {
+    /// Checks the folders of these paths. Folders of the table's own partitions are not tables, and need no request.
+    pub(super) async fn check<'a>(
+        &mut self,
+        (storage, folders): (&Storage, &Folders),
+        paths: impl Iterator<Item = &'a str>,
+    ) -> Result<()> {
         let mut unknown = Vec::new();
-        for path in files.iter().map(|file| file.path.as_str()) {
+        for path in paths {
             let mut is_own = true;
             for folder in folders_of(path) {
                 is_own = is_own && folders.is_of_the_table(folder);
-                if !is_own && self.looked_at.insert(&folder) {
+                if !is_own && self.checked.insert(&folder) {
                     unknown.push(folder.to_owned());
                 }
             }
         }
-        let look = |folder: String| async move { Ok::<_, Error>(has_log(storage, &folder).await?.then_some(folder)) };
+        let check = |folder: String| async move { Ok::<_, Error>(has_log(storage, &folder).await?.then_some(folder)) };
         let found: Vec<Option<String>> =
-            stream::iter(unknown).map(look).buffer_unordered(CONCURRENT_LOOKS).try_collect().await?;
+            stream::iter(unknown).map(check).buffer_unordered(CONCURRENT_CHECKS).try_collect().await?;
         self.found.extend(found.into_iter().flatten());
         Ok(())
     }
 
-    /// Whether a file is in another table. Its folders must have been checked.
+    /// Whether a path is in another table. Its folders must have been checked.
     pub(super) fn contain(&self, path: &str) -> bool {
         !self.found.is_empty() && folders_of(path).any(|folder| self.found.contains(folder))
     }

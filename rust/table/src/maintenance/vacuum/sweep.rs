@@ -135,13 +135,13 @@ impl Sweep {
 
     /// The files to delete. A dry run reports them instead, and returns none.
     pub(super) async fn choose(&mut self, rule: &Rule, page: Vec<FileMeta>) -> Result<Vec<FileMeta>> {
-        let mut chosen = Vec::new();
+        let (mut chosen, mut entered) = (Vec::new(), Vec::new());
         for file in page {
             self.done.vacuumed.files_seen += 1;
             if let Some(folder) = self.folders.enter(&file.path) {
                 self.done.folders += 1;
-                if !self.dry_run && (folder.is_empty() || is_itself(&self.storage, &folder)) {
-                    self.storage.delete_unfinished(&folder, rule.cutoff_ms).await?;
+                if folder.is_empty() || is_itself(&self.storage, &folder) {
+                    entered.push(format!("{folder}/"));
                 }
             }
             // A listed path that the store would resolve to another location, such as `file:/x`, cannot be deleted.
@@ -154,10 +154,18 @@ impl Sweep {
             }
         }
         if let Some(nested) = &mut self.nested_tables {
-            nested.look(&self.storage, &self.folders, &chosen).await?;
+            // Only a disk has unfinished files.
+            let folders = entered.iter().filter(|_| self.storage.is_local());
+            let paths = chosen.iter().map(|file: &FileMeta| &file.path).chain(folders);
+            nested.check((&self.storage, &self.folders), paths.map(String::as_str)).await?;
             chosen.retain(|file| !nested.contain(&file.path));
+            entered.retain(|folder| !nested.contain(folder));
         }
-        if self.dry_run {
+        if !self.dry_run {
+            for folder in entered {
+                self.storage.delete_unfinished(folder.trim_end_matches('/'), rule.cutoff_ms).await?;
+            }
+        } else {
             chosen.iter().for_each(|file| self.count(1, file.size));
             self.done.vacuumed.found.append(&mut chosen);
         }

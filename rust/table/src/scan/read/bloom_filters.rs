@@ -51,20 +51,22 @@ pub(super) fn lookups(
     needed: &BTreeSet<usize>,
 ) -> Result<Vec<Lookup>> {
     let (mut lookups, mut bytes_left) = (Vec::new(), MOST_BYTES);
+    let groups = metadata.metadata().row_groups();
     for conjunct in predicate.split_conjuncts() {
-        let (column, values) = match conjunct {
-            BoundPredicate::Compare { column, op: Op::Eq, value } => (column, value.to_array(column.primitive()?, 1)?),
-            BoundPredicate::In { column, values } if values.values().len() <= MOST_VALUES => {
-                (column, Arc::clone(values.values()))
-            }
+        let column = match conjunct {
+            BoundPredicate::Compare { column, op: Op::Eq, .. } | BoundPredicate::In { column, .. } => column,
             _ => continue,
         };
         let Some(leaf) = bounds.leaf(column) else { continue };
-        let groups = metadata.metadata().row_groups();
-        let chunk_of = |group: &RowGroupMetaData| group.columns().get(leaf.index).and_then(filter_range);
-        if !groups.iter().any(|group| chunk_of(group).is_some()) {
+        let filter_of = |group: &RowGroupMetaData| group.columns().get(leaf.index).and_then(filter_range);
+        if !groups.iter().any(|group| filter_of(group).is_some()) {
             continue;
         }
+        let values = match conjunct {
+            BoundPredicate::Compare { value, .. } => value.to_array(column.primitive()?, 1)?,
+            BoundPredicate::In { values, .. } if values.values().len() <= MOST_VALUES => Arc::clone(values.values()),
+            _ => continue,
+        };
         let physical = metadata.parquet_schema().column(leaf.index).physical_type();
         let Some(values) = stored(&values, &leaf, physical)?.map(Arc::new) else { continue };
         for row_group in row_groups {
@@ -75,7 +77,7 @@ pub(super) fn lookups(
                 let length = range.end - range.start;
                 length <= bytes_left && i64::try_from(length).is_ok_and(|length| length < bytes)
             };
-            let Some(range) = chunk_of(group).filter(is_worth_it) else { continue };
+            let Some(range) = filter_of(group).filter(is_worth_it) else { continue };
             bytes_left -= range.end - range.start;
             let values = Arc::clone(&values);
             lookups.push(Lookup { row_group: *row_group, range, values });
@@ -129,27 +131,20 @@ fn stored(values: &ArrayRef, leaf: &Leaf, physical: PhysicalType) -> Result<Opti
     if leaf.conversion.calendar.is_some() {
         return Ok(None);
     }
-    let kind = |data_type: &A| match data_type {
-        A::Int8 | A::Int16 | A::Int32 | A::Int64 => 1,
-        A::Date32 => 2,
-        A::Timestamp(TimeUnit::Microsecond, _) => 3,
-        A::Utf8 | A::Binary => 4,
-        _ => 0,
-    };
-    if kind(values.data_type()) != kind(&leaf.file_type) {
-        return Ok(None);
-    }
-    Ok(match (kind(&leaf.file_type), physical) {
-        (1..=3, PhysicalType::INT32 | PhysicalType::INT64) => {
+    Ok(match (values.data_type(), &leaf.file_type, physical) {
+        (A::Int8 | A::Int16 | A::Int32 | A::Int64, A::Int8 | A::Int16 | A::Int32, PhysicalType::INT32)
+        | (A::Date32, A::Date32, PhysicalType::INT32) => {
             let numbers = arrow_cast::cast(values, &A::Int64)?;
             let numbers = numbers.as_primitive::<Int64Type>().iter().flatten();
-            Some(match physical {
-                // A number that needs more bits cannot be in this file.
-                PhysicalType::INT32 => numbers.flat_map(i32::try_from).map(|n| n.to_le_bytes().to_vec()).collect(),
-                _ => numbers.map(|n| n.to_le_bytes().to_vec()).collect(),
-            })
+            // A number that needs more bits cannot be in this file.
+            Some(numbers.flat_map(i32::try_from).map(|n| n.to_le_bytes().to_vec()).collect())
         }
-        (4, PhysicalType::BYTE_ARRAY) => {
+        (A::Int64, A::Int64, PhysicalType::INT64)
+        | (A::Timestamp(TimeUnit::Microsecond, _), A::Timestamp(TimeUnit::Microsecond, _), PhysicalType::INT64) => {
+            let numbers = arrow_cast::cast(values, &A::Int64)?;
+            Some(numbers.as_primitive::<Int64Type>().iter().flatten().map(|n| n.to_le_bytes().to_vec()).collect())
+        }
+        (A::Utf8 | A::Binary, A::Utf8 | A::Binary, PhysicalType::BYTE_ARRAY) => {
             let texts = arrow_cast::cast(values, &A::Binary)?;
             Some(texts.as_binary::<i32>().iter().flatten().map(<[u8]>::to_vec).collect())
         }

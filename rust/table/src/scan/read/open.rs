@@ -109,16 +109,16 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
     let planned = blocking(&path, move || {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
         Ok(match plan(&scan, &task.path, bytes, metadata, &origin)? {
-            None => Opened::Ready(Vec::new()),
+            None => Opened::Units(Vec::new()),
             Some((file, row_groups, lookups)) if lookups.is_empty() => {
-                Opened::Ready(units(Arc::new(file), &row_groups, &rows)?)
+                Opened::Units(units(Arc::new(file), &row_groups, &rows)?)
             }
-            Some(planned) => Opened::Asks(Box::new((planned, rows))),
+            Some(planned) => Opened::WithFilters(Box::new((planned, rows))),
         })
     });
     let ((file, mut row_groups, lookups), rows) = match planned.await? {
-        Opened::Ready(units) => return Ok(units),
-        Opened::Asks(asks) => *asks,
+        Opened::Units(units) => return Ok(units),
+        Opened::WithFilters(planned) => *planned,
     };
     let filters = bloom_filters::fetch(&file.bytes, &lookups).await?;
     blocking(&path, move || {
@@ -130,9 +130,9 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
 
 /// A file whose footer was read.
 enum Opened {
-    Ready(Vec<Unit>),
+    Units(Vec<Unit>),
     /// Its bloom filters are checked first.
-    Asks(Box<(Planned, Rows)>),
+    WithFilters(Box<(Planned, Rows)>),
 }
 
 impl Scan {
