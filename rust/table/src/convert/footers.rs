@@ -18,7 +18,8 @@ use super::columns::{check_arrow_type, nullable};
 use super::existing::Existing;
 use super::mapped::{check_mapped, check_stored};
 use crate::footer::calendar::Calendars;
-use crate::scan::read::{Constants, FileSchema, RowGroupBounds, look_at_footer};
+use crate::scan::file_footer::look_at_footer;
+use crate::scan::read::{Constants, FileSchema, RowGroupBounds};
 use crate::write::plan::physical_indexed;
 use deltic_store::Storage;
 

@@ -9,7 +9,8 @@ use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 
-use super::read::{look_at_footer, parquet_id};
+use super::file_footer::look_at_footer;
+use super::read::parquet_id;
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 use deltic_store::{Storage, decode_path};

@@ -2,6 +2,7 @@
 
 pub mod count;
 pub(crate) mod dropped_columns;
+pub(crate) mod file_footer;
 pub mod filter;
 pub mod limit;
 pub mod plan;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use deltic_protocol::error::Result;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 
-use super::decode::blocking;
-use super::fetch::{FileBytes, parse_footer};
+use super::read::{FileBytes, blocking, parse_footer};
 use crate::error::corrupt_parquet;
 use crate::footer::arrow_metadata;
 use deltic_store::Storage;
