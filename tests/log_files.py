@@ -1,5 +1,5 @@
-"""Tables made by hand, for every suite: actions and files that are written as they are given, and logs of deltic's that
-are changed as other writers, crashes and cleanups leave them."""
+"""Tables made by hand, for all suites: given actions and files, and logs of deltic that are changed to what other
+writers, crashes and cleanups leave behind."""
 
 from __future__ import annotations
 

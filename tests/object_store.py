@@ -1,6 +1,6 @@
-"""An S3 store in this process, all of whose files are a dict, and which can go away at any request.
+"""An S3 store in this process, whose files are in a dict, and which can fail from any request on.
 
-Signatures are not checked. Listings have pages of 1,000; PUT knows `If-None-Match: *`.
+Signatures are not checked. Listings have pages of 1,000; PUT supports `If-None-Match: *`.
 """
 
 from __future__ import annotations

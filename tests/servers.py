@@ -1,9 +1,9 @@
 """Real servers on this machine for tests: S3, Azure, Google Cloud Storage and DynamoDB.
 
-Each function is a context manager. It starts a server of its own on a free port of the loopback interface, over an
-empty temporary folder, and stops it when the block is left, however that happens. What is not installed yet is
-installed once into a cache that is keyed by version. A test is skipped where that is impossible, with the reason; it
-fails where the environment has CI=true.
+Each function is a context manager. It starts a new server on a free port of the loopback interface, with an empty
+temporary folder, and stops it at the end of the block, also after an exception. A server that is not installed yet is
+installed once into a cache with a folder for each version. If that is impossible, the test is skipped with the reason,
+or fails if the environment has CI=true.
 
     with servers.s3() as server:
         deltic.write(server.uri("trips"), data, storage_options=server.storage_options)

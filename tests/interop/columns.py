@@ -1,4 +1,4 @@
-"""Random Arrow columns of every type and layout, beside the values that they hold, spelled without Arrow.
+"""Random Arrow columns of every type and layout, with their values as Python objects.
 
 Dates are days and timestamps are the numbers of their unit, for Python's own calendar ends with the year 9999. A `Kind`
 says of one column, or of what is inside one, how values are made, how an array is built of them, and what a table that

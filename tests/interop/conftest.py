@@ -1,4 +1,4 @@
-"""What the interoperability tests share. Each suite runs in a process of its own: see the Makefile."""
+"""Fixtures of the interoperability tests. Each suite runs in a process of its own: see the Makefile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Random filters that mean the same to Spark and to deltic, made from a table's own schema and values.
 
 A filter has two spellings, for the two languages quote text and name NaN differently; everything else is the same text.
-Left out is where Spark is another matter: a double literal compared with a whole number or a decimal (deltic compares
+Left out are cases in which Spark differs: a double literal compared with a whole number or a decimal (deltic compares
 exactly, Spark casts to double), decimal literals too long for Spark to widen a column to, and whole numbers beyond 64
 bits (Spark 4.2 takes `n < 9223372036854775808` for TRUE where `n` is null).
 """

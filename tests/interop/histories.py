@@ -1,6 +1,7 @@
-"""Random histories of a table: each step is one client's, and after it every client must read what the model says.
+"""Random histories of a table: after each step, by one of the clients, every client must read the rows of the model.
 
-A step is drawn by the seed, done by one of the writers, and done to the model. A failure names the seed and all steps.
+The seed determines the steps. Each step is done by one of the writers, and in the model. A failure names the seed and
+all steps.
 """
 
 from __future__ import annotations

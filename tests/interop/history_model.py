@@ -1,4 +1,4 @@
-"""A table as a plain list of rows, with a schema that changes: what every client should read after every step.
+"""A table as a list of rows, with a schema that changes: the rows that every client must read after every step.
 
 A row is a dict of values by the keys of columns, which stay when columns are renamed. `IDENTITY` is the number by which
 the model knows the row for ever, `CHANGED` the version that changed it last; None while that is not committed yet.

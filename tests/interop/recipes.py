@@ -1,4 +1,4 @@
-"""Tables that delta-spark makes on the fly, one recipe for each way a table may be.
+"""Tables that delta-spark makes during the tests, one recipe for each kind of table.
 
 A recipe is a function that runs SQL through a `Maker`, with `@` for the table.
 """

@@ -1,4 +1,4 @@
-"""Tables that deltic altered, as delta-spark goes on with them, and tables of delta-spark's that deltic alters.
+"""Tables that deltic altered and delta-spark continues, and tables of delta-spark that deltic alters.
 
 After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its
 checksums validated, and deltic reads that.

@@ -1,7 +1,8 @@
-"""Other clients go on with tables that deltic made, and deltic with what they left: a seeded walk beside a plain model.
+"""deltic and other clients continue each other's tables: seeded random steps, compared with a simple model.
 
-The tables have what spellings can go wrong on: names and partition values beyond ASCII, with spaces, quotes and percent
-signs, nested types, values at the edges. After each step deltic, the other client and the model have the same rows.
+The tables have names and values whose encoding can go wrong: names and partition values beyond ASCII, with spaces,
+quotes and percent signs, nested types, values at the edges. After each step deltic, the other client and the model have
+the same rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Both ways with delta-spark, the JVM library, at the release for the PySpark in use.
+"""deltic and delta-spark, the JVM library, read each other's tables.
 
-Where its jars cannot be had these tests are skipped.
+Its release is the one for the installed PySpark. If its jars cannot be fetched, these tests are skipped.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""RESTORE and CLONE beside delta-spark's: each reads, checks and goes on from what the other made."""
+"""RESTORE and CLONE by deltic and delta-spark: each reads, checks and continues the other's result."""
 
 from __future__ import annotations
 

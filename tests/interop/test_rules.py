@@ -1,4 +1,4 @@
-"""Tables of delta-spark that ask something of rows: deltic does as it does, from Python and from Spark."""
+"""Tables of delta-spark with constraints and computed columns: deltic applies them from Python and from Spark."""
 
 from __future__ import annotations
 

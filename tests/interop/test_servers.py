@@ -1,4 +1,4 @@
-"""Tables on real servers: the contract of the stores, and tables from the first write to time travel."""
+"""Tables on real servers: the contract of `Storage`, and all operations from the first write to time travel."""
 
 from __future__ import annotations
 

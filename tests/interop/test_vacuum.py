@@ -1,4 +1,4 @@
-"""VACUUM beside delta-spark's: the same files go, and each leaves a table that the other reads."""
+"""VACUUM compared with delta-spark: both delete the same files, and read each other's table."""
 
 from __future__ import annotations
 

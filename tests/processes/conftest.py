@@ -1,4 +1,7 @@
-"""How much the processes do, and what is told at the end. The suite runs in a process of its own: see the Makefile."""
+"""The amount of work of the processes, and the summary at the end.
+
+The suite runs in a process of its own: see the Makefile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be true of a table after all that was told: every row once, every version once, nothing half."""
+"""Checks of a table after the acknowledged writes: every row once, every version once, nothing incomplete."""
 
 from __future__ import annotations
 

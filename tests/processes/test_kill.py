@@ -1,4 +1,4 @@
-"""Writers are killed at any moment: the table opens, every acknowledged commit is there, no half one."""
+"""Writers are killed at any moment: the table opens, every acknowledged commit exists, and none is incomplete."""
 
 import itertools
 import random

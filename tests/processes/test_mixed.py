@@ -1,4 +1,4 @@
-"""deltic, delta-rs and delta-spark write to one table at once, and read the same rows at the end."""
+"""deltic, delta-rs and delta-spark write to one table at the same time, and read the same rows at the end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Processes that write to a table, and tell through a pipe what was acknowledged.
+"""Processes that write to a table, and send the acknowledged writes through a pipe.
 
-What a killed process has told stays in the pipe: each message is one write that the system does or does not do.
+Messages of a killed process stay in the pipe: each message is one write to the pipe, which the system does completely
+or not at all.
 """
 
 from __future__ import annotations

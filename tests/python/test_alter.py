@@ -1,4 +1,4 @@
-"""Changes of a table that leave its rows alone: each verb alone, several in one commit, and what is refused."""
+"""Changes of a table that change no rows: each method alone, several in one commit, and refused ones."""
 
 import json
 import re

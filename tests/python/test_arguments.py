@@ -1,4 +1,4 @@
-"""Arguments of a wrong kind: an `InvalidInputError` that names the argument, from every call, and nothing written."""
+"""Arguments of a wrong type: every call raises an `InvalidInputError` that names the argument, and writes nothing."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Values that UPDATE and MERGE give to columns are stored or refused, never NULL; a merge after a failure goes on."""
+"""Values that UPDATE and MERGE assign are stored or refused, never NULL; a failed merge can be repeated."""
 
 from __future__ import annotations
 

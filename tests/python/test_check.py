@@ -1,4 +1,4 @@
-"""`Table.check`: what a table says twice must be the same, and is named where it is not."""
+"""`Table.check`: facts that a table has twice must be equal, and are reported if they differ."""
 
 import json
 import os

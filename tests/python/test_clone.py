@@ -1,4 +1,4 @@
-"""CLONE from Python: the clone is what the table was, its files are where they should be, and each lives by itself."""
+"""CLONE from Python: the clone equals the table, has its files in the right folder, and changes alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iceberg tables, written by pyiceberg, that become Delta tables: deltic reads the rows that pyiceberg reads."""
+"""Conversion of Iceberg tables that pyiceberg wrote: deltic reads the rows that pyiceberg reads."""
 
 from __future__ import annotations
 

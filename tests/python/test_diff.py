@@ -1,4 +1,4 @@
-"""`Table.diff`: what differs between two versions, beside numbers worked out by hand and multisets of rows."""
+"""`Table.diff`: the differences of two versions, compared with numbers worked out by hand and multisets of rows."""
 
 import json
 import random

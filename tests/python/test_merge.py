@@ -1,4 +1,4 @@
-"""MERGE through the Python interface: what becomes of rows, what is refused, what a failure leaves."""
+"""MERGE through the Python interface: changes of rows, refused merges, and the table after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPTIMIZE through the Python interface: the rows stay, the files are fewer or better ordered, others may go on."""
+"""OPTIMIZE through the Python interface: the same rows in fewer or better ordered files, and concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Living in a Python process: fork, threads, the interpreter's lock, Ctrl-C."""
+"""Behaviour in a Python process: fork, threads, the interpreter's lock, Ctrl-C."""
 
 import multiprocessing
 import os

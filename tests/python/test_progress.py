@@ -1,4 +1,4 @@
-"""Progress: what long work reports, who is told, and that nothing is disturbed by it."""
+"""Progress: the reports of long operations, which listener gets them, and that they disturb nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RESTORE from Python: the table is what a version was, and what was given out since stays given out."""
+"""RESTORE from Python: the table equals the older version, and ids that were assigned since are not assigned again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that change through the Python interface: what is in the table then, what is refused, what a failure leaves."""
+"""Changes of rows through the Python interface: the resulting table, refused changes, and the table after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of the files that deltic writes, beside those that a plain model computes from the rows."""
+"""Statistics of the files that deltic writes, compared with those that a simple model computes from the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions: what is read and done becomes one commit, or none; what is known asks for nothing."""
+"""Transactions: their reads and changes become one commit, or none; no requests for known state."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""What SQL and Spark's catalog make of `USING deltic`: it works, or an error says what to do and nothing is written."""
+"""`USING deltic` in SQL and with Spark's catalog: it works, or an error says what to do and nothing is written."""
 
 import re
 from collections.abc import Iterator

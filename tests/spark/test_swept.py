@@ -1,4 +1,4 @@
-"""`deltic.spark.vacuum`: it does what the vacuum of the driver alone does, failures included."""
+"""`deltic.spark.vacuum`: it has the same effects as a vacuum by the driver alone, also after failures."""
 
 from __future__ import annotations
 

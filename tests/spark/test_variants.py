@@ -1,4 +1,4 @@
-"""Variants between Spark and tables, by both engines of a write and all doors of a read."""
+"""Variants between Spark and tables, by both engines of a write and all ways to read."""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""`deltic.spark.write`: files written by tasks, one commit by the driver, retries and failures included."""
+"""`deltic.spark.write`: files written by tasks, one commit by the driver, also with retries and failures."""
 
 import contextlib
 import os
