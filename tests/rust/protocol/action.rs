@@ -1,4 +1,4 @@
-//! Actions as lines and as columns.
+//! Actions as JSON lines and as columns.
 //!
 //! Cases give the lines of a commit and what is made of them, as JSON with the members in the order of the structs.
 

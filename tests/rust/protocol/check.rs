@@ -1,4 +1,4 @@
-//! Two accounts of one version, compared.
+//! Comparing two records of one version.
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};

@@ -1,5 +1,5 @@
-//! The commit loop, driven by hand: which step follows which answer. Its driver, the simulation and the model check show
-//! what comes of it.
+//! The steps of the commit loop for given answers. Its results are tested through its driver, by the simulation and by
+//! the model check.
 
 use bytes::Bytes;
 use deltic_protocol::action::{Action, Add, Format, Metadata, Protocol};

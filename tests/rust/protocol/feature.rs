@@ -1,4 +1,4 @@
-//! Features and table properties: what is read, written, refused, and what a new table gets.
+//! Features and table properties: reading, writing, refusal, and defaults of new tables.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Bounds of files by what the log says: partition values, statistics, physical names.
+//! Bounds of files from the log: partition values, statistics, physical names.
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{Wanted, parse_commit};

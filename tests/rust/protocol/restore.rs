@@ -1,4 +1,4 @@
-//! Going back to an older version, and becoming what another table is: protocols and metadata.
+//! Protocol and metadata of RESTORE and CLONE.
 
 use deltic_protocol::action::Metadata;
 use deltic_protocol::alter::{copied, restored};

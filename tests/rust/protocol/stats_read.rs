@@ -1,4 +1,4 @@
-//! Statistics to bounds. A case gives a column's type and what the log says; bounds are compared as text.
+//! Converting statistics to bounds. A case has a column's type and the statistics of the log; bounds are compared as text.
 //!
 //! The property: whatever value a column holds, and however a known writer rounds it on the way into the log, the bounds
 //! that come out contain it.

@@ -1,7 +1,7 @@
 //! The operations on the tiny tables.
 //!
-//! An operation can be done again on any state. That is the referee: what stands in the log at a version must leave the
-//! rows that doing its operation on the version before leaves.
+//! An operation can be repeated on any state. The referee uses that: the version in the log must have the rows that its
+//! operation gives on the version before.
 
 use std::collections::{BTreeMap, BTreeSet};
 

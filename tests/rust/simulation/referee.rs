@@ -1,5 +1,5 @@
-//! The referee: knows what every transaction was to do and what its writer was told, sees every version appear, and says
-//! what is wrong.
+//! The referee: knows the operation of every transaction and the result that its writer got, sees every new version,
+//! and reports errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 

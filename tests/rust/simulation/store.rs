@@ -1,8 +1,8 @@
-//! The log's store, and the requests on their way to it.
+//! The store of the log, and the requests to it.
 //!
-//! A request waits until the scheduler picks it. Then it is carried out, or not; its answer is picked later, and comes,
-//! or not. Between the two anything else may happen, so requests overtake each other, answers are old when they come,
-//! and a put may land long after whoever sent it was told that nobody knows, or was killed.
+//! A request waits until the scheduler picks it. Then it is carried out or not, and its answer is picked later and
+//! arrives or not. Anything may happen in between: requests overtake each other, answers are outdated when they arrive,
+//! and a put may be carried out long after its sender got an unknown outcome, or was killed.
 
 use std::collections::BTreeMap;
 

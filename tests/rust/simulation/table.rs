@@ -1,6 +1,6 @@
-//! Tiny tables, row by row, and the operations on them: what a commit was to do, told without any action of a log.
+//! Tiny tables, row by row, and the effects of operations on them, without actions of a log.
 //!
-//! What they are is in [`operation`](crate::operation).
+//! The operations are in [`operation`](crate::operation).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! What processes see of the table: the log is listed and replayed by the code that readers use.
+//! What processes read of the table: the log is listed and replayed by the code of readers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Transactions as they are put together, and what follows their commits.
+//! Building transactions, and the work after their commits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Logs in, checkpoints out. States of a table are compared as text, one line for each action.
+//! Checkpoints for given logs. States of a table are compared as text, one line for each action.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

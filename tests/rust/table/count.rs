@@ -1,4 +1,4 @@
-//! Rows counted, and what is read for that.
+//! Counting rows, and what is read for it.
 
 use std::sync::Arc;
 

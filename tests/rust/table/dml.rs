@@ -1,5 +1,5 @@
-//! Rows that change, through transactions of the builder: what is in the table then, what was read for it, and what is left
-//! after a failure. Rows are compared as text, values separated by a bar.
+//! DELETE, UPDATE and MERGE through transactions of the builder: the resulting rows, what is read, and the files after
+//! a failure. Rows are compared as text, values separated by a bar.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Planning over a checkpoint: cold, cached, without a cache and after a refresh, it finds what replaying all commits
-//! finds.
+//! Planning from a checkpoint finds the same files as a replay of all commits: cold, cached, without a cache, after a
+//! refresh.
 
 use std::time::Instant;
 

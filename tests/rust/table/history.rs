@@ -1,4 +1,4 @@
-//! The past: times of commits, and the version of a time.
+//! Times of commits, and the version at a time.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! OPTIMIZE: the rows stay, whatever memory there is and whoever commits meanwhile; and no file is left that no version
-//! names. Rows are compared as text.
+//! OPTIMIZE: the rows are the same, with any memory and with concurrent commits, and no file is left that is in no
+//! version. Rows are compared as text.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Parquet files of a few bytes whose pages claim to hold gigabytes: refused before anything is reserved.
+//! Small Parquet files whose pages claim gigabytes are refused before memory is reserved.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! RESTORE and CLONE on tables made by hand, and what other writers may do meanwhile.
+//! RESTORE and CLONE of tables made by hand, and allowed commits of concurrent writers.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Tables made by hand, file by file: what no writer would write can be written here. All tests of this crate make
-//! theirs with it.
+//! Makes tables by hand, file by file, also such that no writer would write. All tests of this crate use it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Opening versions: which requests it takes, what survives a broken log, which files are live.
+//! Opening versions: its requests, opening with a damaged log, and live files.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The contract of `Storage`, held against every backend that can run here.
+//! The contract of `Storage`, tested with every backend that can run here.
 
 use std::collections::HashMap;
 use std::ops::Range;

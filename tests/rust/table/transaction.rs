@@ -1,7 +1,7 @@
-//! Commits against a store that lies, loses answers and lets others win.
+//! Commits to a store that gives false answers, loses answers and lets other writers win.
 //!
-//! [`Faulty`] answers puts by a script and writes down what it was asked. On every put it checks the rule that all
-//! else rests on: the version below was read before.
+//! [`Faulty`] answers puts by a script and records the requests. On every put it checks the rule on which all else
+//! depends: the version below was read before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! A referee for the conflict rules: tiny tables whose operations are run for real, row by row.
+//! A referee for the conflict rules: tiny tables whose operations are carried out row by row.
 //!
 //! If a commit may follow its winners, the table it leaves must be the one that doing the same operation after them
 //! leaves, and every winner must have been made on the table as it then was.

@@ -1,4 +1,4 @@
-//! Collecting statistics: values in, JSON out; and that the bounds printed are bounds.
+//! Collecting statistics: JSON for given values; and that all values are within the printed bounds.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

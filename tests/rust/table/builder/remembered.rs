@@ -1,4 +1,4 @@
-//! What becomes of a handle's memory of a table that is another by now.
+//! The remembered state of a handle after the table was replaced or changed.
 
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;

@@ -1,4 +1,4 @@
-//! Writes from plan to commit: which are allowed, what is committed, what happens in a race.
+//! Writes from plan to commit: allowed writes, committed actions, concurrent commits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

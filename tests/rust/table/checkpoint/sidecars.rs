@@ -1,4 +1,4 @@
-//! Checkpoints over sidecars that are reused: what they say, what they cost, how many there are.
+//! Checkpoints with reused sidecars: their contents, their cost, and how many there are.
 
 use deltic_table::scan::plan::ScanPlan;
 

@@ -1,4 +1,4 @@
-//! Files and roots by their other names: absolute URIs, schemes that mean the same, symbolic links.
+//! Different names of files and roots: absolute URIs, equivalent schemes, symbolic links.
 
 use super::*;
 

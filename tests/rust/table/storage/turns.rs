@@ -1,4 +1,4 @@
-//! Commits that DynamoDB decides: who wins, what a death in between leaves, and who finishes it.
+//! Commits with DynamoDB: who wins, and who finishes the commit of a dead writer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Bringing batches into a table's schema: which types become which, and what is refused with which words.
+//! Converting batches to a table's schema: conversions of types, and the errors of refused ones.
 
 use std::sync::Arc;
 
