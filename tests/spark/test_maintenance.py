@@ -292,7 +292,7 @@ def test_steps_out_of_turn_convert_nothing(tmp_path: Path) -> None:
     before = [_deltic.read_footers(task, None) for task in again.next_tasks(1, 1)]
     again.take(before)
     again.next_tasks(1, 1)
-    with pytest.raises(deltic.InvalidInputError, match="not the footers that were asked for"):
+    with pytest.raises(deltic.InvalidInputError, match="not the results of the tasks"):
         again.take(before)
     failed = _deltic.convert_distributed(Table(folder(tmp_path / "other", 2))._core, schema, "{}", False)
     failed.next_tasks(1, 1)

@@ -97,7 +97,10 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
     // Nulls take the same width.
     let wide = fixed_width(column.column_descr()).unwrap_or_default().div_ceil(ORDINARY_WIDTH).max(1);
     if column.column_descr().max_rep_level() > 0 && claims.values.saturating_mul(wide) > most {
-        return Err(refused(&format!("its pages claim {} elements, which is absurd for their size", claims.values)));
+        return Err(refused(&format!(
+            "its pages claim {} elements, which is impossible for their size",
+            claims.values
+        )));
     }
     if has_lengths {
         claims.prefixes = check_lengths(chunk, column)?;

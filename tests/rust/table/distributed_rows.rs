@@ -311,7 +311,7 @@ fn what_is_handed_back_is_checked() {
                     }
                     3 => {
                         results[0] = tasks[0].clone();
-                        "no result of a task"
+                        "not a result of a task"
                     }
                     4 => {
                         results[0] = edited(&results[0], "\"physicalRows\":2", "\"physicalRows\":3");

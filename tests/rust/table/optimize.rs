@@ -419,7 +419,7 @@ fn bins_are_written_by_others() {
         for (wrong, told) in [
             (vec![written.clone()], "result of a task is missing"),
             (vec![written.clone(), written.clone()], "twice"),
-            (vec![tasks[0].clone()], "no rewritten group of files"),
+            (vec![tasks[0].clone()], "not a rewritten group of files"),
         ] {
             let refused = block_on(run.commit(&wrong, &World, (&committer, &World))).unwrap_err();
             assert!(refused.to_string().contains(told), "{refused}");

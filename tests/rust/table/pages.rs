@@ -221,7 +221,7 @@ async fn hostile_pages_of_checkpoints_are_corrupt() {
     // Each page alone could be.
     let one = data_page(60 << 20, 1, Encoding::PLAIN, &[0; 20]);
     let file = File { message: PATH, codec: ZSTD(), rows: 1, chunk: one.repeat(200), has_dictionary: false };
-    check_refused("many pages", &read_checkpoint(file.bytes()).await.unwrap_err(), "absurd for 1 rows");
+    check_refused("many pages", &read_checkpoint(file.bytes()).await.unwrap_err(), "impossible for 1 rows");
 }
 
 /// Rows of the next two: as many as a file of any size may have, nearly.
@@ -253,7 +253,7 @@ async fn a_few_bytes_do_not_become_gigabytes_of_text() {
     // That there is a long text does not matter where it is not used.
     assert_eq!(read_checkpoint(shared(1).bytes()).await.unwrap(), MANY as usize);
     let error = read_checkpoint(growing().bytes()).await.unwrap_err();
-    check_refused("what grows", &error, "absurd for 60000 rows");
+    check_refused("what grows", &error, "impossible for 60000 rows");
     let twice = dictionary(1, &[1, 0, 0, 0, b'x']).repeat(2);
     let twice = File { message: PATH, codec: ZSTD(), rows: 1, chunk: twice, has_dictionary: true };
     check_refused("two dictionaries", &read_checkpoint(twice.bytes()).await.unwrap_err(), "more than one dictionary");
@@ -324,10 +324,10 @@ async fn wide_columns_take_what_the_file_justifies() {
     let chunk = data_page(8, 1 << 20, Encoding::PLAIN, &[0; 8]);
     let list = File { message: list, codec: Compression::UNCOMPRESSED, rows: 1, chunk, has_dictionary: false };
     let refused = check(&Bytes::from(list.chunk.clone()), &list.column(0)).unwrap_err().to_string();
-    assert!(refused.contains("absurd for their size"), "{refused}");
+    assert!(refused.contains("impossible for their size"), "{refused}");
 
     let path = nulls("message m { required group add { optional fixed_len_byte_array(134217727) path; } }");
-    check_refused("a wide path", &read_checkpoint(path).await.unwrap_err(), "absurd for 400 rows");
+    check_refused("a wide path", &read_checkpoint(path).await.unwrap_err(), "impossible for 400 rows");
 }
 
 #[test]

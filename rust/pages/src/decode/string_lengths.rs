@@ -51,7 +51,7 @@ pub fn check(leaves: &[StringLeaf<'_>], rows: u64, enough: u64) -> Result<u64, P
     match longest.filter(|_| total > justified) {
         Some((leaf, length)) => Err(ParquetError::General(format!(
             "the strings of {rows} rows claim to be {total} bytes, {length} of them in the column chunk `{}` of {} \
-             bytes, which is absurd",
+             bytes, which is impossible",
             leaf.column.column_path(),
             leaf.chunk.len(),
         ))),

@@ -548,7 +548,7 @@ fn plans_have_a_byte_form() {
         assert_eq!(WritePlan::from_bytes(foreign).unwrap_err().kind(), &Kind::Invalid);
     }
     let later = WritePlan::from_bytes(b"{\"form\":99,\"body\":{\"more\":1}}").unwrap_err();
-    assert!(later.message().contains("form 99"), "{later}");
+    assert!(later.message().contains("format 99"), "{later}");
 }
 
 fn rows() -> impl Strategy<Value = Vec<Vec<(Option<String>, i64)>>> {
