@@ -403,7 +403,7 @@ def test_a_table_that_was_made_anew_with_a_commit_of_the_same_length_gets_no_fil
         return first.stat().st_size
 
     length = make(2)
-    with pytest.raises(deltic.MetadataChangedError, match="deleted or made anew"), Table(uri).transaction() as tx:
+    with pytest.raises(deltic.MetadataChangedError, match="deleted or created again"), Table(uri).transaction() as tx:
         tx.append(pa.table({"v": [1]}))
         assert make(1) == length
     # Its files went with the table that they were written for.

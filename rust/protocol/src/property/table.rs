@@ -188,7 +188,7 @@ fn check_one(key: &str, value: &str) -> Result<()> {
             return Ok(());
         }
         return Err(Error::invalid(format!(
-            "there is no table property `{}`; did you mean {}? Names that do not begin with `delta.` are free",
+            "there is no table property `{}`; did you mean {}? Names that do not begin with `delta.` can be chosen freely",
             excerpt(key),
             nearest(key).join(" or ")
         )));

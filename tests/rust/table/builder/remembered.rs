@@ -261,7 +261,7 @@ async fn a_commit_that_landed_in_another_table_stays_and_is_not_acknowledged() {
         let error = transaction.commit(&committer, &World).await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
         assert_eq!(error.version(), Some(2));
-        let expected = "it is in the log at version 2, but the table was deleted or made anew";
+        let expected = "it is in the log at version 2, but the table was deleted or created again";
         assert!(error.message().contains(expected), "{error}");
         // Others may have built on the commit, so that neither it nor its files may go; its checksum may be wrong.
         assert_eq!(log_files(&sample), [commit_name(0), commit_name(2)]);
