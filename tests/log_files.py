@@ -258,7 +258,7 @@ class Log:
         return path, sidecar
 
     def hint(self, version: int, **members: Any) -> Path:
-        """`_last_checkpoint`, right about the checkpoint of the V1 spec of that version unless told otherwise."""
+        """`_last_checkpoint`, by default correct for the V1 checkpoint of that version."""
         paths = list(self.folder.glob(f"{version:020}.checkpoint*.parquet"))
         tables = [pq.read_table(path) for path in paths]
         told: Action = {
@@ -277,7 +277,7 @@ class Log:
         return path
 
     def checksum(self, version: int, **members: Any) -> Path:
-        """The version's checksum, right unless told otherwise."""
+        """The version's checksum, correct by default."""
         state = self.state(version)
         adds = [action["add"] for action in state if "add" in action]
         sizes = [add["size"] for add in adds]

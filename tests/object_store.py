@@ -210,7 +210,7 @@ def tag(content: bytes) -> str:
 
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
-    """A store of its own, as long as the block runs."""
+    """A new store, until the end of the block."""
     handler = type("Of", (Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

@@ -186,7 +186,7 @@ def lists(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
     values = st.lists(of.some(), min_size=sizes[0], max_size=sizes[1])
 
     def build(column: Sequence[Any]) -> pa.Array:
-        # Below a null lie elements all the same.
+        # There are elements below nulls, too.
         hidden = [of.zero] * (1 if fixed is None else fixed)
         shown = [hidden if value is None else value for value in column]
         elements = of.build([item for value in shown for item in value])

@@ -167,7 +167,7 @@ class Filters:
         return Text(*(f"{leaf.name()} {word} {text} ESCAPE '!'" for text in pattern))
 
     def literal(self, leaf: Leaf) -> Text:
-        """A value of the column, one beside it, one at the end of its type, or of a type that compares with it."""
+        """A value of the column, a neighbouring one, an extreme of its type, or a value of a comparable type."""
         rng = self.rng
         if rng.random() < 0.02:
             return both("NULL")

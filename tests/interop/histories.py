@@ -258,7 +258,7 @@ class History:
         return "rows"
 
     def merge(self) -> str:
-        """A row that matches only but for the extra condition is not inserted, so that numbers stay single."""
+        """A row that matches except for the extra condition is not inserted, so that numbers stay unique."""
         rng, columns = self.rng, self.state.columns
         extra = self.condition() if rng.random() < 0.3 else None
         inserts = extra is None or rng.random() < 0.5

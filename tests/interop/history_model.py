@@ -360,7 +360,7 @@ def assigned(row: Row, changes: Iterable[Assignment]) -> Row:
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause of MERGE. `changes` of None stands for all columns of the source, of an empty list for DELETE."""
+    """A clause of MERGE. `changes` is None for all columns of the source, and an empty list for DELETE."""
 
     when: str
     condition: Condition | None = None
@@ -428,7 +428,7 @@ class State:
         self.rows = after
 
     def edit(self, path: Path, change: Callable[[list[Column]], list[Column]]) -> None:
-        """Change the columns beside which the last of a path stands."""
+        """Change the list of columns that contains the last part of a path."""
 
         def inside(columns: Sequence[Column], keys: Path) -> list[Column]:
             if not keys:

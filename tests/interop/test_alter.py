@@ -234,7 +234,7 @@ def test_history_tells_what_delta_spark_would(spark: SparkSession, tmp_path: Any
 
 
 def _told(parameters: dict[str, str]) -> dict[str, Any]:
-    """Parameters without the form of their JSON, and without what delta-spark says of a column's mapping.
+    """Parameters with parsed JSON, and without delta-spark's members about column mapping.
 
     Its SQL unsets a property whether or not it is there; deltic refuses one that is not.
     """

@@ -71,7 +71,7 @@ def table_of(model: dict[int, dict[str, Any]]) -> pa.Table:
 
 @dataclass
 class Walk:
-    """A table under two clients, the rows it should have, and the versions that can be gone back to."""
+    """A table of two clients, its expected rows, and the versions that can be restored."""
 
     uri: str
     rng: random.Random
@@ -204,7 +204,7 @@ class DeltaSpark:
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
 def test_delta_spark_continues_what_deltic_began(spark: SparkSession, tmp_path: Path, vectors: bool) -> None:
-    """Each of the two takes half of the steps, in an order of its own."""
+    """Each of the two does half of the steps, in its own order."""
     walk = Walk(str(tmp_path / "tafel é 100% 日本"), random.Random(7))
     walk.model = walk.fresh(40)
     properties = {"delta.enableDeletionVectors": str(vectors).lower()}

@@ -55,7 +55,7 @@ def where_supported(read: Callable[[str], pa.Table]) -> Reader:
 
 @pytest.fixture(scope="module")
 def others(connection: duckdb.DuckDBPyConnection) -> dict[str, Reader]:
-    """Readers beside deltic and delta-spark."""
+    """Readers in addition to deltic and delta-spark."""
 
     def in_duckdb(uri: str) -> pa.Table:
         return connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()

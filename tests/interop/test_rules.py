@@ -44,7 +44,7 @@ def data_files(uri: str) -> set[Path]:
 
 
 def refused(uri: str, write: Write, frame: DataFrame, told: str) -> None:
-    """Nothing is committed; what a process of its own wrote is gone."""
+    """Nothing is committed; the files of the other process were deleted."""
     version, files = deltic.Table(uri).snapshot().version, data_files(uri)
     with pytest.raises(Exception, match=told):
         write(uri, frame)

@@ -371,7 +371,7 @@ class Bars:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Has stderr be a terminal; a fixture could not, since pytest sets it anew for the test."""
+    """Makes stderr a terminal; a fixture could not, since pytest replaces it for each test."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

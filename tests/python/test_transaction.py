@@ -94,7 +94,7 @@ def test_conflicts_come_from_the_end_of_the_block(table: Table) -> None:
         rival = deltic.write(table.uri, shop("a", 2))
     assert caught.value.winning_version == rival.version == 1
     assert tx.committed is None
-    # The files of the refused commit are gone.
+    # The files of the refused commit were deleted.
     assert len(data_files(table) - before) == 1
 
     # Rows that cannot match, by partition or statistics, are no conflict.

@@ -267,7 +267,7 @@ impl Simulation {
         }
         let mut guard = self.world.lock().unwrap();
         let World { store, referee, .. } = &mut *guard;
-        // Nothing is on its way any more, so whoever still waits waits for ever.
+        // No request is pending any more, so a process that still waits would wait forever.
         if let Some(at) = self.processes.iter().position(Option::is_some) {
             referee.object(format!("process {at} has not ended after {steps} steps"));
         }

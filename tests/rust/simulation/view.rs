@@ -35,7 +35,7 @@ pub(crate) struct View {
     pub(crate) protocol: Protocol,
     pub(crate) metadata: Metadata,
     pub(crate) seen: Seen,
-    /// What the log says of the files.
+    /// The files of the log.
     pub(crate) files: Known,
 }
 

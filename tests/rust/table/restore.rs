@@ -79,7 +79,7 @@ fn conflict(error: &Error) -> Conflict {
     }
 }
 
-/// The files of the two versions: `a` goes and comes back, `b` is in the way.
+/// The files of the two versions: `a` is removed and restored, `b` is removed by the restore.
 fn two_versions() -> Sample {
     let sample = Sample::with_commits(&[vec![add("a"), add("k")], vec![remove("a"), add("b")]]);
     for path in ["a", "b", "k"] {

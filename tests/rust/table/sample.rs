@@ -196,7 +196,7 @@ pub(crate) fn remove(path: &str) -> Value {
     json!({"remove": {"path": path, "deletionTimestamp": 5, "dataChange": true}})
 }
 
-/// A deletion vector in a file of its own.
+/// A deletion vector in a separate file.
 pub(crate) fn vector(offset: i32) -> Value {
     json!({"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": offset, "sizeInBytes": 40,
         "cardinality": 6})

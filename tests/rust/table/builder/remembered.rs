@@ -29,7 +29,7 @@ fn in_c(path: &str) -> Value {
     add_with(path, json!({"partitionValues": {"p": "c"}}))
 }
 
-/// The files of the log, but for the folder of sidecars.
+/// The files of the log, without the folder of sidecars.
 fn log_files(sample: &Sample) -> Vec<String> {
     let entries = std::fs::read_dir(sample.log("")).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
@@ -89,7 +89,7 @@ async fn a_commit_goes_to_the_table_that_is_there() {
     let base = append(&sample, None, "c1").await;
     let base = append(&sample, Some(base), "c2").await;
     let create = vec![protocol(1, 2), anew(COLUMNS, json!({"delta.appendOnly": "true"}))];
-    // With fewer versions, with as many, and with more: each is gone or another file.
+    // With fewer versions, with as many, and with more: each file is missing or differs.
     for versions in [1, 2, 3, 4, 6] {
         let mut commits = vec![create.clone()];
         commits.extend((1..versions).map(|version| vec![in_c(&format!("n{version}"))]));
@@ -218,7 +218,7 @@ async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
     }
 }
 
-/// The table is made anew between the look and the put.
+/// The table is created again between the check and the put.
 struct MadeAnewBeforePut<'a>(LogCommitter, &'a Sample);
 
 impl Committer for MadeAnewBeforePut<'_> {
