@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{Field, Schema};
 
-use super::kernel::{Evaluated, Trouble};
+use super::kernel::{Evaluated, EvaluationError};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::schema::DataType;
@@ -74,7 +74,7 @@ pub(super) fn evaluate(name: &str, arguments: Vec<(ArrayRef, bool)>, rows: usize
     let arguments = columns(arguments, rows)?;
     let values = engine
         .evaluate(name, &arguments, gives)
-        .map_err(|error| Trouble::Call(format!("the function {name} failed: {}", error.message())))?;
+        .map_err(|error| EvaluationError::Call(format!("the function {name} failed: {}", error.message())))?;
     if values.len() != rows || values.data_type() != &to_arrow_type(gives) {
         let (of, wanted) = (values.data_type(), to_arrow_type(gives));
         let message = format!("{name} gave {} values of {of} for {rows} of {wanted}", values.len());
