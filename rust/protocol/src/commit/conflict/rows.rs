@@ -98,8 +98,8 @@ impl Case<'_> {
             }
         }
         let removes = &self.winner.removes;
-        let mut gone = (0..removes.len()).map(|row| removes.path(row));
-        if let Some(path) = gone.find(|path| self.pending.marked.get(path).is_some() && !taken.contains(path)) {
+        let mut removed = (0..removes.len()).map(|row| removes.path(row));
+        if let Some(path) = removed.find(|path| self.pending.marked.get(path).is_some() && !taken.contains(path)) {
             return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {path}")));
         }
         self.only_lost_rows = only_lost_rows;

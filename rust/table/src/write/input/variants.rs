@@ -54,9 +54,9 @@ pub(super) fn check(variants: &StructArray) -> Result<(), NotVariant> {
 
 fn reason(error: &ArrowError) -> String {
     match error {
-        ArrowError::InvalidArgumentError(said) | ArrowError::ParseError(said) | ArrowError::JsonError(said) => {
-            said.clone()
-        }
+        ArrowError::InvalidArgumentError(message)
+        | ArrowError::ParseError(message)
+        | ArrowError::JsonError(message) => message.clone(),
         other => other.to_string(),
     }
 }
