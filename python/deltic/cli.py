@@ -315,7 +315,7 @@ def _vacuum(arguments: argparse.Namespace) -> int:
         _line(path)
     _line(str(result))
     for path in result.nested_tables:
-        print(f"{path} is a Delta table of its own: its files stay", file=sys.stderr)
+        _note(printable(f"{path} is a Delta table of its own: its files stay"))
     return 0
 
 
@@ -447,19 +447,12 @@ def _parser() -> argparse.ArgumentParser:
     of_time = "a version, or a time (ISO 8601) for the last version at that time"
     diff.add_argument("of", type=_version_or_time, metavar="FROM", help=f"the version before: {of_time}")
     diff.add_argument(
-        "to",
-        type=_version_or_time,
-        metavar="TO",
-        nargs="?",
-        default=(None, None),
-        help="the version after, by default the latest",
+        "to", type=_version_or_time, metavar="TO", nargs="?", default=(None, None), help="by default the latest"
     )
     diff.add_argument("--rows", action="store_true", help="also the rows that differ, one a line")
     diff.add_argument("--limit", type=int, metavar="N", help="with --rows: the most rows to print")
     report = command("report", _report, "write an HTML page about the table", of_version=False)
-    report.add_argument(
-        "-o", "--output", default="report.html", metavar="FILE", help="the file, by default report.html"
-    )
+    report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="by default report.html")
     report.add_argument(
         "--vacuum",
         choices=["full", "lite", "none"],
@@ -467,9 +460,7 @@ def _parser() -> argparse.ArgumentParser:
         help="find the files that VACUUM would delete by a listing (full), by the log (lite), or not at all",
     )
     check = command("check", _check, "compare facts that the table has twice; exit code 1 if they differ")
-    check.add_argument(
-        "--files", action="store_true", help="also check that every data file exists: one request a file"
-    )
+    check.add_argument("--files", action="store_true", help="also look for every data file: one request a file")
     manifests = command(
         "manifests", _manifests, "write symlink manifests, for engines that cannot read Delta", of_version=False
     )

@@ -72,7 +72,7 @@ impl Location {
         }
         if uri.contains('*') {
             return Err(Error::invalid(
-                "the location has a '*': deltic opens one table and no pattern of paths; give the folder that holds \
+                "the location has a '*': deltic opens one table, not a pattern of paths; give the folder that holds \
                  _delta_log. In a URL (file:///path) write %2A if '*' is part of a name",
             ));
         }
