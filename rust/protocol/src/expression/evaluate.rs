@@ -237,10 +237,10 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
         }
         _ => arguments.iter().try_for_each(compute)?,
     }
-    let Some(gives) = whole.data_type.as_primitive() else {
+    let Some(result_type) = whole.data_type.as_primitive() else {
         return Err(Error::internal("a function gives a nested type").into());
     };
-    (function.run)(&Arguments { arrays, rows: rows.len(), gives })
+    (function.run)(&Arguments { arrays, rows: rows.len(), result_type })
 }
 
 /// Where an array is not null.
