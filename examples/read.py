@@ -1,4 +1,4 @@
-"""Read a table: what it is, a query with its plan, a stream that stays small, an earlier version.
+"""Read a table: its details, a query with its plan, a stream with bounded memory, an earlier version.
 
 Usage: python examples/read.py [table]      without a table, a small one is made first
 """
@@ -28,12 +28,12 @@ def main() -> None:
     print(snapshot.schema)
 
     if "km" in snapshot.schema.names:
-        # The filter is SQL text. It prunes files first, and then it is exact.
+        # The filter is SQL. It skips files first, and is then applied to each row.
         query = "month >= 2 AND km > 10 AND paid IS NOT NULL"
         print(snapshot.plan(filter=query))
         print(snapshot.scan(columns=["month", "km"], filter=query).to_pandas())
 
-    # A reader holds a few batches at a time, however large the table is.
+    # A reader has a few batches in memory at a time, however large the table is.
     rows = 0
     for batch in snapshot.scan().to_reader():
         rows += batch.num_rows

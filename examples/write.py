@@ -1,4 +1,4 @@
-"""Write a table: create it, append from pandas, polars and a stream, and see what a refusal looks like.
+"""Write a table: create it, append from pandas, polars and a stream, and see the error of a refused write.
 
 Usage: python examples/write.py [table]
 """
@@ -16,7 +16,7 @@ import deltic
 
 
 def readings(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches made one at a time, as a sensor would send them."""
+    """Batches that are made one at a time, as by a sensor."""
     for day in range(1, 4):
         rows = [{"day": date(2026, 3, day), "place": "roof", "celsius": 10.0 + day}]
         yield pa.RecordBatch.from_pylist(rows, schema=schema)

@@ -1,4 +1,4 @@
-//! Runs a target over the files of its corpus; what the ordinary tests do with the targets.
+//! Runs a target on the files of its corpus, for the ordinary tests.
 
 use std::path::{Path, PathBuf};
 

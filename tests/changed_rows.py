@@ -1,6 +1,6 @@
-"""A table whose rows change, beside a plain model: rows, the change data feed and row ids after every commit.
+"""A table whose rows change, compared with a simple model: rows, change data feed and row ids after every commit.
 
-Each row has a number of its own in the column `n`, by which it is known before a commit and after it.
+Each row has a unique number in the column `n`, which identifies it before and after a commit.
 """
 
 from __future__ import annotations

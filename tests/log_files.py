@@ -1,5 +1,5 @@
-"""Tables made by hand, for every suite: actions and files that are written as they are given, and logs of deltic's that
-are changed as other writers, crashes and cleanups leave them."""
+"""Tables made by hand, for all suites: given actions and files, and logs of deltic that are changed to what other
+writers, crashes and cleanups leave behind."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ class Log:
         return path, sidecar
 
     def hint(self, version: int, **members: Any) -> Path:
-        """`_last_checkpoint`, right about the checkpoint of the V1 spec of that version unless told otherwise."""
+        """`_last_checkpoint`, by default correct for the V1 checkpoint of that version."""
         paths = list(self.folder.glob(f"{version:020}.checkpoint*.parquet"))
         tables = [pq.read_table(path) for path in paths]
         told: Action = {
@@ -277,7 +277,7 @@ class Log:
         return path
 
     def checksum(self, version: int, **members: Any) -> Path:
-        """The version's checksum, right unless told otherwise."""
+        """The version's checksum, correct by default."""
         state = self.state(version)
         adds = [action["add"] for action in state if "add" in action]
         sizes = [add["size"] for add in adds]

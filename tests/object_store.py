@@ -1,6 +1,6 @@
-"""An S3 store in this process, all of whose files are a dict, and which can go away at any request.
+"""An S3 store in this process, whose files are in a dict, and which can fail from any request on.
 
-Signatures are not checked. Listings have pages of 1,000; PUT knows `If-None-Match: *`.
+Signatures are not checked. Listings have pages of 1,000; PUT supports `If-None-Match: *`.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def tag(content: bytes) -> str:
 
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
-    """A store of its own, as long as the block runs."""
+    """A new store, until the end of the block."""
     handler = type("Of", (Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

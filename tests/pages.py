@@ -1,4 +1,4 @@
-"""Pages of the documentation whose blocks of Python the tests run: what they are, and what they say that they print."""
+"""The documentation pages whose Python blocks the tests run, and the output that the pages show."""
 
 from __future__ import annotations
 

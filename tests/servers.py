@@ -1,9 +1,9 @@
 """Real servers on this machine for tests: S3, Azure, Google Cloud Storage and DynamoDB.
 
-Each function is a context manager. It starts a server of its own on a free port of the loopback interface, over an
-empty temporary folder, and stops it when the block is left, however that happens. What is not installed yet is
-installed once into a cache that is keyed by version. A test is skipped where that is impossible, with the reason; it
-fails where the environment has CI=true.
+Each function is a context manager. It starts a new server on a free port of the loopback interface, with an empty
+temporary folder, and stops it at the end of the block, also after an exception. A server that is not installed yet is
+installed once into a cache with a folder for each version. If that is impossible, the test is skipped with the reason,
+or fails if the environment has CI=true.
 
     with servers.s3() as server:
         deltic.write(server.uri("trips"), data, storage_options=server.storage_options)
@@ -212,7 +212,7 @@ def send(method: str, url: str, body: bytes, headers: dict[str, str]) -> bytes:
 
 
 def scope(service: str) -> str:
-    """What tells moto which service and account are meant; it checks no signature."""
+    """By this moto knows the service and the account; it checks no signature."""
     return f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/20250101/us-east-1/{service}/aws4_request"
 
 
@@ -238,7 +238,7 @@ def create_azure_container(endpoint: str) -> None:
         "x-ms-version": "2021-08-06",
         "Authorization": f"SharedKey {AZURE_ACCOUNT}:{signature}",
     }
-    # The empty type keeps the client from naming one of its own, which would be signed too.
+    # The empty type keeps the client from sending its own, which would be signed too.
     url = f"{endpoint}/{AZURE_ACCOUNT}/{BUCKET}?restype=container"
     send("PUT", url, b"", {**headers, "Content-Type": ""})
 
@@ -357,7 +357,7 @@ def pip_folder(name: str, packages: list[str]) -> Path:
 
 
 def installed(name: str, tool: str, install: Callable[[Path], None]) -> Path:
-    """The folder of one version of a program, made on first use by whoever comes first."""
+    """The folder of a version of a program, made by the first process that uses it."""
     place = CACHE / name
     if place.exists():
         return place

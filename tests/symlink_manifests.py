@@ -1,4 +1,4 @@
-"""Symlink manifests as they lie in a table's folder."""
+"""Reads the symlink manifests in a table's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! Arrow data of another library: a batch whose types, buffers and counts are the input's, checked and then written.
+//! Arrow data of another library: a batch with the types, buffers and counts of the input is checked and then written.
 //!
 //! The first byte is the number of columns, the next the number of rows; each array is a byte for its type, one for each of
 //! its length, offset and nulls, and then its buffers and children. Input that has ended reads as zeros.

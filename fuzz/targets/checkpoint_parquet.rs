@@ -1,8 +1,8 @@
 //! The Parquet file of a checkpoint: a table in memory whose log is this one file.
 //!
-//! An input that begins with `PAR1` is the file. In any other, the first two bytes are the length of the file's body,
-//! which comes next, and the rest is the metadata; the trailer is put behind it. So an input can grow and shrink and
-//! still be a Parquet file.
+//! An input that begins with `PAR1` is the file. In any other input, the first two bytes are the length of the file's
+//! body, which follows, and the rest is the metadata; the trailer is added. So an input can grow and shrink and is
+//! still a Parquet file.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

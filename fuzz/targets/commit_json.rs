@@ -1,4 +1,4 @@
-//! The lines of a commit: `parse_commit`, and that what was read prints and reads again as the same.
+//! The lines of a commit: `parse_commit`; the parsed actions are printed and parsed again, and must be the same.
 
 use std::collections::BTreeMap;
 

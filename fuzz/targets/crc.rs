@@ -1,4 +1,4 @@
-//! `<version>.crc`: that what was read keeps its promises, prints, and reads as the same.
+//! `<version>.crc`: a parsed checksum keeps its invariants, and is the same after printing and parsing.
 
 use deltic_protocol::action::{Metadata, Protocol};
 use deltic_protocol::log::crc::{DELETED_RECORD_BINS, VersionChecksum, all_files};

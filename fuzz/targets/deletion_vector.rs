@@ -1,7 +1,8 @@
-//! Deletion vectors: the bytes of a file, inline texts, descriptors; and that what was read prints and reads as the same.
+//! Deletion vectors: the bytes of a file, inline strings, descriptors; a parsed vector is the same after writing and
+//! parsing.
 //!
-//! The first byte says what the others are; sizes, and in a file the checksum, are made right for all but one of them,
-//! so that damage gets past the first look.
+//! The first byte decides what the others are. For some kinds sizes (and the checksum of a file) are corrected, so that
+//! damage inside is not refused at once.
 
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::{

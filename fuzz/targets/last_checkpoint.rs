@@ -1,4 +1,4 @@
-//! `_last_checkpoint`: that what was read prints with a checksum that holds, and reads as the same.
+//! `_last_checkpoint`: a parsed hint is printed with a correct checksum, and is the same after parsing that.
 
 use deltic_protocol::log::hint::{LastCheckpoint, canonical, checksum};
 

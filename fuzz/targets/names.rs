@@ -1,7 +1,7 @@
-//! Names of places: the first line of the input is a table's location, each other one a path as it stands in a log.
+//! Locations and paths: the first line of the input is a table's location, each other line is a path of a log.
 //!
-//! A location names the same place as its normal form does. A path that is not absolute stays in the table, and one that
-//! is percent-encoded throughout decodes to what it was.
+//! A location and its normal form are the same location. A relative path stays inside the table, and a percent-encoded
+//! path decodes to the original.
 
 use std::collections::HashMap;
 

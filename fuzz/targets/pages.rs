@@ -1,6 +1,6 @@
-//! Pages decoded directly and by the parquet crate: what both decode is the same, however damaged the file is.
+//! Pages decoded directly and by the parquet crate: the results are equal if both succeed, however damaged the file is.
 //!
-//! An input is a Parquet file, as that of the target `checkpoint_parquet` is.
+//! An input is a Parquet file, as for the target `checkpoint_parquet`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Predicates and expressions: text to tree and back, binding to a schema with columns of every type, evaluating, and
-//! what predicates skip.
+//! Predicates and expressions: parsing and printing, binding to a schema with columns of every type, evaluation,
+//! skipping.
 //!
-//! NOT must turn the value of each row round, and no container may be dropped, or taken whole, against its rows.
+//! NOT must negate the value of each row, and no file may be skipped, or taken as a whole, contrary to its rows.
 
 use std::cmp::Ordering;
 use std::ops::Range;

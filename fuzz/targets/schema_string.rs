@@ -1,4 +1,4 @@
-//! `schemaString`: that what was read prints and reads as the same, in JSON and in Arrow, and has physical names or an
+//! `schemaString`: a parsed schema is the same after conversion to JSON or Arrow and back, and has physical names or an
 //! error.
 
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};

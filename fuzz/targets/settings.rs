@@ -1,7 +1,7 @@
-//! Settings of a store: the first line of the input is a location, each other one an option as `key=value`; `\n`, `\r` and
-//! `\0` stand for those characters.
+//! Settings of a store: the first line of the input is a location, each other line is an option `key=value`; `\n`, `\r`
+//! and `\0` are these characters.
 //!
-//! Clients that they make sign requests, none of which is sent. Nothing panics, and no error repeats a secret.
+//! The clients sign requests, which are not sent. Nothing panics, and no error contains a secret.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

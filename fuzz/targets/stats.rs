@@ -1,6 +1,6 @@
-//! Statistics: each line of the input is the JSON text of one file, read for columns of every type.
+//! Statistics: each line of the input is the JSON string of one file, read for columns of every type.
 //!
-//! Bounds for skipping must contain the bounds as written, whichever form they went through in between.
+//! Bounds for skipping must contain the written bounds, whichever form they had in between.
 
 use std::sync::LazyLock;
 

@@ -302,18 +302,22 @@ class _Partitioning(NamedTuple):
 def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
     plans = before.plan(), after.plan()
     old, new = (plan.tasks for plan in plans)
-    gone = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
-    came = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
+    removed_files = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
+    added_files = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
     earlier, later = _Partitioning.of(before), _Partitioning.of(after)
     kept, changes = _other_vectors(*plans)
     found = [
-        _table(later.values(came, later), came.num_rows, **_counts(came, "added", _live_rows(after, came))),
+        _table(
+            later.values(added_files, later),
+            added_files.num_rows,
+            **_counts(added_files, "added", _live_rows(after, added_files)),
+        ),
         _table(later.values(kept, later), kept.num_rows, **changes),
     ]
     # Partitions by other columns are different partitions.
     shown = later if later.holds(earlier) else earlier
-    removed = _counts(gone, "removed", _live_rows(before, gone))
-    others = _table(shown.values(gone, earlier), gone.num_rows, **removed)
+    removed = _counts(removed_files, "removed", _live_rows(before, removed_files))
+    others = _table(shown.values(removed_files, earlier), removed_files.num_rows, **removed)
     if shown is later:
         return later.grouped(pa.concat_tables([*found, others])).sort_by("partition")
     apart = [later.grouped(pa.concat_tables(found)), earlier.grouped(others)]

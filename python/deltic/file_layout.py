@@ -313,10 +313,10 @@ def _partitions(files: Files) -> pa.Table | None:
     if not values:
         return None
     keys = [str(at) for at in range(len(values))]
-    gone = files.vectors["deleted_rows"]
-    none = pa.chunked_array([pa.repeat(0, len(gone))])
+    deleted = files.vectors["deleted_rows"]
+    none = pa.chunked_array([pa.repeat(0, len(deleted))])
     # A deletion vector reduces the rows of its partition.
-    vectors = [*files.fields("partition", files.vectors).values(), none, none, pc.negate(gone)]
+    vectors = [*files.fields("partition", files.vectors).values(), none, none, pc.negate(deleted)]
     live = [*values.values(), pa.repeat(1, files.table.num_rows), files.table["size"], files.table["num_records"]]
     names = [*keys, "files", "bytes", "rows"]
     table = pa.concat_tables([pa.table(live, names), pa.table(vectors, names)])

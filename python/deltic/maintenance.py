@@ -117,10 +117,10 @@ class OptimizeResult:
             lines.append(("would rewrite", f"{before}{partitions}, as about {self.expected_files:,}"))
         elif self.versions:
             count = self.metrics.get
-            gone = f"{counted(count('numRemovedFiles', 0), 'file')}, {size(count('numRemovedBytes', 0))}"
-            came = f"{counted(count('numAddedFiles', 0), 'file')}, {size(count('numAddedBytes', 0))}"
+            old = f"{counted(count('numRemovedFiles', 0), 'file')}, {size(count('numRemovedBytes', 0))}"
+            new = f"{counted(count('numAddedFiles', 0), 'file')}, {size(count('numAddedBytes', 0))}"
             lines += [
-                ("rewrote", f"{gone}{partitions}, as {came}"),
+                ("rewrote", f"{old}{partitions}, as {new}"),
                 ("committed", "version " + ", ".join(str(version) for version in self.versions)),
             ]
         else:

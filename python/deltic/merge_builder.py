@@ -189,18 +189,18 @@ def _action(clause: Mapping[str, Any]) -> str:
 
 def operation_parameters(request: str) -> dict[str, str]:
     """The `operationParameters` of a merge, as in delta-spark."""
-    asked = json.loads(request)
+    parsed = json.loads(request)
 
     def clauses(when: When) -> str:
         lines = []
-        for clause in asked["clauses"]:
+        for clause in parsed["clauses"]:
             if clause["when"] == when:
                 action = {"actionType": _action(clause)}
                 lines.append(action if clause["condition"] is None else {"predicate": clause["condition"], **action})
         return json.dumps(lines)
 
     return {
-        "predicate": json.dumps([asked["on"]]),
+        "predicate": json.dumps([parsed["on"]]),
         "matchedPredicates": clauses("matched"),
         "notMatchedPredicates": clauses("not matched"),
         "notMatchedBySourcePredicates": clauses("not matched by source"),

@@ -37,11 +37,11 @@ def changed_rows(before: Snapshot, after: Snapshot, read: ReadGroup) -> pa.Table
         raise InvalidInputError(f"the table has a column `{CHANGE_TYPE}` itself: its rows cannot be told apart")
     tracked = _tracks_rows(before, after)
     old, new = (_tasks(snapshot, tracked) for snapshot in (before, after))
-    gone, came = _without(old, new), _without(new, old)
+    removed, added = _without(old, new), _without(new, old)
     wanted = pa.schema([_as_nullable(field) for field in after.schema])
     sides = [
-        _rows(gone, read, before.schema, after.schema, tracked),
-        _rows(came, read, after.schema, after.schema, tracked),
+        _rows(removed, read, before.schema, after.schema, tracked),
+        _rows(added, read, after.schema, after.schema, tracked),
     ]
     schema = wanted.append(pa.field(ROW_ID, pa.int64())) if tracked else wanted
     batches = [(side, keys, rows) for side, found in enumerate(sides) for keys, rows in found]
@@ -117,22 +117,22 @@ def _column(found: tuple[pa.Array, pa.Field] | None, wanted: pa.Field, rows: int
 
 
 def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> pa.Array:
-    gone = pc.is_null(values)
+    nulls = pc.is_null(values)
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         known = {physical_name(field): (child, field) for field, child in zip(old, values.flatten(), strict=True)}
         children = [_column(known.get(physical_name(to)), to, len(values), f"{path}.{to.name}") for to in new]
-        return pa.StructArray.from_arrays(children, fields=list(new), mask=gone)
+        return pa.StructArray.from_arrays(children, fields=list(new), mask=nulls)
     if pa.types.is_list(old) and pa.types.is_list(new):
         offsets, elements = flat_list(values)
         inner = _value(elements, old.value_type, new.value_type, f"{path}.element")
-        return pa.ListArray.from_arrays(pc.cast(offsets, pa.int32()), inner, new, mask=gone)
+        return pa.ListArray.from_arrays(pc.cast(offsets, pa.int32()), inner, new, mask=nulls)
     if pa.types.is_map(old) and pa.types.is_map(new):
         offsets, entries = flat_list(values)
         keys, items = entries.flatten()
         keys = _value(keys, old.key_type, new.key_type, f"{path}.key")
         items = _value(items, old.item_type, new.item_type, f"{path}.value")
         # A map is null if its offset is: `mask` needs pyarrow 17.
-        null = pa.concat_arrays([gone, pa.array([False])])
+        null = pa.concat_arrays([nulls, pa.array([False])])
         starts = pc.if_else(null, pa.scalar(None, pa.int32()), pc.cast(offsets, pa.int32()))
         return pa.MapArray.from_arrays(starts, keys, items, new)
     if old == new:

@@ -1,4 +1,4 @@
-"""Random Arrow columns of every type and layout, beside the values that they hold, spelled without Arrow.
+"""Random Arrow columns of every type and layout, with their values as Python objects.
 
 Dates are days and timestamps are the numbers of their unit, for Python's own calendar ends with the year 9999. A `Kind`
 says of one column, or of what is inside one, how values are made, how an array is built of them, and what a table that
@@ -186,7 +186,7 @@ def lists(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
     values = st.lists(of.some(), min_size=sizes[0], max_size=sizes[1])
 
     def build(column: Sequence[Any]) -> pa.Array:
-        # Below a null lie elements all the same.
+        # There are elements below nulls, too.
         hidden = [of.zero] * (1 if fixed is None else fixed)
         shown = [hidden if value is None else value for value in column]
         elements = of.build([item for value in shown for item in value])

@@ -1,4 +1,4 @@
-"""What the interoperability tests share. Each suite runs in a process of its own: see the Makefile."""
+"""Fixtures of the interoperability tests. Each suite runs in a process of its own: see the Makefile."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def with_reused_sidecars(uri: str, flights: pa.Table) -> pa.Table:
         deltic.write(uri, flights.slice(start, 40), partition_by=["month"], properties=None if start else properties)
         deltic.Table(uri).checkpoint()
     log = Path(uri, "_delta_log")
-    # One file leaves: its sidecar is written anew, the others are named again.
+    # One file is removed: its sidecar is rewritten, the others are used again.
     add = next(action["add"] for action in log_actions(uri, 1) if "add" in action)
     Log(uri).commit(3, [remove(add["path"], deletionTimestamp=4102444800000)])
     assert deltic.Table(uri).checkpoint() == 3

@@ -1,7 +1,7 @@
 """Random filters that mean the same to Spark and to deltic, made from a table's own schema and values.
 
 A filter has two spellings, for the two languages quote text and name NaN differently; everything else is the same text.
-Left out is where Spark is another matter: a double literal compared with a whole number or a decimal (deltic compares
+Left out are cases in which Spark differs: a double literal compared with a whole number or a decimal (deltic compares
 exactly, Spark casts to double), decimal literals too long for Spark to widen a column to, and whole numbers beyond 64
 bits (Spark 4.2 takes `n < 9223372036854775808` for TRUE where `n` is null).
 """
@@ -167,7 +167,7 @@ class Filters:
         return Text(*(f"{leaf.name()} {word} {text} ESCAPE '!'" for text in pattern))
 
     def literal(self, leaf: Leaf) -> Text:
-        """A value of the column, one beside it, one at the end of its type, or of a type that compares with it."""
+        """A value of the column, a neighbouring one, an extreme of its type, or a value of a comparable type."""
         rng = self.rng
         if rng.random() < 0.02:
             return both("NULL")

@@ -1,6 +1,7 @@
-"""Random histories of a table: each step is one client's, and after it every client must read what the model says.
+"""Random histories of a table: after each step, by one of the clients, every client must read the rows of the model.
 
-A step is drawn by the seed, done by one of the writers, and done to the model. A failure names the seed and all steps.
+The seed determines the steps. Each step is done by one of the writers, and in the model. A failure names the seed and
+all steps.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ class History:
         return "rows"
 
     def merge(self) -> str:
-        """A row that matches only but for the extra condition is not inserted, so that numbers stay single."""
+        """A row that matches except for the extra condition is not inserted, so that numbers stay unique."""
         rng, columns = self.rng, self.state.columns
         extra = self.condition() if rng.random() < 0.3 else None
         inserts = extra is None or rng.random() < 0.5

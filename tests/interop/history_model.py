@@ -1,4 +1,4 @@
-"""A table as a plain list of rows, with a schema that changes: what every client should read after every step.
+"""A table as a list of rows, with a schema that changes: the rows that every client must read after every step.
 
 A row is a dict of values by the keys of columns, which stay when columns are renamed. `IDENTITY` is the number by which
 the model knows the row for ever, `CHANGED` the version that changed it last; None while that is not committed yet.
@@ -360,7 +360,7 @@ def assigned(row: Row, changes: Iterable[Assignment]) -> Row:
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause of MERGE. `changes` of None stands for all columns of the source, of an empty list for DELETE."""
+    """A clause of MERGE. `changes` is None for all columns of the source, and an empty list for DELETE."""
 
     when: str
     condition: Condition | None = None
@@ -428,7 +428,7 @@ class State:
         self.rows = after
 
     def edit(self, path: Path, change: Callable[[list[Column]], list[Column]]) -> None:
-        """Change the columns beside which the last of a path stands."""
+        """Change the list of columns that contains the last part of a path."""
 
         def inside(columns: Sequence[Column], keys: Path) -> list[Column]:
             if not keys:

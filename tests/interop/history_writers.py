@@ -1,4 +1,4 @@
-"""What writes to the table of a history: the same steps by deltic and by delta-spark, and a few by delta-rs."""
+"""The writers of a history: the same steps by deltic and by delta-spark, and some by delta-rs."""
 
 from __future__ import annotations
 

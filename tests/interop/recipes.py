@@ -1,4 +1,4 @@
-"""Tables that delta-spark makes on the fly, one recipe for each way a table may be.
+"""Tables that delta-spark makes during the tests, one recipe for each kind of table.
 
 A recipe is a function that runs SQL through a `Maker`, with `@` for the table.
 """
@@ -59,7 +59,7 @@ COLUMNS = {
     "list": ("ARRAY<INT>", "if(id % 4 = 0, array(), array(cast(id as int), null))"),
     "pairs": ("MAP<STRING, DOUBLE>", "map('a', id / 2e0, 'b', null)"),
 }
-"""Columns beside `id`: their type, and their values as an expression over it. One row in twelve has a null."""
+"""Columns in addition to `id`: their type, and their values as an expression over it. One row in twelve has a null."""
 
 
 def ddl(*names: str) -> str:

@@ -1,7 +1,7 @@
-"""What delta-spark says about a table while it makes it: the rows of every version, and of them under random filters.
+"""Records delta-spark's rows of a table while it makes the table: of every version, without and with random filters.
 
 A `Maker` runs a recipe's SQL. After every statement it records each new version as Spark reads it, so that deltic can
-be asked for the same later, without Spark.
+be compared later, without Spark.
 """
 
 from __future__ import annotations

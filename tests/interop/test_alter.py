@@ -1,4 +1,4 @@
-"""Tables that deltic altered, as delta-spark goes on with them, and tables of delta-spark's that deltic alters.
+"""Tables that deltic altered and delta-spark continues, and tables of delta-spark that deltic alters.
 
 After each change delta-spark reads the rows, its `DESCRIBE DETAIL` agrees with deltic's, it appends a row with its
 checksums validated, and deltic reads that.
@@ -234,7 +234,7 @@ def test_history_tells_what_delta_spark_would(spark: SparkSession, tmp_path: Any
 
 
 def _told(parameters: dict[str, str]) -> dict[str, Any]:
-    """Parameters without the form of their JSON, and without what delta-spark says of a column's mapping.
+    """Parameters with parsed JSON, and without delta-spark's members about column mapping.
 
     Its SQL unsets a property whether or not it is there; deltic refuses one that is not.
     """

@@ -1,4 +1,4 @@
-"""Compaction after a write beside delta-spark: its small files count, and it reads what was packed and goes on."""
+"""Compaction after a write with delta-spark: its small files count, and it reads and continues the compacted table."""
 
 from __future__ import annotations
 

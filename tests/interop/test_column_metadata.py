@@ -15,7 +15,7 @@ DEFINES = {"delta.generationExpression": "id", "CURRENT_DEFAULT": "1"}
 
 
 def described(spark: SparkSession, name: str) -> dict[str, tuple[str, str | None]]:
-    """Types and comments of the columns, as SQL tells them."""
+    """Types and comments of the columns in SQL."""
     found = spark.sql(f"DESCRIBE {name}").select("col_name", "data_type", "comment").collect()
     return {row.col_name: (row.data_type, row.comment or None) for row in found}
 

@@ -1,4 +1,4 @@
-"""Whatever `deltic.write` takes, every reader gives back the same; what a table cannot hold exactly is refused by name.
+"""Every reader returns the values that `deltic.write` accepted; values that a table cannot store exactly are refused.
 
 Columns are random (`columns`): every Arrow type and layout, nulls allowed and forbidden at every level, values at the
 ends of their types. `DELTIC_SEED` repeats a run, and the seed of each is printed.

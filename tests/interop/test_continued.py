@@ -1,7 +1,8 @@
-"""Other clients go on with tables that deltic made, and deltic with what they left: a seeded walk beside a plain model.
+"""deltic and other clients continue each other's tables: seeded random steps, compared with a simple model.
 
-The tables have what spellings can go wrong on: names and partition values beyond ASCII, with spaces, quotes and percent
-signs, nested types, values at the edges. After each step deltic, the other client and the model have the same rows.
+The tables have names and values whose encoding can go wrong: names and partition values beyond ASCII, with spaces,
+quotes and percent signs, nested types, values at the edges. After each step deltic, the other client and the model have
+the same rows.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def table_of(model: dict[int, dict[str, Any]]) -> pa.Table:
 
 @dataclass
 class Walk:
-    """A table under two clients, the rows it should have, and the versions that can be gone back to."""
+    """A table of two clients, its expected rows, and the versions that can be restored."""
 
     uri: str
     rng: random.Random
@@ -203,7 +204,7 @@ class DeltaSpark:
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
 def test_delta_spark_continues_what_deltic_began(spark: SparkSession, tmp_path: Path, vectors: bool) -> None:
-    """Each of the two takes half of the steps, in an order of its own."""
+    """Each of the two does half of the steps, in its own order."""
     walk = Walk(str(tmp_path / "tafel é 100% 日本"), random.Random(7))
     walk.model = walk.fresh(40)
     properties = {"delta.enableDeletionVectors": str(vectors).lower()}

@@ -1,4 +1,4 @@
-"""CONVERT beside delta-spark: it makes the same table of the same files, and reads and continues ours."""
+"""CONVERT compared with delta-spark: it makes the same table of the same files, and reads and continues deltic's."""
 
 from __future__ import annotations
 

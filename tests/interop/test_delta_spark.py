@@ -1,6 +1,6 @@
-"""Both ways with delta-spark, the JVM library, at the release for the PySpark in use.
+"""deltic and delta-spark, the JVM library, read each other's tables.
 
-Where its jars cannot be had these tests are skipped.
+Its release is the one for the installed PySpark. If its jars cannot be fetched, these tests are skipped.
 """
 
 import json
@@ -250,7 +250,7 @@ def test_delta_spark_meets_our_commits(spark: SparkSession, uri: str, flights: p
     found = table.scan().to_arrow()
     assert found.num_rows == before + 10
     assert rows(theirs(spark, uri)) == rows(found)
-    # Who read the table when the transaction began is told.
+    # A writer that read the table before gets an error.
     with pytest.raises(deltic.MetadataChangedError), deltic.Table(uri).transaction() as tx:
         tx.append(flights.slice(100, 10))
         spark.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN (more STRING)")
@@ -276,7 +276,7 @@ def test_delta_spark_reads_the_row_ids_that_deltic_gave_to_old_files(
 
     before = ids()
     assert len(before) == 120
-    # They keep them, whoever rewrites the rows, and new rows get new ones.
+    # Rewritten rows keep their ids, and new rows get new ones.
     spark.sql(f"UPDATE delta.`{uri}` SET id = id + 1000 WHERE id < 10")
     append(spark, uri, flights.slice(0, 5))
     after = ids()

@@ -1,4 +1,4 @@
-"""Both ways with delta-rs (the `deltalake` package): each reads what the other wrote."""
+"""deltic and delta-rs (the `deltalake` package) read each other's tables."""
 
 from pathlib import Path
 

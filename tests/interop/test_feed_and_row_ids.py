@@ -1,4 +1,4 @@
-"""Change data feed, append-only tables and row ids where deltic appends to and overwrites tables of delta-spark."""
+"""Change data feed, append-only tables and row ids when deltic appends to and overwrites tables of delta-spark."""
 
 from __future__ import annotations
 

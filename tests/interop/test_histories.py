@@ -1,8 +1,8 @@
-"""Mixed histories of every verb, by deltic and delta-spark in turns, beside a plain model: `histories`.
+"""Mixed histories of every verb, by deltic and delta-spark in turns, compared with a simple model: `histories`.
 
-Three times as many are histories of deltic's alone, which take a tenth of the time. All are read by delta-rs and DuckDB
-where these support the table. `DELTIC_HISTORIES=200` walks so many seeds, from `DELTIC_HISTORIES_FROM` on, with
-`DELTIC_HISTORY_STEPS` steps, twice as many where deltic is alone.
+Three times as many histories are by deltic alone, which take a tenth of the time. delta-rs and DuckDB read all tables
+that they support. `DELTIC_HISTORIES=200` tests 200 seeds, from `DELTIC_HISTORIES_FROM` on, with `DELTIC_HISTORY_STEPS`
+steps, and twice as many steps if deltic is alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def where_supported(read: Callable[[str], pa.Table]) -> Reader:
 
 @pytest.fixture(scope="module")
 def others(connection: duckdb.DuckDBPyConnection) -> dict[str, Reader]:
-    """Readers beside deltic and delta-spark."""
+    """Readers in addition to deltic and delta-spark."""
 
     def in_duckdb(uri: str) -> pa.Table:
         return connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()

@@ -1,4 +1,4 @@
-"""Tables of delta-spark that are to be readable as Iceberg, or have partition columns in files; deltic goes on."""
+"""deltic continues tables of delta-spark that are readable as Iceberg, or have partition columns in files."""
 
 from __future__ import annotations
 

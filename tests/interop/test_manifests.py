@@ -1,4 +1,4 @@
-"""Manifests, REORG and repair beside delta-spark: the same manifests, nothing left to purge, tables that it reads."""
+"""Manifests, REORG and repair with delta-spark: the same manifests, nothing left to purge, tables that it reads."""
 
 from __future__ import annotations
 

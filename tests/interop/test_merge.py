@@ -1,4 +1,4 @@
-"""MERGE beside delta-spark: both merge the same rows into tables that are alike, and read what either of them left."""
+"""MERGE compared with delta-spark: both merge the same rows into equal tables, and read both results."""
 
 from __future__ import annotations
 

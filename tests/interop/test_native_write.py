@@ -128,7 +128,7 @@ def frame(spark: SparkSession, rng: random.Random) -> tuple[DataFrame, list[str]
 
 
 def without_lists(stats: Any, schema: StructType) -> Any:
-    """Null counts but for those of lists and maps, which footers do not say, and of structs with nothing else."""
+    """Null counts without those of lists and maps, which footers lack, and of structs with nothing else."""
     found = {}
     for field in schema.fields:
         if isinstance(field.dataType, StructType) and field.name in stats:

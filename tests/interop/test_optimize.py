@@ -1,4 +1,4 @@
-"""OPTIMIZE between deltic and delta-spark: each takes what the other wrote, and both read the rows and ids of before.
+"""OPTIMIZE by deltic and delta-spark on each other's tables: both read the rows and ids of before.
 
 After every step delta-spark compares the checksum with the state that it reads.
 """

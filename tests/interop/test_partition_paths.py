@@ -1,4 +1,4 @@
-"""Paths of odd partitions: other clients compare how a log spells them, and delete what they do not recognise."""
+"""Paths of unusual partitions: other clients compare their spelling with the log's, and delete files that differ."""
 
 from __future__ import annotations
 

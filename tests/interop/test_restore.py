@@ -1,4 +1,4 @@
-"""RESTORE and CLONE beside delta-spark's: each reads, checks and goes on from what the other made."""
+"""RESTORE and CLONE by deltic and delta-spark: each reads, checks and continues the other's result."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_same_is_said_of_it(spark: SparkSession, made: str) -> None:
     assert said(our_actions, "remove") == said(their_actions, "remove")
     metadata = [next(a["metaData"] for a in actions if "metaData" in a) for actions in (our_actions, their_actions)]
     assert metadata[0]["schemaString"] == metadata[1]["schemaString"]
-    # Ids of columns that were given out since stay given out.
+    # Column ids that were assigned since are not assigned again.
     largest = [int(m["configuration"].pop("delta.columnMapping.maxColumnId")) for m in metadata]
     assert largest[0] >= largest[1]
     assert metadata[0]["configuration"] == metadata[1]["configuration"]

@@ -1,4 +1,4 @@
-"""Tables of delta-spark that ask something of rows: deltic does as it does, from Python and from Spark."""
+"""Tables of delta-spark with constraints and computed columns: deltic applies them from Python and from Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def data_files(uri: str) -> set[Path]:
 
 
 def refused(uri: str, write: Write, frame: DataFrame, told: str) -> None:
-    """Nothing is committed; what a process of its own wrote is gone."""
+    """Nothing is committed; the files of the other process were deleted."""
     version, files = deltic.Table(uri).snapshot().version, data_files(uri)
     with pytest.raises(Exception, match=told):
         write(uri, frame)

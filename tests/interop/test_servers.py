@@ -1,4 +1,4 @@
-"""Tables on real servers: the contract of the stores, and tables from the first write to time travel."""
+"""Tables on real servers: the contract of `Storage`, and all operations from the first write to time travel."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def unfinish(server: servers.Server, uri: str, version: int) -> dict[str, str]:
     """As if the writer of the version had died: its text is in a temporary file, and its item is not complete."""
     name = f"{version:020}.json"
     log = f"{server.endpoint}/{uri.removeprefix('s3://')}/_delta_log"
-    # Without a type of its own the body would be taken for a form.
+    # Without a content type the body would be taken for a form.
     authorized = {"Authorization": servers.scope("s3"), "Content-Type": "application/json"}
     text = servers.send("GET", f"{log}/{name}", b"", authorized)
     servers.send("PUT", f"{log}/.tmp/{name}.died", text, authorized)
@@ -309,7 +309,7 @@ class OtherWriter:
 
 
 def items(server: servers.Server, uri: str) -> dict[str, dict[str, dict[str, str]]]:
-    """What the DynamoDB table says of each commit."""
+    """The entries of the DynamoDB table for each commit."""
     found = servers.aws_json(server.endpoint, "Scan", {"TableName": "delta_log"})["Items"]
     assert isinstance(found, list)
     own = {item["fileName"]["S"]: item for item in found if item["tablePath"] == {"S": uri}}

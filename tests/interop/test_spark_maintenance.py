@@ -1,4 +1,4 @@
-"""What `deltic.spark.optimize` and `deltic.convert` leave, Iceberg tables too, read by delta-spark."""
+"""delta-spark reads the results of `deltic.spark.optimize` and `deltic.convert`, also of Iceberg tables."""
 
 from __future__ import annotations
 

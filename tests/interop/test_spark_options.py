@@ -1,4 +1,4 @@
-"""What Spark writes through deltic, with each option under Spark's and Delta's names, as delta-spark reads it."""
+"""Tables that Spark writes through deltic, with each option by Spark's and Delta's names, as delta-spark reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of DataFrames that deltic.spark writes, as delta-spark reads and continues them, and the other way round."""
+"""Variants that deltic.spark writes, read and continued by delta-spark, and the reverse."""
 
 from __future__ import annotations
 

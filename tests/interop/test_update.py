@@ -1,4 +1,4 @@
-"""UPDATE beside delta-spark: both update tables that are alike, and both read what either of them left."""
+"""UPDATE compared with delta-spark: both update equal tables, and read both results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VACUUM beside delta-spark's: the same files go, and each leaves a table that the other reads."""
+"""VACUUM compared with delta-spark: both delete the same files, and read each other's table."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_same_files_go(spark: SparkSession, made: str) -> None:
 def test_lite_follows_theirs(spark: SparkSession, made: str) -> None:
     expected = rows(spark, made)
     spark.sql(f"VACUUM delta.`{made}` RETAIN 0 HOURS")
-    # With a retention of nothing, theirs leaves no version in _last_vacuum_info: ours lists what is gone.
+    # With a retention of zero, delta-spark writes no version to _last_vacuum_info, so deltic lists deleted files again.
     listed = deltic.Table(made).vacuum(0, mode="lite", force=True, dry_run=True).files
     assert listed is not None
     assert not any((Path(made) / path).exists() for path in listed["path"].to_pylist())

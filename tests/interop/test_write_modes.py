@@ -1,4 +1,4 @@
-"""Each way to write, as delta-spark reads it and goes on with the table, its checksums validated."""
+"""All modes of a write: delta-spark reads and continues the table, and validates its checksums."""
 
 from __future__ import annotations
 

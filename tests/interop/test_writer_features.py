@@ -1,7 +1,7 @@
-"""Tables that delta-spark made with a writer feature on: deltic appends and overwrites, delta-spark checks and goes on.
+"""Tables that delta-spark made with a writer feature: deltic appends and overwrites, delta-spark checks and continues.
 
-Each test is a few turns of the two beside a plain model. After every turn delta-spark compares the checksum with the
-state, describes the table and reads it; deltic reads it; DuckDB and delta-rs do where they support the feature.
+In each test the two take turns, compared with a simple model. After every turn delta-spark compares the checksum with
+the state, describes the table and reads it; deltic reads it; DuckDB and delta-rs do where they support the feature.
 """
 
 from __future__ import annotations

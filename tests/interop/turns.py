@@ -1,4 +1,4 @@
-"""A table under delta-spark and deltic, turn by turn, beside the rows that it should have; what its files are like."""
+"""A table that delta-spark and deltic write in turns, with its expected rows; and facts about its files."""
 
 from __future__ import annotations
 

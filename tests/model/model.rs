@@ -1,11 +1,11 @@
-//! The commit loop in every state that it can be in: three writers, each with the same three operations in another order
-//! over a store that loses requests and answers, repeats puts, lands them late and lists late.
+//! Checks the commit loop in all its states: three writers, each with the same three operations in another order, on a
+//! store that loses requests and answers, repeats puts, carries them out late and lists late.
 //!
-//! The loop is the one that commits use, compiled from its source. Which operation may follow which is asked of the
-//! conflict rules: the table in `docs/commit-protocol.md`, which is made by them and compared with them by a test. A
-//! simulation (`tests/rust/simulation`) runs the loop with its driver and the rules themselves, but not in every order.
+//! The loop is the one of real commits, compiled from its source. The table in `docs/commit-protocol.md`, which a test
+//! compares with the conflict rules, tells which operation may follow which. A simulation (`tests/rust/simulation`)
+//! runs the loop with its driver and the real rules, but not in every order.
 //!
-//! Misbehaviour is bounded, so that there is an end.
+//! The number of failures is bounded, so that the check ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "../../rust/protocol/src/commit/state.rs"]

@@ -1,4 +1,7 @@
-"""How much the processes do, and what is told at the end. The suite runs in a process of its own: see the Makefile."""
+"""The amount of work of the processes, and the summary at the end.
+
+The suite runs in a process of its own: see the Makefile.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ WRITERS = int(os.environ.get("DELTIC_WRITERS", "8"))
 APPENDS = int(os.environ.get("DELTIC_APPENDS", "25"))
 """Appends of each."""
 MIXED_APPENDS = int(os.environ.get("DELTIC_MIXED_APPENDS", "25"))
-"""Commits of each process beside delta-spark, at least."""
+"""The least commits of each process other than delta-spark."""
 KILLS = int(os.environ.get("DELTIC_KILLS", "20"))
 """Processes that are killed while they write."""
 

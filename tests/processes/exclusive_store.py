@@ -1,8 +1,8 @@
-"""A place for delta-spark's commits on a local disk that is safe among processes.
+"""A LogStore for delta-spark on a local disk that is safe with several processes.
 
-Its own asks whether the file is there and then renames, in a lock that the threads of one process share. Any other
-process that commits in between is overwritten, whoever wrote it. This one gives a whole file its second name, which the
-system refuses if the name is taken. Java, compiled by the compiler that Spark brings along.
+delta-spark's own checks whether the file exists and then renames, with a lock for the threads of one process. A commit
+of another process in between is overwritten. This one makes a hard link to a complete file, which the system refuses if
+the name exists. It is in Java, compiled by the compiler that comes with Spark.
 """
 
 from __future__ import annotations

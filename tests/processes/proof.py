@@ -1,4 +1,4 @@
-"""What must be true of a table after all that was told: every row once, every version once, nothing half."""
+"""Checks of a table after the acknowledged writes: every row once, every version once, nothing incomplete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import deltic
 Actions = list[dict[str, Any]]
 
 NAME = re.compile(r"(?P<version>\d{20})\.(?P<kind>json|crc|checkpoint\.parquet)")
-# What Hadoop keeps beside each file that it writes.
+# The checksum file of Hadoop for each file that it writes.
 OF_HADOOP = re.compile(r"\..+\.crc")
 TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]{36}")
 
@@ -81,7 +81,7 @@ def read_log(uri: str, *, mixed: bool = False) -> list[Actions]:
 
 
 def check_checksums(uri: str, commits: list[Actions]) -> int:
-    """Every checksum, whoever wrote it, counts the files that the commits up to there leave; how many there are."""
+    """Check that every checksum has the number of live files of its version; return the number of checksums."""
     sizes: dict[str, int] = {}
     found = 0
     for version, actions in enumerate(commits):
@@ -100,7 +100,7 @@ def check_checksums(uri: str, commits: list[Actions]) -> int:
 
 
 def leftovers(uri: str, commits: list[Actions]) -> Left:
-    """What lies around beside the table; everything that the table is made of is there with its size."""
+    """Count files that are not part of the table, and check that all files of the table exist with their sizes."""
     named = {
         unquote(file["path"])
         for actions in commits

@@ -1,4 +1,4 @@
-"""Many processes append to one table at once: nothing is lost, nothing is doubled, nobody fails."""
+"""Many processes append to one table at the same time: no row is lost or duplicated, no append fails."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Writers are killed at any moment: the table opens, every acknowledged commit is there, no half one."""
+"""Writers are killed at any moment: the table opens, every acknowledged commit exists, and none is incomplete."""
 
 import itertools
 import random
@@ -26,7 +26,7 @@ def wait_for_one(process: Running) -> list[Any]:
 
 
 def check_survivors(uri: str, told: dict[str, list[Told]], killed: set[str]) -> None:
-    """Each writer has a part of its own, so what it was told last is what is there."""
+    """Each writer has its own part, so its last acknowledged write must be there."""
     commits = read_log(uri)
     by_id: dict[str, int] = {}
     for version, actions in enumerate(commits):

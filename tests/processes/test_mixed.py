@@ -1,4 +1,4 @@
-"""deltic, delta-rs and delta-spark write to one table at once, and read the same rows at the end."""
+"""deltic, delta-rs and delta-spark write to one table at the same time, and read the same rows at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAUSE = 1.5
 
 
 def spark_writes(spark: SparkSession, uri: str) -> tuple[set[str], set[str]]:
-    """Appends to a part that others append to, deletes from its own; the ids that are there then, or gone."""
+    """Appends to a part that others append to, and deletes from its own; returns the ids that were added or removed."""
     kept, gone = set(), set()
     for number in range(STATEMENTS):
         for name, part in (("spark", "shared"), ("own", "spark")):
@@ -96,7 +96,7 @@ def engine_of(actions: list[dict[str, Any]]) -> str:
 
 
 def check_rows(uri: str, told: dict[str, list[Any]], kept: set[str], gone: set[str]) -> None:
-    """All that any of them was told is there, once; what was refused to delta-rs may be there, for it says no more."""
+    """All acknowledged rows are there once; rows of a failed write by delta-rs may be there, too."""
     ids = committed_ids(deltic.Table(uri))
     assert set(ids.values()) == {1}, ids.most_common(3)
     acknowledged = {id for said in told.values() for one in said if isinstance(one, Told) for id in one.kept}

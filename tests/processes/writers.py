@@ -1,6 +1,7 @@
-"""Processes that write to a table, and tell through a pipe what was acknowledged.
+"""Processes that write to a table, and send the acknowledged writes through a pipe.
 
-What a killed process has told stays in the pipe: each message is one write that the system does or does not do.
+Messages of a killed process stay in the pipe: each message is one write to the pipe, which the system does completely
+or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _context.set_forkserver_preload(["writers", "deltic", "pyarrow"])
 
 
 class Told(NamedTuple):
-    """What a process says of one commit: `kept` and `removed` are ids of rows that are there, or gone, since then."""
+    """The message of a process about a commit: `kept` and `removed` are ids of rows that it added or removed."""
 
     version: int
     attempts: int
@@ -169,7 +170,7 @@ def append_by_deltalake(work: Work, numbers: Iterator[int], tell: Tell) -> None:
 
 
 def rewrite(work: Work, numbers: Iterator[int], tell: Tell) -> None:
-    """Read a part, remove it and write it anew, while others append to it: no row may get lost, or be there twice."""
+    """Read a part, remove it and rewrite it, while others append to it: no row may be lost or duplicated."""
     table = deltic.Table(work.uri, work.storage_options)
     filter = f"part = '{work.part}'"
     for _ in numbers:

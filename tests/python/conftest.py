@@ -1,4 +1,4 @@
-"""What every Python test may use."""
+"""Fixtures of the Python tests."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""delta-spark for the suites that need it: its jars, a session, and what it says of a table's checksum.
+"""delta-spark for the suites that need it: its jars, a session, and its check of a table's checksum.
 
-The jars come from Maven through Spark's own resolver, once, into the cache; where that fails the tests are skipped.
+Spark's resolver fetches the jars from Maven once, into the cache; if that fails, the tests are skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What several suites use: tables of every type, nested types, values at the edges; and which files are open."""
+"""Helpers of several suites: tables of every type, nested types, extreme values; and which files are open."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Changes of a table that leave its rows alone: each verb alone, several in one commit, and what is refused."""
+"""Changes of a table that change no rows: each method alone, several in one commit, and refused ones."""
 
 import json
 import re
@@ -826,7 +826,7 @@ def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
     kept = {"delta.enableInCommitTimestamps": "true", **MAPPED}
     deltic.create(table, schema, mode="replace", properties=kept)
     replaced = table.snapshot()
-    # Versions before have no time of their own, and ids are not given out twice.
+    # Earlier versions have no in-commit timestamp, and ids are not assigned twice.
     assert {key: replaced.properties[key] for key in since if key.startswith("delta.inCommit")} == {
         key: since[key] for key in since if key.startswith("delta.inCommit")
     }
@@ -875,7 +875,7 @@ def test_two_creators_race(uri: str, mode: Any) -> None:
     made = sorted(commit.version for commit in commits if commit.attempts)
     assert len(outcomes) == 6
     if mode == "create_or_replace":
-        # Who replaces a table that another has replaced meanwhile is told.
+        # Replacing a table that another writer has replaced meanwhile is a conflict.
         assert made == list(range(len(made)))
         assert all(isinstance(o, deltic.Commit | deltic.CommitConflictError) for o in outcomes)
         return

@@ -1,4 +1,4 @@
-"""Arguments of a wrong kind: an `InvalidInputError` that names the argument, from every call, and nothing written."""
+"""Arguments of a wrong type: every call raises an `InvalidInputError` that names the argument, and writes nothing."""
 
 import inspect
 import json
@@ -181,7 +181,7 @@ def merging(table: T, **options: Any) -> deltic.Merge[deltic.Commit]:
 
 # Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 def parquet_beside(table: T) -> Path:
-    """A folder `files` beside a table, with a Parquet file."""
+    """A folder `files` next to a table, with a Parquet file."""
     folder = Path(table.uri).parent / "files"
     folder.mkdir()
     pq.write_table(ROW, folder / "1.parquet")

@@ -1,4 +1,4 @@
-"""Compaction after a write: when it is due, what it takes, and that no write fails or changes by it."""
+"""Compaction after a write: when it runs, which files it compacts, and that it does not affect the write."""
 
 from __future__ import annotations
 

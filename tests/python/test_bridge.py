@@ -1,4 +1,4 @@
-"""What crosses between Rust and Python: exceptions, Arrow data, and waiting."""
+"""Passing exceptions and Arrow data between Rust and Python, and waiting without the GIL."""
 
 import copy
 import pickle

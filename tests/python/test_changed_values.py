@@ -1,4 +1,4 @@
-"""Values that UPDATE and MERGE give to columns are stored or refused, never NULL; a merge after a failure goes on."""
+"""Values that UPDATE and MERGE assign are stored or refused, never NULL; a failed merge can be repeated."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_longer_strings_of_writers_that_know_no_lengths_are_moved_and_replaced(
     log = Log(uri)
     for ids, texts in (([1, 2], ["four", "eleven long"]), ([3], ["abc"])):
         deltic.write(uri, pa.table({"id": ids, "s": texts}), properties=properties if ids[0] == 1 else None)
-    # As Spark tells the length, behind the back of those who wrote.
+    # Spark's metadata for the length, added without a check of existing rows.
     short = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(4)"}
     table = Table(uri)
     kept = {key: value for key, value in table.snapshot().metadata.items() if key != "schemaString"}

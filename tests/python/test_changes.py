@@ -1,4 +1,4 @@
-"""The change data feed: of tables that others wrote, row by row, and through each way out of it.
+"""The change data feed: of tables by other writers, row by row, and through each method that returns rows.
 
 The former are read in place, from the folder in DELTIC_CORPUS or ../shared/corpus, and skipped where that is absent.
 """

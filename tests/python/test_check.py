@@ -1,4 +1,4 @@
-"""`Table.check`: what a table says twice must be the same, and is named where it is not."""
+"""`Table.check`: facts that a table has twice must be equal, and are reported if they differ."""
 
 import json
 import os
@@ -340,7 +340,7 @@ def test_what_cannot_be_read_raises(log: Log) -> None:
 
 
 EXPECTED = {
-    # What is wrong with tables that others wrote, beside files that were not kept.
+    # Findings in tables of other writers, apart from files that are not in the corpus.
     "golden/corrupted-last-checkpoint-kernel": {"last_checkpoint"},
     "kernel/v2-classic-checkpoint-parquet": {"last_checkpoint"},
     "deltars/issue_1374": {"last_checkpoint"},

@@ -1,4 +1,4 @@
-"""CLONE from Python: the clone is what the table was, its files are where they should be, and each lives by itself."""
+"""CLONE from Python: the clone equals the table, has its files in the right folder, and changes alone."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, ta
     path.write_bytes(b"shorter")
     with pytest.raises(deltic.InvalidInputError, match="may be different"):
         table.clone(target, shallow=False)
-    # Names that writers may give twice: the copy is known by what the log says of it.
+    # Writers may use such names twice: the copy is identified by the log.
     schema = struct(field("id", "long"))
     one, two = (Log.empty(tmp_path / name, protocol(), metadata(schema)) for name in ("one", "two"))
     for log, value in ((one, 1), (two, 2)):
@@ -347,7 +347,7 @@ def test_row_ids_of_the_clone_alone(table: deltic.Table, target: str, shallow: b
     assert after.keys() == before.keys() | {8}
     assert before.items() <= after.items()
     assert clone.snapshot().metadata["configuration"] == named
-    # The source gives ids of its own: they hold from then on.
+    # The source has its own ids: they are used from then on.
     table.enable_row_tracking()
     table.clone(clone, shallow=shallow, mode="update", properties=IDS)
     rows = table.scan(columns=["id", "_metadata.row_id"]).to_arrow().sort_by("id")

@@ -1,4 +1,4 @@
-"""Folders of Parquet files that become tables: rows, values of folders, statistics, and what is refused."""
+"""Conversion of folders of Parquet files: rows, partition values, statistics, and refused folders."""
 
 from __future__ import annotations
 

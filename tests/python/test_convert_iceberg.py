@@ -1,4 +1,4 @@
-"""Iceberg tables, written by pyiceberg, that become Delta tables: deltic reads the rows that pyiceberg reads."""
+"""Conversion of Iceberg tables that pyiceberg wrote: deltic reads the rows that pyiceberg reads."""
 
 from __future__ import annotations
 
@@ -635,7 +635,7 @@ def test_an_initial_default_is_refused(catalog: Catalog) -> None:
 def test_files_without_field_ids_are_refused(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.create_table("n.t", column(LongType()))
     pq.write_table(pa.table({"id": [1], "c": [2]}), tmp_path / "plain.parquet")
-    # Iceberg finds their columns by names, with a mapping of its own.
+    # Iceberg finds their columns by names, with its name mapping.
     table.add_files([f"file://{tmp_path}/plain.parquet"])
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "c": 2}]
     with pytest.raises(deltic.UnsupportedFeatureError, match=r"`id` of the file has no field id.*plain\.parquet"):

@@ -1,4 +1,4 @@
-"""Tables that others wrote: each must give exactly the rows its writer meant, or be refused with a typed error.
+"""Tables of other writers: each must return exactly the writer's rows, or be refused with a typed error.
 
 The tables are read in place, from the folder in DELTIC_CORPUS or ../shared/corpus, and skipped where that is absent.
 Where DELTIC_CORPUS_REQUIRED is set, as in a continuous integration (`.ci/run`), their absence is a failure.

@@ -1,8 +1,8 @@
-"""A store that goes away at any request of an operation leaves a table that opens, and an operation to be repeated.
+"""If the store fails at any request of an operation, the table still opens, and the operation can be repeated.
 
-Each operation runs once for each of its requests: the store answers so many and refuses what follows. Every second time
-it does what the first refused request asked, and refuses it all the same. Every tenth request is tried, and all of them
-with `DELTIC_CRASHES=all`.
+Each operation runs once for each of its requests: the store answers the requests before it and refuses all later ones.
+Every second time it carries out the first refused request, but reports a failure. Every tenth request is tried, and all
+of them with `DELTIC_CRASHES=all`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a frame holds reaches the table: columns, names and the labels of rows that were named, or an error."""
+"""All data of a frame reaches the table (columns, names and a named index), or there is an error."""
 
 import decimal
 from collections.abc import Callable

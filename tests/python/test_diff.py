@@ -1,4 +1,4 @@
-"""`Table.diff`: what differs between two versions, beside numbers worked out by hand and multisets of rows."""
+"""`Table.diff`: the differences of two versions, compared with numbers worked out by hand and multisets of rows."""
 
 import json
 import random
@@ -315,7 +315,7 @@ def test_random_histories_beside_multisets(uri: str, seed: int, properties: dict
             else:
                 assert old - gone + came == new
                 assert not of_kind(diff, "update_preimage") - old
-            # What files say of rows agrees with the rows.
+            # The row counts of files agree with the rows.
             assert diff.rows_added is not None
             assert diff.rows_removed is not None
             assert diff.rows_added - diff.rows_removed == new.total() - old.total()

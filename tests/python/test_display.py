@@ -1,4 +1,4 @@
-"""What is shown: reprs, tables for notebooks, hints for names of other clients; and what travels by pickle."""
+"""Display: reprs, tables for notebooks, hints for names of other clients; and pickling."""
 
 import html.parser
 import pickle

@@ -1,4 +1,4 @@
-"""What the documentation shows runs, and what it lists is current."""
+"""The examples of the documentation run, and its generated lists are current."""
 
 import ast
 import doctest

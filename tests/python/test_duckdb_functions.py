@@ -1,4 +1,4 @@
-"""Functions that DuckDB evaluates, through every door that takes an expression, and what is said where they are not."""
+"""Functions that DuckDB evaluates, in every call with an expression, and the errors without DuckDB."""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,4 @@
-"""Bad input: a typed error that says what, where and what to do, and nothing lost."""
+"""Bad input: a typed error says what is wrong, where, and what to do, and nothing is lost."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Identity columns: the numbers that rows get, what may be given, and that no number is given twice."""
+"""Identity columns: the numbers that rows get, values that callers may give, and that no number is assigned twice."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What a commit of very many files holds in memory: neither the files nor their JSON, but a fraction of that."""
+"""The memory of a commit of very many files: a fraction of the files' records or their JSON."""
 
 import json
 import os

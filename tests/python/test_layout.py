@@ -1,4 +1,4 @@
-"""`Table.layout`: file sizes, skipping, partitions and vectors, beside numbers worked out by hand and a plain model."""
+"""`Table.layout`: sizes, skipping, partitions and vectors, compared with known numbers and a simple model."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Logs as they are found: stale hints, missing files, junk, cut-off beginnings; their history, and travel in time."""
+"""Damaged and incomplete logs: stale hints, missing files, junk, missing beginnings; history and time travel."""
 
 import json
 import time

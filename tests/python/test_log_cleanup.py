@@ -1,4 +1,4 @@
-"""Log cleanup beside writers of checkpoints: no checkpoint that is left names a sidecar that is gone."""
+"""Log cleanup during checkpoints of other writers: no remaining checkpoint has a deleted sidecar."""
 
 from __future__ import annotations
 

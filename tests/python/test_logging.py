@@ -1,4 +1,4 @@
-"""What deltic tells Python's `logging`, under the name `deltic`."""
+"""Messages of deltic in Python's `logging`, with the logger `deltic`."""
 
 import logging
 import os

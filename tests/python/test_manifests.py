@@ -1,4 +1,4 @@
-"""Symlink manifests: they list the live files, and nothing else stays."""
+"""Symlink manifests: they list the live files, and old manifests are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MERGE through the Python interface: what becomes of rows, what is refused, what a failure leaves."""
+"""MERGE through the Python interface: changes of rows, refused merges, and the table after a failure."""
 
 from __future__ import annotations
 
@@ -531,7 +531,7 @@ def test_a_row_that_came_meanwhile_is_a_conflict(uri: str) -> None:
         tx.merge(source, ON).when_not_matched_insert_all().execute()
         deltic.write(uri, pa.table({"shop": ["q"], "item": [100], "left": [0]}))
     table.delete("item = 9")
-    # The row is gone for which nothing was inserted.
+    # The row for which nothing was inserted no longer exists.
     with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
         tx.merge(source, ON).when_not_matched_insert_all().execute()
         Table(uri).delete("item = 3")
@@ -633,7 +633,7 @@ def test_the_feed_tells_of_every_step_of_a_transaction(uri: str, vectors: str, l
         return tx.committed.version
 
     if vectors == "false":
-        # Their rows would stand in files that are gone.
+        # Their rows would be in deleted files.
         with pytest.raises(deltic.UnsupportedFeatureError, match="has changed rows of the file already"):
             change()
         assert table.snapshot().version == 0

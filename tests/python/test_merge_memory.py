@@ -1,4 +1,4 @@
-"""A merge's source beyond `memory_limit` waits in a temporary file: same result, bounded memory, no file left."""
+"""A merge's source above `memory_limit` goes to a temporary file: same result, bounded memory, no file left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPTIMIZE through the Python interface: the rows stay, the files are fewer or better ordered, others may go on."""
+"""OPTIMIZE through the Python interface: the same rows in fewer or better ordered files, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deltic import InvalidInputError, Table, cli
 
 
 def made(uri: str, files: int = 6, rows: int = 10, **options: Any) -> Table:
-    """A table of some files, each with rows of its own."""
+    """A table of some files, each with different rows."""
     for file in range(files):
         first = file * rows
         data = pa.table({"id": range(first, first + rows), "part": [f"p{file % 2}"] * rows})
@@ -216,7 +216,7 @@ def test_rows_and_ids_stay(uri: str, properties: dict[str, str], layout: str) ->
         version = result.versions[0]
         assert pa.table(table.changes(version, version).to_reader()).num_rows == 0
         assert not Log(uri).of(version, "cdc")
-    # And the ids go on to be told apart.
+    # And the ids remain distinct.
     deltic.write(uri, pa.table({"id": [1000], "part": ["p0"]}))
     if with_ids:
         assert len({row[1] for row in tracked(table)}) == len(before) + 1

@@ -1,4 +1,4 @@
-"""Tables as other writers leave them: features that are not listed, foreign types, torn files, loose JSON."""
+"""Tables of other writers: features that are not listed, foreign types, truncated files, lenient JSON."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Where files of odd partitions go, and that older spellings of their paths in a log stay readable."""
+"""Paths of files in unusual partitions; older spellings of their paths in a log can still be read."""
 
 from __future__ import annotations
 

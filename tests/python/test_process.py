@@ -1,4 +1,4 @@
-"""Living in a Python process: fork, threads, the interpreter's lock, Ctrl-C."""
+"""Behaviour in a Python process: fork, threads, the interpreter's lock, Ctrl-C."""
 
 import multiprocessing
 import os
@@ -53,7 +53,7 @@ def test_a_forked_child_reads_and_writes(big: deltic.Table, uri: str) -> None:
 
 
 def test_writes_of_what_deltic_reads_do_not_wait_for_one_another(tmp_path: Path, python: str) -> None:
-    # In a process of its own, which can be ended.
+    # In another process, which can be ended.
     script = """
         import os, sys
         from concurrent.futures import ThreadPoolExecutor

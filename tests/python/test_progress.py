@@ -1,4 +1,4 @@
-"""Progress: what long work reports, who is told, and that nothing is disturbed by it."""
+"""Progress: the reports of long operations, which listener gets them, and that they disturb nothing."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ class Bars:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Has stderr be a terminal; a fixture could not, since pytest sets it anew for the test."""
+    """Makes stderr a terminal; a fixture could not, since pytest replaces it for each test."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

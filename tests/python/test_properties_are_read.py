@@ -1,4 +1,4 @@
-"""Every table property that deltic takes is read by something, or the documentation says that it is not used."""
+"""Every table property that deltic accepts is used by its code, or the documentation says that it is not used."""
 
 from __future__ import annotations
 

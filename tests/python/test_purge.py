@@ -1,4 +1,4 @@
-"""PURGE: live files hold what the table does, nothing else changes, and what still holds forgotten rows is told."""
+"""PURGE: live files have only the table's rows and columns, and old files with purged rows are reported."""
 
 from __future__ import annotations
 

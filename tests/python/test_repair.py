@@ -1,4 +1,4 @@
-"""Repair: each kind of damage is found, described and mended; what cannot be mended is left and described."""
+"""Repair: each kind of damage is found, described and repaired, or left and described if it cannot be repaired."""
 
 from __future__ import annotations
 

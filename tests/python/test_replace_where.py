@@ -1,4 +1,4 @@
-"""Overwrites of the rows of a condition: what goes, what stays, and rows that do not belong there."""
+"""Overwrites of the rows of a condition: which rows are replaced, kept, and refused."""
 
 import json
 from collections.abc import Iterator

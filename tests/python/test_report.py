@@ -1,4 +1,4 @@
-"""`Table.report`: what is on the page, that it stands alone, and how it looks in a browser."""
+"""`Table.report`: the contents of the page, that it needs no other files, and its look in a browser."""
 
 import html.parser
 import json

@@ -1,4 +1,4 @@
-"""RESTORE from Python: the table is what a version was, and what was given out since stays given out."""
+"""RESTORE from Python: the table equals the older version, and ids that were assigned since are not assigned again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deltic.cli import main
 
 @pytest.fixture
 def table(uri: str) -> deltic.Table:
-    """Versions 0 to 2, each with one row of its own."""
+    """Versions 0 to 2, each with a different row."""
     for value in range(3):
         deltic.write(uri, pa.table({"id": [value]}), mode="overwrite")
     return deltic.Table(uri)
@@ -228,7 +228,7 @@ def test_in_commit_timestamps_go_on(uri: str) -> None:
     assert times == sorted(set(times))
     table.set_properties({"delta.enableInCommitTimestamps": "false"})
     table.restore(2)
-    # Enabled anew, since the version that says so.
+    # Enabled again, since the version of that commit.
     properties = table.snapshot().properties
     assert properties["delta.enableInCommitTimestamps"] == "true"
     assert properties["delta.inCommitTimestampEnablementVersion"] == str(table.snapshot().version)

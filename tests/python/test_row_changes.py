@@ -1,4 +1,4 @@
-"""Rows that change through the Python interface: what is in the table then, what is refused, what a failure leaves."""
+"""Changes of rows through the Python interface: the resulting table, refused changes, and the table after a failure."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_row_that_was_changed_is_not_changed_again_where_changes_are_recorded(
 
 
 def test_a_disk_that_fails_midway_leaves_the_table_and_no_file(uri: str) -> None:
-    """The files that are read for the second of two steps are gone."""
+    """The files that the second of two steps reads were deleted."""
     for properties in ({}, VECTORS, FEED):
         table = made(uri, properties)
         before = files_of(uri)
@@ -356,7 +356,7 @@ def test_tables_are_what_a_model_says(uri: str, seed: int, properties: dict[str,
             was, now = Counter(map(key, before)), Counter(map(key, model.rows))
             for row in table.changes(version + 1, version + 1).to_arrow().to_pylist():
                 changed[(*key(row), row["_change_type"])] += 1
-            # Rows that look alike may have come and gone: what counts is the balance.
+            # Equal rows may have been added and deleted: only the balance counts.
             balance = Counter(dict.fromkeys(was | now, 0))
             for (*row, kind), count in changed.items():
                 balance[tuple(row)] += count if kind == "insert" else -count

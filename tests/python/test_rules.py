@@ -1,4 +1,4 @@
-"""What a table asks of rows, from Python: columns that are computed, conditions that are checked, nothing left."""
+"""Generated columns, defaults and constraints from Python; a refused write leaves no files."""
 
 from datetime import date
 from pathlib import Path

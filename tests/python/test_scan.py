@@ -1,4 +1,4 @@
-"""Plans and scans: what is skipped, what is exact, what stays lazy."""
+"""Plans and scans: which files are skipped, which rows are returned, and when they are read."""
 
 import datetime
 import operator

@@ -1,4 +1,4 @@
-"""Writes that bring other columns than the table has: in one commit with the rows, or refused with nothing changed."""
+"""Writes with other columns than the table's: changed in the same commit as the rows, or refused without any change."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Statistics of the files that deltic writes, beside those that a plain model computes from the rows."""
+"""Statistics of the files that deltic writes, compared with those that a simple model computes from the rows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def of_dates(values: list[date], _: int) -> tuple[Any, Any]:
 
 
 def of_instants(values: list[datetime], _: int) -> tuple[Any, Any]:
-    """Milliseconds: those below and those above, but for the last one there is."""
+    """Milliseconds, rounded down and up, except the greatest one."""
     low, high = min(values), max(values)
     low = low.replace(microsecond=low.microsecond // 1000 * 1000)
     floor = high.replace(microsecond=high.microsecond // 1000 * 1000)
@@ -234,7 +234,7 @@ FLOATING = ("f", "d", "s.d", "l.list.element")
 
 
 def with_nan(rows: pa.Table) -> pa.Table:
-    """The rows with floating columns, NaN among their first values, and others beside them."""
+    """The rows with floating columns that have NaN among their first values, and other columns."""
     values = [1.0, NAN, *(float(n) for n in range(2, rows.num_rows))]
     for name, column in {
         "f": pa.array(values, pa.float32()),
@@ -294,5 +294,5 @@ def test_there_are_no_bounds_beside_nan(uri: str, how: str) -> None:
     assert low == {("id",): 0, ("s", "n"): 0, ("whole",): 0.0, ("text",): "0"}
     assert high == {("id",): 5, ("s", "n"): 5, ("whole",): 5.0, ("text",): "5"}
     assert flat(add["stats"]["nullCount"]).keys() == {*low, ("f",), ("d",), ("s", "d"), ("l",)}
-    # What is asked for by NaN is found, whoever skips.
+    # A filter on NaN finds its rows with every kind of skipping.
     assert table.scan(filter="d > 1e300 AND f > 1e30").to_arrow()["id"].to_pylist() == [1]

@@ -1,4 +1,4 @@
-"""Where tables are, and settings of their stores, as Python callers meet them."""
+"""Locations of tables and settings of their stores, from Python."""
 
 import http.server
 import os

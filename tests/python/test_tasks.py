@@ -1,4 +1,4 @@
-"""`deltic.read_task_group`: the parts of a plan, read by whoever was sent them."""
+"""`deltic.read_task_group`: parts of a plan, read in other processes."""
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: which there are, what they say, and that nothing is imported for them."""
+"""OpenTelemetry spans: their names and attributes, and that nothing is imported without a tracer."""
 
 from __future__ import annotations
 

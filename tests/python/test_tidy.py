@@ -331,7 +331,7 @@ def test_a_folder_of_modules_opens_with_mod_rs(crate: str) -> None:
 
 
 def test_each_kind_of_error_has_a_class_by_the_compiler() -> None:
-    """Whoever adds a kind is told by the compiler where to say what Python sees of it."""
+    """For a new kind the compiler reports where its Python class must be decided."""
     text = code(ROOT / "rust" / "python" / "src" / "errors.rs")
     assert "match kind {" in text
     assert not re.search(r"\b_ (if [^=]*)?=>", text)

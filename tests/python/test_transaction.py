@@ -1,4 +1,4 @@
-"""Transactions: what is read and done becomes one commit, or none; what is known asks for nothing."""
+"""Transactions: their reads and changes become one commit, or none; no requests for known state."""
 
 import json
 import multiprocessing
@@ -94,7 +94,7 @@ def test_conflicts_come_from_the_end_of_the_block(table: Table) -> None:
         rival = deltic.write(table.uri, shop("a", 2))
     assert caught.value.winning_version == rival.version == 1
     assert tx.committed is None
-    # The files of the refused commit are gone.
+    # The files of the refused commit were deleted.
     assert len(data_files(table) - before) == 1
 
     # Rows that cannot match, by partition or statistics, are no conflict.
@@ -403,7 +403,7 @@ def test_a_table_that_was_made_anew_with_a_commit_of_the_same_length_gets_no_fil
         return first.stat().st_size
 
     length = make(2)
-    with pytest.raises(deltic.MetadataChangedError, match="deleted or made anew"), Table(uri).transaction() as tx:
+    with pytest.raises(deltic.MetadataChangedError, match="deleted or created again"), Table(uri).transaction() as tx:
         tx.append(pa.table({"v": [1]}))
         assert make(1) == length
     # Its files went with the table that they were written for.

@@ -1,4 +1,4 @@
-"""Sizes and lengths of time as numbers and as strings with units, wherever one is asked for."""
+"""Sizes and durations as numbers and as strings with units, in all arguments for them."""
 
 from __future__ import annotations
 

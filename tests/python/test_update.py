@@ -1,4 +1,4 @@
-"""UPDATE through the Python interface: what rows become, what is refused, what a failure leaves."""
+"""UPDATE through the Python interface: updated rows, refused updates, and the table after a failure."""
 
 from __future__ import annotations
 

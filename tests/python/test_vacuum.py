@@ -1,4 +1,4 @@
-"""VACUUM from Python: what goes, what stays, and what is said of it."""
+"""VACUUM from Python: which files are deleted and kept, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing: what goes in comes out, and the log says what the protocol asks."""
+"""Writes: the written rows are read back, and the log follows the protocol."""
 
 import json
 import os

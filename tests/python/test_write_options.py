@@ -1,4 +1,4 @@
-"""Options of a write: what each does to the table and its files, and that a wrong one is refused, nothing written."""
+"""Options of a write: their effects on the table and its files; wrong ones are refused, nothing is written."""
 
 import threading
 from collections.abc import Iterator

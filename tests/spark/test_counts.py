@@ -1,4 +1,4 @@
-"""A DataFrame is used many times: each query has its own rows, whatever Spark shares between them."""
+"""A DataFrame that is used many times: each query returns its own rows, whatever Spark shares between queries."""
 
 from collections.abc import Iterator
 

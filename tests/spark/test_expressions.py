@@ -1,4 +1,4 @@
-"""Expressions mean to deltic what they mean to Spark in ANSI mode and UTC: fixed cases, random expressions, filters.
+"""Expressions mean the same in deltic as in Spark with ANSI mode and UTC: fixed and random cases, filters.
 
 Both evaluate the same SQL text on the same rows: types, values and whether there is an error must agree. What is left
 out of the random expressions is what `docs/expressions.md` lists as different.

@@ -1,4 +1,4 @@
-"""Functions of strings, codes, regular expressions, numbers, dates, arrays and maps mean what they mean in Spark.
+"""Functions of strings, codes, regular expressions, numbers, dates, arrays and maps have the same results as in Spark.
 
 Each is evaluated by both on random rows, with NULL, NaN, both zeros, empty strings, characters of several bytes and
 dates at the ends of the calendar. Functions that DuckDB evaluates are among them where sqlglot is installed.

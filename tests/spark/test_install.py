@@ -1,4 +1,4 @@
-"""`deltic.spark.install`: every save mode and `partitionBy` for `format("deltic")`; other formats are left alone."""
+"""`deltic.spark.install`: every save mode and `partitionBy` for `format("deltic")`; other formats do not change."""
 
 import subprocess
 import sys

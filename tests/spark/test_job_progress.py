@@ -1,4 +1,4 @@
-"""Progress of what executors do: tasks and rows that count once, told by the thread that called."""
+"""Progress of work on executors: tasks and rows are counted once, and reported by the calling thread."""
 
 from __future__ import annotations
 

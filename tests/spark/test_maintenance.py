@@ -1,4 +1,4 @@
-"""`deltic.spark.optimize`, `convert` and `vacuum`: what tasks do, what the driver commits, failures included."""
+"""`deltic.spark.optimize`, `convert` and `vacuum`: the work of tasks, the commits of the driver, and failures."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def read(uri: str) -> Any:
 
 
 def both(df: DataFrame, uri: str, **options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The files that each engine adds, in one task, to a table of its own; the rows are the same."""
+    """The files that each engine adds, in one task, to its own table; the rows are the same."""
     df = df.coalesce(1)
     write(df, uri, **options)
     deltic.spark.write(df, uri + "-arrow", engine="arrow", **options)

@@ -1,4 +1,4 @@
-"""`deltic.spark.delete`, `update` and `merge` by executors: beside what one process does, and when tasks fail."""
+"""`deltic.spark.delete`, `update` and `merge` on executors: compared with one process, and with failing tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SQL and Spark's catalog make of `USING deltic`: it works, or an error says what to do and nothing is written."""
+"""`USING deltic` in SQL and with Spark's catalog: it works, or an error says what to do and nothing is written."""
 
 import re
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_a_table_that_spark_makes_without_asking_fails_where_it_is_used(spark: S
 
 
 def test_spark_does_not_tell_a_source_which_table_of_the_catalog_is_used(spark: SparkSession, tmp_path: Path) -> None:
-    """Why such tables are refused. Where this fails, Spark tells by now, and they can be made to work."""
+    """The reason why such tables are refused. If this fails, Spark passes the table now, and they can be supported."""
 
     class Reader(DataSourceReader):
         def __init__(self, told: str) -> None:
@@ -116,7 +116,7 @@ def test_a_table_from_a_query_is_refused_before_anything_is_written(
 
 
 def test_save_as_table_writes_the_path_and_says_how_to_read_it(spark: SparkSession, uri: str) -> None:
-    """To deltic it looks like `save(uri)`: this holds what docs/spark.md says of it."""
+    """To deltic it looks like `save(uri)`: this checks the statement of docs/spark.md about it."""
     for version in range(2):
         spark.range(3).write.format("deltic").mode("append").option("path", uri).saveAsTable("t")
         assert deltic.Table(uri).snapshot().version == version

@@ -1,4 +1,4 @@
-"""`deltic.spark.vacuum`: it does what the vacuum of the driver alone does, failures included."""
+"""`deltic.spark.vacuum`: it has the same effects as a vacuum by the driver alone, also after failures."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_a_store_that_fails_is_told_of(spark: SparkSession, uri: str) -> None:
 def test_a_listing_that_fails_is_told_of(uri: str) -> None:
     table = made(uri)
     work = _deltic.vacuum_distributed(table._core, *FORCED)
-    # A folder whose name is too long for the disk stands for one that cannot be listed.
+    # A folder with a name that is too long for the disk cannot be listed.
     long = b'"' + b"x" * 300 + b'"'
     while tasks := work.next_tasks(4):
         work.take([_deltic.sweep_files(task.replace(b'"x"', long), None) for task in tasks])

@@ -1,4 +1,4 @@
-"""Which of Spark's types go to a table and come back, what is refused, and what becomes of the metadata of columns."""
+"""Spark's types, written to a table and read back, or refused; and the metadata of columns."""
 
 import json
 from pathlib import Path

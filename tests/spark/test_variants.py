@@ -1,4 +1,4 @@
-"""Variants between Spark and tables, by both engines of a write and all doors of a read."""
+"""Variants between Spark and tables, by both engines of a write and all ways to read."""
 
 import datetime
 import os
@@ -75,7 +75,7 @@ def rows(frame: DataFrame) -> list[Any]:
 
 
 def told(frame: DataFrame, *, kinds: bool = True) -> list[Any]:
-    """What Spark says of the variants `v`: the values, and their types where no number may be of another width."""
+    """Spark's view of the variants `v`: the values, and their types if no number may have another width."""
     kind = "schema_of_variant(v)" if kinds else "NULL"
     columns = [
         "id",

@@ -1,4 +1,4 @@
-"""`deltic.spark.write`: files written by tasks, one commit by the driver, retries and failures included."""
+"""`deltic.spark.write`: files written by tasks, one commit by the driver, also with retries and failures."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ def test_a_table_is_taken_in_place_of_its_location(spark: SparkSession, uri: str
     assert deltic.spark.write(spark.range(4), table).version == 0
     assert deltic.spark.write(spark.range(4), Path(uri)).version == 1
     assert deltic.spark.read(spark, table, filter="id > 1").count() == 4
-    # Settings given beside it are the ones that count.
+    # Settings that are given with it take precedence.
     with pytest.raises(deltic.InvalidInputError, match="nothing_of_the_kind"):
         deltic.spark.read(spark, table, storage_options={"nothing_of_the_kind": "1"})
 
@@ -163,7 +163,7 @@ def test_a_killed_worker_leaves_nothing_visible(
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def save() -> None:
-        # A task beside the one that fails might still write when the job has failed.
+        # Another task than the failed one might still write when the job has failed.
         frame = spark.range(10, 5000, 1, 2 if deaths == 1 else 1).mapInArrow(dying, "id long")
         if by == "the data source":
             frame.write.format("deltic").mode("append").option("max_rows_per_file", 500).save(uri)
@@ -176,7 +176,7 @@ def test_a_killed_worker_leaves_nothing_visible(
         assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == list(range(5000))
         assert deltic.Table(uri).snapshot().version == 1
         return
-    # Of a process that is gone Spark tells by an exception of Java, or by one of its own.
+    # For a dead process Spark raises a Java exception, or one of its own.
     with pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"):
         save()
     assert (deltic.Table(uri).snapshot().version, set(data_files(uri))) == (0, before)

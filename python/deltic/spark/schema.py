@@ -23,10 +23,10 @@ def nullable(schema: StructType) -> StructType:
     return loose
 
 
-def resolve(given: StructType, snapshot: Snapshot, besides: Sequence[StructField]) -> StructType:
+def resolve(given: StructType, snapshot: Snapshot, extra: Sequence[StructField]) -> StructType:
     """A caller's schema, with the table's spelling of names; nullability is the caller's.
 
-    `besides`: columns that can be read in addition to those of the table's schema.
+    `extra`: columns that can be read in addition to those of the table's schema.
 
     Raises `InvalidInputError`, naming the field, for one that the table does not have or has with another type: a
     conversion here would differ from Spark's. Raises `UnsupportedFeatureError` for a column whose type cannot be passed
@@ -34,7 +34,7 @@ def resolve(given: StructType, snapshot: Snapshot, besides: Sequence[StructField
     """
     wanted = {name.lower() for name in given.names}
     table = to_spark(snapshot, [field.name for field in snapshot.schema if field.name.lower() in wanted])
-    added = [field for field in besides if field.name not in table.names]
+    added = [field for field in extra if field.name not in table.names]
     return _resolve_fields(given, StructType([*table.fields, *added]), "")
 
 

@@ -116,18 +116,18 @@ class DelticDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Open the table, and fix the version that will be read, or the versions whose changes will be read."""
-        asked = read_arguments(self.options)
-        snapshot = self._snapshot(asked)
+        arguments = read_arguments(self.options)
+        snapshot = self._snapshot(arguments)
         columns = to_spark(snapshot, snapshot.schema.names)
-        return StructType([*columns.fields, *CHANGE_COLUMNS]) if asked["changes"] else columns
+        return StructType([*columns.fields, *CHANGE_COLUMNS]) if arguments["changes"] else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read of the columns of `schema`."""
-        asked = read_arguments(self.options)
-        snapshot = self._snapshot(asked)
-        changes = asked["changes"]
+        arguments = read_arguments(self.options)
+        snapshot = self._snapshot(arguments)
+        changes = arguments["changes"]
         stored = resolve(schema, snapshot, CHANGE_COLUMNS if changes else ROW_TRACKING)
-        request = _Request(self._table(), stored.names, asked.get("filter"), asked.get("partitions"))
+        request = _Request(self._table(), stored.names, arguments.get("filter"), arguments.get("partitions"))
         arrow = _Schemas(to_arrow(stored, voids=True), to_arrow(schema, voids=True))
         if changes:
             assert self._versions is not None
@@ -173,16 +173,16 @@ class DelticDataSource(DataSource):
     def _table(self) -> Table:
         return shared(location(self.options), storage_options(self.options))
 
-    def _snapshot(self, asked: dict[str, Any]) -> Snapshot:
+    def _snapshot(self, arguments: dict[str, Any]) -> Snapshot:
         table = self._table()
-        if asked["changes"]:
+        if arguments["changes"]:
             if self._versions is None:
-                self._versions = table.changes(asked["start"], asked.get("end")).versions
+                self._versions = table.changes(arguments["start"], arguments.get("end")).versions
             # Rows have the columns of the last version of the range.
             return table.snapshot(self._versions[-1] if self._versions else None)
         if self._version is not None:
             return table.snapshot(self._version)
-        snapshot = table.snapshot(asked.get("version"), asked.get("timestamp"))
+        snapshot = table.snapshot(arguments.get("version"), arguments.get("timestamp"))
         self._version = snapshot.version
         return snapshot
 

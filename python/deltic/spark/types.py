@@ -155,10 +155,10 @@ def to_arrow(schema: StructType, *, voids: bool = False, binaries: bool = False)
     Columns of type void have an Arrow type, but no table can have them: `voids` allows them. With `binaries` the parts
     of variants may be null, as in `with_binaries`.
     """
-    besides: dict[type[DataType], pa.DataType] = {NullType: pa.null()} if voids else {}
+    extra_types: dict[type[DataType], pa.DataType] = {NullType: pa.null()} if voids else {}
     if binaries:
-        besides[VariantType] = pa.struct([part.with_nullable(True) for part in VARIANT])
-    return pa.schema([_arrow_field(field, "", besides) for field in schema.fields])
+        extra_types[VariantType] = pa.struct([part.with_nullable(True) for part in VARIANT])
+    return pa.schema([_arrow_field(field, "", extra_types) for field in schema.fields])
 
 
 def with_binaries(kind: DataType) -> DataType:
@@ -176,7 +176,7 @@ def with_binaries(kind: DataType) -> DataType:
     return kind
 
 
-def _arrow_field(field: StructField, inside: str, besides: Mapping[type[DataType], pa.DataType]) -> pa.Field:
+def _arrow_field(field: StructField, inside: str, extra_types: Mapping[type[DataType], pa.DataType]) -> pa.Field:
     place = f"{inside}.{field.name}" if inside else field.name
     carried = _carried(field.metadata)
     metadata = {key: value for key, value in carried.items() if key in _DESCRIBES}
@@ -184,25 +184,25 @@ def _arrow_field(field: StructField, inside: str, besides: Mapping[type[DataType
         metadata[_USER_METADATA] = json.dumps(users)
     if not inside and has_type(field.dataType, CharType, VarcharType):
         metadata[CHAR_VARCHAR] = field.dataType.simpleString()
-    return pa.field(field.name, _arrow_type(field.dataType, place, besides), field.nullable, metadata or None)
+    return pa.field(field.name, _arrow_type(field.dataType, place, extra_types), field.nullable, metadata or None)
 
 
-def _arrow_type(kind: DataType, place: str, besides: Mapping[type[DataType], pa.DataType]) -> pa.DataType:
+def _arrow_type(kind: DataType, place: str, extra_types: Mapping[type[DataType], pa.DataType]) -> pa.DataType:
     if type(kind) is StructType:
-        return pa.struct([_arrow_field(field, place, besides) for field in kind.fields])
+        return pa.struct([_arrow_field(field, place, extra_types) for field in kind.fields])
     if type(kind) is ArrayType:
-        element = _arrow_type(kind.elementType, f"{place}.element", besides)
+        element = _arrow_type(kind.elementType, f"{place}.element", extra_types)
         return pa.list_(pa.field("element", element, kind.containsNull))
     if type(kind) is MapType:
-        key = pa.field("key", _arrow_type(kind.keyType, f"{place}.key", besides), nullable=False)
-        value = _arrow_type(kind.valueType, f"{place}.value", besides)
+        key = pa.field("key", _arrow_type(kind.keyType, f"{place}.key", extra_types), nullable=False)
+        value = _arrow_type(kind.valueType, f"{place}.value", extra_types)
         return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
     if type(kind) is DecimalType:
         return pa.decimal128(kind.precision, kind.scale)
     if type(kind) is StringType and kind.collation == "UTF8_BINARY":
         return pa.string()
-    if type(kind) in besides:
-        return besides[type(kind)]
+    if type(kind) in extra_types:
+        return extra_types[type(kind)]
     if type(kind) not in _TO_ARROW:
         raise _refused_to_write(kind, place)
     return _TO_ARROW[type(kind)]

@@ -171,7 +171,7 @@ def write(
 def engine_named(engine: object, argument: str) -> tuple[str, str]:
     """The name of the engine, and the reason for it."""
     named = one_of(engine, argument, get_args(Engine))
-    return _AUTO if named == "auto" else (named, "asked for")
+    return _AUTO if named == "auto" else (named, "requested")
 
 
 def _append(

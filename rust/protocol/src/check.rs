@@ -4,7 +4,7 @@
 //! Both sides are named by the caller, since the same comparison serves checksum against log and checkpoint against
 //! commits.
 //!
-//! Invariant: an account compared with itself gives no difference (`check::properties`).
+//! Invariant: a record compared with itself has no difference (`check::properties`).
 //!
 //! PROTOCOL.md: "Version Checksum File", "State Validation", "Action Reconciliation".
 
@@ -20,7 +20,7 @@ use crate::log::crc::{DELETED_RECORD_BINS, DeletedRecordCountsHistogram, FileSiz
 use crate::replay::canonical_path;
 use crate::schema::json;
 
-/// Everything that a version holds beside its files.
+/// Everything in a version except its files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     /// Which clients may read and write.
@@ -33,13 +33,13 @@ pub struct State {
     pub domains: Vec<DomainMetadata>,
 }
 
-/// What one source says of a version, and the name of the source in a sentence: "the log".
+/// The facts about a version from one source, and the name of the source in messages: "the log".
 #[derive(Debug, Clone, Copy)]
-pub struct Account<'a, T> {
-    /// Its name.
+pub struct VersionRecord<'a, T> {
+    /// The name of the source.
     pub name: &'static str,
-    /// What it says.
-    pub says: &'a T,
+    /// The facts.
+    pub content: &'a T,
 }
 
 /// Sums over the live files of a version.
@@ -176,10 +176,10 @@ pub fn checksum_differences(
     differences.sentences
 }
 
-/// Where two accounts differ in anything but files.
-pub fn state_differences(here: Account<'_, State>, there: Account<'_, State>) -> Vec<String> {
+/// The differences of two records in anything but files.
+pub fn state_differences(here: VersionRecord<'_, State>, there: VersionRecord<'_, State>) -> Vec<String> {
     let mut differences = Differences::between(here.name, there.name);
-    let (here, there) = (here.says, there.says);
+    let (here, there) = (here.content, there.content);
     differences.protocol(&here.protocol, &there.protocol);
     differences.metadata(&here.metadata, &there.metadata);
     let may_expire = there.metadata.configuration.contains_key("delta.setTransactionRetentionDuration");
@@ -188,15 +188,15 @@ pub fn state_differences(here: Account<'_, State>, there: Account<'_, State>) ->
     differences.sentences
 }
 
-/// The paths of live files that only one account has, or that differ in size, each with a sentence; sorted by path.
-pub fn file_differences(here: Account<'_, Files>, there: Account<'_, Files>) -> Vec<(String, String)> {
+/// The paths of live files that only one record has, or that differ in size, each with a sentence; sorted by path.
+pub fn file_differences(here: VersionRecord<'_, Files>, there: VersionRecord<'_, Files>) -> Vec<(String, String)> {
     let mut differences = Vec::new();
     let name = |vector: &Option<String>| match vector {
         Some(id) => format!(" with the deletion vector {id}"),
         None => String::new(),
     };
-    for (key @ (path, vector), size) in &here.says.0 {
-        match there.says.0.get(key) {
+    for (key @ (path, vector), size) in &here.content.0 {
+        match there.content.0.get(key) {
             None => differences.push((
                 path.clone(),
                 format!("the file{} is live in {} but not in {}", name(vector), here.name, there.name),
@@ -208,8 +208,8 @@ pub fn file_differences(here: Account<'_, Files>, there: Account<'_, Files>) -> 
             Some(_) => {}
         }
     }
-    for key @ (path, vector) in there.says.0.keys() {
-        if !here.says.0.contains_key(key) {
+    for key @ (path, vector) in there.content.0.keys() {
+        if !here.content.0.contains_key(key) {
             let sentence = format!("the file{} is live in {} but not in {}", name(vector), there.name, here.name);
             differences.push((path.clone(), sentence));
         }
@@ -218,7 +218,7 @@ pub fn file_differences(here: Account<'_, Files>, there: Account<'_, Files>) -> 
     differences
 }
 
-/// Sentences found so far, about two accounts with these names.
+/// Sentences found so far, about two records from sources with these names.
 struct Differences {
     here: &'static str,
     there: &'static str,
@@ -241,9 +241,9 @@ impl Differences {
         }
     }
 
-    fn only(&mut self, what: &str, name: &str, account: &'static str) {
-        let other = if account == self.here { self.there } else { self.here };
-        self.sentences.push(format!("{what} `{name}` is in {account} but not in {other}"));
+    fn only(&mut self, what: &str, name: &str, source: &'static str) {
+        let other = if source == self.here { self.there } else { self.here };
+        self.sentences.push(format!("{what} `{name}` is in {source} but not in {other}"));
     }
 
     fn protocol(&mut self, here: &Protocol, there: &Protocol) {
@@ -281,7 +281,7 @@ impl Differences {
         }
     }
 
-    /// With `may_expire`, the later account may have dropped an old transaction.
+    /// With `may_expire`, the later record may have dropped an old transaction.
     fn txns(&mut self, here: &[Txn], there: &[Txn], may_expire: bool) {
         let (here, there) = (by_key(here, |t| &t.app_id), by_key(there, |t| &t.app_id));
         for (app, txn) in &here {

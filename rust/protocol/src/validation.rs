@@ -318,13 +318,13 @@ fn check_mapping(schema: &StructType, mapping: ColumnMapping, properties: Proper
     check_ids(schema, "", largest, (&mut ids, &mut names))
 }
 
-type Given<'a, T> = &'a mut HashMap<T, String>;
+type Seen<'a, T> = &'a mut HashMap<T, String>;
 
 fn check_ids(
     schema: &StructType,
     above: &str,
     largest: i32,
-    (ids, names): (Given<'_, i32>, Given<'_, String>),
+    (ids, names): (Seen<'_, i32>, Seen<'_, String>),
 ) -> Result<()> {
     for field in &schema.fields {
         let path = path_of(above, &field.name);

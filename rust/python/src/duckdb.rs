@@ -39,12 +39,12 @@ impl ExternalFunctions for DuckDb {
         })
     }
 
-    fn evaluate(&self, name: &str, arguments: &RecordBatch, gives: &DataType) -> Result<ArrayRef> {
+    fn evaluate(&self, name: &str, arguments: &RecordBatch, result_type: &DataType) -> Result<ArrayRef> {
         if arguments.num_rows() == 0 {
-            return Ok(new_empty_array(&to_arrow_type(gives)));
+            return Ok(new_empty_array(&to_arrow_type(result_type)));
         }
         attached(|py| {
-            let schema = ArrowSchema::new(Schema::new(vec![Field::new("value", to_arrow_type(gives), true)]));
+            let schema = ArrowSchema::new(Schema::new(vec![Field::new("value", to_arrow_type(result_type), true)]));
             let rows = function(py, "evaluate")?.call1((name, ArrowBatch::new(arguments.clone()), schema))?;
             let batch = reader_from_py(&rows)?.pull(py)?;
             let value = batch.as_ref().and_then(|batch| batch.columns().first()).cloned();

@@ -59,8 +59,8 @@ impl Transaction {
 
     fn take(&self) -> Result<Builder> {
         let taken = self.builder.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let gone = "the transaction has ended, or another thread is using it; begin another";
-        Ok(taken.ok_or_else(|| Error::invalid(gone))?)
+        let message = "the transaction has ended, or another thread is using it; begin another";
+        Ok(taken.ok_or_else(|| Error::invalid(message))?)
     }
 }
 
@@ -430,8 +430,8 @@ impl TransactionScan {
     /// Fails if files of the transaction were deleted because it was abandoned.
     fn check_rows(&self) -> Result<()> {
         if self.reads_own && self.abandoned.load(Ordering::Relaxed) {
-            let gone = "the transaction was abandoned, and the rows that it wrote are gone; scan the table";
-            return Err(Error::invalid(gone).in_table(self.storage.location()).into());
+            let message = "the transaction was abandoned, and the rows that it wrote are gone; scan the table";
+            return Err(Error::invalid(message).in_table(self.storage.location()).into());
         }
         Ok(())
     }

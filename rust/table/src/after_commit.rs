@@ -321,7 +321,7 @@ pub(crate) async fn check_same_table(
         return Ok(());
     }
     let message = format!(
-        "the table was deleted or made anew since its version {} was made or read, so nothing was committed; begin again",
+        "the table was deleted or created again since its version {} was made or read, so nothing was committed; begin again",
         base.version
     );
     Err(Failed::NotWritten(Error::new(Kind::Conflict(Conflict::MetadataChanged), message)))
@@ -346,7 +346,8 @@ pub(crate) async fn verify_same_table(
     match committer.is_same_table((base, file), &versions).await {
         Ok(true) => Ok(()),
         Ok(false) => {
-            let why = format!("the table was deleted or made anew since its version {} was made or read", base.version);
+            let why =
+                format!("the table was deleted or created again since its version {} was made or read", base.version);
             Err(Failed::Unknown(in_the_log_but(version, txn_id, &why)))
         }
         // It is in the log, and it is unknown whether it counts.

@@ -82,5 +82,5 @@ fn refuse_truncation(name: &str, guards: bool) -> Error {
         );
         return Error::unsupported("truncateHistory", message);
     }
-    Error::invalid(format!("no history stands in the way of dropping `{name}`; leave truncate_history out"))
+    Error::invalid(format!("dropping `{name}` needs no other history; leave truncate_history out"))
 }

@@ -1,4 +1,4 @@
-//! Actions as lines and as columns.
+//! Actions as JSON lines and as columns.
 //!
 //! Cases give the lines of a commit and what is made of them, as JSON with the members in the order of the structs.
 
@@ -60,7 +60,7 @@ fn removes(actions: &CommitActions) -> Vec<Remove> {
         .collect()
 }
 
-/// The adds but for their statistics, which stand as the line has them or as they were printed again.
+/// The adds without their statistics, whose spelling is that of the line or of the printed action.
 fn without_stats(actions: &CommitActions) -> RecordBatch {
     let rows = actions.adds.rows();
     let others: Vec<usize> = (0..rows.num_columns()).filter(|at| rows.schema().field(*at).name() != "stats").collect();

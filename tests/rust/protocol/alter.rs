@@ -1,4 +1,4 @@
-//! Changes of tables in text, and which expressions mention a column.
+//! Changes of tables, as text cases; and which expressions use a column.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Two accounts of one version, compared.
+//! Comparing two records of one version.
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::{CommitInfo, DomainMetadata, Metadata, Protocol, Txn};
 use deltic_protocol::check::{
-    Account, Files, State, Totals, checksum_differences, file_differences, state_differences,
+    Files, State, Totals, VersionRecord, checksum_differences, file_differences, state_differences,
 };
 use deltic_protocol::log::crc::{DELETED_RECORD_BINS, VersionChecksum, all_files, deleted_records_bin};
 use serde_json::{Value, json};
@@ -193,7 +193,10 @@ fn a_forgotten_transaction_is_no_difference_when_they_expire() {
     let mut checkpoint = log.clone();
     checkpoint.txns.clear();
     let compare = |here: &State, there: &State| {
-        state_differences(Account { name: "the checkpoint", says: here }, Account { name: "the commits", says: there })
+        state_differences(
+            VersionRecord { name: "the checkpoint", content: here },
+            VersionRecord { name: "the commits", content: there },
+        )
     };
     // One without a time never expires.
     assert_eq!(compare(&checkpoint, &log), ["the transaction `batch` is in the commits but not in the checkpoint"]);
@@ -226,7 +229,7 @@ fn files_are_compared_by_path_deletion_vector_and_size() {
         files
     };
     let compare = |here: &Files, there: &Files| -> Vec<String> {
-        let (here, there) = (Account { name: "A", says: here }, Account { name: "B", says: there });
+        let (here, there) = (VersionRecord { name: "A", content: here }, VersionRecord { name: "B", content: there });
         file_differences(here, there).into_iter().map(|(path, sentence)| format!("{path}: {sentence}")).collect()
     };
     let all = files(FILES);

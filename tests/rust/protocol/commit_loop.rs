@@ -1,5 +1,5 @@
-//! The commit loop, driven by hand: which step follows which answer. Its driver, the simulation and the model check show
-//! what comes of it.
+//! The steps of the commit loop for given answers. Its results are tested through its driver, by the simulation and by
+//! the model check.
 
 use bytes::Bytes;
 use deltic_protocol::action::{Action, Add, Format, Metadata, Protocol};
@@ -144,7 +144,7 @@ fn a_commit_is_known_by_its_id_and_made_durable() {
         let Step::Put { lines, .. } = wants(&mut commit_loop, "put 5") else { panic!("no put") };
         commit_loop.put_answered(answer);
         wants(&mut commit_loop, "wait 1");
-        // Nobody tries again, and it is looked for all the same.
+        // There is no further attempt, but the log is still searched for the commit.
         commit_loop.waited(false);
         wants(&mut commit_loop, "read 5");
         assert!(!commit_loop.read(Ok(Some(lines.to_bytes().unwrap().into()))));

@@ -1,4 +1,4 @@
-//! Which commit may follow which, and what becomes of it: cases in text, and a referee that runs both for real.
+//! Conflict rules: text cases, and a referee that carries out both commits.
 
 mod oracle;
 

@@ -1,4 +1,4 @@
-//! What a table asks of its rows: conditions that are TRUE, columns that are computed, values that fit.
+//! Constraints, generated columns, defaults and lengths of strings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

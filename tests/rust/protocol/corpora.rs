@@ -1,4 +1,4 @@
-//! The fuzz targets over their corpora: what fuzzing has found once stays found.
+//! The fuzz targets on their corpora, so that faults that fuzzing found do not come back.
 //!
 //! Seeds that are not text are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-protocol corpora`.
 

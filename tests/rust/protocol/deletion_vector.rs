@@ -1,4 +1,4 @@
-//! Deletion vectors: where they are, what their bytes mean, what is refused.
+//! Deletion vectors: descriptors, decoding, and refused ones.
 
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::{

@@ -1,4 +1,4 @@
-//! How schemas evolve: steps in text, and what is recorded of them.
+//! Schema evolution: text cases of steps, and their records in metadata.
 //!
 //! Columns are `name type[!] [#id physical] ["json of more metadata"]`, separated by commas; `{…}` is a struct, `[…]` an
 //! array, `<key: value>` a map, and `!` is for what may not be null.

@@ -1,4 +1,4 @@
-//! Expressions: text to tree and back, types, values, errors, and what conditions on expressions become.
+//! Expressions: parsing and printing, types, values, errors, and conversion of conditions to predicates.
 
 mod generate;
 mod properties;

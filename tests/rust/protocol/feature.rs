@@ -1,4 +1,4 @@
-//! Features and table properties: what is read, written, refused, and what a new table gets.
+//! Features and table properties: reading, writing, refusal, and defaults of new tables.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ fn outcome(result: Result<(), Error>) -> String {
     }
 }
 
-/// Protocol `=` the features that stand in the way, `ok`, or kind and part of the message.
+/// Protocol `=` the features that prevent it, `ok`, or kind and part of the message.
 const READABLE: &str = "
 1,1                                                    = ok
 1,2                                                    = ok

@@ -1,4 +1,4 @@
-//! Printed actions that are kept compressed, and sets of paths that are kept as fingerprints.
+//! Printed actions in compressed form, and sets of paths as fingerprints.
 
 use std::collections::BTreeSet;
 

@@ -713,10 +713,10 @@ fn what_a_listing_missed_is_found_in_the_next() {
     ] {
         assert_eq!(gap(&listed(versions)), expected, "{versions:?}");
     }
-    // Files beside the commits may be missing as they like.
+    // Any files other than commits may be missing.
     assert_eq!(gap(&files(&[&commit_name(3), &checksum_name(9), &checkpoint_name(20)])), None);
 
-    // What came after the first listing may have gaps of its own.
+    // Files that came after the first listing may have gaps, too.
     assert_eq!(completed(listed(&[7, 9]), listed(&[8, 9, 11]), 9), listed(&[7, 8, 9]));
     assert_eq!(completed(listed(&[7, 9]), listed(&[9]), 9), listed(&[7, 9]), "what is gone stays gone");
 }

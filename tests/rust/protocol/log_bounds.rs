@@ -1,4 +1,4 @@
-//! Bounds of files by what the log says: partition values, statistics, physical names.
+//! Bounds of files from the log: partition values, statistics, physical names.
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::action::json::{Wanted, parse_commit};
@@ -30,7 +30,7 @@ fn table(columns: &[(&str, &str)], partitions: usize) -> TableShape {
     }
 }
 
-/// Files with these members of `add` beside the ones that each has.
+/// Files with these members of `add` in addition to those that each has.
 fn files(members: &[Value]) -> AddBatch {
     let line = |(i, members): (usize, &Value)| {
         let mut add = json!({"path": format!("f{i}"), "size": 1, "modificationTime": 1, "dataChange": true});
@@ -126,7 +126,7 @@ fn of_a_duplicated_key_the_last_value_holds() {
     let adds = parse_commit(&line.into(), Origin::Commit(0), Wanted::All).unwrap().adds;
     let shape = table(&[("p", "long"), ("x", "long")], 1);
     assert_eq!(values(&shape, &adds, "p").unwrap(), ["2"]);
-    // The same as whoever reads the file is given.
+    // The same value as for reading the file.
     assert_eq!(adds.partition_values_at(0).unwrap()["p"].as_deref(), Some("2"));
 }
 

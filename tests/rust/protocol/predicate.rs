@@ -1,4 +1,4 @@
-//! Predicates: text to tree, tree to bound tree, rows to TRUE, FALSE and NULL.
+//! Predicates: parsing, binding to a schema, and evaluation to TRUE, FALSE and NULL.
 
 mod generate;
 mod naive;

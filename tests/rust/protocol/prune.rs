@@ -1,4 +1,4 @@
-//! Skipping: what is kept and what is dropped, given which bounds.
+//! Skipping: which files are kept and skipped for which bounds.
 
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_buffer::BooleanBuffer;

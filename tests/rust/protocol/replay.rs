@@ -1,4 +1,4 @@
-//! Reconciliation against a naive model: a map that is filled from the oldest commit to the newest.
+//! Action reconciliation, compared with a simple model: a map that is filled from the oldest commit to the newest.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Going back to an older version, and becoming what another table is: protocols and metadata.
+//! Protocol and metadata of RESTORE and CLONE.
 
 use deltic_protocol::action::Metadata;
 use deltic_protocol::alter::{copied, restored};
@@ -111,7 +111,7 @@ fn what_is_not_older_than_the_history_stays() {
     let (changed, back) = restored((&protocol, &newest), (&protocol, &plain), false).unwrap();
     let expected = metadata(&column("x", ""), &[&dated[..], &[("mine", "1")]].concat());
     assert_eq!((changed, back), (None, expected));
-    // A copy has a history of its own.
+    // A clone has its own history.
     let (changed, copy) = copied((&protocol, &newest), None, "new".to_owned()).unwrap();
     let enabled = metadata(&column("x", ""), &dated[..1]);
     assert_eq!((changed.as_ref(), copy), (Some(&protocol), Metadata { id: "new".to_owned(), name: None, ..enabled }));

@@ -1,4 +1,4 @@
-//! What UPDATE makes of rows, printed as text: columns separated by bars.
+//! Rows after UPDATE, printed as text: columns separated by bars.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

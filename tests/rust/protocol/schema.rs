@@ -248,7 +248,7 @@ fn arrow_schemas_no_table_can_have() {
     }
 }
 
-/// A column that says of its type, or of one inside it, that it is an extension.
+/// A column whose type, or a type inside it, is marked as an extension type.
 fn extended(name: &str, storage: ArrowType) -> Field {
     let metadata = HashMap::from([("ARROW:extension:name".to_owned(), name.to_owned())]);
     Field::new("v", storage, true).with_metadata(metadata)

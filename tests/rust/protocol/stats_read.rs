@@ -1,4 +1,4 @@
-//! Statistics to bounds. A case gives a column's type and what the log says; bounds are compared as text.
+//! Converting statistics to bounds. A case has a column's type and the statistics of the log; bounds are compared as text.
 //!
 //! The property: whatever value a column holds, and however a known writer rounds it on the way into the log, the bounds
 //! that come out contain it.
@@ -314,7 +314,7 @@ fn typed_floats_decimals_and_instants_are_as_wide_as_texts() {
     check_typed("timestamp", utc, &[wide]);
     let paris: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![1_000]).with_timezone("Europe/Paris"));
     check_typed("timestamp", paris, &[wide]);
-    // The way of old writers: nanoseconds without a zone, that are instants all the same.
+    // The form of old writers: nanoseconds without a time zone, which are instants nevertheless.
     let nanos: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1_000_000_999]));
     check_typed("timestamp", nanos.clone(), &[wide]);
     check_typed("timestamp_ntz", nanos, &["1970-01-01 00:00:00.999000..1970-01-01 00:00:01.001000"]);

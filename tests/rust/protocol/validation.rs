@@ -1,4 +1,4 @@
-//! Metadata that a table may have, and steps that it may take.
+//! Valid metadata, and valid changes of metadata.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What all processes share, and a process's way to it: every request of its [`Committer`] goes through the simulated
-//! store, and the clock is that of the simulation.
+//! The state that all processes share, and the access of a process to it: every request of its [`Committer`] goes
+//! through the simulated store, and the clock is that of the simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};

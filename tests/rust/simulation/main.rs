@@ -1,14 +1,15 @@
-//! The commit protocol under simulation: many small worlds, each from a seed, in which writers and readers run the real
-//! commit loop over a store that delays, reorders, loses and lies, and are killed between any two steps.
+//! The commit protocol in a simulation: many small worlds, each from a seed. Writers and readers run the real commit
+//! loop on a store that delays, reorders and loses requests and gives false answers, and are killed between any two
+//! steps.
 //!
-//! After every step: what was read at a version is what the commits up to it leave, done one after the other; what was
-//! acknowledged is in the log once, and what was refused is not; no row is there twice, and none that was gone comes again
-//! unless its version is gone back to; nobody tries a version before reading the one below it; no commit that was visible
-//! is ever removed; no file is deleted that a version within a vacuum's retention needs.
-//! At the end every writer has ended, and every transaction of which nobody knew stands or does not.
+//! Checked after every step: a read version equals the result of its commits, one after the other; an acknowledged
+//! commit is in the log once, a refused one is not; no row is there twice, and no deleted row comes back unless its
+//! version is restored; no writer tries a version before it has read the one below; no visible commit is removed; no
+//! file is deleted that a version within the retention of a vacuum needs. At the end every writer has ended, and each
+//! transaction with an unknown outcome is either committed or not.
 //!
-//! One thread, one virtual clock, no runtime: the same seed does the same thing. A seed that fails prints its steps.
-//! `DELTIC_SIMULATION_SEEDS=N` runs so many, `DELTIC_SIMULATION_SEED=S` runs one and prints it.
+//! One thread, a virtual clock, no runtime: the same seed has the same steps. A failing seed prints its steps.
+//! `DELTIC_SIMULATION_SEEDS=N` runs N seeds, `DELTIC_SIMULATION_SEED=S` runs one and prints it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod client;
@@ -266,7 +267,7 @@ impl Simulation {
         }
         let mut guard = self.world.lock().unwrap();
         let World { store, referee, .. } = &mut *guard;
-        // Nothing is on its way any more, so whoever still waits waits for ever.
+        // No request is pending any more, so a process that still waits would wait forever.
         if let Some(at) = self.processes.iter().position(Option::is_some) {
             referee.object(format!("process {at} has not ended after {steps} steps"));
         }

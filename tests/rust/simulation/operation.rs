@@ -1,7 +1,7 @@
 //! The operations on the tiny tables.
 //!
-//! An operation can be done again on any state. That is the referee: what stands in the log at a version must leave the
-//! rows that doing its operation on the version before leaves.
+//! An operation can be repeated on any state. The referee uses that: the version in the log must have the rows that its
+//! operation gives on the version before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(crate) enum Operation {
     Append(Vec<(char, i64)>),
     /// Rows come, and an application moves on by one.
     AppendOnce(&'static str, Vec<(char, i64)>),
-    /// Rows that match go, marked in their files or not: then the others of their files are written anew.
+    /// Matching rows are deleted, by deletion vectors or by rewriting the other rows of their files.
     Delete(usize, Way),
     /// `x` of rows that match grows by ten: they go, and come again in other files.
     Update(usize, Way),
@@ -48,7 +48,7 @@ pub(crate) enum Operation {
     AddFeature(&'static str),
     /// The number in a metadata domain grows by one.
     Advance(&'static str),
-    /// The history is told that a vacuum begins or ends.
+    /// The begin or end of a vacuum in the history.
     Vacuum(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Writers and readers. A writer looks at the table, prepares an operation on what it saw, and runs the real
+//! Writers and readers. A writer reads the table, prepares an operation on that version, and runs the real
 //! [`transaction::commit`].
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Numbers that look random and follow from a seed alone.
+//! Pseudorandom numbers from a seed.
 
 /// SplitMix64: small, quick, and the same everywhere.
 #[derive(Debug, Clone)]

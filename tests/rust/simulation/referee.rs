@@ -1,5 +1,5 @@
-//! The referee: knows what every transaction was to do and what its writer was told, sees every version appear, and says
-//! what is wrong.
+//! The referee: knows the operation of every transaction and the result that its writer got, sees every new version,
+//! and reports errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::store::{GoesBy, Stored};
 use crate::table::{Author, Design, Files, Prepared, Row, State};
 use crate::view::vector_file;
 
-/// What a writer was told of its transaction.
+/// The result of a transaction that its writer got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// Nothing yet; or it was killed and never will be.
@@ -69,7 +69,7 @@ impl Made {
     }
 }
 
-/// What was seen of the table, by whoever looked.
+/// A read of the table by any process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) state: State,
@@ -116,7 +116,7 @@ impl Referee {
         self.known[born].beginning.began_ms
     }
 
-    /// A writer was told something.
+    /// A writer got a result.
     pub(crate) fn told(&mut self, born: usize, told: Told) {
         self.known[born].told = told;
         match (told, self.known[born].landed) {
@@ -132,7 +132,7 @@ impl Referee {
         }
     }
 
-    /// What a writer is told of the table after its commit must be so.
+    /// Checks the facts about the table that a writer gets after its commit.
     pub(crate) fn acknowledged(&mut self, committed: &Committed, first: u64, lines: Option<&Bytes>) {
         let Some(Made { seen, .. }) = self.versions.get(&committed.version) else { return };
         let state = &committed.state;
@@ -217,7 +217,7 @@ impl Referee {
         }
         self.excused.extend(gone);
         if let Some(replaced) = self.versions.insert(version, made) {
-            // A store that overwrites. Whoever was told of what was there finds out.
+            // A store that overwrites. The loss is reported for the writer of the first commit.
             self.known[replaced.born].landed = None;
         }
         self.known[born].landed = Some(version);
@@ -374,7 +374,7 @@ impl Referee {
     }
 }
 
-/// Rows come once, from who writes them first, or from the version that is gone back to.
+/// Rows appear once, by their first writer, or from a restored version.
 fn lineage(before: &State, after: &State, born: usize, target: Option<&State>) -> Result<(), String> {
     let ids =
         |state: &State| -> BTreeSet<(usize, usize)> { state.files.values().flatten().flatten().map(Row::id).collect() };
@@ -437,7 +437,7 @@ fn derived(
             continue;
         }
         if add.deletion_vector.is_some() {
-            // It was there before, and keeps its ids: whoever adds a new file has taken no row out of it.
+            // The file existed before and keeps its ids: a commit that adds a new file has removed no row of it.
             if !before.state.files.contains_key(&add.path) || add.base_row_id.is_none_or(|id| id >= given) {
                 return Err(format!("{} lost rows, and has the row ids from {:?}", add.path, add.base_row_id));
             }

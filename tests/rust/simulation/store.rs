@@ -1,8 +1,8 @@
-//! The log's store, and the requests on their way to it.
+//! The store of the log, and the requests to it.
 //!
-//! A request waits until the scheduler picks it. Then it is carried out, or not; its answer is picked later, and comes,
-//! or not. Between the two anything else may happen, so requests overtake each other, answers are old when they come,
-//! and a put may land long after whoever sent it was told that nobody knows, or was killed.
+//! A request waits until the scheduler picks it. Then it is carried out or not, and its answer is picked later and
+//! arrives or not. Anything may happen in between: requests overtake each other, answers are outdated when they arrive,
+//! and a put may be carried out long after its sender got an unknown outcome, or was killed.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ pub(crate) enum Event {
         born: usize,
         lines: Bytes,
     },
-    /// A commit that was visible is gone.
+    /// A visible commit was removed.
     Removed(u64),
     /// A vacuum took a file.
     Discarded {
@@ -209,7 +209,7 @@ impl Store {
         self.deliver(flight, answer)
     }
 
-    /// A request whose sender is gone, or was told that its outcome is unknown. It may still do what it asks.
+    /// A request whose sender was killed, or got an unknown outcome. It may still be carried out.
     fn unheard(&mut self, flight: Flight, random: &mut Random) -> Event {
         match flight {
             Flight { request: Request::Put { version, born, lines }, answer: None, .. } if random.chance(700) => {
@@ -345,7 +345,7 @@ impl Store {
         let Flight { process, request, caller, .. } = flight;
         self.say(|| format!("process {process} hears of {}: {}", told(&request), heard(&answer)));
         if let Some(caller) = caller {
-            // Whoever is gone does not hear it.
+            // A killed sender gets no answer.
             let _unheard = caller.send(answer);
         }
         Event::Heard(process)

@@ -1,6 +1,6 @@
-//! Tiny tables, row by row, and the operations on them: what a commit was to do, told without any action of a log.
+//! Tiny tables, row by row, and the effects of operations on them, without actions of a log.
 //!
-//! What they are is in [`operation`](crate::operation).
+//! The operations are in [`operation`](crate::operation).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -27,13 +27,13 @@ impl Row {
     }
 }
 
-/// The rows of each file in their places, `None` where one is gone.
+/// The rows of each file by position, `None` if deleted.
 pub(crate) type Files = BTreeMap<String, Vec<Option<Row>>>;
 
 /// Files that stay, and the places of the rows that go.
 pub(crate) type Marked = BTreeMap<String, BTreeSet<usize>>;
 
-/// A predicate's text and what it says of a row.
+/// A predicate's text and its value for a row.
 type Condition = (&'static str, fn(&Row) -> bool);
 
 pub(crate) const CONDITIONS: &[Condition] = &[
@@ -179,7 +179,7 @@ impl Prepared {
         no_files && nothing_else && told.is_none()
     }
 
-    /// All that it reads, which the conflict rules are told.
+    /// Its read set, for the conflict rules.
     pub(crate) fn read_set(&self) -> ReadSet {
         let mut read = self.read.clone();
         if !self.left_alone.is_empty() {
@@ -285,7 +285,7 @@ impl Prepared {
     }
 }
 
-/// What the log says of files.
+/// The log's actions for files.
 pub(crate) type Known = BTreeMap<String, Add>;
 
 fn statistics(rows: &[Row], design: Design, shy: bool) -> String {

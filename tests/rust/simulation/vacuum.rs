@@ -1,5 +1,5 @@
-//! Vacuums beside readers and writers. Which files are kept is decided by the code that vacuums tables; the steps around
-//! it (look, tell the history, look again, list the log once more, list the files, delete) are theirs, in their order.
+//! Vacuums together with readers and writers. The real code of vacuums decides which files are kept; the steps (read,
+//! write VACUUM START, read again, list the log once more, list the files, delete) are in the order of a real vacuum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

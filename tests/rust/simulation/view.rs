@@ -1,4 +1,4 @@
-//! What processes see of the table: the log is listed and replayed by the code that readers use.
+//! What processes read of the table: the log is listed and replayed by the code of readers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct View {
     pub(crate) protocol: Protocol,
     pub(crate) metadata: Metadata,
     pub(crate) seen: Seen,
-    /// What the log says of the files.
+    /// The files of the log.
     pub(crate) files: Known,
 }
 

@@ -1,4 +1,4 @@
-//! Row tracking enabled on tables that have files, alone and while others write.
+//! Enabling row tracking on tables with files, without and with concurrent writers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;

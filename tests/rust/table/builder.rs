@@ -1,4 +1,4 @@
-//! Transactions as they are put together, and what follows their commits.
+//! Building transactions, and the work after their commits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -151,7 +151,7 @@ async fn what_is_removed_already_is_not_judged_again_but_was_read() {
     let sample = sample();
     let mut transaction = begin(&sample).await;
     assert_eq!(transaction.remove_paths(&["a1".to_owned(), "a2".to_owned()], 1).await.unwrap(), 2);
-    // Part of each, and both are gone.
+    // The condition matches a part of each file, but both are removed already.
     assert_eq!(transaction.remove_where("p = 'a' AND x < 5", 1).await.unwrap(), 0);
     let error = transaction.remove_where("x < 5", 1).await.unwrap_err();
     assert_eq!(error.path(), Some("b1"), "{error}");
@@ -254,7 +254,7 @@ async fn torn_checksums_are_none_and_are_written_anew() {
         assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
         assert_eq!(std::fs::read(sample.log(&checksum_name(0))).unwrap(), whole);
     }
-    // One that is in the way of a commit's own, and one before it.
+    // A torn checksum at the path of the commit's own checksum, and one before it.
     sample.put(&checksum_name(0), half);
     sample.put(&checksum_name(1), half);
     append(&sample, None, "c1").await;
@@ -267,7 +267,7 @@ async fn torn_checksums_are_none_and_are_written_anew() {
     assert_eq!(checksum(&sample, 2).unwrap(), other);
 }
 
-/// What a snapshot says of all files, tombstones and other actions.
+/// All files, tombstones and other actions of a snapshot.
 async fn everything(snapshot: &Snapshot) -> Vec<String> {
     let mut all = live(snapshot).await.unwrap();
     all.push(format!("{:?} {:?}", snapshot.txns().await.unwrap(), snapshot.domains().await.unwrap()));

@@ -88,7 +88,7 @@ impl Log {
         version
     }
 
-    /// Writes a file and gives what an action says of it.
+    /// Writes a file and returns the members of its action.
     fn file(&self, path: &str, columns: Vec<(&str, ArrayRef)>) -> Value {
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap();
         let size = self.sample.data_file(path, &batch);

@@ -1,4 +1,4 @@
-//! Logs in, checkpoints out. States of a table are compared as text, one line for each action.
+//! Checkpoints for given logs. States of a table are compared as text, one line for each action.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -686,7 +686,7 @@ fn tables_with_the_feature_get_the_v2_spec() {
     ]);
     let before = block_on(state(&log.snapshot())).unwrap();
     let written = log.only_checkpoint(0);
-    // A sidecar with the file, protocol, metadata and what the checkpoint says of itself.
+    // A sidecar with the file; protocol, metadata and the checkpoint's own action.
     assert_eq!((written.actions, written.sidecars, written.reused), (5, 1, 0));
     let snapshot = log.snapshot();
     assert_eq!(block_on(state(&snapshot)).unwrap(), before);

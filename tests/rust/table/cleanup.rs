@@ -1,4 +1,4 @@
-//! Removing expired log files: what goes, what stays, and that every version that is left can be read.
+//! Removing expired log files: which are deleted and kept, and that every remaining version can be read.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Compactions that deltic writes: the table is the same with them as without.
+//! Log compactions that deltic writes: the table is the same with and without them.
 
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::name::{LogName, commit_name};

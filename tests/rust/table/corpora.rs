@@ -1,4 +1,4 @@
-//! The fuzz targets of this crate over their corpora: what fuzzing has found once stays found.
+//! The fuzz targets of this crate on their corpora, so that faults that fuzzing found do not come back.
 //!
 //! The seeds that are not text are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-table corpora`.
 

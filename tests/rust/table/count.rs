@@ -1,4 +1,4 @@
-//! Rows counted, and what is read for that.
+//! Counting rows, and what is read for it.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ async fn a_file_without_a_number_of_rows_has_it_in_its_footer() {
         assert_eq!((rows, gets), (7 + 4 + 2, 4));
         assert!(bytes < 4 * 70_000, "{bytes}");
     }
-    // It says so when such a file is gone.
+    // A missing file is an error.
     std::fs::remove_file(lake.sample.path("f3")).unwrap();
     let plan = ScanPlan::new(&lake.open(false).await, None, None).await.unwrap();
     let error = plan.count_rows(ReadOptions::default()).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! DELETE, UPDATE and MERGE whose files others read and write, beside those that one process does alone: the same rows, ids,
-//! changes and counts, whatever the statement is and however the files are divided.
+//! DELETE, UPDATE and MERGE with files that tasks read and write, compared with the same operation in one process: the
+//! same rows, ids, changes and counts, for any condition and any division of the files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

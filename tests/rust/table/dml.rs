@@ -1,5 +1,5 @@
-//! Rows that change, through transactions of the builder: what is in the table then, what was read for it, and what is left
-//! after a failure. Rows are compared as text, values separated by a bar.
+//! DELETE, UPDATE and MERGE through transactions of the builder: the resulting rows, what is read, and the files after
+//! a failure. Rows are compared as text, values separated by a bar.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Table {
         Transaction::begin(&self.sample.storage, HandleCache::default(), options, &World).await.unwrap()
     }
 
-    /// Deletes in a transaction of its own; what came of the commit, none if there was none.
+    /// Deletes in its own transaction; the result of the commit, `None` if there was none.
     pub(super) fn delete(&self, filter: &str) -> Option<Outcome> {
         self.try_delete(filter).unwrap()
     }
@@ -118,7 +118,7 @@ impl Table {
         })
     }
 
-    /// Sets `x` in a transaction of its own; what came of the commit, none if there was none.
+    /// Sets `x` in its own transaction; the result of the commit, `None` if there was none.
     fn update(&self, x: &str, filter: &str) -> Option<Outcome> {
         self.try_update(x, filter).unwrap()
     }
@@ -237,7 +237,7 @@ fn vectors_are_united() {
     let one = table.last("add").remove(0);
     let second = table.delete("x < 5").unwrap();
     assert_eq!((metric(&second, "numDeletionVectorsUpdated"), metric(&second, "numDeletedRows")), (1, 3));
-    // What leaves is the file with its first vector; what comes is the same file, with all that is gone.
+    // The file with its first vector is removed, and the same file with all deleted rows is added.
     assert_eq!(table.last("remove")[0]["deletionVector"], one["deletionVector"]);
     let two = table.last("add").remove(0);
     assert_eq!((&one["path"], &two["path"]), (&json!(file[0]), &json!(file[0])));
@@ -480,7 +480,7 @@ fn a_transaction_sees_what_it_deleted() {
             assert_eq!(transaction.delete(Some("x < 3"), now).await.unwrap(), Some(3));
             assert_eq!(seen(&mut transaction).await, "3 4 5 6 7 8 9");
             append(&mut transaction, &batch(&numbers(20..24))).await;
-            // Of the base's rows and of its own.
+            // Rows of the base version and rows that the transaction added.
             assert_eq!(transaction.delete(Some("x IN (1, 4, 21)"), now).await.unwrap(), Some(2));
             assert_eq!(seen(&mut transaction).await, "20 22 23 3 5 6 7 8 9");
             assert_eq!(transaction.delete(Some("x >= 22"), now).await.unwrap(), Some(2));
@@ -491,7 +491,7 @@ fn a_transaction_sees_what_it_deleted() {
             assert_eq!(metric(&outcome, "numDeletedRows"), 11);
         });
         assert_eq!(table.sorted(&["x"], None), ["3", "5", "9"]);
-        // What the transaction wrote and replaced again is gone from the disk.
+        // Files that the transaction wrote and replaced again were deleted from the disk.
         let named: BTreeSet<String> =
             table.files().iter().map(|file| file.split(' ').next().unwrap().to_owned()).collect();
         let first = table.sample.read(1).iter().find_map(|action| action["add"]["path"].as_str().map(str::to_owned));

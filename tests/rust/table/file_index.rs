@@ -1,5 +1,5 @@
-//! Planning over a checkpoint: cold, cached, without a cache and after a refresh, it finds what replaying all commits
-//! finds.
+//! Planning from a checkpoint finds the same files as a replay of all commits: cold, cached, without a cache, after a
+//! refresh.
 
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ const PREDICATES: [&str; 16] = [
     "d >= DATE '2020-02-01'",
 ];
 
-/// What one file says of itself.
+/// The log's facts about a file.
 #[derive(Debug, Clone)]
 struct File {
     p: Option<&'static str>,
@@ -171,7 +171,7 @@ async fn refreshing_reads_only_what_is_new() {
     assert_eq!((lists, gets, newer.version()), (1, 2, 9));
     assert_eq!(newer.shape().schema.fields.len(), 2);
     assert_eq!(newer.num_files().await.unwrap(), 7);
-    // The table was made anew: nothing of the old one is of use.
+    // The table was created again: nothing of the old one can be used.
     sample.delete("00000000000000000009.json");
     sample.commit(9, &[add_with("another", json!({"size": 12_345}))]);
     let other = newer.refresh().await.unwrap();
@@ -301,7 +301,7 @@ async fn a_handle_recovers_when_the_log_was_cleaned_beneath_it() {
     }
     let old = old.refresh().await.unwrap();
     assert_eq!(old.version(), 3);
-    // The table is there, so nobody may be told that it is not.
+    // The table exists, so the error must not say that it does not.
     assert!(matches!(live(&old).await.unwrap_err().kind(), Kind::Storage { retryable: true }));
     assert_eq!(live(&old.refresh().await.unwrap()).await.unwrap(), ["a", "b", "c"]);
 }

@@ -1,4 +1,4 @@
-//! The past: times of commits, and the version of a time.
+//! Times of commits, and the version at a time.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -86,7 +86,7 @@ async fn entries_are_commit_infos_newest_first() {
     assert_eq!(limited.len(), 2);
     assert_eq!(Value::Object(limited[0].clone()), json!({"operation": "WRITE", "timestamp": 3000, "version": 2}));
     let all = history(&sample.storage, Some(100)).await.unwrap();
-    // A commit without commit info has a version and a time all the same.
+    // A commit without commit info also has a version and a time.
     assert_eq!(Value::Object(all[2].clone()), json!({"timestamp": 1000, "version": 0}));
     assert!(history(&sample.storage, Some(0)).await.unwrap().is_empty());
     // One list, and the commits that are shown.
@@ -141,7 +141,7 @@ async fn commits_with_a_time_of_their_own() {
     assert_eq!(version_at(&sample.storage, 39_001).await.unwrap(), 39, "later than all is the newest");
     not_found(&version_at(&sample.storage, -1).await.unwrap_err(), "from 1970-01-01T00:00:00.000Z (version 0)");
     every_time_finds_its_version(&sample).await;
-    // Few of the forty are read, beside those that opening the table takes.
+    // Few of the forty are read, in addition to those that opening the table needs.
     let opening = sample.counted(sample.open()).await.0;
     let finding = sample.counted(version_at(&sample.storage, 20_500)).await.0;
     assert!(finding.0 - opening.0 <= 6 && finding.1 == opening.1, "{finding:?} after {opening:?}");

@@ -1,4 +1,4 @@
-//! Batches of other libraries: whether they keep what Arrow's format promises.
+//! Checks that batches of other libraries follow Arrow's format.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Behaviour of `deltic-table`, one module per boundary, in one binary (linking is the slow part).
+//! Tests of `deltic-table`, one module per interface, in one binary since linking is slow.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod backfill;

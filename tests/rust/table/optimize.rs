@@ -1,5 +1,5 @@
-//! OPTIMIZE: the rows stay, whatever memory there is and whoever commits meanwhile; and no file is left that no version
-//! names. Rows are compared as text.
+//! OPTIMIZE: the rows are the same, with any memory and with concurrent commits, and no file is left that is in no
+//! version. Rows are compared as text.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -218,7 +218,7 @@ fn a_large_table_takes_several_commits_and_what_fails_goes_on_from_there() {
         let failing = Failing { log, left: AtomicUsize::new(1), is_known };
         let failed = block_on(run(&table, &each, &failing)).unwrap_err();
         assert!(failed.to_string().contains("the store is gone"), "{failed}");
-        // Of a commit of which nobody knows whether it landed the files stay.
+        // The files of a commit with an unknown outcome are kept.
         assert_eq!((table.files().len(), data_files(&table).len()), (4, if is_known { 7 } else { 8 }));
         assert_eq!(table.sorted(&["p", "x"], None), before);
         let rest = optimized(&table, &each);

@@ -1,4 +1,4 @@
-//! Parquet files of a few bytes whose pages claim to hold gigabytes: refused before anything is reserved.
+//! Small Parquet files whose pages claim gigabytes are refused before memory is reserved.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -239,7 +239,7 @@ fn shared(place: u8) -> File {
 
 /// Paths of which each is the one before and a little more.
 fn growing() -> File {
-    // In one block, whose numbers are all the same.
+    // In one block of equal numbers.
     let same = |value: i64| [unsigned(1 << 16), unsigned(1), unsigned(MANY as u64), number(value), vec![0, 0]].concat();
     let body = [same(1 << 20), same(2), vec![b'x'; 2 * MANY as usize]].concat();
     let chunk = data_page(body.len() as i32, MANY, Encoding::DELTA_BYTE_ARRAY, &body);

@@ -1,4 +1,4 @@
-//! Plans: what is left out, by what, and how the rest is shared out.
+//! Plans: which files are skipped for which reason, and how the others are divided into task groups.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;

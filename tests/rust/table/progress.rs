@@ -1,4 +1,4 @@
-//! Progress: what is counted is told, once it has changed and once when it ends; outside of a scope nothing is.
+//! Progress: counts are reported after changes and at the end, and only inside a scope.
 
 use deltic_table::progress::{Progress, Report, Unit, Watch};
 

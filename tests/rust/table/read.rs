@@ -1,4 +1,4 @@
-//! Tasks in, rows out. Rows are compared as text, one line each, values separated by a bar.
+//! Rows for given tasks, compared as text, one line each, values separated by a bar.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

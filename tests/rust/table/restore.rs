@@ -1,4 +1,4 @@
-//! RESTORE and CLONE on tables made by hand, and what other writers may do meanwhile.
+//! RESTORE and CLONE of tables made by hand, and allowed commits of concurrent writers.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -79,7 +79,7 @@ fn conflict(error: &Error) -> Conflict {
     }
 }
 
-/// The files of the two versions: `a` goes and comes back, `b` is in the way.
+/// The files of the two versions: `a` is removed and restored, `b` is removed by the restore.
 fn two_versions() -> Sample {
     let sample = Sample::with_commits(&[vec![add("a"), add("k")], vec![remove("a"), add("b")]]);
     for path in ["a", "b", "k"] {

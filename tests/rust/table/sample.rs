@@ -1,5 +1,4 @@
-//! Tables made by hand, file by file: what no writer would write can be written here. All tests of this crate make
-//! theirs with it.
+//! Makes tables by hand, file by file, also such that no writer would write. All tests of this crate use it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -197,7 +196,7 @@ pub(crate) fn remove(path: &str) -> Value {
     json!({"remove": {"path": path, "deletionTimestamp": 5, "dataChange": true}})
 }
 
-/// A deletion vector in a file of its own.
+/// A deletion vector in a separate file.
 pub(crate) fn vector(offset: i32) -> Value {
     json!({"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": offset, "sizeInBytes": 40,
         "cardinality": 6})

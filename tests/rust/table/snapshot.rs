@@ -1,4 +1,4 @@
-//! Opening versions: which requests it takes, what survives a broken log, which files are live.
+//! Opening versions: its requests, opening with a damaged log, and live files.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ async fn requests(sample: &Sample) -> ((u64, u64), (u64, u64), Vec<String>) {
     let (opened, snapshot) = sample.counted(sample.open()).await;
     let snapshot = snapshot.unwrap();
     let (listed, files) = sample.counted(live(&snapshot)).await;
-    // Whatever was read once is not read again, but for the checkpoint's rows.
+    // Nothing is read twice, except the checkpoint's rows.
     let again = sample.counted(snapshot.tail()).await.0;
     assert_eq!(again, (0, 0));
     (opened, listed, files.unwrap())

@@ -1,4 +1,4 @@
-//! The contract of `Storage`, held against every backend that can run here.
+//! The contract of `Storage`, tested with every backend that can run here.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -559,7 +559,7 @@ async fn large_conditional_puts_to_azure() {
     assert_eq!(sent("e"), [1, 1, 0]);
     assert_eq!(bucket.object("t/e").len(), 36 << 20);
 
-    // Others who make the file discard our blocks. A server may say so in two ways, or the file may be gone again.
+    // Other writers of the file discard our blocks. A server may report that in two ways, or the file may be deleted again.
     let overtaken = async |key: &'static str, and_deleted: bool| {
         let (bucket, last) = (bucket.clone(), piece.clone());
         let last = std::iter::once_with(move || {

@@ -1,7 +1,7 @@
-//! Commits against a store that lies, loses answers and lets others win.
+//! Commits to a store that gives false answers, loses answers and lets other writers win.
 //!
-//! [`Faulty`] answers puts by a script and writes down what it was asked. On every put it checks the rule that all
-//! else rests on: the version below was read before.
+//! [`Faulty`] answers puts by a script and records the requests. On every put it checks the rule on which all else
+//! depends: the version below was read before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -33,13 +33,13 @@ enum Answer {
     Honest,
     /// These lines are committed by somebody else just before.
     After(&'static str),
-    /// It lands, and the answer is lost.
+    /// The put succeeds, and the answer is lost.
     LandsUnheard,
     /// It does not land, and the answer is lost.
     Lost,
-    /// It lands while the next request is on its way, and the answer is lost.
+    /// The put succeeds during the next request, and the answer is lost.
     LandsLater,
-    /// Something on the way sends it twice: it lands, and the answer is that of the second.
+    /// The put is sent twice: the first succeeds, and the answer is that of the second.
     Repeated,
     /// The store says that nothing was written.
     Fails,
@@ -379,7 +379,7 @@ async fn winners_that_do_not_allow_it_are_conflicts() {
         let error = outcome.unwrap_err();
         assert_eq!((error.kind(), error.version(), calls.as_str()), (&Kind::Conflict(expected), Some(5), "put5 read5"));
         assert!(error.message().starts_with(&expected.to_string()), "{error}");
-        // The same when it is the second winner, and when the first put may have landed.
+        // The same with the second winner, and if the first put may have succeeded.
         let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND), Answer::After(winner)], 9).await;
         assert_eq!(outcome.unwrap_err().kind(), &Kind::Conflict(expected));
     }
@@ -402,7 +402,7 @@ async fn winners_that_do_not_allow_it_are_conflicts() {
 
 #[track_caller]
 fn unknown(error: &Error) {
-    // Not to be tried again by whoever looks at the kind alone.
+    // A caller that only checks the kind must not retry.
     assert_eq!(*error.kind(), Kind::Storage { retryable: false }, "{error}");
     assert!(error.message().contains("unknown") && error.message().contains("txnId mine"), "{error}");
     assert!(std::error::Error::source(error).is_some(), "{error}");
@@ -668,7 +668,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let outcome = runtime.block_on(try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)));
         let mut state = store.state.into_inner().unwrap();
-        // What is still on its way lands after the writer was told.
+        // The pending put succeeds after the writer got its result.
         state.land_late_put();
         let is_mine = |lines: &&Bytes| parsed(lines).commit_info.is_some_and(|i| i.txn_id() == Some("mine"));
         let mine = state.versions.values().filter(is_mine).count();

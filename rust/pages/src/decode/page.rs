@@ -18,7 +18,7 @@ pub(super) const BROKEN_HEADER: Failure = Failure::Corrupt("a page header cannot
 pub(super) const CUT_OFF: Failure = Failure::Corrupt("a page is cut off");
 pub(super) const OTHER_ROWS: Failure = Failure::Corrupt("a column chunk has another number of rows than its row group");
 const NO_SNAPPY: Failure = Failure::Corrupt("a page is no Snappy");
-const WRONG_LENGTH: Failure = Failure::Corrupt("a page has another length than its header says");
+const WRONG_LENGTH: Failure = Failure::Corrupt("the length of a page differs from its header");
 
 /// The most bytes that one byte of Snappy can become, rounded up: three bytes copy 64.
 const SNAPPY_RATIO: usize = 24;

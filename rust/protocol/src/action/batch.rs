@@ -200,7 +200,7 @@ impl AddBatch {
     /// # Errors
     /// `Unsupported` if there is more text than a column can hold.
     pub fn stats(&self) -> Result<Option<StringArray>> {
-        self.rows.column_by_name("stats").map_or(Ok(None), said)
+        self.rows.column_by_name("stats").map_or(Ok(None), stats_strings)
     }
 
     /// Partition values by physical name.
@@ -252,7 +252,8 @@ impl AddBatch {
         };
         let tags = self.rows.column_by_name("tags").and_then(|c| c.as_map_opt()).filter(|c| c.is_valid(row));
         let data_change = self.rows.column_by_name("dataChange").and_then(|c| c.as_boolean_opt());
-        let stats = self.rows.column_by_name("stats").map_or(Ok(None), |column| said(&column.slice(row, 1)))?;
+        let stats =
+            self.rows.column_by_name("stats").map_or(Ok(None), |column| stats_strings(&column.slice(row, 1)))?;
         Ok(Add {
             path: self.path().value(row).to_owned(),
             partition_values: self.partition_values_at(row)?,
@@ -269,8 +270,8 @@ impl AddBatch {
     }
 }
 
-/// Statistics as text, however they are kept.
-fn said(stats: &ArrayRef) -> Result<Option<StringArray>> {
+/// Statistics as JSON strings, from any of their forms.
+fn stats_strings(stats: &ArrayRef) -> Result<Option<StringArray>> {
     match stats.data_type() {
         DataType::BinaryView => unquoted(stats.as_binary_view()).map(Some),
         DataType::Utf8View => Ok(Some(stats.as_string_view().iter().collect())),
@@ -278,7 +279,6 @@ fn said(stats: &ArrayRef) -> Result<Option<StringArray>> {
     }
 }
 
-/// What JSON strings say.
 /// The rows with copies of their statistics, if most of the text that the statistics refer to is not theirs.
 fn without_other_text(rows: RecordBatch) -> Result<RecordBatch> {
     let copied = |column: &ArrayRef| {
@@ -291,14 +291,15 @@ fn without_other_text(rows: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(rows.schema(), columns, &options)?)
 }
 
+/// The values of JSON strings.
 fn unquoted(literals: &BinaryViewArray) -> Result<StringArray> {
     let broken = || Error::internal("kept statistics are not a JSON string");
-    let mut said = StringBuilder::with_capacity(literals.len(), literals.total_buffer_bytes_used());
+    let mut strings = StringBuilder::with_capacity(literals.len(), literals.total_buffer_bytes_used());
     let mut scratch = String::new();
     let mut bytes = 0_usize;
     for literal in literals {
         let Some(literal) = literal else {
-            said.append_null();
+            strings.append_null();
             continue;
         };
         unescape(simdutf8::basic::from_utf8(literal).map_err(|_| broken())?, &mut scratch).ok_or_else(broken)?;
@@ -309,9 +310,9 @@ fn unquoted(literals: &BinaryViewArray) -> Result<StringArray> {
                 "the files of a batch have more than 2 GiB of statistics",
             ));
         }
-        said.append_value(&scratch);
+        strings.append_value(&scratch);
     }
-    Ok(said.finish())
+    Ok(strings.finish())
 }
 
 /// [`AddBatch::new`] has checked that the column is there; with this the accessor needs no error.

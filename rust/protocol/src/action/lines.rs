@@ -185,7 +185,7 @@ impl Piece {
 /// `Internal` if it is none that was printed by [`print_action`].
 pub fn file_action_of(line: &[u8]) -> Result<Option<Action>> {
     #[derive(Deserialize)]
-    struct Said {
+    struct Members {
         add: Option<Add>,
         remove: Option<Remove>,
         cdc: Option<Cdc>,
@@ -194,7 +194,8 @@ pub fn file_action_of(line: &[u8]) -> Result<Option<Action>> {
         return Ok(None);
     }
     let unreadable = |e| Error::internal("a printed action cannot be read back").caused_by(e);
-    let said: Said = serde_json::from_slice(line).map_err(unreadable)?;
-    let (add, remove, cdc) = (said.add.map(Action::Add), said.remove.map(Action::Remove), said.cdc.map(Action::Cdc));
+    let members: Members = serde_json::from_slice(line).map_err(unreadable)?;
+    let (add, remove, cdc) =
+        (members.add.map(Action::Add), members.remove.map(Action::Remove), members.cdc.map(Action::Cdc));
     Ok(add.or(remove).or(cdc))
 }

@@ -111,16 +111,16 @@ pub(super) fn refuse_ambiguous(before: Before<'_>, known: &StructType, schema: &
     let parent = |path: &[String]| path.split_last().map(|(_, above)| above.to_vec());
     let found = differences(known, schema, match_by);
     for difference in &found {
-        let Difference::Dropped { path: gone } = difference else { continue };
+        let Difference::Dropped { path: dropped } = difference else { continue };
         let new = found.iter().find_map(|other| match other {
-            Difference::Added { path, .. } if parent(path) == parent(gone) => Some(path),
+            Difference::Added { path, .. } if parent(path) == parent(dropped) => Some(path),
             _ => None,
         });
         if let Some(new) = new {
             return Err(Error::invalid(format!(
                 "the new schema lacks the column `{}` and has the new column `{}`, which may be the same column \
                  renamed; use `rename_column`, or drop and add one after the other",
-                path::print(gone),
+                path::print(dropped),
                 path::print(new)
             )));
         }

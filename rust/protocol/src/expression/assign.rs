@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use super::ast::Op;
 use super::bound::BoundExpression;
 use super::evaluate::{Context, evaluate_rows};
-use super::kernel::{self, Evaluated, Trouble, compare};
+use super::kernel::{self, Evaluated, EvaluationError, compare};
 use super::nested;
 use super::types::{is_number, primitive};
 use crate::error::{Error, Result};
@@ -61,7 +61,7 @@ impl Assignment {
     /// # Errors
     /// As [`evaluate_at`](super::evaluate_at); `Invalid`, naming the column, the row and the value, if a value does not fit.
     pub fn values(&self, batch: &RecordBatch, context: Context) -> Result<ArrayRef> {
-        self.stored(batch, context).map_err(|trouble| trouble.into_error(context.first_row))
+        self.stored(batch, context).map_err(|error| error.into_error(context.first_row))
     }
 
     /// As [`Assignment::values`], with messages that name rows by the numbers that `number` returns.
@@ -74,8 +74,8 @@ impl Assignment {
         now: Option<i64>,
         number: &dyn Fn(usize) -> u64,
     ) -> Result<ArrayRef> {
-        self.stored(batch, Context { now, first_row: 0 }).map_err(|trouble| match trouble {
-            Trouble::Row(row, message) => Error::invalid(format!("row {}: {message}", number(row))),
+        self.stored(batch, Context { now, first_row: 0 }).map_err(|error| match error {
+            EvaluationError::Row(row, message) => Error::invalid(format!("row {}: {message}", number(row))),
             other => other.into_error(0),
         })
     }
@@ -87,12 +87,12 @@ impl Assignment {
     }
 
     /// Adds the name of the column to the message, unless it has it.
-    fn named(&self, trouble: Trouble, how: &str) -> Trouble {
+    fn named(&self, error: EvaluationError, how: &str) -> EvaluationError {
         let column = format!("the column `{}`", self.column);
-        match trouble {
-            Trouble::Row(row, message) if !message.contains(&column) => match how {
-                "in" => Trouble::Row(row, format!("{message}, in {column}")),
-                _ => Trouble::Row(row, format!("{message}, which {column} is")),
+        match error {
+            EvaluationError::Row(row, message) if !message.contains(&column) => match how {
+                "in" => EvaluationError::Row(row, format!("{message}, in {column}")),
+                _ => EvaluationError::Row(row, format!("{message}, which {column} is")),
             },
             other => other,
         }
@@ -102,9 +102,9 @@ impl Assignment {
     fn store(&self, values: &ArrayRef, from: &DataType, to: &DataType) -> Evaluated {
         if from != to && primitive(from).is_none() {
             let stored = nested::stored(values, from, to, &|values, from, to| self.store(values, from, to));
-            return stored.map_err(|trouble| self.named(trouble, "in"));
+            return stored.map_err(|error| self.named(error, "in"));
         }
-        let stored = kernel::cast(values, from, to, false).map_err(|trouble| self.named(trouble, "which"))?;
+        let stored = kernel::cast(values, from, to, false).map_err(|error| self.named(error, "which"))?;
         match loses_digits(from, to) {
             true => match first_lost(values, &stored, from, to)? {
                 None => Ok(stored),
@@ -114,7 +114,7 @@ impl Assignment {
                         "{value} has digits that the column `{}` of type {} does not hold; round it, or write a CAST",
                         self.column, to
                     );
-                    Err(Trouble::Row(row, message))
+                    Err(EvaluationError::Row(row, message))
                 }
             },
             false => Ok(stored),
@@ -145,7 +145,12 @@ fn loses_digits(from: &DataType, to: &DataType) -> bool {
 }
 
 /// The first row whose value changes if it is converted back.
-fn first_lost(values: &ArrayRef, stored: &ArrayRef, from: &DataType, to: &DataType) -> Result<Option<usize>, Trouble> {
+fn first_lost(
+    values: &ArrayRef,
+    stored: &ArrayRef,
+    from: &DataType,
+    to: &DataType,
+) -> Result<Option<usize>, EvaluationError> {
     // A stored value may be just beyond the range of its former type, and then it has changed.
     let back = kernel::cast(stored, to, from, true)?;
     let equal = compare(values, Op::Eq, &back)?;

@@ -19,7 +19,7 @@ use super::bound::{BoundExpression, Node, Typed};
 use super::column::Values;
 use super::external;
 use super::functions::{Arguments, Definition};
-use super::kernel::{self, Evaluated, Trouble, compare, unexpected};
+use super::kernel::{self, Evaluated, EvaluationError, compare, unexpected};
 use crate::error::{Error, Result};
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
@@ -52,14 +52,14 @@ pub fn evaluate(expression: &BoundExpression, batch: &RecordBatch) -> Result<Arr
 /// As for [`evaluate`].
 pub fn evaluate_at(expression: &BoundExpression, batch: &RecordBatch, context: Context) -> Result<ArrayRef> {
     let values = evaluate_rows(expression, batch, context.now);
-    values.map_err(|trouble| trouble.into_error(context.first_row))
+    values.map_err(|error| error.into_error(context.first_row))
 }
 
 /// As [`evaluate_at`], with an error that has the row separately.
 pub(crate) fn evaluate_rows(expression: &BoundExpression, batch: &RecordBatch, now: Option<i64>) -> Evaluated {
-    part(&expression.root, &Rows { batch, now }).map_err(|trouble| match trouble {
-        Trouble::Row(row, message) => Trouble::Row(row, format!("{message}, in `{}`", expression.text)),
-        Trouble::Call(message) => Trouble::Call(format!("{message}, in `{}`", expression.text)),
+    part(&expression.root, &Rows { batch, now }).map_err(|error| match error {
+        EvaluationError::Row(row, message) => EvaluationError::Row(row, format!("{message}, in `{}`", expression.text)),
+        EvaluationError::Call(message) => EvaluationError::Call(format!("{message}, in `{}`", expression.text)),
         other => other,
     })
 }
@@ -198,7 +198,7 @@ fn arithmetic(left: &Typed, op: ArithmeticOp, right: &Typed, whole: &Typed, rows
 fn divisor(part_of: &Typed, rows: &Rows<'_>) -> Evaluated {
     let values = part(part_of, rows)?;
     match kernel::first_zero(&values) {
-        Some(row) => Err(Trouble::Row(row, "division by zero".to_owned())),
+        Some(row) => Err(EvaluationError::Row(row, "division by zero".to_owned())),
         None => Ok(values),
     }
 }
@@ -228,7 +228,7 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
             needed = &needed & &present(&array);
         }
         arrays.push(array);
-        Ok::<(), Trouble>(())
+        Ok::<(), EvaluationError>(())
     };
     match arguments {
         [dividend, by] if function.divides() && dividend.as_literal() != Some(&Scalar::Null) => {
@@ -237,10 +237,10 @@ fn call(function: &Definition, arguments: &[Typed], whole: &Typed, rows: &Rows<'
         }
         _ => arguments.iter().try_for_each(compute)?,
     }
-    let Some(gives) = whole.data_type.as_primitive() else {
+    let Some(result_type) = whole.data_type.as_primitive() else {
         return Err(Error::internal("a function gives a nested type").into());
     };
-    (function.run)(&Arguments { arrays, rows: rows.len(), gives })
+    (function.run)(&Arguments { arrays, rows: rows.len(), result_type })
 }
 
 /// Where an array is not null.
@@ -327,8 +327,10 @@ pub(crate) fn on_rows(
     columns.sort_unstable();
     columns.dedup();
     let batch = filter_record_batch(&batch.project(&columns)?, &BooleanArray::new(needed.clone(), None))?;
-    let values = values(&batch).map_err(|trouble| match trouble {
-        Trouble::Row(row, message) => Trouble::Row(needed.set_indices().nth(row).unwrap_or(row), message),
+    let values = values(&batch).map_err(|error| match error {
+        EvaluationError::Row(row, message) => {
+            EvaluationError::Row(needed.set_indices().nth(row).unwrap_or(row), message)
+        }
         other => other,
     })?;
     let mut taken = 0_u32;

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{Field, Schema};
 
-use super::kernel::{Evaluated, Trouble};
+use super::kernel::{Evaluated, EvaluationError};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::schema::DataType;
@@ -26,12 +26,12 @@ pub trait ExternalFunctions: Debug + Send + Sync {
     /// `Unsupported` or `Invalid` if the function exists and cannot be evaluated for these arguments.
     fn bind(&self, name: &str, values: &RecordBatch) -> Result<Option<DataType>>;
 
-    /// The values of a call, in the Arrow type of `gives`, which `bind` returned. The fields of `arguments` have the metadata
+    /// The values of a call, in the Arrow type of `result_type`, which `bind` returned. The fields of `arguments` have the metadata
     /// that they had in `bind`.
     ///
     /// # Errors
     /// Those of the engine.
-    fn evaluate(&self, name: &str, arguments: &RecordBatch, gives: &DataType) -> Result<ArrayRef>;
+    fn evaluate(&self, name: &str, arguments: &RecordBatch, result_type: &DataType) -> Result<ArrayRef>;
 }
 
 static ENGINE: OnceLock<Box<dyn ExternalFunctions>> = OnceLock::new();
@@ -69,14 +69,14 @@ pub(super) fn bind(name: &str, arguments: &[(DataType, Option<Scalar>)]) -> Resu
 }
 
 /// The values of a call, of arguments that may be literals.
-pub(super) fn evaluate(name: &str, arguments: Vec<(ArrayRef, bool)>, rows: usize, gives: &DataType) -> Evaluated {
+pub(super) fn evaluate(name: &str, arguments: Vec<(ArrayRef, bool)>, rows: usize, result_type: &DataType) -> Evaluated {
     let engine = ENGINE.get().ok_or_else(|| Error::internal(format!("no engine evaluates the function {name}")))?;
     let arguments = columns(arguments, rows)?;
     let values = engine
-        .evaluate(name, &arguments, gives)
-        .map_err(|error| Trouble::Call(format!("the function {name} failed: {}", error.message())))?;
-    if values.len() != rows || values.data_type() != &to_arrow_type(gives) {
-        let (of, wanted) = (values.data_type(), to_arrow_type(gives));
+        .evaluate(name, &arguments, result_type)
+        .map_err(|error| EvaluationError::Call(format!("the function {name} failed: {}", error.message())))?;
+    if values.len() != rows || values.data_type() != &to_arrow_type(result_type) {
+        let (of, wanted) = (values.data_type(), to_arrow_type(result_type));
         let message = format!("{name} gave {} values of {of} for {rows} of {wanted}", values.len());
         return Err(Error::internal(message).into());
     }

@@ -10,7 +10,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::DataType as ArrowType;
 use arrow_select::nullif::nullif;
 
-use super::kernel::{Evaluated, Trouble, unexpected};
+use super::kernel::{Evaluated, EvaluationError, unexpected};
 use crate::error::{Error, Result};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, StructType};
@@ -87,34 +87,34 @@ fn child<'a>(from: &'a StructType, given: &'a StructArray, name: &str) -> Option
 }
 
 /// Refuses NULL in a field that must have a value, unless its struct is NULL.
-fn check_present(column: &ArrayRef, parent: &StructArray, name: &str) -> Result<(), Trouble> {
+fn check_present(column: &ArrayRef, parent: &StructArray, name: &str) -> Result<(), EvaluationError> {
     let nulls = column.logical_nulls();
     match (0..column.len()).find(|row| nulls.as_ref().is_some_and(|n| n.is_null(*row)) && parent.is_valid(*row)) {
         None => Ok(()),
-        Some(row) => Err(Trouble::Row(row, format!("the field `{name}` is not nullable, and would be NULL"))),
+        Some(row) => Err(EvaluationError::Row(row, format!("the field `{name}` is not nullable, and would be NULL"))),
     }
 }
 
 /// Refuses NULL among elements that must have values.
-fn check_elements(elements: &ArrayRef, offsets: &OffsetBuffer<i32>, what: &str) -> Result<(), Trouble> {
+fn check_elements(elements: &ArrayRef, offsets: &OffsetBuffer<i32>, what: &str) -> Result<(), EvaluationError> {
     let Some(nulls) = elements.logical_nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(()) };
     let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
     for (row, pair) in offsets.windows(2).enumerate() {
         if let [from, to] = pair
             && (at(*from)..at(*to)).any(|element| nulls.is_null(element))
         {
-            return Err(Trouble::Row(row, format!("{what} would be NULL, which the column does not allow")));
+            return Err(EvaluationError::Row(row, format!("{what} would be NULL, which the column does not allow")));
         }
     }
     Ok(())
 }
 
-/// Replaces the index of an element in a trouble by the row that has the element.
-fn in_rows(trouble: Trouble, offsets: &OffsetBuffer<i32>) -> Trouble {
-    match trouble {
-        Trouble::Row(element, message) => {
+/// Replaces the index of an element in an error by the row that has the element.
+fn in_rows(error: EvaluationError, offsets: &OffsetBuffer<i32>) -> EvaluationError {
+    match error {
+        EvaluationError::Row(element, message) => {
             let begun = offsets.partition_point(|offset| usize::try_from(*offset).is_ok_and(|at| at <= element));
-            Trouble::Row(begun.saturating_sub(1), message)
+            EvaluationError::Row(begun.saturating_sub(1), message)
         }
         other => other,
     }

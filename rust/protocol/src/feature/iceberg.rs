@@ -18,7 +18,7 @@ use crate::property::Properties;
 use crate::schema::mapping::{ColumnMapping, field_id, nested_id};
 use crate::schema::{DataType, PrimitiveType, StructField, json};
 
-type Has = BTreeSet<&'static str>;
+type FeatureNames = BTreeSet<&'static str>;
 
 /// Broken rules: the feature of each, and how it is broken.
 pub(super) type Broken = Vec<(&'static str, String)>;
@@ -68,7 +68,7 @@ const NOT_IN_USE: &[Use] = &[
 ];
 
 /// Whether new data files have the partition columns too, after the others.
-pub(super) fn materializes_partition_columns(has: &Has, properties: Properties<'_>) -> Result<bool> {
+pub(super) fn materializes_partition_columns(has: &FeatureNames, properties: Properties<'_>) -> Result<bool> {
     Ok(has.contains("materializePartitionColumns")
         || properties.is_true("delta.writePartitionColumnsToParquet")?
         || (is_on("icebergCompatV1", has, properties)?
@@ -77,7 +77,7 @@ pub(super) fn materializes_partition_columns(has: &Has, properties: Properties<'
 }
 
 /// Whether the table has the feature and its property is true.
-fn is_on(feature: &str, has: &Has, properties: Properties<'_>) -> Result<bool> {
+fn is_on(feature: &str, has: &FeatureNames, properties: Properties<'_>) -> Result<bool> {
     let property = match feature {
         "icebergCompatV1" => "delta.enableIcebergCompatV1",
         "icebergCompatV2" => "delta.enableIcebergCompatV2",
@@ -89,7 +89,7 @@ fn is_on(feature: &str, has: &Has, properties: Properties<'_>) -> Result<bool> {
 }
 
 /// Every rule that the table breaks.
-pub(super) fn broken(has: &Has, table: Table<'_>) -> Result<Broken> {
+pub(super) fn broken(has: &FeatureNames, table: Table<'_>) -> Result<Broken> {
     let mut broken = Broken::new();
     for feature in ["icebergCompatV1", "icebergCompatV2", "icebergCompatV3"] {
         if is_on(feature, has, table.properties)? {
@@ -104,7 +104,7 @@ pub(super) fn broken(has: &Has, table: Table<'_>) -> Result<Broken> {
     Ok(broken)
 }
 
-fn readable_as_iceberg(feature: &str, has: &Has, table: Table<'_>) -> Result<Option<String>> {
+fn readable_as_iceberg(feature: &str, has: &FeatureNames, table: Table<'_>) -> Result<Option<String>> {
     let Table { properties, schema, .. } = table;
     for other in ["icebergCompatV1", "icebergCompatV2", "icebergCompatV3"] {
         if other < feature && is_on(other, has, properties)? {
@@ -136,7 +136,7 @@ fn readable_as_iceberg(feature: &str, has: &Has, table: Table<'_>) -> Result<Opt
     Ok(found)
 }
 
-fn writable_as_iceberg(feature: &str, has: &Has, table: Table<'_>) -> Result<Option<String>> {
+fn writable_as_iceberg(feature: &str, has: &FeatureNames, table: Table<'_>) -> Result<Option<String>> {
     let (needed, allowed): (_, Vec<&str>) = match feature {
         "icebergWriterCompatV1" => ("icebergCompatV2", BESIDE_WRITER_V1.to_vec()),
         _ => ("icebergCompatV3", [BESIDE_WRITER_V1, BESIDE_WRITER_V3].concat()),

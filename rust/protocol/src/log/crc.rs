@@ -145,12 +145,12 @@ impl VersionChecksum {
     /// Reads a file that may come from a client too old to put metadata and protocol into it: then these are used.
     pub fn parse_old(bytes: &[u8], metadata: &Metadata, protocol: &Protocol) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Given {
+        struct OldChecksum {
             metadata: Option<IgnoredAny>,
             protocol: Option<IgnoredAny>,
         }
         let unreadable = |e| Error::corrupt("the version checksum cannot be read").caused_by(e);
-        let given: Given = serde_json::from_slice(bytes).map_err(unreadable)?;
+        let given: OldChecksum = serde_json::from_slice(bytes).map_err(unreadable)?;
         let text = |action: serde_json::Result<String>| {
             action.map_err(|e| Error::internal("an action has no JSON form").caused_by(e))
         };

@@ -30,7 +30,7 @@ impl BoundPredicate {
     /// `Internal` if the batch lacks a column of the predicate or has it in another type; `Invalid` where an expression has an
     /// error in SQL, naming the row.
     pub fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanArray> {
-        self.values(batch).map_err(|trouble| trouble.into_error(0))
+        self.values(batch).map_err(|error| error.into_error(0))
     }
 
     /// Whether its value may be an error for some row.

@@ -14,9 +14,9 @@ use crate::schema::path;
 /// Whether manifests are written after each commit.
 const MANIFESTS: &str = "delta.compatibility.symlinkFormatManifest.enabled";
 
-/// Which values a property takes.
+/// The allowed values of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum Allowed {
     Flag,
     Positive,
     PrefixLength,
@@ -44,77 +44,77 @@ pub struct Property {
     pub default: &'static str,
     /// What it is for.
     pub about: &'static str,
-    takes: Takes,
+    allowed: Allowed,
 }
 
-const fn row(name: &'static str, takes: Takes, default: &'static str, about: &'static str) -> Property {
-    Property { name, default, about, takes }
+const fn row(name: &'static str, allowed: Allowed, default: &'static str, about: &'static str) -> Property {
+    Property { name, default, about, allowed }
 }
 
 /// Every property by name, in the order of the documentation.
 #[rustfmt::skip]
 pub const PROPERTIES: &[Property] = &[
-    row("delta.appendOnly", Takes::Flag, "false", "rows may only be added"),
-    row("delta.autoOptimize", Takes::Flag, "unset", "old name of the next two; true sets both"),
-    row("delta.autoOptimize.autoCompact", Takes::AutoCompact, "false", "`true` or `auto`: after a write, small files are compacted if there are many"),
-    row("delta.autoOptimize.optimizeWrite", Takes::Flag, "unset", "hint for other engines: deltic writes few files anyway, and in Spark with the option `optimize_write`"),
-    row("delta.castIcebergTimeType", Takes::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
-    row("delta.checkpoint.writeStatsAsJson", Takes::Flag, "true", "checkpoints have statistics as JSON"),
-    row("delta.checkpoint.writeStatsAsStruct", Takes::Flag, "true", "checkpoints have statistics in typed columns; the protocol's own default is false"),
-    row("delta.checkpointInterval", Takes::Positive, "10", "commits between checkpoints"),
-    row("delta.checkpointPolicy", Takes::CheckpointPolicy, "classic", "`classic` or `v2`; `v2` adds the feature `v2Checkpoint`"),
-    row("delta.checkpointRetentionDuration", Takes::Interval, "2 days", "not used by deltic: how long checkpoints are kept"),
-    row("delta.columnMapping.maxColumnId", Takes::Internal, "0", "set by writers"),
-    row("delta.columnMapping.mode", Takes::ColumnMapping, "none", "`none`, `name` or `id`"),
-    row("delta.compatibility.symlinkFormatManifest.enabled", Takes::Flag, "false", "manifests for engines that cannot read Delta are written after each commit"),
-    row("delta.coordinatedCommits.commitCoordinator-preview", Takes::Internal, "unset", "set by catalogs"),
-    row("delta.coordinatedCommits.commitCoordinatorConf-preview", Takes::Internal, "unset", "set by catalogs"),
-    row("delta.coordinatedCommits.tableConf-preview", Takes::Internal, "unset", "set by catalogs"),
-    row("delta.dataSkippingNumIndexedCols", Takes::IndexedColumns, "32", "leaf columns with statistics; -1 for all"),
-    row("delta.dataSkippingStatsColumns", Takes::ColumnList, "unset", "the columns with statistics, instead of their number"),
-    row("delta.dataSkippingStringPrefixLength", Takes::Positive, "32", "how many characters of a string statistics keep"),
-    row("delta.deletedFileRetentionDuration", Takes::Interval, "1 week", "how long removed files are kept"),
-    row("delta.dropFeatureTruncateHistory.retentionDuration", Takes::Interval, "24 hours", "not used by deltic: history kept when a feature is dropped"),
-    row("delta.enableChangeDataCapture", Takes::Flag, "false", "old name of `delta.enableChangeDataFeed`"),
-    row("delta.enableChangeDataFeed", Takes::Flag, "false", "changed rows are recorded"),
-    row("delta.enableDeletionVectors", Takes::Flag, "false", "writers may make deletion vectors"),
-    row("delta.enableExpiredLogCleanup", Takes::Flag, "true", "writers may remove expired log files"),
-    row("delta.enableFullRetentionRollback", Takes::Flag, "true", "not used by deltic: keep the files that a restore within the retention needs"),
-    row("delta.enableIcebergCompatV1", Takes::Flag, "false", "readable as Iceberg"),
-    row("delta.enableIcebergCompatV2", Takes::Flag, "false", "readable as Iceberg"),
-    row("delta.enableIcebergCompatV3", Takes::Flag, "false", "readable as Iceberg"),
-    row("delta.enableIcebergWriterCompatV1", Takes::Flag, "false", "writable through Iceberg"),
-    row("delta.enableIcebergWriterCompatV3", Takes::Flag, "false", "writable through Iceberg"),
-    row("delta.enableInCommitTimestamps", Takes::Flag, "false", "commits have their own time"),
-    row("delta.enableMaterializePartitionColumnsFeature", Takes::Flag, "false", "data files have the partition columns too"),
-    row("delta.enableRowTracking", Takes::Flag, "false", "rows keep ids"),
-    row("delta.enableTypeWidening", Takes::Flag, "false", "column types may be widened"),
-    row("delta.enableVariantShredding", Takes::Flag, "false", "variants are shredded"),
-    row("delta.ignoreProtocolDefaults", Takes::Flag, "false", "not used by deltic, which has no such defaults: create the table with the requested protocol"),
-    row("delta.ignoreIcebergBucketPartition", Takes::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
-    row("delta.inCommitTimestampEnablementTimestamp", Takes::Internal, "unset", "set by writers"),
-    row("delta.inCommitTimestampEnablementVersion", Takes::Internal, "unset", "set by writers"),
-    row("delta.isolationLevel", Takes::IsolationLevel, "Serializable", "`Serializable`, `WriteSerializable` or `SnapshotIsolation`"),
-    row("delta.logRetentionDuration", Takes::Interval, "30 days", "how long the log is kept"),
-    row("delta.minReaderVersion", Takes::Positive, "1", "raises the protocol; not stored"),
-    row("delta.minWriterVersion", Takes::Positive, "2", "raises the protocol; not stored"),
-    row("delta.parquet.compression.codec", Takes::Compression, "zstd", "`uncompressed`, `none`, `snappy`, `gzip`, `lz4`, `lz4_raw`, `brotli` or `zstd`"),
-    row("delta.parquet.format.version", Takes::PageVersion, "1.0.0", "`1.0.0` or `2.<minor>.<patch>`"),
-    row("delta.randomPrefixLength", Takes::PrefixLength, "2", "characters of a random prefix, up to 255"),
-    row("delta.randomizeFilePrefixes", Takes::Flag, "false", "data files are in folders with random names instead of partition directories"),
-    row("delta.redirectReaderWriter-preview", Takes::Internal, "unset", "set by catalogs"),
-    row("delta.redirectWriterOnly-preview", Takes::Internal, "unset", "set by catalogs"),
-    row("delta.requireCheckpointProtectionBeforeVersion", Takes::Internal, "0", "set by writers that drop features"),
-    row("delta.rowTracking.materializedRowCommitVersionColumnName", Takes::Internal, "unset", "set by writers"),
-    row("delta.rowTracking.materializedRowIdColumnName", Takes::Internal, "unset", "set by writers"),
-    row("delta.rowTrackingSuspended", Takes::Flag, "false", "new rows get no ids for the time being"),
-    row("delta.sampleRetentionDuration", Takes::Interval, "7 days", "not used by deltic or other clients"),
-    row("delta.setTransactionRetentionDuration", Takes::Interval, "unset", "how long `txn` actions are kept"),
-    row("delta.targetFileSize", Takes::Bytes, "unset", "target size of data files in bytes"),
-    row("delta.tuneFileSizesForRewrites", Takes::Flag, "unset", "hint for other engines"),
-    row("delta.universalFormat.enabledFormats", Takes::Text, "unset", "other formats as which the table can be read"),
-    row("delta.universalFormat.iceberg.atomicConversion.supported", Takes::Internal, "unset", "set by catalogs"),
-    row("delta.writePartitionColumnsToParquet", Takes::Flag, "false", "data files have the partition columns too"),
+    row("delta.appendOnly", Allowed::Flag, "false", "rows may only be added"),
+    row("delta.autoOptimize", Allowed::Flag, "unset", "old name of the next two; true sets both"),
+    row("delta.autoOptimize.autoCompact", Allowed::AutoCompact, "false", "`true` or `auto`: after a write, small files are compacted if there are many"),
+    row("delta.autoOptimize.optimizeWrite", Allowed::Flag, "unset", "hint for other engines: deltic writes few files anyway, and in Spark with the option `optimize_write`"),
+    row("delta.castIcebergTimeType", Allowed::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
+    row("delta.checkpoint.writeStatsAsJson", Allowed::Flag, "true", "checkpoints have statistics as JSON"),
+    row("delta.checkpoint.writeStatsAsStruct", Allowed::Flag, "true", "checkpoints have statistics in typed columns; the protocol's own default is false"),
+    row("delta.checkpointInterval", Allowed::Positive, "10", "commits between checkpoints"),
+    row("delta.checkpointPolicy", Allowed::CheckpointPolicy, "classic", "`classic` or `v2`; `v2` adds the feature `v2Checkpoint`"),
+    row("delta.checkpointRetentionDuration", Allowed::Interval, "2 days", "not used by deltic: how long checkpoints are kept"),
+    row("delta.columnMapping.maxColumnId", Allowed::Internal, "0", "set by writers"),
+    row("delta.columnMapping.mode", Allowed::ColumnMapping, "none", "`none`, `name` or `id`"),
+    row("delta.compatibility.symlinkFormatManifest.enabled", Allowed::Flag, "false", "manifests for engines that cannot read Delta are written after each commit"),
+    row("delta.coordinatedCommits.commitCoordinator-preview", Allowed::Internal, "unset", "set by catalogs"),
+    row("delta.coordinatedCommits.commitCoordinatorConf-preview", Allowed::Internal, "unset", "set by catalogs"),
+    row("delta.coordinatedCommits.tableConf-preview", Allowed::Internal, "unset", "set by catalogs"),
+    row("delta.dataSkippingNumIndexedCols", Allowed::IndexedColumns, "32", "leaf columns with statistics; -1 for all"),
+    row("delta.dataSkippingStatsColumns", Allowed::ColumnList, "unset", "the columns with statistics, instead of their number"),
+    row("delta.dataSkippingStringPrefixLength", Allowed::Positive, "32", "how many characters of a string statistics keep"),
+    row("delta.deletedFileRetentionDuration", Allowed::Interval, "1 week", "how long removed files are kept"),
+    row("delta.dropFeatureTruncateHistory.retentionDuration", Allowed::Interval, "24 hours", "not used by deltic: history kept when a feature is dropped"),
+    row("delta.enableChangeDataCapture", Allowed::Flag, "false", "old name of `delta.enableChangeDataFeed`"),
+    row("delta.enableChangeDataFeed", Allowed::Flag, "false", "changed rows are recorded"),
+    row("delta.enableDeletionVectors", Allowed::Flag, "false", "writers may make deletion vectors"),
+    row("delta.enableExpiredLogCleanup", Allowed::Flag, "true", "writers may remove expired log files"),
+    row("delta.enableFullRetentionRollback", Allowed::Flag, "true", "not used by deltic: keep the files that a restore within the retention needs"),
+    row("delta.enableIcebergCompatV1", Allowed::Flag, "false", "readable as Iceberg"),
+    row("delta.enableIcebergCompatV2", Allowed::Flag, "false", "readable as Iceberg"),
+    row("delta.enableIcebergCompatV3", Allowed::Flag, "false", "readable as Iceberg"),
+    row("delta.enableIcebergWriterCompatV1", Allowed::Flag, "false", "writable through Iceberg"),
+    row("delta.enableIcebergWriterCompatV3", Allowed::Flag, "false", "writable through Iceberg"),
+    row("delta.enableInCommitTimestamps", Allowed::Flag, "false", "commits have their own time"),
+    row("delta.enableMaterializePartitionColumnsFeature", Allowed::Flag, "false", "data files have the partition columns too"),
+    row("delta.enableRowTracking", Allowed::Flag, "false", "rows keep ids"),
+    row("delta.enableTypeWidening", Allowed::Flag, "false", "column types may be widened"),
+    row("delta.enableVariantShredding", Allowed::Flag, "false", "variants are shredded"),
+    row("delta.ignoreProtocolDefaults", Allowed::Flag, "false", "not used by deltic, which has no such defaults: create the table with the requested protocol"),
+    row("delta.ignoreIcebergBucketPartition", Allowed::Flag, "false", "not used by deltic: used when an Iceberg table is converted"),
+    row("delta.inCommitTimestampEnablementTimestamp", Allowed::Internal, "unset", "set by writers"),
+    row("delta.inCommitTimestampEnablementVersion", Allowed::Internal, "unset", "set by writers"),
+    row("delta.isolationLevel", Allowed::IsolationLevel, "Serializable", "`Serializable`, `WriteSerializable` or `SnapshotIsolation`"),
+    row("delta.logRetentionDuration", Allowed::Interval, "30 days", "how long the log is kept"),
+    row("delta.minReaderVersion", Allowed::Positive, "1", "raises the protocol; not stored"),
+    row("delta.minWriterVersion", Allowed::Positive, "2", "raises the protocol; not stored"),
+    row("delta.parquet.compression.codec", Allowed::Compression, "zstd", "`uncompressed`, `none`, `snappy`, `gzip`, `lz4`, `lz4_raw`, `brotli` or `zstd`"),
+    row("delta.parquet.format.version", Allowed::PageVersion, "1.0.0", "`1.0.0` or `2.<minor>.<patch>`"),
+    row("delta.randomPrefixLength", Allowed::PrefixLength, "2", "characters of a random prefix, up to 255"),
+    row("delta.randomizeFilePrefixes", Allowed::Flag, "false", "data files are in folders with random names instead of partition directories"),
+    row("delta.redirectReaderWriter-preview", Allowed::Internal, "unset", "set by catalogs"),
+    row("delta.redirectWriterOnly-preview", Allowed::Internal, "unset", "set by catalogs"),
+    row("delta.requireCheckpointProtectionBeforeVersion", Allowed::Internal, "0", "set by writers that drop features"),
+    row("delta.rowTracking.materializedRowCommitVersionColumnName", Allowed::Internal, "unset", "set by writers"),
+    row("delta.rowTracking.materializedRowIdColumnName", Allowed::Internal, "unset", "set by writers"),
+    row("delta.rowTrackingSuspended", Allowed::Flag, "false", "new rows get no ids for the time being"),
+    row("delta.sampleRetentionDuration", Allowed::Interval, "7 days", "not used by deltic or other clients"),
+    row("delta.setTransactionRetentionDuration", Allowed::Interval, "unset", "how long `txn` actions are kept"),
+    row("delta.targetFileSize", Allowed::Bytes, "unset", "target size of data files in bytes"),
+    row("delta.tuneFileSizesForRewrites", Allowed::Flag, "unset", "hint for other engines"),
+    row("delta.universalFormat.enabledFormats", Allowed::Text, "unset", "other formats as which the table can be read"),
+    row("delta.universalFormat.iceberg.atomicConversion.supported", Allowed::Internal, "unset", "set by catalogs"),
+    row("delta.writePartitionColumnsToParquet", Allowed::Flag, "false", "data files have the partition columns too"),
 ];
 
 /// Prefixes of properties whose names the caller completes.
@@ -142,7 +142,7 @@ pub fn check_settable(properties: &BTreeMap<String, String>) -> Result<()> {
 
 /// Refuses to remove a property that only writers maintain: files that were written with it would be read wrong.
 pub fn check_unset(key: &str) -> Result<()> {
-    match PROPERTIES.iter().find(|p| p.name == key && p.takes == Takes::Internal) {
+    match PROPERTIES.iter().find(|p| p.name == key && p.allowed == Allowed::Internal) {
         Some(p) => Err(Error::invalid(format!(
             "the table property `{key}` cannot be unset: it is {}, not by hand; leave it as it is",
             p.about
@@ -188,27 +188,27 @@ fn check_one(key: &str, value: &str) -> Result<()> {
             return Ok(());
         }
         return Err(Error::invalid(format!(
-            "there is no table property `{}`; did you mean {}? Names that do not begin with `delta.` are free",
+            "there is no table property `{}`; did you mean {}? Names that do not begin with `delta.` can be chosen freely",
             excerpt(key),
             nearest(key).join(" or ")
         )));
     };
-    let verdict = match property.takes {
-        Takes::Flag => flag(value).map(drop),
-        Takes::Positive => positive(value).map(drop),
-        Takes::PrefixLength => prefix_length(value).map(drop),
-        Takes::IndexedColumns => indexed_columns(value).map(drop),
-        Takes::Interval => parse_interval(value).map(drop),
-        Takes::Bytes => byte_size(value).map(drop),
-        Takes::ColumnList => path::parse_list(value).map(drop),
-        Takes::AutoCompact => auto_compact(value).map(drop),
-        Takes::CheckpointPolicy => checkpoint_policy(value).map(drop),
-        Takes::IsolationLevel => isolation_level(value).map(drop),
-        Takes::ColumnMapping => column_mapping(value).map(drop),
-        Takes::Compression => compression(value).map(drop),
-        Takes::PageVersion => page_version(value).map(drop),
-        Takes::Text => Ok(()),
-        Takes::Internal => Err(format!("it is {}, not by hand", property.about)),
+    let verdict = match property.allowed {
+        Allowed::Flag => flag(value).map(drop),
+        Allowed::Positive => positive(value).map(drop),
+        Allowed::PrefixLength => prefix_length(value).map(drop),
+        Allowed::IndexedColumns => indexed_columns(value).map(drop),
+        Allowed::Interval => parse_interval(value).map(drop),
+        Allowed::Bytes => byte_size(value).map(drop),
+        Allowed::ColumnList => path::parse_list(value).map(drop),
+        Allowed::AutoCompact => auto_compact(value).map(drop),
+        Allowed::CheckpointPolicy => checkpoint_policy(value).map(drop),
+        Allowed::IsolationLevel => isolation_level(value).map(drop),
+        Allowed::ColumnMapping => column_mapping(value).map(drop),
+        Allowed::Compression => compression(value).map(drop),
+        Allowed::PageVersion => page_version(value).map(drop),
+        Allowed::Text => Ok(()),
+        Allowed::Internal => Err(format!("it is {}, not by hand", property.about)),
     };
     verdict.map_err(|why| Error::invalid(format!("the table property `{key}` cannot be `{}`: {why}", excerpt(value))))
 }

@@ -87,12 +87,12 @@ impl Replay {
         let Self { state, seen, batches } = self;
         let Some(keys) = batches.get(shown.0 as usize) else { return };
         for row in rows {
-            let sought = Sought::new(state, key(keys, row));
-            let slot = seen.entry(sought.spread(), |p| sought.is_at(batches, p), |p| spread(p.hash));
+            let lookup = LookupKey::new(state, key(keys, row));
+            let slot = seen.entry(lookup.spread(), |p| lookup.is_at(batches, p), |p| spread(p.hash));
             newest.append(matches!(slot, Entry::Vacant(_)));
             if let Entry::Vacant(slot) = slot {
                 let row = u32::try_from(row).unwrap_or(u32::MAX);
-                slot.insert(Position { hash: sought.hash, batch: shown.0, row });
+                slot.insert(Position { hash: lookup.hash, batch: shown.0, row });
             }
         }
     }
@@ -108,7 +108,7 @@ impl Replay {
 
     /// Whether the file with this path, as in the log, and this deletion vector was seen.
     pub fn saw(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
-        self.has(&Sought::new(&self.state, (canonical_path(path), deletion_vector)))
+        self.has(&LookupKey::new(&self.state, (canonical_path(path), deletion_vector)))
     }
 
     /// Sets a bit for each file that no newer action mentioned. It remembers nothing, so batches may be looked up in parallel.
@@ -116,21 +116,21 @@ impl Replay {
         if self.seen.is_empty() {
             return BooleanBuffer::new_set(keys.len());
         }
-        BooleanBuffer::collect_bool(keys.len(), |row| !self.has(&Sought::new(&self.state, key(keys, row))))
+        BooleanBuffer::collect_bool(keys.len(), |row| !self.has(&LookupKey::new(&self.state, key(keys, row))))
     }
 
-    fn has(&self, sought: &Sought<'_>) -> bool {
-        self.seen.find(sought.spread(), |p| sought.is_at(&self.batches, p)).is_some()
+    fn has(&self, lookup: &LookupKey<'_>) -> bool {
+        self.seen.find(lookup.spread(), |p| lookup.is_at(&self.batches, p)).is_some()
     }
 }
 
 /// A file that is looked up.
-struct Sought<'a> {
+struct LookupKey<'a> {
     key: Key<'a>,
     hash: u32,
 }
 
-impl<'a> Sought<'a> {
+impl<'a> LookupKey<'a> {
     fn new(state: &ahash::RandomState, key: Key<'a>) -> Self {
         // Half of the hash: of a million files about a hundred pairs have the same, and their paths are compared.
         let hash = (state.hash_one(&key) >> 32) as u32;

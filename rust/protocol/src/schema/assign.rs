@@ -1,6 +1,6 @@
 //! Gives columns the ids and the physical names by which column mapping finds them.
 //!
-//! Invariant: an id is given out only once in the life of a table, and a column keeps its id and its physical name.
+//! Invariant: an id is assigned only once in the life of a table, and a column keeps its id and its physical name.
 //!
 //! PROTOCOL.md: "Column Mapping", "Writer Requirements for Column Mapping", "Writer Requirements for IcebergCompatV2".
 
@@ -26,9 +26,9 @@ pub enum Names<'a> {
 /// # Errors
 /// `Invalid` if there are no more ids.
 pub fn assign(schema: &StructType, largest: i32, names: Names<'_>) -> Result<(StructType, i32)> {
-    let mut given = Given { largest: largest.max(largest_id(schema)), names };
-    let schema = given.fields(schema)?;
-    Ok((schema, given.largest))
+    let mut assigner = Assigner { largest: largest.max(largest_id(schema)), names };
+    let schema = assigner.fields(schema)?;
+    Ok((schema, assigner.largest))
 }
 
 /// Gives the elements, keys and values inside columns ids, unless they have them, as Iceberg needs them. Returns the
@@ -37,9 +37,9 @@ pub fn assign(schema: &StructType, largest: i32, names: Names<'_>) -> Result<(St
 /// # Errors
 /// As [`assign`].
 pub fn assign_nested(schema: &StructType, largest: i32) -> Result<(StructType, i32)> {
-    let mut given = Given { largest: largest.max(largest_id(schema)), names: Names::Logical };
-    let schema = given.nested_fields(schema)?;
-    Ok((schema, given.largest))
+    let mut assigner = Assigner { largest: largest.max(largest_id(schema)), names: Names::Logical };
+    let schema = assigner.nested_fields(schema)?;
+    Ok((schema, assigner.largest))
 }
 
 /// `schema` without ids and physical names.
@@ -71,7 +71,7 @@ pub fn largest_id(schema: &StructType) -> i32 {
     largest
 }
 
-/// How many ids are given out in a schema.
+/// How many ids of a schema are assigned.
 pub fn count_ids(schema: &StructType) -> usize {
     let mut count = 0;
     schema.each_field("", &mut |_, field| {
@@ -85,13 +85,13 @@ fn id_of(value: &Value) -> Option<i32> {
     value.as_i64().and_then(|id| i32::try_from(id).ok())
 }
 
-/// The ids and names that are given out.
-struct Given<'a> {
+/// Assigns ids and physical names.
+struct Assigner<'a> {
     largest: i32,
     names: Names<'a>,
 }
 
-impl Given<'_> {
+impl Assigner<'_> {
     fn id(&mut self) -> Result<i32> {
         let more = self.largest.checked_add(1);
         self.largest = more.ok_or_else(|| Error::invalid("the table has assigned all column ids"))?;

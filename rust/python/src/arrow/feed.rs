@@ -148,11 +148,11 @@ where
         }
         Err(signal) => {
             consumer.abort();
-            let gone = async {
+            let ended = async {
                 drop(consumer.await);
                 cleanup.await;
             };
-            wait_for_cleanup(py, gone)?;
+            wait_for_cleanup(py, ended)?;
             Err(signal.into())
         }
     }

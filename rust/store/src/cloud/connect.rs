@@ -544,9 +544,9 @@ mod tests {
 
         let parent = Arc::new(open(&location, &options, std::process::id() + 1).unwrap());
         *slot.0.write().unwrap() = Some(parent.clone());
-        let anew = slot.clients(&location, &options).unwrap();
-        assert_eq!(anew.pid, std::process::id());
-        assert!(Arc::ptr_eq(&anew, &slot.clients(&location, &options).unwrap()));
+        let fresh = slot.clients(&location, &options).unwrap();
+        assert_eq!(fresh.pid, std::process::id());
+        assert!(Arc::ptr_eq(&fresh, &slot.clients(&location, &options).unwrap()));
         assert_eq!(Arc::strong_count(&parent), 2, "the parent's connections are not closed");
 
         let held = slot.0.write().unwrap();

@@ -72,8 +72,7 @@ impl Remote {
                 return Ok(found);
             }
             if waited >= LONGEST_WAIT {
-                let message =
-                    "the store did not finish a copy in time; do the same again, and what is copied by then stays";
+                let message = "the store did not finish a copy in time; run this again: finished copies are kept";
                 return Err(Error::storage(true, message));
             }
             tokio::time::sleep(pause).await;

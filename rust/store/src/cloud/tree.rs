@@ -189,7 +189,7 @@ impl Remote {
                 }
             }
             if folders.last().is_some_and(|folder| folder.split('/').count() > DEEPEST) {
-                return Err(Error::storage(false, "the store names folders in each other without end"));
+                return Err(Error::storage(false, "the store lists folders that are nested without end"));
             }
             Ok(Some((below(&prefix, &listed.objects), (remote, prefix, folders))))
         })

@@ -41,7 +41,7 @@ impl Storage {
             None => Err(Error::unsupported(
                 "absolute URI without an account",
                 format!(
-                    "`{}` names no account of Azure, so an absolute URI of a file there would mean another one to others; \
+                    "`{}` has no Azure account, so an absolute URI of a file there could be another file for others; \
                      open the table as abfss://container@account.dfs.core.windows.net/path",
                     location.base_as_given()
                 ),

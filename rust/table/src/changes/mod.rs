@@ -117,14 +117,14 @@ impl ChangeFeed {
         let reader = Reader::new(self.storage.clone(), self.spec.clone())?;
         let tasks = commits::tasks(self.storage.clone(), self.commits.clone(), self.first.clone());
         let location = self.storage.location().to_owned();
-        Ok(reader
-            .read_stream(tasks, options)
-            .map(move |rows| rows.map_err(|e| if e.is_not_found() { gone(e) } else { e }.in_table(location.clone()))))
+        Ok(reader.read_stream(tasks, options).map(move |rows| {
+            rows.map_err(|e| if e.is_not_found() { missing_file(e) } else { e }.in_table(location.clone()))
+        }))
     }
 }
 
 /// A file of the range is not there any more.
-fn gone(missing: Error) -> Error {
+fn missing_file(missing: Error) -> Error {
     let message = "a file with changes is gone, most likely because VACUUM removed it; start at a later version, whose \
                    files are still there";
     let error = Error::version_not_found(message, None, None);

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::Sidecar;
-use deltic_protocol::check::{Account, file_differences, state_differences};
+use deltic_protocol::check::{VersionRecord, file_differences, state_differences};
 use deltic_protocol::log::hint::LastCheckpoint;
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LogName};
 use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment, checkpoints, incomplete_checkpoints};
@@ -147,7 +147,7 @@ impl Checker<'_> {
         };
         let path = checkpoint.files.first().map(|file| log_file_path(&file.file_name));
         let (states, files) = match compared.await {
-            Ok(accounts) => accounts,
+            Ok(records) => records,
             Err(e) if matches!(e.kind(), Kind::Storage { .. } | Kind::Internal) => return Err(e),
             Err(e) => {
                 let message = format!("the checkpoint cannot be compared with the commits before it: {e}");
@@ -156,11 +156,12 @@ impl Checker<'_> {
             }
         };
         let (here, there) = ("the checkpoint", "the commits");
-        let states = (Account { name: here, says: &states.0 }, Account { name: there, says: &states.1 });
+        let states =
+            (VersionRecord { name: here, content: &states.0 }, VersionRecord { name: there, content: &states.1 });
         for sentence in state_differences(states.0, states.1) {
             self.findings.add(FindingKind::Checkpoint, sentence, path.clone());
         }
-        let files = (Account { name: here, says: &files.0 }, Account { name: there, says: &files.1 });
+        let files = (VersionRecord { name: here, content: &files.0 }, VersionRecord { name: there, content: &files.1 });
         for (path, sentence) in file_differences(files.0, files.1) {
             self.findings.add(FindingKind::Checkpoint, sentence, Some(path));
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::json::Wanted;
-use deltic_protocol::check::{Account, Files, State, Totals, checksum_differences, file_differences};
+use deltic_protocol::check::{Files, State, Totals, VersionRecord, checksum_differences, file_differences};
 use deltic_protocol::deletion_vector::{self, Source};
 use deltic_protocol::log::crc::{VersionChecksum, all_files};
 use deltic_protocol::log::name::{LogName, checksum_name};
@@ -164,8 +164,8 @@ impl Checker<'_> {
             }
         }
         if let Some(listed) = &listed {
-            let listed = Account { name: "allFiles of the checksum", says: listed };
-            for (path, sentence) in file_differences(listed, Account { name: "the log", says: &live }) {
+            let listed = VersionRecord { name: "allFiles of the checksum", content: listed };
+            for (path, sentence) in file_differences(listed, VersionRecord { name: "the log", content: &live }) {
                 self.findings.add(FindingKind::Checksum, sentence, Some(path));
             }
         }

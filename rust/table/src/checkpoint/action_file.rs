@@ -67,7 +67,7 @@ pub(crate) struct ActionFile {
     pin: Pin,
     /// For each leaf whether its bounds are in the order of its values: [`UNKNOWN`], 0 or 1.
     ordered: Vec<AtomicU8>,
-    gone: NotFoundFlag,
+    not_found: NotFoundFlag,
 }
 
 /// The encoded footer of a file.
@@ -182,8 +182,8 @@ impl ActionFile {
         let views = with_views(&metadata).map_err(parquet)?;
         let leaves = Leaves::of(metadata.metadata().file_metadata(), metadata.schema().fields());
         let ordered = leaves.names().iter().map(|_| AtomicU8::new(UNKNOWN)).collect();
-        let (storage, gone) = (storage.clone(), NotFoundFlag::default());
-        Ok(Self { storage, path, size, metadata, views, leaves, pin, ordered, gone })
+        let (storage, not_found) = (storage.clone(), NotFoundFlag::default());
+        Ok(Self { storage, path, size, metadata, views, leaves, pin, ordered, not_found })
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -192,7 +192,7 @@ impl ActionFile {
 
     /// Whether the file was missing when it was read.
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.is_noted()
+        self.not_found.is_noted()
     }
 
     /// Bytes of the file.
@@ -299,7 +299,7 @@ impl ActionFile {
         let leaves: Vec<usize> = self.wanted(wanted);
         let chunks = self.chunks(group, &leaves)?;
         let bytes = self.storage.get_pinned(&self.path, &chunks, Some(&self.pin)).await;
-        let bytes = bytes.map_err(|e| self.gone.note(e))?;
+        let bytes = bytes.map_err(|e| self.not_found.note(e))?;
         let chunks = chunks.into_iter().zip(bytes).map(|(range, bytes)| (range.start, bytes)).collect();
         Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
     }
@@ -318,12 +318,12 @@ impl ActionFile {
 
     /// Bytes of the file.
     pub(crate) async fn piece(&self, range: Range<u64>) -> Result<Bytes> {
-        pinned(&self.storage, &self.path, range, &self.pin).await.map_err(|e| self.gone.note(e))
+        pinned(&self.storage, &self.path, range, &self.pin).await.map_err(|e| self.not_found.note(e))
     }
 
     /// Reads bytes of the file and appends them to `memory`.
     pub(crate) async fn append(&self, range: Range<u64>, memory: Vec<u8>) -> Result<Vec<u8>> {
-        self.storage.append(&self.path, range, memory, Some(&self.pin)).await.map_err(|e| self.gone.note(e))
+        self.storage.append(&self.path, range, memory, Some(&self.pin)).await.map_err(|e| self.not_found.note(e))
     }
 
     /// Whether the file is where small requests cost no more than large ones.

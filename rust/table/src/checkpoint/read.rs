@@ -64,7 +64,7 @@ struct Files {
     storage: Storage,
     files: Vec<File>,
     /// Whether a file was missing when its footer was read.
-    gone: NotFoundFlag,
+    not_found: NotFoundFlag,
 }
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl OpenCheckpoint {
         let own = files.len();
         let unread = |(path, size): (String, u64)| File { source: Source::Store { path, size }, part: Once::default() };
         files.extend(sidecar_files.iter().cloned().map(unread));
-        let files = Arc::new(Files { storage: storage.clone(), files, gone: NotFoundFlag::default() });
+        let files = Arc::new(Files { storage: storage.clone(), files, not_found: NotFoundFlag::default() });
         Ok(Self { version, state, inline, files, own, sidecars, sidecar_files })
     }
 
@@ -145,7 +145,7 @@ impl OpenCheckpoint {
     /// Whether one of its files was missing when it was read.
     pub(crate) fn is_gone(&self) -> bool {
         let parts = || self.files.files.iter().filter_map(|file| file.part.get());
-        self.files.gone.is_noted() || parts().any(|part| part.is_gone())
+        self.files.not_found.is_noted() || parts().any(|part| part.is_gone())
     }
 
     /// Reads the footers that were not read yet, of all files.
@@ -273,7 +273,7 @@ impl Files {
             Source::Store { path, size } => ActionFile::open(&self.storage, path.clone(), *size).await,
         };
         let opened = file.part.get_or_try_init(async || open().await.map(Arc::new)).await.cloned();
-        opened.map_err(|e| self.gone.note(e))
+        opened.map_err(|e| self.not_found.note(e))
     }
 
     async fn parts(&self, which: Vec<usize>) -> Result<Vec<Arc<ActionFile>>> {

@@ -203,12 +203,12 @@ impl Layout {
         all_typed: bool,
     ) -> Result<RecordBatch> {
         let typed = adds.structure("stats_parsed");
-        let said = if self.wants_stats() { stats_text(adds)? } else { None };
+        let stats = if self.wants_stats() { stats_text(adds)? } else { None };
         let text = match typed {
-            Some(typed) if self.writes_text && lacks_text(said.as_ref(), typed) => {
-                Some(as_views(&complete(said.as_ref().map(|said| said.as_string_view()), typed)?)?)
+            Some(typed) if self.writes_text && lacks_text(stats.as_ref(), typed) => {
+                Some(as_views(&complete(stats.as_ref().map(|stats| stats.as_string_view()), typed)?)?)
             }
-            Some(_) | None => said.clone(),
+            Some(_) | None => stats.clone(),
         };
         let (mut fields, mut columns, mut wants_text) = (Vec::new(), Vec::new(), true);
         for field in &self.add {
@@ -228,8 +228,8 @@ impl Layout {
             }
         }
         if let Some(layout) = self.stats.as_ref().filter(|_| all_typed || typed.is_some()) {
-            let said = said.as_ref().map(|said| said.as_string_view());
-            let typed = layout.columns(said, typed, adds.len())?;
+            let stats = stats.as_ref().map(|stats| stats.as_string_view());
+            let typed = layout.columns(stats, typed, adds.len())?;
             fields.push(Field::new("stats_parsed", typed.data_type().clone(), true));
             columns.push(Arc::new(typed));
             wants_text = self.writes_text;

@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::copy::{Copying, copy_all};
-use super::files::{LiveFiles, NAMED, missing, stored_files, told_missing};
+use super::files::{LiveFiles, NAMED, describe_missing, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
@@ -325,7 +325,7 @@ impl<'a> Plan<'a> {
         }
         let message = format!(
             "version {version} cannot be cloned: {}; nothing was written. Clone a later version",
-            told_missing(self.num_missing, &self.missing)
+            describe_missing(self.num_missing, &self.missing)
         );
         Err(Error::invalid(message).in_table(self.source.location()).at_version(version))
     }

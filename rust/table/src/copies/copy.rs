@@ -34,7 +34,7 @@ pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copy
 async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Option<u64>> {
     let found = async || match source.head(&file.from).await {
         Ok(found) => Ok(found.size),
-        Err(e) => Err(gone(e, source, &file.from)),
+        Err(e) => Err(missing_file(e, source, &file.from)),
     };
     let size = match file.size {
         Some(size) => size,
@@ -60,12 +60,12 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
         }
     }
     let copied = target.copy_from((source, &file.from), &file.to, size).await;
-    copied.map_err(|e| gone(e, source, &file.from))?;
+    copied.map_err(|e| missing_file(e, source, &file.from))?;
     Ok(Some(size))
 }
 
 /// The error for a file that the log names and the store does not have.
-fn gone(error: Error, source: &Storage, path: &str) -> Error {
+fn missing_file(error: Error, source: &Storage, path: &str) -> Error {
     if !error.is_not_found() {
         return error;
     }

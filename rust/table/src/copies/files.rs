@@ -74,7 +74,7 @@ pub(super) fn stored_files(path: &str, vector: Option<&DeletionVectorDescriptor>
 }
 
 /// The words of an error: how many files are missing, and the names of some.
-pub(super) fn told_missing(count: usize, some: &[String]) -> String {
+pub(super) fn describe_missing(count: usize, some: &[String]) -> String {
     let named: Vec<&str> = some.iter().take(NAMED).map(String::as_str).collect();
     let others = match count.saturating_sub(named.len()) {
         0 => String::new(),

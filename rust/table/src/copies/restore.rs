@@ -17,7 +17,7 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::files::{LiveFiles, missing, stored_files, told_missing};
+use super::files::{LiveFiles, describe_missing, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
@@ -155,7 +155,7 @@ fn refusal(done: &Restored) -> Error {
         "version {} cannot be restored: {}; nothing was changed. To restore it without their rows, pass \
          ignore_missing_files=True",
         done.restored_version,
-        told_missing(done.missing.len(), &done.missing)
+        describe_missing(done.missing.len(), &done.missing)
     ))
 }
 

@@ -7,7 +7,7 @@
 use std::future::ready;
 
 use deltic_protocol::check::{
-    Account, Files, State, Totals, checksum_differences, file_differences, state_differences,
+    Files, State, Totals, VersionRecord, checksum_differences, file_differences, state_differences,
 };
 use deltic_protocol::feature;
 use deltic_protocol::log::crc::VersionChecksum;
@@ -378,10 +378,14 @@ fn is_damage(error: &Error) -> bool {
 /// The first difference between a checkpoint and the rest of the log.
 fn difference(checkpoint: &LogContents, rest: &LogContents) -> Option<String> {
     let (here, there) = ("the checkpoint", "the commits");
-    let states =
-        state_differences(Account { name: here, says: &checkpoint.state }, Account { name: there, says: &rest.state });
-    let files =
-        file_differences(Account { name: here, says: &checkpoint.files }, Account { name: there, says: &rest.files });
+    let states = state_differences(
+        VersionRecord { name: here, content: &checkpoint.state },
+        VersionRecord { name: there, content: &rest.state },
+    );
+    let files = file_differences(
+        VersionRecord { name: here, content: &checkpoint.files },
+        VersionRecord { name: there, content: &rest.files },
+    );
     let files = files.into_iter().map(|(path, sentence)| format!("{path}: {sentence}"));
     states.into_iter().chain(files).next()
 }

@@ -59,7 +59,7 @@ struct Inner {
     /// Shared with snapshots that this one was made from or that are made from it.
     files: Files,
     /// Whether the checkpoint or a commit was missing when it was needed: log cleanup has deleted it.
-    gone: Arc<NotFoundFlag>,
+    not_found: Arc<NotFoundFlag>,
     /// How many bytes `files` may keep decoded, once it is opened; [`DEFAULT_CACHE`] for its own default.
     cache_bytes: AtomicUsize,
 }
@@ -169,9 +169,20 @@ impl Snapshot {
         let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
         let (fetched, bytes) = if bytes > FETCHED_LIMIT { (Vec::new(), 0) } else { (fetched, bytes) };
         let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
-        let gone = Arc::default();
-        let inner =
-            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
+        let not_found = Arc::default();
+        let inner = Inner {
+            storage,
+            segment,
+            protocol,
+            metadata,
+            shape,
+            checksum,
+            fetched,
+            tail,
+            files,
+            not_found,
+            cache_bytes,
+        };
         let opened = Self(Arc::new(inner));
         if bytes > FETCHED_BYTES_THAT_STAY {
             tokio::spawn(opened.drop_fetched_later());
@@ -296,16 +307,27 @@ impl Snapshot {
         let (storage, files, fetched) = (base.storage.clone(), base.files.clone(), Mutex::default());
         let checksum = Once::default();
         let cache_bytes = AtomicUsize::new(base.cache_bytes.load(Ordering::Relaxed));
-        let gone = base.gone.clone();
-        let inner =
-            Inner { storage, segment, protocol, metadata, shape, checksum, fetched, tail, files, gone, cache_bytes };
+        let not_found = base.not_found.clone();
+        let inner = Inner {
+            storage,
+            segment,
+            protocol,
+            metadata,
+            shape,
+            checksum,
+            fetched,
+            tail,
+            files,
+            not_found,
+            cache_bytes,
+        };
         Ok(Self(Arc::new(inner)))
     }
 
     /// Whether a file of this version's log was missing when it was needed.
     pub(crate) fn is_gone(&self) -> bool {
         let files = self.0.files.get().and_then(Option::as_ref);
-        self.0.gone.is_noted() || files.is_some_and(|files| files.checkpoint().is_gone())
+        self.0.not_found.is_noted() || files.is_some_and(|files| files.checkpoint().is_gone())
     }
 
     /// The version.
@@ -390,7 +412,7 @@ impl Snapshot {
         let fetched = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
         let loaded = LogSource::of(&self.0.storage).load_whole(newest_first, fetched);
-        loaded.map_err(|e| self.0.gone.note(e))
+        loaded.map_err(|e| self.0.not_found.note(e))
     }
 
     /// The checkpoint; its footers are read on first use.
@@ -402,7 +424,7 @@ impl Snapshot {
     pub async fn files(&self) -> Result<Option<&FileIndex>> {
         let open = async || {
             let Some(checkpoint) = &self.0.segment.checkpoint else { return Ok(None) };
-            let open = OpenCheckpoint::open(&self.0.storage, checkpoint).await.map_err(|e| self.0.gone.note(e))?;
+            let open = OpenCheckpoint::open(&self.0.storage, checkpoint).await.map_err(|e| self.0.not_found.note(e))?;
             let files = FileIndex::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
                 DEFAULT_CACHE => {}

@@ -1,4 +1,4 @@
-//! A referee for the conflict rules: tiny tables whose operations are run for real, row by row.
+//! A referee for the conflict rules: tiny tables whose operations are carried out row by row.
 //!
 //! If a commit may follow its winners, the table it leaves must be the one that doing the same operation after them
 //! leaves, and every winner must have been made on the table as it then was.
@@ -20,11 +20,11 @@ use super::{predicates, state, vectors};
 /// `p` and `x`.
 type Row = (char, i64);
 
-/// The rows of each file in their places, `None` where one is gone; a file has one `p`.
+/// The rows of each file by position, `None` if deleted; all rows of a file have the same `p`.
 type Files = BTreeMap<String, Vec<Option<Row>>>;
 
 /// Conditions in SQL and in Rust.
-/// A predicate's text and what it says of a row.
+/// A predicate's text and its value for a row.
 type Condition = (&'static str, fn(Row) -> bool);
 
 const CONDITIONS: &[Condition] = &[
@@ -41,7 +41,7 @@ const CONDITIONS: &[Condition] = &[
 enum Operation {
     /// Rows come.
     Append(Vec<Row>),
-    /// Rows that match go; the others of their files are written anew.
+    /// Matching rows are deleted; the other rows of their files are rewritten.
     Delete(usize),
     /// `x` of rows that match grows by ten.
     Update(usize),
@@ -162,7 +162,7 @@ fn partition(rows: &[Option<Row>]) -> char {
     rows.iter().flatten().next().unwrap().0
 }
 
-/// What a log says of the rows of a file that are gone.
+/// The deletion vector of a file, as in a log.
 fn vector(rows: &[Option<Row>]) -> DeletionVector {
     (0..).zip(rows).filter(|(_, row)| row.is_none()).map(|(at, _)| at).collect()
 }

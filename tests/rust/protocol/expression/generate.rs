@@ -1,4 +1,4 @@
-//! Random trees over the columns of [`super::schema`], well typed or not.
+//! Random expressions over the columns of [`super::schema`], also with type errors.
 
 use deltic_protocol::expression::{ArithmeticOp, Expression, Match, Name, Op, function_names};
 use deltic_protocol::scalar::Scalar;

@@ -1,4 +1,4 @@
-//! Random tables and predicates, drawn from a list of numbers so that failures shrink.
+//! Random tables and predicates, made from a list of numbers, so that proptest can shrink failures.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The meaning of a typed predicate, one row at a time and with no regard for speed: what evaluation is held against.
+//! A simple, slow evaluation of a typed predicate, row by row, with which the real one is compared.
 
 use std::cmp::Ordering;
 

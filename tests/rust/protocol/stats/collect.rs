@@ -1,4 +1,4 @@
-//! Collecting statistics: values in, JSON out; and that the bounds printed are bounds.
+//! Collecting statistics: JSON for given values; and that all values are within the printed bounds.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -37,7 +37,7 @@ fn array(data_type: &PrimitiveType, values: &[&str]) -> ArrayRef {
     concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap()
 }
 
-/// The bounds of a column `c` of these values, each value in a batch of its own: `[min, max, nulls]`.
+/// The bounds of a column `c` of these values, one batch for each value: `[min, max, nulls]`.
 fn bounds(data_type: &str, values: &[&str]) -> (Option<String>, Option<String>, u64) {
     let schema = schema(&format!("c {data_type}"));
     let primitive = schema.fields[0].data_type.as_primitive().unwrap().clone();

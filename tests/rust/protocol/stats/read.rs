@@ -1,4 +1,4 @@
-//! Statistics of files that are older than a column's type, and of columns whose bounds mean nothing to deltic.
+//! Statistics of files that are older than a column's type, and of columns whose bounds deltic ignores.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Overwrites of partitions: which files go, and which commits of others are in the way.
+//! Overwrites of partitions: which files are removed, and which commits of others conflict.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What becomes of a handle's memory of a table that is another by now.
+//! The remembered state of a handle after the table was replaced or changed.
 
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;
@@ -29,7 +29,7 @@ fn in_c(path: &str) -> Value {
     add_with(path, json!({"partitionValues": {"p": "c"}}))
 }
 
-/// The files of the log, but for the folder of sidecars.
+/// The files of the log, without the folder of sidecars.
 fn log_files(sample: &Sample) -> Vec<String> {
     let entries = std::fs::read_dir(sample.log("")).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
@@ -89,7 +89,7 @@ async fn a_commit_goes_to_the_table_that_is_there() {
     let base = append(&sample, None, "c1").await;
     let base = append(&sample, Some(base), "c2").await;
     let create = vec![protocol(1, 2), anew(COLUMNS, json!({"delta.appendOnly": "true"}))];
-    // With fewer versions, with as many, and with more: each is gone or another file.
+    // With fewer versions, with as many, and with more: each file is missing or differs.
     for versions in [1, 2, 3, 4, 6] {
         let mut commits = vec![create.clone()];
         commits.extend((1..versions).map(|version| vec![in_c(&format!("n{version}"))]));
@@ -218,7 +218,7 @@ async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
     }
 }
 
-/// The table is made anew between the look and the put.
+/// The table is created again between the check and the put.
 struct MadeAnewBeforePut<'a>(LogCommitter, &'a Sample);
 
 impl Committer for MadeAnewBeforePut<'_> {
@@ -261,7 +261,7 @@ async fn a_commit_that_landed_in_another_table_stays_and_is_not_acknowledged() {
         let error = transaction.commit(&committer, &World).await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
         assert_eq!(error.version(), Some(2));
-        let expected = "it is in the log at version 2, but the table was deleted or made anew";
+        let expected = "it is in the log at version 2, but the table was deleted or created again";
         assert!(error.message().contains(expected), "{error}");
         // Others may have built on the commit, so that neither it nor its files may go; its checksum may be wrong.
         assert_eq!(log_files(&sample), [commit_name(0), commit_name(2)]);

@@ -1,4 +1,4 @@
-//! Writes from plan to commit: which are allowed, what is committed, what happens in a race.
+//! Writes from plan to commit: allowed writes, committed actions, concurrent commits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -330,7 +330,7 @@ async fn a_job_for_a_table_that_was_made_anew_is_not_committed() {
     }
 }
 
-/// The log before a commit may be gone when its writer asks again.
+/// The log before a commit may be deleted when its writer reads it again.
 #[tokio::test]
 async fn a_job_that_is_committed_again_after_cleaning_keeps_its_commit() {
     for followed in [false, true] {
@@ -430,7 +430,7 @@ async fn files_of_a_write_that_was_given_up_are_found_by_their_names() {
     }
     let mut plan = plan(&sample, Mode::Append).await.unwrap().plan_write(&to_arrow_schema(&two())).unwrap();
     let exists = |name: &&String| sample.log("..").join(name).exists();
-    // A write whose id is no UUID has no file that could be told from others.
+    // If the id of a write is no UUID, its files cannot be distinguished from others.
     assert_eq!(plan.spec.id_prefix, None);
     delete_written(&sample.storage, plan.spec.id_prefix).await;
     assert_eq!(gone.iter().chain(&kept).filter(exists).count(), gone.len() + kept.len());

@@ -1,4 +1,4 @@
-//! Checkpoints over sidecars that are reused: what they say, what they cost, how many there are.
+//! Checkpoints with reused sidecars: their contents, their cost, and how many there are.
 
 use deltic_table::scan::plan::ScanPlan;
 
@@ -68,7 +68,7 @@ fn sidecars_that_lost_no_file_stay() {
     // The hint (read twice) and the commit, footer and rows of the checkpoint, three footers of sidecars, the paths of one
     // sidecar and then all its columns, the footer of what was written. Nothing more of what is reused.
     assert_eq!(read.gets, 11);
-    // A tombstone that is young is there, in a sidecar of its own.
+    // A recent tombstone exists, in a separate sidecar.
     log.commit(&[gone(2, 200_003)]);
     let before = block_on(state(&log.snapshot())).unwrap();
     let written = log.only_checkpoint(0);

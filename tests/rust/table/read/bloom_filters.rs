@@ -1,4 +1,4 @@
-//! Bloom filters spare row groups, and change no row.
+//! Bloom filters skip row groups, and do not change the result.
 
 use arrow_array::TimestampMicrosecondArray;
 

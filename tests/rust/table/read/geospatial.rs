@@ -1,4 +1,4 @@
-//! Geometry and geography columns are well-known binary whatever Parquet says they are.
+//! Geometry and geography columns are read as well-known binary, whatever their type in Parquet.
 
 use parquet::data_type::ByteArrayType;
 

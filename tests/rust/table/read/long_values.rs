@@ -1,4 +1,4 @@
-//! Values so long that few rows make a batch.
+//! Long values, of which a batch has few rows.
 
 use parquet::file::properties::EnabledStatistics;
 

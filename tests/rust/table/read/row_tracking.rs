@@ -204,7 +204,7 @@ proptest! {
     }
 }
 
-/// A table with one file in a log of its own.
+/// A table with one file, in its own log.
 fn table(features: &str, properties: Value) -> Lake {
     let mut lake = numbers(3, 2);
     let features: Value = serde_json::from_str(&format!("[{features}]")).unwrap();

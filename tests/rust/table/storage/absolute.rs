@@ -1,4 +1,4 @@
-//! Files and roots by their other names: absolute URIs, schemes that mean the same, symbolic links.
+//! Different names of files and roots: absolute URIs, equivalent schemes, symbolic links.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn absolute_uris_mean_the_same_to_others() {
             None => {
                 let error = uri.unwrap_err();
                 assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{error}");
-                assert!(error.to_string().contains("names no account"), "{error}");
+                assert!(error.to_string().contains("has no Azure account"), "{error}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Copies of files: by the store itself where it can, through the client where it cannot.
+//! Copies of files: by the store itself if it can, otherwise through the client.
 
 use bytes::Bytes;
 use deltic_store::Storage;

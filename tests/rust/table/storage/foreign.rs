@@ -92,7 +92,7 @@ async fn no_address_of_a_log_is_asked() {
     assert_eq!(recorder.heads(), [""; 0]);
     let asked: usize = ["GET", "HEAD", "PUT", "POST", "DELETE", "LIST"].map(|m| bucket.requests(m, "")).iter().sum();
     assert_eq!(asked, 0);
-    // Nor a file of the machine, but for a table that is on it.
+    // Nor a local file, except for a local table.
     for table in &tables[1..] {
         let error = table.get("file:///etc/passwd").await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{table:?}: {error}");

@@ -1,4 +1,4 @@
-//! A DynamoDB with one table named `locks`, which does what deltic asks of one, and fails on request.
+//! A simulated DynamoDB with one table `locks`. It supports deltic's requests, and fails if a test wants it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Settings of a store: what is refused, by which name, and how soon.
+//! Settings of a store: which are refused, the names in the errors, and when.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Commits that DynamoDB decides: who wins, what a death in between leaves, and who finishes it.
+//! Commits with DynamoDB: who wins, and who finishes the commit of a dead writer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ struct Stores {
     storage: Storage,
 }
 
-/// A bucket that overwrites whatever it is told to, and a table of locks beside it.
+/// A bucket that always overwrites, with a table of locks.
 fn stores() -> Stores {
     let (bucket, locks) = (Bucket::careless(), LockTable::start());
     let storage = Storage::open("s3a://bucket/a%20table", &locks.options(bucket.options())).unwrap();
@@ -225,7 +225,7 @@ async fn a_claim_that_came_twice_is_made() {
     assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
     assert!(stores.is_complete(0));
     assert_eq!(stores.keys(), [name(0)]);
-    // And if nobody can say whose it is, the text stays for whoever finds the claim.
+    // If the owner is unknown, the text is kept for the reader that finds the claim.
     stores.locks.fail("PutItem", &[Fault::Repeated]);
     let refused = [Fault::Refused(400, "AccessDeniedException")];
     stores.locks.fail("GetItem", &refused);
@@ -249,7 +249,7 @@ async fn what_does_not_fit_is_refused() {
     let error = stores.commit(0, "zero").await.unwrap_err();
     assert!(is_storage(&error, false) && error.to_string().contains(TABLE), "{error}");
 
-    // The text of a claimed commit is gone.
+    // The text of a claimed commit is missing.
     stores.locks.insert(TABLE, &name(1), ".tmp/gone", false, None);
     assert_eq!(stores.list(0).await.unwrap_err().kind(), &Kind::Corrupt);
     stores.locks.insert(TABLE, &name(1), "../../outside", false, None);

@@ -1,4 +1,4 @@
-//! Strings of `char(n)` and `varchar(n)` columns: which are refused.
+//! Refused strings in `char(n)` and `varchar(n)` columns.
 
 use std::collections::HashMap;
 use std::sync::Arc;

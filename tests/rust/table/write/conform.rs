@@ -1,4 +1,4 @@
-//! Bringing batches into a table's schema: which types become which, and what is refused with which words.
+//! Converting batches to a table's schema: conversions of types, and the errors of refused ones.
 
 use std::sync::Arc;
 
@@ -449,7 +449,7 @@ fn inside_lists() {
         Some(NullBuffer::from(vec![true, false])),
     );
     check(LIST, fixed, "[1, 2] null");
-    // A null list may have elements all the same; they are no values.
+    // A null list may have elements; these are no values.
     let hidden = ListArray::new(
         Arc::new(Field::new("item", A::Int32, true)),
         OffsetBuffer::from_lengths([1, 2, 1]),

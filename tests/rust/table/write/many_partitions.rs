@@ -1,4 +1,4 @@
-//! Many partitions in little memory: one file for each, the rows in their order, and nothing left behind.
+//! Many partitions in little memory: one file for each, rows in their order, no temporary file left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

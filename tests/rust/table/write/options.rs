@@ -1,4 +1,4 @@
-//! What a caller chooses of data files: how columns are encoded, how rows are divided and sorted.
+//! Options for data files: encodings of columns, division and order of rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Splitting by partition, and the paths that partitions get.
+//! Splitting rows by partition, and the paths of partitions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a table asks of rows, in the writer: conditions, generated columns, defaults.
+//! Constraints, generated columns and defaults in the writer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

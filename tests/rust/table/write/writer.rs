@@ -1,4 +1,4 @@
-//! Writing files to storage: what comes out is what went in, and nothing is left behind.
+//! Writing files to storage: the files have the given rows, and no others are left.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

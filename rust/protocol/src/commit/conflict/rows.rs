@@ -20,7 +20,7 @@ use crate::replay::canonical_path;
 use crate::replay::paths::PathSet;
 
 /// A file that a winner removes and adds again.
-struct Exchanged<'a> {
+struct ReAddedFile<'a> {
     path: &'a str,
     /// Its index in the winner's adds.
     add: usize,
@@ -29,7 +29,7 @@ struct Exchanged<'a> {
 }
 
 /// The files that a winner removes and adds again.
-fn exchanged(winner: &CommitActions) -> Result<Vec<Exchanged<'_>>> {
+fn re_added_files(winner: &CommitActions) -> Result<Vec<ReAddedFile<'_>>> {
     if winner.removes.is_empty() || winner.adds.is_empty() {
         return Ok(Vec::new());
     }
@@ -41,7 +41,7 @@ fn exchanged(winner: &CommitActions) -> Result<Vec<Exchanged<'_>>> {
         let path = winner.removes.path(row);
         let Some(add) = added.get(canonical_path(path).as_ref()).copied() else { continue };
         let (old, new) = (removes.deletion_vector(row)?, winner.adds.deletion_vector(add)?);
-        found.push(Exchanged { path, add, old, new });
+        found.push(ReAddedFile { path, add, old, new });
     }
     Ok(found)
 }
@@ -53,7 +53,7 @@ impl Pending {
     /// `Corrupt` if the winner's actions are.
     pub fn vectors_to_judge(&self, winner: &CommitActions) -> Result<Vec<DeletionVectorDescriptor>> {
         let mut wanted = Vec::new();
-        for Exchanged { path, old, new, .. } in exchanged(winner)? {
+        for ReAddedFile { path, old, new, .. } in re_added_files(winner)? {
             if self.marked.get(path).is_some() {
                 wanted.extend(new);
             } else if reads_rows(&self.read) && old.is_some() {
@@ -76,7 +76,7 @@ impl Case<'_> {
     pub(super) fn rows_of_files(&mut self) -> Result<()> {
         let mut only_lost_rows = PathSet::default();
         let mut taken = PathSet::default();
-        for file in exchanged(self.winner)? {
+        for file in re_added_files(self.winner)? {
             let is_marked = self.pending.marked.get(file.path).is_some();
             if !is_marked && !reads_rows(&self.pending.read) {
                 continue;
@@ -98,8 +98,8 @@ impl Case<'_> {
             }
         }
         let removes = &self.winner.removes;
-        let mut gone = (0..removes.len()).map(|row| removes.path(row));
-        if let Some(path) = gone.find(|path| self.pending.marked.get(path).is_some() && !taken.contains(path)) {
+        let mut removed = (0..removes.len()).map(|row| removes.path(row));
+        if let Some(path) = removed.find(|path| self.pending.marked.get(path).is_some() && !taken.contains(path)) {
             return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {path}")));
         }
         self.only_lost_rows = only_lost_rows;
@@ -107,7 +107,7 @@ impl Case<'_> {
     }
 
     /// Makes this commit build on the file as the winner left it, with the rows that `vector` deletes.
-    fn unite(&mut self, file: &Exchanged<'_>, vector: DeletionVector) -> Result<()> {
+    fn unite(&mut self, file: &ReAddedFile<'_>, vector: DeletionVector) -> Result<()> {
         let add = self.winner.adds.sized_add(file.add)?;
         let Some(marked) = self.pending.marked.get_mut(file.path) else { return Ok(()) };
         if !vector.minus(&marked.deleted_before).is_disjoint(&marked.rows) {

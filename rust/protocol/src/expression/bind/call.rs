@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::expression::ast::{ArithmeticOp, Expression, NON_DETERMINISTIC, Op};
 use crate::expression::bound::{Node, Typed};
 use crate::expression::external;
-use crate::expression::functions::{self, Definition, Gives, Second, Slot};
+use crate::expression::functions::{self, Definition, ResultType, Second, Slot};
 use crate::expression::parse::{hint, type_named};
 use crate::expression::types::{common, decimal_result, is_number, is_whole, primitive};
 use crate::scalar::Scalar;
@@ -317,15 +317,15 @@ fn call(function: &'static Definition, arguments: Vec<Typed>, whole: &Expression
         _ => arguments,
     };
     let types: Vec<P> = arguments.iter().map(|part| primitive(&part.data_type).cloned().unwrap_or(P::Void)).collect();
-    let data_type = match &function.gives {
-        Gives::Fixed(data_type) => data_type.clone(),
-        Gives::First => types.first().cloned().unwrap_or(P::Void),
-        Gives::Element => match arguments.first().map(|first| &first.data_type) {
+    let data_type = match &function.result_type {
+        ResultType::Fixed(data_type) => data_type.clone(),
+        ResultType::First => types.first().cloned().unwrap_or(P::Void),
+        ResultType::Element => match arguments.first().map(|first| &first.data_type) {
             Some(DataType::Array(array)) => plain(&array.element, whole)?,
             Some(DataType::Map(map)) => plain(&map.value, whole)?,
             _ => return Err(Error::internal("neither an array nor a map has elements")),
         },
-        Gives::With(of) => {
+        ResultType::With(of) => {
             let second = arguments.get(1).map(|part| part.clone().folded());
             let second = match &second {
                 None => Second::Missing,

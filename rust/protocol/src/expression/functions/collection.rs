@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int32Array, Int64Array, UInt32Array};
 use arrow_select::take::take;
 
-use super::signature::{Arguments, Definition, Gives, Slot};
+use super::signature::{Arguments, Definition, ResultType, Slot};
 use crate::error::Result;
 use crate::expression::ast::Op;
 use crate::expression::kernel::{Evaluated, compare, unexpected};
@@ -15,21 +15,21 @@ use crate::schema::PrimitiveType as P;
 const fn define(
     name: &'static str,
     slots: &'static [Slot],
-    gives: Gives,
+    result_type: ResultType,
     run: fn(&Arguments<'_>) -> Evaluated,
 ) -> Definition {
-    Definition { name, least: slots.len(), slots, repeats: false, gives, run }
+    Definition { name, least: slots.len(), slots, repeats: false, result_type, run }
 }
 
 pub(super) static FUNCTIONS: &[Definition] = &[
-    define("size", &[Slot::Collection], Gives::Fixed(P::Integer), size),
-    define("array_size", &[Slot::Array], Gives::Fixed(P::Integer), size),
-    define("array_contains", &[Slot::Array, Slot::Element], Gives::Fixed(P::Boolean), contains),
-    define("array_position", &[Slot::Array, Slot::Element], Gives::Fixed(P::Long), position),
-    define("map_contains_key", &[Slot::Map, Slot::Key], Gives::Fixed(P::Boolean), contains),
-    define("element_at", &[Slot::Collection, Slot::Key], Gives::Element, |a| element_at(a, false)),
-    define("try_element_at", &[Slot::Collection, Slot::Key], Gives::Element, |a| element_at(a, true)),
-    define("get", &[Slot::Array, Slot::Int], Gives::Element, get),
+    define("size", &[Slot::Collection], ResultType::Fixed(P::Integer), size),
+    define("array_size", &[Slot::Array], ResultType::Fixed(P::Integer), size),
+    define("array_contains", &[Slot::Array, Slot::Element], ResultType::Fixed(P::Boolean), contains),
+    define("array_position", &[Slot::Array, Slot::Element], ResultType::Fixed(P::Long), position),
+    define("map_contains_key", &[Slot::Map, Slot::Key], ResultType::Fixed(P::Boolean), contains),
+    define("element_at", &[Slot::Collection, Slot::Key], ResultType::Element, |a| element_at(a, false)),
+    define("try_element_at", &[Slot::Collection, Slot::Key], ResultType::Element, |a| element_at(a, true)),
+    define("get", &[Slot::Array, Slot::Int], ResultType::Element, get),
 ];
 
 /// The elements of arrays, or the entries of maps.

@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array};
 use md5::{Digest, Md5};
 
-use super::signature::{Arguments, Definition, Gives, Slot};
+use super::signature::{Arguments, Definition, ResultType, Slot};
 use crate::error::{Error, Result};
 use crate::expression::kernel::{Evaluated, unexpected};
 use crate::scalar::Scalar;
@@ -21,7 +21,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 1,
         slots: &[Slot::Any],
         repeats: true,
-        gives: Gives::Fixed(P::Integer),
+        result_type: ResultType::Fixed(P::Integer),
         run: hash,
     },
     Definition {
@@ -29,7 +29,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 1,
         slots: &[Slot::Any],
         repeats: true,
-        gives: Gives::Fixed(P::Long),
+        result_type: ResultType::Fixed(P::Long),
         run: xxhash,
     },
     Definition {
@@ -37,7 +37,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 1,
         slots: &[Slot::Bytes],
         repeats: false,
-        gives: Gives::Fixed(P::Long),
+        result_type: ResultType::Fixed(P::Long),
         run: crc32,
     },
     Definition {
@@ -45,7 +45,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 1,
         slots: &[Slot::Bytes],
         repeats: false,
-        gives: Gives::Fixed(P::String),
+        result_type: ResultType::Fixed(P::String),
         run: md5,
     },
 ];

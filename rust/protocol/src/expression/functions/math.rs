@@ -13,7 +13,7 @@ use arrow_buffer::BooleanBuffer;
 use arrow_schema::DataType as ArrowType;
 use arrow_select::zip::zip;
 
-use super::signature::{Arguments, Definition, Gives, Second, Slot};
+use super::signature::{Arguments, Definition, ResultType, Second, Slot};
 use crate::expression::ast::{ArithmeticOp, Op};
 use crate::expression::kernel::{Evaluated, compare, each, positive_remainder, rescale, unexpected};
 use crate::expression::types::{adjusted, decimal_result};
@@ -24,24 +24,24 @@ const fn define(
     name: &'static str,
     least: usize,
     slots: &'static [Slot],
-    gives: Gives,
+    result_type: ResultType,
     run: fn(&Arguments<'_>) -> Evaluated,
 ) -> Definition {
-    Definition { name, least, slots, repeats: false, gives, run }
+    Definition { name, least, slots, repeats: false, result_type, run }
 }
 
 const fn double(name: &'static str, run: fn(&Arguments<'_>) -> Evaluated) -> Definition {
-    define(name, 1, &[Slot::Double], Gives::Fixed(P::Double), run)
+    define(name, 1, &[Slot::Double], ResultType::Fixed(P::Double), run)
 }
 
 pub(super) static FUNCTIONS: &[Definition] = &[
-    define("abs", 1, &[Slot::Number], Gives::First, |a| signed(a, true)),
-    define("negative", 1, &[Slot::Number], Gives::First, |a| signed(a, false)),
+    define("abs", 1, &[Slot::Number], ResultType::First, |a| signed(a, true)),
+    define("negative", 1, &[Slot::Number], ResultType::First, |a| signed(a, false)),
     double("sign", |a| map(a, |v| Some(if v.is_nan() || v == 0.0 { v } else { v.signum() }))),
-    define("round", 1, &[Slot::Number, Slot::Int], Gives::With(round_type), |a| round(a, false)),
-    define("bround", 1, &[Slot::Number, Slot::Int], Gives::With(round_type), |a| round(a, true)),
-    define("floor", 1, &[Slot::Number], Gives::With(whole_type), |a| whole(a, false)),
-    define("ceil", 1, &[Slot::Number], Gives::With(whole_type), |a| whole(a, true)),
+    define("round", 1, &[Slot::Number, Slot::Int], ResultType::With(round_type), |a| round(a, false)),
+    define("bround", 1, &[Slot::Number, Slot::Int], ResultType::With(round_type), |a| round(a, true)),
+    define("floor", 1, &[Slot::Number], ResultType::With(whole_type), |a| whole(a, false)),
+    define("ceil", 1, &[Slot::Number], ResultType::With(whole_type), |a| whole(a, true)),
     double("sqrt", |a| map(a, |v| Some(v.sqrt()))),
     double("cbrt", |a| map(a, |v| Some(libm::cbrt(v)))),
     double("exp", |a| map(a, |v| Some(libm::exp(v)))),
@@ -49,13 +49,13 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     double("ln", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log(v)))),
     double("log10", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log10(v)))),
     double("log2", |a| map(a, |v| (v > 0.0 || v.is_nan()).then(|| libm::log(v) / libm::log(2.0)))),
-    define("log", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), log),
+    define("log", 2, &[Slot::Double, Slot::Double], ResultType::Fixed(P::Double), log),
     double("log1p", |a| map(a, |v| (v > -1.0 || v.is_nan()).then(|| libm::log1p(v)))),
     double("expm1", |a| map(a, |v| Some(libm::expm1(v)))),
     double("asin", |a| map(a, |v| Some(libm::asin(v)))),
     double("acos", |a| map(a, |v| Some(libm::acos(v)))),
     double("atan", |a| map(a, |v| Some(libm::atan(v)))),
-    define("atan2", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), |a| {
+    define("atan2", 2, &[Slot::Double, Slot::Double], ResultType::Fixed(P::Double), |a| {
         let (y, x) = (a.primitive::<Float64Type>(0)?, a.primitive::<Float64Type>(1)?);
         // As in Spark, -0.0 becomes 0.0 here.
         let angle = |row: usize| libm::atan2(y.value(row) + 0.0, x.value(row) + 0.0);
@@ -64,16 +64,16 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     double("degrees", |a| map(a, |v| Some(v.to_degrees()))),
     double("radians", |a| map(a, |v| Some(v.to_radians()))),
     double("rint", |a| map(a, |v| Some(v.round_ties_even()))),
-    define("factorial", 1, &[Slot::Int], Gives::Fixed(P::Long), factorial),
-    define("power", 2, &[Slot::Double, Slot::Double], Gives::Fixed(P::Double), power),
-    define("pmod", 2, &[Slot::Number, Slot::Number], Gives::With(remainder_type), pmod),
-    define("isnan", 1, &[Slot::Double], Gives::Fixed(P::Boolean), is_nan),
+    define("factorial", 1, &[Slot::Int], ResultType::Fixed(P::Long), factorial),
+    define("power", 2, &[Slot::Double, Slot::Double], ResultType::Fixed(P::Double), power),
+    define("pmod", 2, &[Slot::Number, Slot::Number], ResultType::With(remainder_type), pmod),
+    define("isnan", 1, &[Slot::Double], ResultType::Fixed(P::Boolean), is_nan),
     Definition {
         name: "greatest",
         least: 2,
         slots: &[Slot::Common],
         repeats: true,
-        gives: Gives::First,
+        result_type: ResultType::First,
         run: |a| extreme(a, Op::Gt),
     },
     Definition {
@@ -81,7 +81,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Common],
         repeats: true,
-        gives: Gives::First,
+        result_type: ResultType::First,
         run: |a| extreme(a, Op::Lt),
     },
 ];
@@ -195,7 +195,7 @@ fn whole(arguments: &Arguments<'_>, up: bool) -> Evaluated {
                 let floor = value.div_euclid(by);
                 Ok(Some(if up && value.rem_euclid(by) != 0 { floor + 1 } else { floor }))
             })?;
-            return typed_decimal(digits, arguments.gives);
+            return typed_decimal(digits, arguments.result_type);
         }
         _ => return Err(unexpected(array).into()),
     }))
@@ -302,7 +302,7 @@ fn round(arguments: &Arguments<'_>, even: bool) -> Evaluated {
 fn round_decimals(arguments: &Arguments<'_>, scale: u8, places: &dyn Fn(usize) -> i32, even: bool) -> Evaluated {
     let array = arguments.array(0)?;
     let (values, from) = (array.as_primitive::<Decimal128Type>(), i32::from(scale));
-    let P::Decimal { precision, scale: to } = *arguments.gives else { return Err(unexpected(array).into()) };
+    let P::Decimal { precision, scale: to } = *arguments.result_type else { return Err(unexpected(array).into()) };
     let digits: Decimal128Array = arguments.each(|row| {
         let cut = from.saturating_sub(places(row));
         let value = match cut {
@@ -313,7 +313,7 @@ fn round_decimals(arguments: &Arguments<'_>, scale: u8, places: &dyn Fn(usize) -
         let fitted = rescale(value, scale, precision, to);
         fitted.map(Some).ok_or_else(|| "the result has more digits than its decimal type".to_owned())
     })?;
-    typed_decimal(digits, arguments.gives)
+    typed_decimal(digits, arguments.result_type)
 }
 
 /// A float rounded by its written digits, `d.ddde±x`.
@@ -387,10 +387,10 @@ fn pmod(arguments: &Arguments<'_>) -> Evaluated {
             let (s, t) = (s.cast_unsigned(), right.scale().cast_unsigned());
             let left = left.as_primitive::<Decimal128Type>();
             let rests: Decimal128Array = arguments.each(|row| {
-                let rest = positive_remainder((left.value(row), s), (right.value(row), t), arguments.gives);
+                let rest = positive_remainder((left.value(row), s), (right.value(row), t), arguments.result_type);
                 rest.map(Some).map_err(str::to_owned)
             })?;
-            return typed_decimal(rests, arguments.gives);
+            return typed_decimal(rests, arguments.result_type);
         }
         _ => return Err(unexpected(left).into()),
     })

@@ -13,7 +13,7 @@ mod regular;
 mod signature;
 mod text;
 
-pub(crate) use self::signature::{Arguments, Definition, Gives, Second, Slot};
+pub(crate) use self::signature::{Arguments, Definition, ResultType, Second, Slot};
 
 /// Other names of the same function.
 const ALIASES: [(&str, &str); 21] = [

@@ -6,7 +6,7 @@ use arrow_array::types::{Date32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Date32Array, Float64Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray};
 
 use super::pattern::Pattern;
-use super::signature::{Arguments, Definition, Gives, Second, Slot};
+use super::signature::{Arguments, Definition, ResultType, Second, Slot};
 use crate::expression::civil;
 use crate::expression::kernel::Evaluated;
 use crate::scalar::{MICROS_PER_DAY, Scalar};
@@ -73,7 +73,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Moment, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: date_format,
     },
     Definition {
@@ -81,7 +81,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Long, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: from_unixtime,
     },
     Definition {
@@ -89,7 +89,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Text, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::Long)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::Long)),
         run: unix_timestamp,
     },
     Definition {
@@ -97,7 +97,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Text, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::Date)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::Date)),
         run: to_date,
     },
     Definition {
@@ -105,16 +105,16 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Text, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::Timestamp)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::Timestamp)),
         run: to_timestamp,
     },
 ];
 
-/// The type `gives`. Fails if the pattern is a literal and not valid.
-fn checked(pattern: Second<'_>, gives: P) -> Result<P, String> {
+/// The type `result_type`. Fails if the pattern is a literal and not valid.
+fn checked(pattern: Second<'_>, result_type: P) -> Result<P, String> {
     match pattern {
-        Second::Value(Scalar::String(pattern)) => Pattern::new(pattern).map(|_| gives),
-        _ => Ok(gives),
+        Second::Value(Scalar::String(pattern)) => Pattern::new(pattern).map(|_| result_type),
+        _ => Ok(result_type),
     }
 }
 

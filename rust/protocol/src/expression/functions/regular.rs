@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{BooleanArray, Int32Array, StringArray};
 
-use super::signature::{Arguments, Definition, Gives, Second, Slot};
+use super::signature::{Arguments, Definition, ResultType, Second, Slot};
 use crate::expression::kernel::{Evaluated, bounded};
 use crate::expression::matching::regex::{self, Regular, Spans};
 use crate::scalar::Scalar;
@@ -18,7 +18,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: TEXTS,
         repeats: false,
-        gives: Gives::With(|_, pattern| match pattern {
+        result_type: ResultType::With(|_, pattern| match pattern {
             Second::Value(Scalar::String(pattern)) => matcher(pattern).map(|_| P::Boolean),
             _ => Ok(P::Boolean),
         }),
@@ -29,7 +29,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::Text, Slot::Text, Slot::Int],
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: extract,
     },
     Definition {
@@ -37,7 +37,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: TEXTS,
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: substr,
     },
     Definition {
@@ -45,7 +45,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: TEXTS,
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::Integer)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::Integer)),
         run: count,
     },
     Definition {
@@ -53,7 +53,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 3,
         slots: &[Slot::Text, Slot::Text, Slot::Text],
         repeats: false,
-        gives: Gives::With(|_, pattern| checked(pattern, P::String)),
+        result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: replace,
     },
 ];
@@ -66,11 +66,11 @@ fn spans(pattern: &str) -> Result<Spans, String> {
     regex::compile_spans(pattern).map_err(|error| error.message().to_owned())
 }
 
-/// The type `gives`. Fails if the pattern is a literal and not valid.
-fn checked(pattern: Second<'_>, gives: P) -> Result<P, String> {
+/// The type `result_type`. Fails if the pattern is a literal and not valid.
+fn checked(pattern: Second<'_>, result_type: P) -> Result<P, String> {
     match pattern {
-        Second::Value(Scalar::String(pattern)) => spans(pattern).map(|_| gives),
-        _ => Ok(gives),
+        Second::Value(Scalar::String(pattern)) => spans(pattern).map(|_| result_type),
+        _ => Ok(result_type),
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum Second<'a> {
 }
 
 /// The type of the result.
-pub(crate) enum Gives {
+pub(crate) enum ResultType {
     Fixed(PrimitiveType),
     /// That of the first argument.
     First,
@@ -71,7 +71,7 @@ pub(crate) struct Definition {
     pub(crate) slots: &'static [Slot],
     /// Whether there may be more arguments than slots.
     pub(crate) repeats: bool,
-    pub(crate) gives: Gives,
+    pub(crate) result_type: ResultType,
     pub(crate) run: fn(&Arguments<'_>) -> Evaluated,
 }
 
@@ -80,10 +80,10 @@ impl Definition {
     pub(crate) const fn fixed(
         name: &'static str,
         slots: &'static [Slot],
-        gives: PrimitiveType,
+        result_type: PrimitiveType,
         run: fn(&Arguments<'_>) -> Evaluated,
     ) -> Self {
-        Self { name, least: slots.len(), slots, repeats: false, gives: Gives::Fixed(gives), run }
+        Self { name, least: slots.len(), slots, repeats: false, result_type: ResultType::Fixed(result_type), run }
     }
 
     /// Whether the last argument is the divisor of the first. Then it is computed first, as in Spark.
@@ -114,7 +114,7 @@ pub(crate) struct Arguments<'a> {
     pub(crate) arrays: Vec<ArrayRef>,
     pub(crate) rows: usize,
     /// The type of the result.
-    pub(crate) gives: &'a PrimitiveType,
+    pub(crate) result_type: &'a PrimitiveType,
 }
 
 impl Arguments<'_> {

@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, BooleanArray, Int32Array, StringArray};
 
-use super::signature::{Arguments, Definition, Gives, Slot};
+use super::signature::{Arguments, Definition, ResultType, Slot};
 use crate::error::Result;
 use crate::expression::kernel::{Evaluated, bounded, each, unexpected};
 use crate::schema::PrimitiveType as P;
@@ -16,10 +16,10 @@ const fn define(
     name: &'static str,
     least: usize,
     slots: &'static [Slot],
-    gives: P,
+    result_type: P,
     run: fn(&Arguments<'_>) -> Evaluated,
 ) -> Definition {
-    Definition { name, least, slots, repeats: false, gives: Gives::Fixed(gives), run }
+    Definition { name, least, slots, repeats: false, result_type: ResultType::Fixed(result_type), run }
 }
 
 pub(super) static FUNCTIONS: &[Definition] = &[
@@ -38,7 +38,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 2,
         slots: &[Slot::TextOrBytes, Slot::Int, Slot::Int],
         repeats: false,
-        gives: Gives::First,
+        result_type: ResultType::First,
         run: substring,
     },
     define("left", 2, &[Slot::Text, Slot::Int], P::String, left),
@@ -48,7 +48,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 0,
         slots: &[Slot::TextOrBytes],
         repeats: true,
-        gives: Gives::With(|types, _| Ok(types.first().cloned().unwrap_or(P::String))),
+        result_type: ResultType::With(|types, _| Ok(types.first().cloned().unwrap_or(P::String))),
         run: concat,
     },
     Definition {
@@ -56,7 +56,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         least: 1,
         slots: &[Slot::Text],
         repeats: true,
-        gives: Gives::Fixed(P::String),
+        result_type: ResultType::Fixed(P::String),
         run: concat_ws,
     },
     define("replace", 2, &[Slot::Text, Slot::Text, Slot::Text], P::String, replace),
@@ -209,7 +209,7 @@ fn right(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn concat(arguments: &Arguments<'_>) -> Evaluated {
-    if *arguments.gives == P::Binary {
+    if *arguments.result_type == P::Binary {
         let parts: Vec<_> = arguments.arrays.iter().filter_map(|array| array.as_binary_opt::<i32>()).collect();
         let joined =
             arguments.bytes(|row| parts.iter().flat_map(|part| part.value(row)).copied().collect::<Vec<u8>>())?;

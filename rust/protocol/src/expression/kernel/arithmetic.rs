@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::expression::ast::ArithmeticOp as Op;
 use crate::schema::{DataType, PrimitiveType};
 
-pub(crate) fn compute(left: &ArrayRef, op: Op, right: &ArrayRef, gives: &DataType) -> Evaluated {
+pub(crate) fn compute(left: &ArrayRef, op: Op, right: &ArrayRef, result_type: &DataType) -> Evaluated {
     Ok(match (left.data_type(), right.data_type()) {
         (ArrowType::Int8, ArrowType::Int8) => Arc::new(whole::<Int8Type>(left, op, right)?),
         (ArrowType::Int16, ArrowType::Int16) => Arc::new(whole::<Int16Type>(left, op, right)?),
@@ -24,7 +24,7 @@ pub(crate) fn compute(left: &ArrayRef, op: Op, right: &ArrayRef, gives: &DataTyp
         (ArrowType::Float32, ArrowType::Float32) => Arc::new(float::<Float32Type>(left, op, right)?),
         (ArrowType::Float64, ArrowType::Float64) => Arc::new(float::<Float64Type>(left, op, right)?),
         (ArrowType::Decimal128(_, s), ArrowType::Decimal128(_, t)) => {
-            decimals(left, s.cast_unsigned(), op, right, t.cast_unsigned(), gives)?
+            decimals(left, s.cast_unsigned(), op, right, t.cast_unsigned(), result_type)?
         }
         _ => return Err(unexpected(left).into()),
     })
@@ -82,8 +82,8 @@ where
     })
 }
 
-fn decimals(left: &ArrayRef, s: u8, op: Op, right: &ArrayRef, t: u8, gives: &DataType) -> Evaluated {
-    let to = gives.as_primitive().ok_or_else(|| Error::internal("decimals give a nested type"))?;
+fn decimals(left: &ArrayRef, s: u8, op: Op, right: &ArrayRef, t: u8, result_type: &DataType) -> Evaluated {
+    let to = result_type.as_primitive().ok_or_else(|| Error::internal("decimals give a nested type"))?;
     let (l, r) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
     let compute = |row: usize| decimal::compute((l.value(row), s), op, (r.value(row), t), to).map_err(str::to_owned);
     match to {

@@ -15,7 +15,7 @@ use crate::expression::compare::compare_columns;
 
 /// Why a value could not be computed.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum EvaluationError {
     /// SQL has an error for this row.
     Row(usize, String),
     /// An external function failed for these rows.
@@ -24,21 +24,21 @@ pub(crate) enum Trouble {
     Other(Error),
 }
 
-pub(crate) type Evaluated<T = ArrayRef> = std::result::Result<T, Trouble>;
+pub(crate) type Evaluated<T = ArrayRef> = std::result::Result<T, EvaluationError>;
 
-impl From<Error> for Trouble {
+impl From<Error> for EvaluationError {
     fn from(error: Error) -> Self {
         Self::Other(error)
     }
 }
 
-impl From<arrow_schema::ArrowError> for Trouble {
+impl From<arrow_schema::ArrowError> for EvaluationError {
     fn from(error: arrow_schema::ArrowError) -> Self {
         Self::Other(error.into())
     }
 }
 
-impl Trouble {
+impl EvaluationError {
     /// The error, with row numbers that count from `first_row`.
     pub(crate) fn into_error(self, first_row: u64) -> Error {
         match self {
@@ -85,7 +85,7 @@ pub(crate) fn each<T, A: FromIterator<Option<T>>>(
     let valid = inputs.iter().fold(None, |sum, input| NullBuffer::union(sum.as_ref(), input.logical_nulls().as_ref()));
     (0..rows)
         .map(|row| match valid.as_ref().is_none_or(|valid| valid.is_valid(row)) {
-            true => value(row).map_err(|message| Trouble::Row(row, message)),
+            true => value(row).map_err(|message| EvaluationError::Row(row, message)),
             false => Ok(None),
         })
         .collect()

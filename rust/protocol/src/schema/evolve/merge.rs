@@ -46,10 +46,10 @@ pub fn replace(schema: &StructType, given: &StructType) -> StructType {
         let Some(old) = schema.field(&field.name) else { return field.clone() };
         let mut field = StructField { name: old.name.clone(), ..field.clone() };
         for (key, value) in &old.metadata {
-            let said = field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+            let existing = field.metadata.entry(key.clone()).or_insert_with(|| value.clone());
             let printed = (!value.is_string()).then(|| value.to_string());
-            if printed.is_some() && said.as_str() == printed.as_deref() {
-                *said = value.clone();
+            if printed.is_some() && existing.as_str() == printed.as_deref() {
+                *existing = value.clone();
             }
         }
         field.data_type = replaced_type(&old.data_type, &field.data_type);

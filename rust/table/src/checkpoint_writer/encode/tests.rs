@@ -117,7 +117,7 @@ fn read(file: Bytes) -> (Vec<RecordBatch>, ParquetMetaData) {
 
 /// Of each leaf of each row group: its name, values, nulls and bounds. Texts that are too long for bounds have none here,
 /// and a part of them there; and so it is where all numbers are NaN.
-fn said(metadata: &ParquetMetaData) -> Vec<(String, i64, Option<u64>, Option<String>)> {
+fn column_facts(metadata: &ParquetMetaData) -> Vec<(String, i64, Option<u64>, Option<String>)> {
     let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
     let bounds = |statistics: &Statistics| match statistics {
         Statistics::ByteArray(bounds) if !(bounds.min_is_exact() && bounds.max_is_exact()) => None,
@@ -151,7 +151,7 @@ proptest! {
         let all = |rows: &[RecordBatch]| concat_batches(rows[0].schema_ref(), rows).unwrap();
         prop_assert_eq!(all(&rows), all(&expected));
         prop_assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), groups.iter().flatten().map(RecordBatch::num_rows).sum::<usize>());
-        for (here, there) in said(&metadata).into_iter().zip(said(&of_others)) {
+        for (here, there) in column_facts(&metadata).into_iter().zip(column_facts(&of_others)) {
             let has_long = there.3.is_none() || here.3.is_none();
             if has_long {
                 prop_assert_eq!((here.0, here.1, here.2), (there.0, there.1, there.2));

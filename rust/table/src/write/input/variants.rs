@@ -19,10 +19,10 @@ use parquet_variant_compute::json_to_variant;
 use crate::variant_extent::check_extent;
 
 /// The position of a value that is not a variant, and the reason.
-pub(super) type NotOne = (usize, String);
+pub(super) type NotVariant = (usize, String);
 
 /// The variants of JSON texts, null where the texts are.
-pub(super) fn from_json(texts: &ArrayRef, target: &Fields) -> Result<Result<ArrayRef, NotOne>, ArrowError> {
+pub(super) fn from_json(texts: &ArrayRef, target: &Fields) -> Result<Result<ArrayRef, NotVariant>, ArrowError> {
     let texts = cast(texts, &ArrowType::Utf8)?;
     let Ok(variants) = json_to_variant(&texts) else {
         let fault = |row: usize| json_to_variant(&texts.slice(row, 1)).err().map(|e| (row, reason(&e)));
@@ -40,7 +40,7 @@ pub(super) fn from_json(texts: &ArrayRef, target: &Fields) -> Result<Result<Arra
 }
 
 /// Checks that bytes are variants.
-pub(super) fn check(variants: &StructArray) -> Result<(), NotOne> {
+pub(super) fn check(variants: &StructArray) -> Result<(), NotVariant> {
     let binary = |name: &str| variants.column_by_name(name).and_then(|column| column.as_binary_opt::<i32>());
     let (Some(metadata), Some(values)) = (binary("metadata"), binary("value")) else { return Ok(()) };
     for row in (0..variants.len()).filter(|row| variants.is_valid(*row)) {
@@ -54,9 +54,9 @@ pub(super) fn check(variants: &StructArray) -> Result<(), NotOne> {
 
 fn reason(error: &ArrowError) -> String {
     match error {
-        ArrowError::InvalidArgumentError(said) | ArrowError::ParseError(said) | ArrowError::JsonError(said) => {
-            said.clone()
-        }
+        ArrowError::InvalidArgumentError(message)
+        | ArrowError::ParseError(message)
+        | ArrowError::JsonError(message) => message.clone(),
         other => other.to_string(),
     }
 }

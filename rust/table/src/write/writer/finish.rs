@@ -1,6 +1,6 @@
 //! Ending the files of a writer: those of rows in memory, and then those of rows in its temporary file.
 //!
-//! Spilled rows are read again, in waves of partitions that fit into a quarter of the memory, in the order of each partition: a
+//! Spilled rows are read again, in groups of partitions that fit into a quarter of the memory, in the order of each partition: a
 //! partition has one file, unless that exceeds the target size.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use crate::write::pieces::memory;
 use deltic_store::Syncing;
 
 /// Partitions whose rows are read from a temporary file.
-type Wave = Vec<(PartitionKey, Runs)>;
+type PartitionGroup = Vec<(PartitionKey, Runs)>;
 
 impl DataWriter {
     pub(super) async fn end_all(mut self) -> Result<EndedFiles> {
@@ -92,33 +92,33 @@ impl DataWriter {
         self.spill(keys.clone()).await?;
         let Some(file) = self.spill.take() else { return Ok(()) };
         let mut rows = joined(spawn_blocking(move || file.finish())).await?;
-        let mut left: Wave = Vec::with_capacity(keys.len());
+        let mut left: PartitionGroup = Vec::with_capacity(keys.len());
         for key in keys {
             left.extend(self.partitions.remove(&key).map(|partition| (key, partition.spilled)));
         }
         left.sort_unstable_by_key(|(_, runs)| runs.first());
         let mut left = VecDeque::from(left);
         while !left.is_empty() {
-            let wave = self.next_wave(&mut left);
-            rows = self.write_wave(rows, wave).await?;
+            let group = self.next_group(&mut left);
+            rows = self.write_group(rows, group).await?;
         }
         Ok(())
     }
 
     /// Partitions whose rows fit into a quarter of the memory, one of them maybe in parts. With many rows to encode, no
     /// more than there may be open files.
-    fn next_wave(&self, left: &mut VecDeque<(PartitionKey, Runs)>) -> Wave {
+    fn next_group(&self, left: &mut VecDeque<(PartitionKey, Runs)>) -> PartitionGroup {
         let (share, each) = (self.limits.at_once_of_partition(), self.read_at_once());
-        let (mut wave, mut bytes, mut files) = (Wave::new(), 0, 0);
+        let (mut group, mut bytes, mut files) = (PartitionGroup::new(), 0, 0);
         while let Some((_, runs)) = left.front() {
             bytes += runs.bytes().min(share);
             files += usize::from(runs.bytes() >= each);
-            if !wave.is_empty() && (bytes > 2 * share || files > self.limits.open_files) {
+            if !group.is_empty() && (bytes > 2 * share || files > self.limits.open_files) {
                 break;
             }
-            wave.extend(left.pop_front());
+            group.extend(left.pop_front());
         }
-        wave
+        group
     }
 
     /// Bytes of a partition's rows that are read at a time.
@@ -127,18 +127,18 @@ impl DataWriter {
     }
 
     /// Writes the files of some partitions, reading a bounded number of bytes of each in turn.
-    async fn write_wave(&mut self, mut rows: SpilledRows, mut wave: Wave) -> Result<SpilledRows> {
-        let keys: Vec<PartitionKey> = wave.iter().map(|(key, _)| key.clone()).collect();
+    async fn write_group(&mut self, mut rows: SpilledRows, mut group: PartitionGroup) -> Result<SpilledRows> {
+        let keys: Vec<PartitionKey> = group.iter().map(|(key, _)| key.clone()).collect();
         let each = self.read_at_once();
-        while !wave.is_empty() {
+        while !group.is_empty() {
             let read: Vec<(PartitionKey, Vec<RecordBatch>)>;
-            (rows, wave, read) = joined(spawn_blocking(move || {
-                let mut read = Vec::with_capacity(wave.len());
-                for (key, runs) in &mut wave {
+            (rows, group, read) = joined(spawn_blocking(move || {
+                let mut read = Vec::with_capacity(group.len());
+                for (key, runs) in &mut group {
                     read.push((key.clone(), rows.take(runs, each)?));
                 }
-                wave.retain(|(_, runs)| !runs.is_empty());
-                Ok((rows, wave, read))
+                group.retain(|(_, runs)| !runs.is_empty());
+                Ok((rows, group, read))
             }))
             .await?;
             self.free_memory_of_files(read.iter().flat_map(|(_, batches)| batches).map(memory).sum()).await?;
