@@ -15,9 +15,12 @@ __all__ = [
     "DistributedOptimize",
     "DistributedRowChange",
     "DistributedVacuum",
+    "MergeInserter",
+    "MergeKeys",
     "Plan",
     "Snapshot",
     "SourceConformer",
+    "SourceSummary",
     "Table",
     "Transaction",
     "TransactionScan",
@@ -36,7 +39,9 @@ __all__ = [
     "external_layout",
     "iceberg_metadata",
     "iceberg_metadata_files",
+    "key_hashes",
     "listen_to_progress",
+    "merge_keys",
     "optimize",
     "optimize_distributed",
     "plan_row_change",
@@ -198,8 +203,29 @@ class SourceConformer:
 @final
 class DistributedRowChange:
     def tasks(self) -> list[bytes]: ...
-    def apply(self, transaction: Transaction, results: list[bytes]) -> str: ...
+    def inserts(self, transaction: Transaction, results: list[bytes]) -> bytes | None: ...
+    def num_insert_schemas(self) -> int: ...
+    def plan_inserts(self, transaction: Transaction, schema: int, earlier: list[bytes]) -> bytes: ...
+    def apply(self, transaction: Transaction, results: list[bytes], inserted: list[bytes] = ...) -> str: ...
     def discard(self, transaction: Transaction) -> None: ...
+
+@final
+class MergeKeys:
+    def __new__(cls, keys: bytes) -> MergeKeys: ...
+    def hashes(self, rows: Any) -> ArrowBatch: ...
+
+@final
+class SourceSummary:
+    def __new__(cls, keys: bytes | None) -> SourceSummary: ...
+    def add(self, rows: Any) -> None: ...
+    def to_batch(self) -> ArrowBatch: ...
+
+@final
+class MergeInserter:
+    def __new__(cls, spec: bytes, source: Any, request: str, values: Any, schema: int) -> MergeInserter: ...
+    @property
+    def schema(self) -> ArrowSchema: ...
+    def rows(self, rows: Any, numbers: Any) -> list[ArrowBatch]: ...
 
 @final
 class DistributedOptimize:
@@ -230,10 +256,16 @@ def plan_row_change(
     row_change: tuple[str, str, Any, Any | None],
     filter: str | None,
     limits: tuple[int, int],
+    summaries: Any = None,
 ) -> DistributedRowChange | None: ...
 def change_rows(
-    task: bytes, storage_options: dict[str, str] | None, row_change: tuple[str, str, Any, Any | None]
+    task: bytes,
+    storage_options: dict[str, str] | None,
+    row_change: tuple[str, str, Any, Any | None],
+    numbers: Any = None,
 ) -> bytes: ...
+def merge_keys(transaction: Transaction, source: Any, request: str, values: Any) -> bytes | None: ...
+def key_hashes(task: bytes, storage_options: dict[str, str] | None, keys: bytes) -> tuple[int, ArrowStream]: ...
 def resume(header: bytes, storage_options: dict[str, str] | None) -> Transaction: ...
 def drop_feature(table: Table, name: str, truncate_history: bool) -> str: ...
 def vacuum(

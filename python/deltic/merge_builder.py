@@ -8,12 +8,11 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from deltic import _deltic
 from deltic.arguments import byte_size, condition, names, string
 from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
-from deltic.merge_source import source_rows
+from deltic.merge_source import DeferredSource, source_rows
 from deltic.scan import Rows
 
 __all__ = ["Merge", "MergeStep", "Steps", "metrics_of", "operation_parameters"]
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 When: TypeAlias = Literal["matched", "not matched", "not matched by source"]
 
-MergeStep: TypeAlias = tuple[_deltic.ArrowStream | pa.Table, str, pa.Table]
+MergeStep: TypeAlias = tuple[DeferredSource | pa.Table, str, pa.Table]
 """The data for a merge in the core: the source's rows, the request, and the values that columns are set to."""
 
 Steps: TypeAlias = tuple[Callable[[MergeStep], T], Callable[[MergeStep], Preview]]
@@ -119,7 +118,7 @@ class Merge(Generic[T]):
 
     def preview(self) -> Preview:
         """Return what `execute` would do, without writing: see `Preview`. Values are not computed."""
-        return self._preview(self._step())
+        return self._preview(self._step(is_read=True))
 
     def execute(self) -> T:
         """Merge, as one commit, or as a step of the transaction that it was made by. Only once.
@@ -133,7 +132,7 @@ class Merge(Generic[T]):
         """
         if self._executed:
             raise InvalidInputError("the merge was executed already; make another with Table.merge")
-        done = self._execute(self._step())
+        done = self._execute(self._step(is_read=False))
         self._executed, self._rows = True, None
         return done
 
@@ -158,13 +157,14 @@ class Merge(Generic[T]):
     def _excepted(self, given: Sequence[str] | None) -> list[str]:
         return names(given, "except_columns") or []
 
-    def _step(self) -> MergeStep:
-        if self._rows is None:
-            if self._is_source_spent:
-                raise InvalidInputError("the source was read in part when the merge failed; make another merge")
-            self._is_source_spent = not _can_be_read_again(self._source)
-            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
-            self._source = None
+    def _step(self, is_read: bool) -> MergeStep:
+        """The data for the core. `is_read`: whether a deferred source is read for it."""
+        rows: pa.Table | DeferredSource
+        if isinstance(self._source, DeferredSource):
+            self._source.memory_limit = self._memory_limit
+            rows = self._source.read() if is_read else self._source
+        else:
+            rows = self._read()
         request = {
             "on": self._on,
             "source_alias": self._aliases[0],
@@ -173,7 +173,16 @@ class Merge(Generic[T]):
             "clauses": self._clauses,
         }
         values = pa.Table.from_arrays(self._values, names=[str(i) for i in range(len(self._values))])
-        return self._rows, json.dumps(request), values
+        return rows, json.dumps(request), values
+
+    def _read(self) -> pa.Table:
+        if self._rows is None:
+            if self._is_source_spent:
+                raise InvalidInputError("the source was read in part when the merge failed; make another merge")
+            self._is_source_spent = not _can_be_read_again(self._source)
+            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
+            self._source = None
+        return self._rows
 
 
 def _can_be_read_again(source: Any) -> bool:

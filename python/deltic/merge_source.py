@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import IO, TypeAlias
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.errors import StorageError
 
-__all__ = ["source_rows"]
+__all__ = ["DeferredSource", "source_rows"]
 
 Source: TypeAlias = _deltic.ArrowStream | pa.RecordBatchReader | pa.Table
 
@@ -22,6 +23,17 @@ RUN_BYTES = 4 * 1024 * 1024
 
 BATCH_BYTES = 1024
 """The bytes that a batch takes besides its rows."""
+
+
+class DeferredSource(ABC):
+    """A source that the execution of a merge reads, instead of the merge before it."""
+
+    memory_limit: int | None = None
+    """The most bytes of rows in memory."""
+
+    @abstractmethod
+    def read(self) -> pa.Table:
+        """All rows, with the types of a table."""
 
 
 def source_rows(rows: Source, memory_limit: int | None) -> pa.Table:

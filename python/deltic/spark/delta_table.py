@@ -35,8 +35,9 @@ from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
 from deltic.spark.location import shared
 from deltic.spark.maintenance import convert, optimize, vacuum
+from deltic.spark.merge_source import FrameSource
 from deltic.spark.read import read
-from deltic.spark.rows import on_executors, source_rows
+from deltic.spark.rows import on_executors
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.transaction import Commit
@@ -198,7 +199,7 @@ class DeltaTable:
         """Begin a merge; in SQL the sides have the names that `alias` of the table and of the DataFrame gave them."""
         name = _alias_of(source) or "source"
         table = on_executors(self._spark, self._table)
-        merge = table.merge(source_rows(source), _text(condition, "condition"), name, self._name or "target")
+        merge = table.merge(FrameSource(source), _text(condition, "condition"), name, self._name or "target")
         return DeltaMergeBuilder(self, merge)
 
     def history(self, limit: int | None = None) -> DataFrame:

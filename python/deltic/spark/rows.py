@@ -1,34 +1,33 @@
 """Changes rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
 
-Spark computes the source of a merge. Its rows are collected to the driver and sent to every executor. The rest is done
-in Rust, with the results that `deltic.Table.delete`, `update` and `merge` describe.
+Spark computes the source of a merge (`merge_source`). The rest is done in Rust, with the results that
+`deltic.Table.delete`, `update` and `merge` describe.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import VariantType
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.dml import Assigned, RowChanges
-from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
+from deltic.errors import DelticError
 from deltic.merge_builder import Merge
 from deltic.spark.location import checked_session, shared
-from deltic.spark.schema import as_binaries, nullable
+from deltic.spark.merge_source import FrameSource, StoredSource, ipc_bytes
 from deltic.spark.tasks import Batches, cores, each, run_tasks
-from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
+from deltic.spark.write import discard
 from deltic.table import Table
 from deltic.transaction import Commit
 
-__all__ = ["delete", "merge", "on_executors", "source_rows", "update"]
+__all__ = ["delete", "merge", "on_executors", "update"]
 
 BYTES_PER_TASK = 32 * 1024 * 1024
 """The least bytes of files for a task."""
@@ -37,7 +36,11 @@ TASKS_PER_CORE = 4
 """The most tasks of a job for each core: some write more than others."""
 
 LARGE_SOURCE = 32 * 1024 * 1024
-"""From this size of a source in bytes a job has at most one task for each core: each task builds a hash table of it."""
+"""From this size of a source in bytes its rows are not collected, but sent to the tasks that need them. If no equality
+joins the sides each task needs all, and a job has at most one task for each core."""
+
+BYTES_PER_PART = 64 * 1024 * 1024
+"""Bytes of a large source for each task, about, if all tasks need as much of it."""
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """The most bytes of a source that a client of Spark Connect sends with a job."""
@@ -46,17 +49,10 @@ RowChange: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
 """A DELETE, UPDATE or MERGE: its kind, its parameters as JSON, the values that columns are set to, and the source."""
 
 
-def _sent(rows: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
-    return sink.getvalue()
-
-
 def _changer(storage_options: dict[str, str] | None, row_change: RowChange) -> Batches:
     kind, parameters, values, source = row_change
     # Spark broadcasts a function of this size.
-    sent = _sent(values).to_pybytes(), None if source is None else _sent(source).to_pybytes()
+    sent = ipc_bytes(values), None if source is None else ipc_bytes(source)
 
     def change(task: bytes, settings: dict[str, str] | None) -> bytes:
         rows = [None if given is None else pa.ipc.open_stream(given).read_all() for given in sent]
@@ -82,8 +78,47 @@ class _OnExecutors:
         return self._core.update(set, values, filter) if done is None else int(done["updated"])
 
     def merge(self, data: Any, request: str, values: Any) -> str:
+        if isinstance(data, FrameSource) and self._core.replayed() is None:
+            keys = _deltic.merge_keys(self._core, data.schema, request, values)
+            stored = StoredSource(data, keys)
+            if keys is not None and stored.num_bytes >= LARGE_SOURCE:
+                return self._merge_divided(stored, (request, values))
+            data = stored.collected()
+        elif isinstance(data, FrameSource):
+            data = data.schema.empty_table()
         done = self._change(("merge", request, values, data), None)
         return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
+
+    def _merge_divided(self, source: StoredSource, merge: tuple[str, Any]) -> str:
+        """Merge a large source: each task gets the rows that can match in its files."""
+        no_rows = ("merge", *merge, source.schema.empty_table())
+        most_tasks = max(cores(self._spark) * TASKS_PER_CORE, source.num_bytes // BYTES_PER_PART)
+        planned = _deltic.plan_row_change(self._core, no_rows, None, (most_tasks, BYTES_PER_TASK), source.summaries)
+        if planned is None:
+            return self._core.merge(source.schema.empty_table(), *merge)
+        plans: list[bytes] = []
+        try:
+            results = source.change(planned.tasks(), self._settings, merge)
+            inserted: list[bytes] = []
+            inserts = planned.inserts(self._core, results)
+            if inserts is not None:
+                for schema in range(planned.num_insert_schemas()):
+                    plans.append(planned.plan_inserts(self._core, schema, inserted))
+                    inserted += source.insert(plans[-1], self._settings, merge, (inserts, schema))
+        except BaseException:
+            with suppress(DelticError):
+                planned.discard(self._core)
+            self._discard(plans)
+            raise
+        try:
+            return json.dumps(json.loads(planned.apply(self._core, results, inserted))["merged"])
+        except BaseException:
+            self._discard(plans)
+            raise
+
+    def _discard(self, plans: list[bytes]) -> None:
+        for plan in plans:
+            discard(plan, self._settings)
 
     def _change(self, row_change: RowChange, filter: str | None) -> dict[str, Any] | None:
         """The counts of changed rows; None if the core should change them itself, since there is at most one task."""
@@ -135,8 +170,7 @@ def delete(
 
     The driver chooses the files that may have such rows, as `deltic.Table.delete` does, and commits once. The executors
     find the rows and write files: up to four tasks for each core, each with about the same number of bytes and at least
-    32 MiB; up to one for each core if the source of a merge is larger than that. If this makes only one task, the
-    driver does the work itself. Nothing of a failed or killed task is in the commit. If a job fails its files are
+    32 MiB. If this makes only one task, the driver does the work itself. Nothing of a failed or killed task is in the commit. If a job fails its files are
     deleted, except those of a task that is still running.
 
     Raises the errors of `deltic.Table.delete`, also those in tasks, and `InvalidInputError` for `memory://`. If the
@@ -185,15 +219,19 @@ def merge(
 ) -> Merge[Commit]:
     """Begin a merge of a DataFrame into a table: see `deltic.Table.merge`.
 
-    `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is executed or previewed, once.
-    Its rows are collected to the driver and sent to every executor, and each task that runs holds them beside a hash
-    table of their keys: all of these must have memory for that. `memory_limit` is what the driver holds of the rows
-    when it has collected them; tasks hold all. The other arguments are those of `deltic.Table.merge`, and mean the
-    same.
+    `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is first previewed or executed,
+    once, and stored on the executors (`localCheckpoint`). The other arguments are those of `deltic.Table.merge`, and
+    mean the same.
 
-    `delete` says which process does the work, and what it raises. The driver writes the inserted rows, and computes a
-    preview alone. A client of Spark Connect does all of it itself when the source has more than 32 MiB in Arrow's form:
-    larger messages are not sent.
+    A source of less than 32 MiB in Arrow's form is collected to the driver and sent to every task; the driver writes
+    the inserted rows. The rows of a larger one stay on the executors: Spark joins hashes of the keys of both sides, and
+    each task gets the rows whose keys are in its files. It holds their keys, and up to `memory_limit` bytes of them;
+    the rest is in a temporary file. A second job writes the inserted rows. If no equality joins the two sides, every
+    task needs all rows: they are collected, and the driver and each task must have memory for them. A preview is
+    computed by the driver alone, with all rows.
+
+    `delete` says which process does the rest of the work, and what it raises. A value of the source that cannot be
+    merged is an `InvalidInputError`.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_merged")
     >>> news = spark.createDataFrame([(2, "B"), (3, "C")], "id long, v string")
@@ -204,43 +242,4 @@ def merge(
     """
     checked_session(spark)
     table = on_executors(spark, shared(uri, storage_options))
-    return table.merge(source_rows(source), on, source_alias, target_alias, **commit_options)
-
-
-class _Collected:
-    """Rows that Spark computes when they are read, with the columns' metadata."""
-
-    def __init__(self, frame: DataFrame, schema: pa.Schema) -> None:
-        self._frame = frame
-        self._schema = schema
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        frame = self._frame
-        if has_type(frame.schema, VariantType):
-            frame = frame.mapInArrow(_binaries, with_binaries(frame.schema))  # type: ignore[arg-type]
-        rows: pa.Table = frame.toArrow()
-        return rows.cast(self._schema).__arrow_c_stream__(requested_schema)
-
-
-def _binaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Variants as plain structs, since `toArrow` fails if a variant is null."""
-    for batch in batches:
-        yield pa.record_batch(list(map(as_binaries, batch.columns, batch.schema)), names=batch.schema.names)
-
-
-def source_rows(source: DataFrame) -> Any:
-    """The rows of a DataFrame as data for the core, computed when they are read.
-
-    Raises the errors of `write` for columns of types that deltic does not write, and `UnsupportedFeatureError` for
-    those of type CHAR, which Spark pads with blanks when it reads them: no string of the table would be equal to them.
-    """
-    if not hasattr(source, "toArrow"):
-        raise InvalidInputError(f"source must be a Spark DataFrame, not {type(source).__name__}")
-    schema = to_arrow(nullable(source.schema), voids=True, binaries=True)
-    for column in schema:
-        declared = (column.metadata or {}).get(CHAR_VARCHAR.encode(), b"").decode()
-        if has_char(declared):
-            message = f"the source's column `{column.name}` is of type {declared}, whose values Spark pads with blanks"
-            hint = f"take them away, as by source.withColumn({column.name!r}, F.rtrim({column.name!r}))"
-            raise UnsupportedFeatureError(f"{message}, and deltic compares and stores strings as they are: {hint}")
-    return _Collected(source, schema)
+    return table.merge(FrameSource(source), on, source_alias, target_alias, **commit_options)

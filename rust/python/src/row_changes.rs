@@ -7,7 +7,9 @@ use arrow_schema::SchemaRef;
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, ClauseAction, MergeRequest, RowChange, SourceConformer as CoreConformer, When};
+use deltic_table::dml::{
+    Clause, ClauseAction, MergeRequest, RowChange, SourceConformer as CoreConformer, SourceRows, When,
+};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -167,8 +169,12 @@ fn check_batch(schema: &SchemaRef, announced: &SchemaRef) -> Result<()> {
 /// to, and the source of a merge.
 pub(crate) type PassedRowChange<'py> = (String, String, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
-/// Parses a row change.
-pub(crate) fn row_change_of(py: Python<'_>, (kind, asked, values, source): &PassedRowChange<'_>) -> Result<RowChange> {
+/// Parses a row change. `source_rows`: which rows of a merge's source are passed.
+pub(crate) fn row_change_of(
+    py: Python<'_>,
+    (kind, asked, values, source): &PassedRowChange<'_>,
+    source_rows: SourceRows,
+) -> Result<RowChange> {
     let unreadable = || Error::internal("a row change is not readable");
     match (kind.as_str(), source) {
         ("delete", None) => Ok(RowChange::Delete),
@@ -177,7 +183,8 @@ pub(crate) fn row_change_of(py: Python<'_>, (kind, asked, values, source): &Pass
             Ok(RowChange::Update(assignments(py, set, values)?))
         }
         ("merge", Some(source)) => {
-            Ok(RowChange::Merge { source: all_rows(py, source)?, request: request_of(py, asked, values)? })
+            let (source, request) = (all_rows(py, source)?, request_of(py, asked, values)?);
+            Ok(RowChange::Merge { source, source_rows, request })
         }
         _ => Err(unreadable().into()),
     }

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use deltic_entry::entry;
-use deltic_table::dml::{DistributedRowChange as CoreRowChange, RowChangeTask, TaskLimits};
+use deltic_table::dml::{DistributedRowChange as CoreRowChange, RowChangeTask, SourceRows, TaskLimits};
+use deltic_table::write::plan::DataFile;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::clock::Clock;
+use crate::divided_source::numbers_from_py;
 use crate::errors::Result;
-use crate::row_changes::{PassedRowChange, row_change_of};
+use crate::row_changes::{PassedRowChange, all_rows, row_change_of};
 use crate::runtime::run;
 use crate::table::{json_text, storage};
 use crate::transaction::Transaction;
@@ -21,23 +23,30 @@ pub(crate) struct DistributedRowChange(Work<CoreRowChange>);
 
 /// Plans it as a step of a transaction. Writes nothing. None if the transaction was committed before, or if there
 /// are fewer than two tasks: then the transaction does it alone. `limits`: the most tasks, and the bytes from which another
-/// task is worth while.
+/// task is worth while. `summaries`: those of the source of a merge, if other processes have it; then the source passed here
+/// has no rows, and there may be any number of tasks.
 #[entry]
 #[pyfunction]
-#[pyo3(signature = (transaction, row_change, filter, limits))]
+#[pyo3(signature = (transaction, row_change, filter, limits, summaries = None))]
 pub(crate) fn plan_row_change(
     py: Python<'_>,
     transaction: &Transaction,
     row_change: PassedRowChange<'_>,
     filter: Option<String>,
     limits: (usize, u64),
+    summaries: Option<Bound<'_, PyAny>>,
 ) -> Result<Option<DistributedRowChange>> {
-    let row_change = (row_change_of(py, &row_change)?, filter.as_deref());
+    let is_elsewhere = summaries.is_some();
+    let source_rows = match summaries {
+        Some(summaries) => SourceRows::Elsewhere(all_rows(py, &summaries)?.1),
+        None => SourceRows::All,
+    };
+    let row_change = (row_change_of(py, &row_change, source_rows)?, filter.as_deref());
     let (world, limits) = (Clock::default(), TaskLimits { tasks: limits.0, bytes: limits.1 });
     transaction.with(|builder| {
         let planned = run(py, builder.plan_row_change(row_change, limits, (&world, Clock::now)))?;
         let Some(planned) = planned else { return Ok(None) };
-        if planned.num_tasks() < 2 {
+        if planned.num_tasks() < 2 && !is_elsewhere {
             planned.forget(builder);
             return Ok(None);
         }
@@ -53,11 +62,51 @@ impl DistributedRowChange {
         self.0.with(|rows| run(py, async { rows.tasks() }))
     }
 
-    /// Ends: adds the results of these tasks to the transaction. Returns the counts of rows as JSON text. After an error
-    /// the files of the tasks are deleted.
-    fn apply(&self, py: Python<'_>, transaction: &Transaction, results: Vec<PyBackedBytes>) -> Result<String> {
+    /// What `MergeInserter` needs to compute the rows that a merge inserts, by the results of all tasks. None if it inserts
+    /// none, or if this process has the source.
+    fn inserts(
+        &self,
+        py: Python<'_>,
+        transaction: &Transaction,
+        results: Vec<PyBackedBytes>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.0.with(|rows| transaction.with(|builder| run(py, async { rows.inserts(builder, &results) })))
+    }
+
+    /// How many schemas these rows have.
+    fn num_insert_schemas(&self) -> Result<usize> {
+        self.0.with(|rows| Ok(rows.num_insert_schemas()))
+    }
+
+    /// The plan by which the rows of a schema are written. `earlier`: the files with the rows of others.
+    fn plan_inserts(
+        &self,
+        py: Python<'_>,
+        transaction: &Transaction,
+        schema: usize,
+        earlier: Vec<PyBackedBytes>,
+    ) -> Result<Vec<u8>> {
+        let earlier = files_of(&earlier)?;
+        let plan = self
+            .0
+            .with(|rows| transaction.with(|builder| run(py, async { rows.plan_inserts(builder, schema, &earlier) })));
+        Ok(plan?.to_bytes()?)
+    }
+
+    /// Ends: adds the results of these tasks to the transaction, and the files with inserted rows if other processes wrote
+    /// them. Returns the counts of rows as JSON text. After an error the files of the tasks are deleted.
+    #[pyo3(signature = (transaction, results, inserted = Vec::new()))]
+    fn apply(
+        &self,
+        py: Python<'_>,
+        transaction: &Transaction,
+        results: Vec<PyBackedBytes>,
+        inserted: Vec<PyBackedBytes>,
+    ) -> Result<String> {
+        let inserted = files_of(&inserted)?;
         let rows = self.0.take()?;
-        json_text(&transaction.with(|builder| run(py, rows.apply(builder, &results, Clock::now)))?)
+        let applied = transaction.with(|builder| run(py, rows.apply(builder, (&results, inserted), Clock::now)));
+        json_text(&applied?)
     }
 
     /// Ends: deletes the files of the tasks.
@@ -73,18 +122,29 @@ impl DistributedRowChange {
     }
 }
 
+fn files_of(files: &[PyBackedBytes]) -> Result<Vec<DataFile>> {
+    Ok(files.iter().map(|bytes| DataFile::from_bytes(bytes)).collect::<std::result::Result<_, _>>()?)
+}
+
 /// Finds rows and writes new files, in any process. Returns the result for `DistributedRowChange.apply`.
-/// After an error no file is left; after Ctrl-C files are deleted while this process still runs.
+/// After an error no file is left; after Ctrl-C files are deleted while this process still runs. `numbers`: those of the
+/// passed rows of a merge's source among all, if they are a part of it.
 #[entry]
 #[pyfunction]
+#[pyo3(signature = (task, storage_options, row_change, numbers = None))]
 pub(crate) fn change_rows(
     py: Python<'_>,
     task: &[u8],
     storage_options: Option<HashMap<String, String>>,
     row_change: PassedRowChange<'_>,
+    numbers: Option<Bound<'_, PyAny>>,
 ) -> Result<Vec<u8>> {
     let task = py.detach(|| RowChangeTask::from_bytes(task))?;
-    let row_change = row_change_of(py, &row_change)?;
+    let source_rows = match numbers {
+        Some(numbers) => SourceRows::Part(numbers_from_py(py, &numbers)?),
+        None => SourceRows::All,
+    };
+    let row_change = row_change_of(py, &row_change, source_rows)?;
     let storage = storage(task.location(), storage_options)?;
     run(py, task.carry_out(storage, row_change, Clock::now))
 }

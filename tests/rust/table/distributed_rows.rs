@@ -11,8 +11,8 @@ use deltic_protocol::row_update::NewValue;
 use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::dml::{
-    Clause, ClauseAction, DistributedRowChange, MergeRequest, RowChange, RowChangeCounts, RowChangeTask, TaskLimits,
-    When,
+    Clause, ClauseAction, DistributedRowChange, MergeRequest, RowChange, RowChangeCounts, RowChangeTask, SourceRows,
+    TaskLimits, When,
 };
 use deltic_table::scan::read::ReadOptions;
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
@@ -63,7 +63,10 @@ impl Asked {
                     clauses: clauses.clone(),
                     evolves: false,
                 };
-                (RowChange::Merge { source: (batch.schema(), vec![batch]), request }, None)
+                (
+                    RowChange::Merge { source: (batch.schema(), vec![batch]), source_rows: SourceRows::All, request },
+                    None,
+                )
             }
         }
     }
@@ -83,7 +86,9 @@ async fn alone(tx: &mut Transaction, asked: &Asked) -> Result<RowChangeCounts> {
     match asked.statement() {
         (RowChange::Delete, filter) => done.deleted = tx.delete(filter, now).await?,
         (RowChange::Update(set), filter) => done.updated = tx.update(set, filter, now).await?,
-        (RowChange::Merge { source, request }, _) => done.merged = tx.merge(source, request, (&Numbered, now)).await?,
+        (RowChange::Merge { source, request, .. }, _) => {
+            done.merged = tx.merge(source, request, (&Numbered, now)).await?
+        }
     }
     Ok(done)
 }
@@ -105,7 +110,7 @@ async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: T
     for task in planned.tasks()?.iter().rev() {
         results.push(carried_out(&table.sample.storage, task, asked).await?);
     }
-    planned.apply(tx, &results, now).await
+    planned.apply(tx, (&results, Vec::new()), now).await
 }
 
 /// Counts that do not depend on the clock or on how many files are written; `of_files`: nor on how many there were.
@@ -327,14 +332,14 @@ fn what_is_handed_back_is_checked() {
                         "another operation than it was planned for"
                     }
                 };
-                let error = run.apply(&mut tx, &results, now).await.unwrap_err();
+                let error = run.apply(&mut tx, (&results, Vec::new()), now).await.unwrap_err();
                 assert!(error.to_string().contains(told), "{number}: {error}");
                 assert_eq!((error.kind(), table.on_disk()), (&Kind::Invalid, before.clone()), "{number}");
             }
             // After all of that the transaction is as it was. A task that is carried out twice counts once.
             let (run, tasks, results) = results(&mut tx).await;
             carried_out(storage, &tasks[1], &asked).await.unwrap();
-            run.apply(&mut tx, &results, now).await.unwrap();
+            run.apply(&mut tx, (&results, Vec::new()), now).await.unwrap();
             table.commit(tx).await.unwrap().unwrap();
         });
         let alone_table = four_files(properties);
@@ -382,7 +387,7 @@ fn what_does_not_add_up_is_refused() {
                 let other = results[1]["body"]["end"]["changed"].clone();
                 edit(&mut results[0]["body"]["end"]["changed"], &other);
                 let results: Vec<Vec<u8>> = results.iter().map(|result| serde_json::to_vec(result).unwrap()).collect();
-                let error = planned.apply(&mut tx, &results, now).await.unwrap_err();
+                let error = planned.apply(&mut tx, (&results, Vec::new()), now).await.unwrap_err();
                 assert!(error.to_string().contains(told), "{told}: {error}");
                 assert_eq!((error.kind(), table.on_disk()), (&Kind::Invalid, before.clone()), "{told}");
             }
@@ -406,7 +411,7 @@ fn a_file_of_another_store_is_not_committed() {
         // As if it had been written to a copy of the table.
         let written = table.on_disk().into_iter().find(|path| !before.contains(path)).unwrap();
         std::fs::remove_file(table.sample.path(&written)).unwrap();
-        let error = planned.apply(&mut tx, &results, now).await.unwrap_err();
+        let error = planned.apply(&mut tx, (&results, Vec::new()), now).await.unwrap_err();
         assert!(
             error.to_string().contains("not in the table's store") && error.path() == Some(written.as_str()),
             "{error}"
@@ -495,7 +500,7 @@ fn few_bytes_are_one_task_and_what_the_log_proves_is_none() {
         let all = Asked::Delete("x >= 0".to_owned());
         let planned = planned(&mut tx, &all, EACH).await.unwrap();
         assert!(planned.tasks().unwrap().is_empty());
-        let done = planned.apply(&mut tx, &[] as &[Vec<u8>], now).await.unwrap();
+        let done = planned.apply(&mut tx, (&[] as &[Vec<u8>], Vec::new()), now).await.unwrap();
         assert_eq!(done.deleted, Some(8));
         // The rest is for transactions that have done nothing else.
         let error = tx.plan_row_change(all.statement(), EACH, (&Numbered, now)).await.err().unwrap();

@@ -212,6 +212,33 @@ impl Bounds {
         Ok(())
     }
 
+    /// The values that stand for these bounds in [`Bounds::unite`]: all of them, or the least and the greatest.
+    pub fn values(&self) -> Vec<Scalar> {
+        match &self.values {
+            Some(values) => values.clone(),
+            None => self.least.iter().chain(&self.greatest).cloned().collect(),
+        }
+    }
+
+    /// Whether [`Bounds::values`] are all values.
+    pub fn has_all_values(&self) -> bool {
+        self.values.is_some()
+    }
+
+    /// Whether one of the values is NULL.
+    pub fn has_null(&self) -> bool {
+        self.has_null
+    }
+
+    /// Adds the values of other rows, from what their bounds say.
+    pub fn unite(&mut self, values: Vec<Scalar>, has_all_values: bool, has_null: bool) {
+        values.into_iter().filter(|value| *value != Scalar::Null).for_each(|value| self.push(value));
+        self.has_null |= has_null;
+        if !has_all_values {
+            self.values = None;
+        }
+    }
+
     fn push(&mut self, value: Scalar) {
         let below = |other: &Scalar| value.compare(other) == Some(Ordering::Less);
         if self.least.as_ref().is_none_or(below) {

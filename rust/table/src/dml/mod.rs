@@ -20,6 +20,6 @@ mod specs;
 mod update;
 mod update_writer;
 
-pub use distributed::{DistributedRowChange, RowChange, RowChangeCounts, RowChangeTask, TaskLimits};
-pub use merge::{Clause, ClauseAction, MergeRequest, SourceConformer, When};
+pub use distributed::{DistributedRowChange, MergeInserter, RowChange, RowChangeCounts, RowChangeTask, TaskLimits};
+pub use merge::{Clause, ClauseAction, MergeKeys, MergeRequest, SourceConformer, SourceRows, SourceSummary, When};
 pub use preview::Preview;

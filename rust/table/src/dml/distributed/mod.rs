@@ -2,15 +2,17 @@
 //!
 //! They exchange plain bytes: a [`RowChangeTask`], which has some of the files whose rows may change, and its result. The
 //! planner adds the results to the transaction as if it had done the work itself: with the same choice of files, the same read
-//! set, and one commit, which unites deletion vectors with those of other writers. The planner writes the rows that a merge
-//! inserts: when all tasks are done it knows which rows of the source match none. A task that is carried out twice, or whose
-//! process ends, leaves files that no commit names.
+//! set, and one commit, which unites deletion vectors with those of other writers. When all tasks are done it is known which
+//! rows of a merge's source match none. The planner writes those that the merge inserts, unless other processes have the
+//! source: then each task gets the rows that can match in its files, and a second job of tasks writes the inserted ones. A
+//! task that is carried out twice, or whose process ends, leaves files that no commit names.
 //!
 //! Invariant: the tasks change the same rows, in the same way, as [`Transaction::delete`], [`Transaction::update`] and
 //! [`Transaction::merge`] do (`distributed_rows::others_do_what_one_does`).
 //!
 //! Proved by `tests/rust/table/distributed_rows.rs` and `tests/spark/test_rows.py`.
 
+mod inserts;
 mod result;
 mod task;
 
@@ -19,14 +21,17 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::row_merge::Sides;
 use serde::Serialize;
 
+use self::inserts::InsertSpec;
+pub use self::inserts::MergeInserter;
 use self::result::{TaskChanges, TaskResult};
 pub use self::task::{RowChange, RowChangeTask};
 use super::file_changes::{ChangedFiles, WrittenFiles, choose};
 use super::find::{Candidate, FindResult, MERGE, RowAction, candidates};
-use super::merge::{self, Join, MergeRequest, Outcome};
+use super::merge::{self, Join, MergeRequest, Outcome, SourceRows};
 use super::specs::WriteSpecs;
 use super::update::update_writer;
 use crate::error::{Error, Result};
@@ -37,10 +42,10 @@ use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, SavedMetadata, Transaction, delete_written};
 use crate::transaction::row_counts::MergeCounts;
 use crate::write::layout::{has_id_prefix, id_prefix};
-use crate::write::plan::DataFile;
+use crate::write::plan::{DataFile, WritePlan};
 use crate::write::rules::WriteRules;
 use crate::write::writer::Clock;
-use deltic_store::{Storage, decode_path};
+use deltic_store::{Storage, Syncing, decode_path};
 
 /// How many files the store is asked for at once.
 const LOOKING: usize = 32;
@@ -89,6 +94,8 @@ pub struct DistributedRowChange {
 /// The state of a merge between its planning and its end.
 struct Merging {
     join: Arc<Join>,
+    /// How many rows the source has, if other processes have them.
+    elsewhere: Option<u64>,
     /// The metadata without the columns that the merge adds.
     metadata_before: Option<SavedMetadata>,
 }
@@ -137,13 +144,14 @@ impl Transaction {
                 update_writer(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
                 self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
             }
-            RowChange::Merge { source, request } => {
+            RowChange::Merge { source, source_rows, request } => {
                 let snapshot = self.mergeable(&request).await?;
                 let (sides, mut metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
                 let planned = async {
-                    let (join, filter) = self.join((source, sides), request, begun_ms)?;
-                    let how = (action, limits);
-                    self.plan_files(&snapshot, filter.as_deref(), how, Some(join), (ids, clock, begun_ms)).await
+                    let (join, filter) = self.join((source, &source_rows, sides), request, begun_ms)?;
+                    let elsewhere = source_rows.elsewhere()?;
+                    let (how, merging) = ((action, limits), Merging { join, elsewhere, metadata_before: None });
+                    self.plan_files(&snapshot, filter.as_deref(), how, Some(merging), (ids, clock, begun_ms)).await
                 };
                 match planned.await {
                     Ok(mut planned) => {
@@ -163,7 +171,7 @@ impl Transaction {
 
     fn join(
         &mut self,
-        source: ((SchemaRef, Vec<RecordBatch>), Sides),
+        source: ((SchemaRef, Vec<RecordBatch>), &SourceRows, Sides),
         request: MergeRequest,
         now_ms: i64,
     ) -> Result<(Arc<Join>, Option<String>)> {
@@ -176,7 +184,7 @@ impl Transaction {
         snapshot: &Snapshot,
         filter: Option<&str>,
         (action, limits): (RowAction, TaskLimits),
-        join: Option<Arc<Join>>,
+        merging: Option<Merging>,
         (ids, clock, begun_ms): (&dyn Ids, Clock, i64),
     ) -> Result<DistributedRowChange> {
         let (found, files) = candidates(self, snapshot, filter, (action, begun_ms)).await?;
@@ -199,7 +207,7 @@ impl Transaction {
             rules: self.write_rules_at(begun_ms)?,
             row_change_id,
             id_prefix,
-            merging: join.map(|join| Merging { join, metadata_before: None }),
+            merging,
             begun_ms,
             planned_ms: clock(),
         })
@@ -230,7 +238,59 @@ impl DistributedRowChange {
         self.groups.iter().enumerate().map(task).collect()
     }
 
+    /// What [`MergeInserter`] needs to compute the rows that a merge inserts, if other processes have its source, by the
+    /// results of all tasks; none if it inserts none.
+    ///
+    /// # Errors
+    /// As [`DistributedRowChange::apply`].
+    pub fn inserts(&self, tx: &mut Transaction, results: &[impl AsRef<[u8]>]) -> Result<Option<Vec<u8>>> {
+        let schemas = self.insert_schemas();
+        if schemas.is_empty() {
+            return Ok(None);
+        }
+        let described = self.describe_inserts(tx, results);
+        described.map(Some).map_err(|e| e.in_table(self.storage.location()))
+    }
+
+    fn describe_inserts(&self, tx: &mut Transaction, results: &[impl AsRef<[u8]>]) -> Result<Vec<u8>> {
+        let mut matched = DeletionVector::default();
+        for changed in TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())? {
+            if let Some(of_task) = changed.merged {
+                matched = matched.union(&of_task.matched_rows()?);
+            }
+        }
+        let after = tx.shape_after()?;
+        InsertSpec::new(&self.found.plan.spec().schema, &after, &self.rules, &matched)?.to_bytes()
+    }
+
+    /// How many schemas the inserted rows have, if other processes have the source. Rows of one schema are written together.
+    pub fn num_insert_schemas(&self) -> usize {
+        self.insert_schemas().len()
+    }
+
+    fn insert_schemas(&self) -> Vec<SchemaRef> {
+        let merging = self.merging.as_ref().filter(|merging| merging.elsewhere.is_some());
+        merging.map(|merging| merge::insert_schemas(&merging.join)).unwrap_or_default()
+    }
+
+    /// How to write the inserted rows of a schema. `earlier`: the files with rows of other schemas.
+    ///
+    /// # Errors
+    /// As [`Transaction::plan_write`]; `Invalid` if there is no such schema.
+    pub fn plan_inserts(&self, tx: &mut Transaction, schema: usize, earlier: &[DataFile]) -> Result<WritePlan> {
+        let schema = self.insert_schemas().into_iter().nth(schema);
+        let schema = schema.ok_or_else(|| Error::invalid("a merge does not insert such rows"))?;
+        let mut plan = tx.plan_write(&schema)?;
+        for numbering in &mut plan.spec.identities {
+            let given = earlier.iter().filter_map(|file| file.identities.get(&numbering.column)).copied();
+            let last = if numbering.step > 0 { given.max() } else { given.min() };
+            last.map_or(Ok(()), |last| numbering.go_on_after(last))?;
+        }
+        Ok(plan)
+    }
+
     /// Adds the results of the tasks to the transaction that planned them, and writes the rows that a merge inserts.
+    /// `inserted`: the files with these rows, if other processes have the source.
     ///
     /// # Errors
     /// `Invalid` if `results` are not one result of each task, with all rows, and with files in the table's store; the
@@ -239,12 +299,12 @@ impl DistributedRowChange {
     pub async fn apply(
         mut self,
         tx: &mut Transaction,
-        results: &[impl AsRef<[u8]> + Sync],
+        (results, inserted): (&[impl AsRef<[u8]> + Sync], Vec<DataFile>),
         clock: Clock,
     ) -> Result<RowChangeCounts> {
         let (storage, id_prefix) = (self.storage.clone(), self.id_prefix);
         let metadata_before = self.merging.as_mut().and_then(|merging| merging.metadata_before.take());
-        let applied = Box::pin(self.take_in(tx, results, clock)).await;
+        let applied = Box::pin(self.take_in(tx, (results, inserted), clock)).await;
         match (metadata_before, &applied) {
             (Some(before), Err(_)) => tx.restore_metadata(before),
             // No row was changed, so that the new columns are not needed.
@@ -279,7 +339,7 @@ impl DistributedRowChange {
     async fn take_in(
         self,
         tx: &mut Transaction,
-        results: &[impl AsRef<[u8]> + Sync],
+        (results, inserted): (&[impl AsRef<[u8]> + Sync], Vec<DataFile>),
         clock: Clock,
     ) -> Result<RowChangeCounts> {
         let mut done = TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())?;
@@ -302,22 +362,29 @@ impl DistributedRowChange {
         }
         found.add(tx, touched).await?;
         let merged = match &merging {
-            Some(Merging { join, .. }) => Some((join, outcome_of(join, &mut done, &groups)?)),
+            Some(merging) => Some((merging, outcome_of(merging, &mut done, &groups)?)),
             None => None,
         };
         let chosen = choose(tx, &mut found, begun_ms)?;
         check_rows(&chosen, rows, tx.has_change_data_feed()?)?;
         let mut ended = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
         let mut new = Vec::new();
-        if let Some((join, outcome)) = merged {
+        if let Some((Merging { join, elsewhere, .. }, outcome)) = merged {
             check_counts(&chosen, &outcome.counts)?;
-            let inserts = merge::inserts(join, &outcome, &mut found)?;
-            ended.merged = merge::counts(join, &outcome, &inserts);
-            let progress = match inserts.is_empty() {
-                true => Progress::default(),
-                false => Progress::begin(MERGE, Unit::Rows, Some(ended.merged.inserted)),
-            };
-            new = Box::pin(tx.write_inserted(join, inserts, clock, &progress)).await?;
+            if let Some(source) = *elsewhere {
+                merge::read_unchanged(join, &outcome, &mut found);
+                let rows = inserted.iter().map(|file| file.rows).fold(0, u64::saturating_add);
+                ended.merged = MergeCounts { source, inserted: rows, ..outcome.counts };
+                new = vec![(inserted, Syncing::default())];
+            } else {
+                let inserts = merge::inserts(join, &outcome, &mut found)?;
+                ended.merged = merge::counts(join, &outcome, &inserts);
+                let progress = match inserts.is_empty() {
+                    true => Progress::default(),
+                    false => Progress::begin(MERGE, Unit::Rows, Some(ended.merged.inserted)),
+                };
+                new = Box::pin(tx.write_inserted(join, inserts, clock, &progress)).await?;
+            }
         }
         let (deleted, matching) = (chosen.deleted_rows(), chosen.matching_rows);
         chosen.end_step(tx, (found, written), (begun_ms, found_ms, clock))?;
@@ -369,13 +436,23 @@ async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()
 }
 
 /// The result of the join, from the results of all tasks.
-fn outcome_of(join: &Join, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<Outcome> {
-    let mut outcome = Outcome { matched: vec![false; join.source_rows()], ..Outcome::default() };
+fn outcome_of(merging: &Merging, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<Outcome> {
+    let source_rows = merging.join.source_rows() as u64;
+    let (mut outcome, mut rows) = (Outcome::default(), DeletionVector::default());
     for (changed, files) in done.iter_mut().zip(groups) {
         let matched = changed.merged.take();
         let matched = matched.ok_or_else(|| Error::invalid("a task of a MERGE returned no matches of the source"))?;
         outcome.counts = outcome.counts.and(matched.counts);
-        matched.add_to((&mut outcome.matched, &mut outcome.unchanged), files)?;
+        let source_rows = merging.elsewhere.is_none().then_some(source_rows);
+        matched.add_to((&mut rows, &mut outcome.unchanged), source_rows, files)?;
+    }
+    if merging.elsewhere.is_none() {
+        outcome.matched = vec![false; merging.join.source_rows()];
+        for row in rows.iter() {
+            if let Some(matched) = usize::try_from(row).ok().and_then(|row| outcome.matched.get_mut(row)) {
+                *matched = true;
+            }
+        }
     }
     Ok(outcome)
 }

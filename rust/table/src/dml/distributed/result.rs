@@ -211,28 +211,37 @@ impl FileMatches {
 }
 
 impl SourceMatches {
-    /// Adds the matches to those of other tasks.
+    /// Adds the matches to those of other tasks. `source_rows`: how many rows the source has, if each task has all of them.
     ///
     /// # Errors
     /// `Invalid` if the task had another source, or its result has other files than the task.
     pub(super) fn add_to(
         self,
-        (matched, unchanged): (&mut [bool], &mut HashSet<String>),
+        (matched, unchanged): (&mut DeletionVector, &mut HashSet<String>),
+        source_rows: Option<u64>,
         files: &[Candidate],
     ) -> Result<()> {
-        if self.source_rows != matched.len() as u64 {
-            return Err(Error::invalid("a task merged another source than the one of the plan"));
-        }
-        for row in from_vector(self.rows.as_ref())?.iter() {
-            let place = usize::try_from(row).ok().and_then(|row| matched.get_mut(row));
-            *place.ok_or_else(|| Error::invalid("a task returned a row number that the source does not have"))? = true;
+        let rows = from_vector(self.rows.as_ref())?;
+        if let Some(source_rows) = source_rows {
+            if self.source_rows != source_rows {
+                return Err(Error::invalid("a task merged another source than the one of the plan"));
+            }
+            if rows.last().is_some_and(|last| last >= source_rows) {
+                return Err(Error::invalid("a task returned a row number that the source does not have"));
+            }
         }
         let asked: HashSet<&str> = files.iter().map(|file| file.task.path.as_str()).collect();
         if let Some(path) = self.unchanged.iter().find(|path| !asked.contains(path.as_str())) {
             return Err(Error::invalid("a task returned a file that it was not given").in_file(path));
         }
+        *matched = matched.union(&rows);
         unchanged.extend(self.unchanged);
         Ok(())
+    }
+
+    /// The numbers of the rows of the source that match.
+    pub(super) fn matched_rows(&self) -> Result<DeletionVector> {
+        from_vector(self.rows.as_ref())
     }
 }
 
@@ -241,7 +250,7 @@ pub(super) fn to_vector(rows: &DeletionVector) -> Result<InlineDeletionVector> {
     if rows.is_empty() { Ok(None) } else { rows.to_inline().map(Some) }
 }
 
-fn from_vector(rows: Option<&DeletionVectorDescriptor>) -> Result<DeletionVector> {
+pub(super) fn from_vector(rows: Option<&DeletionVectorDescriptor>) -> Result<DeletionVector> {
     let Some(descriptor) = rows else { return Ok(DeletionVector::default()) };
     match deletion_vector::source(descriptor)? {
         Source::Inline(bytes) => deletion_vector::parse_inline(&bytes, descriptor),

@@ -4,19 +4,20 @@
 //! It uses the same functions as a transaction that does everything itself. Deletion vectors are not written: the positions
 //! of the marked rows are returned, since the commit unites them with those of other writers.
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, Int64Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::row_update::NewValue;
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::ColumnMapping;
+use futures::Stream;
 use serde::{Deserialize, Serialize};
 
 use super::result::{FileMatches, PermanentError, SourceMatches, TaskChanges, TaskEnd, TaskResult, to_vector};
 use crate::dml::file_changes::{ChangedFiles, TouchedFileAction};
 use crate::dml::find::{Candidate, DELETE, FindRequest, RowAction, UPDATE, read_candidates};
-use crate::dml::merge::{self, Join, MergeRequest};
+use crate::dml::merge::{self, Join, MergeKeys, MergeRequest, SourceRows};
 use crate::dml::specs::WriteSpecs;
 use crate::dml::update::update_writer;
 use crate::dml::update_writer::UpdateWriter;
@@ -43,6 +44,8 @@ pub enum RowChange {
     Merge {
         /// The rows of the source.
         source: (SchemaRef, Vec<RecordBatch>),
+        /// Which rows these are.
+        source_rows: SourceRows,
         /// The condition and the clauses.
         request: MergeRequest,
     },
@@ -95,6 +98,21 @@ impl RowChangeTask {
         &self.location
     }
 
+    /// The index of the task, and the hashes of the keys of a merge in its files: it needs the rows of the source with these.
+    /// A hash comes once for each batch of rows, at most.
+    ///
+    /// # Errors
+    /// Those of reading the files.
+    pub fn key_hashes(
+        self,
+        storage: Storage,
+        keys: MergeKeys,
+    ) -> Result<(usize, SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + 'static)> {
+        let files = self.files.into_iter().map(|file| file.task).collect();
+        let (schema, hashes) = keys.of_files(storage, self.find, files)?;
+        Ok((self.number, schema, hashes))
+    }
+
     /// Finds the rows and writes the new files. Returns the result for
     /// [`DistributedRowChange::apply`](super::DistributedRowChange::apply). Files are durable then, and after an error
     /// none is left. An error that would occur again wherever the task runs is returned as a result, for the driver to raise.
@@ -123,13 +141,13 @@ impl RowChangeTask {
     }
 
     async fn change(self, storage: Storage, row_change: RowChange, clock: Clock) -> Result<(TaskChanges, Unclaimed)> {
-        let Self { action, files, find, marks, specs, rules, .. } = self;
+        let Self { action, mut files, find, marks, specs, rules, .. } = self;
         if row_change.action() != action {
             return Err(Error::invalid("a task was run with another operation than it was planned for"));
         }
         let begun_ms = clock();
         let shape = shape_of(&specs.rows)?;
-        let (mut update, mut join) = (None, None);
+        let (mut update, mut join, mut numbers) = (None, None, None);
         let of = |operation| FindRequest { operation, action, now_ms: begun_ms, columns: Vec::new(), matcher: None };
         let request = match row_change {
             RowChange::Delete => of(DELETE),
@@ -137,9 +155,13 @@ impl RowChangeTask {
                 update = Some(update_writer(&shape, set, &rules)?);
                 of(UPDATE)
             }
-            RowChange::Merge { source, request } => {
+            RowChange::Merge { source, source_rows, request } => {
                 let sides = merge::sides_of(StructType::clone(&find.schema), &source.0, &request)?;
-                let (joined, _) = merge::join((source, sides), (&shape, &rules), request)?;
+                let (joined, _) = merge::join((source, &source_rows, sides), (&shape, &rules), request)?;
+                numbers = numbers_of(source_rows, &joined)?;
+                if numbers.is_some() && joined.source_rows() == 0 && !joined.changes_unmatched_rows() {
+                    files.clear();
+                }
                 merge::find_request(join.insert(joined), begun_ms)
             }
         };
@@ -147,7 +169,7 @@ impl RowChangeTask {
         let scan_ms = clock().saturating_sub(begun_ms);
         let mut merged = None;
         if let Some(join) = join {
-            let (writer, matched) = outcome(&join)?;
+            let (writer, matched) = outcome(&join, numbers.as_ref())?;
             (update, merged) = (Some(writer), Some(matched));
         }
         let (mut changed, mut removed) = (ChangedFiles::default(), Vec::new());
@@ -168,11 +190,24 @@ impl RowChangeTask {
     }
 }
 
+/// The numbers of the rows among all of the source, if these are a part of it.
+fn numbers_of(source_rows: SourceRows, join: &Join) -> Result<Option<Int64Array>> {
+    match source_rows {
+        SourceRows::All => Ok(None),
+        SourceRows::Part(numbers) if numbers.len() == join.source_rows() && numbers.null_count() == 0 => {
+            Ok(Some(numbers))
+        }
+        SourceRows::Part(_) => Err(Error::invalid("rows of a source came without their numbers")),
+        SourceRows::Elsewhere(_) => Err(Error::invalid("a task of a merge needs rows of the source")),
+    }
+}
+
 /// The writer of the rows that a merge updates, and the matches of the source.
-fn outcome(join: &Join) -> Result<(UpdateWriter, SourceMatches)> {
+fn outcome(join: &Join, numbers: Option<&Int64Array>) -> Result<(UpdateWriter, SourceMatches)> {
     let outcome = join.take_outcome();
-    let rows = outcome.matched.iter().enumerate().filter(|(_, matched)| **matched).map(|(row, _)| row as u64);
-    let rows: DeletionVector = rows.collect();
+    let rows = outcome.matched.iter().enumerate().filter(|(_, matched)| **matched);
+    let number = |(row, _)| numbers.map_or(row as u64, |numbers| numbers.value(row).cast_unsigned());
+    let rows: DeletionVector = rows.map(number).collect();
     let matched = SourceMatches {
         source_rows: join.source_rows() as u64,
         rows: to_vector(&rows)?,

@@ -35,6 +35,8 @@ pub(super) const NO_SOURCE_ROW: u32 = u32::MAX;
 pub(crate) struct Join {
     pub(super) sides: Sides,
     pub(super) source: Arc<Source>,
+    /// Whether these are all rows of the source.
+    has_all_rows: bool,
     pub(super) clauses: Clauses,
     keys: Vec<JoinKey>,
     /// The rows of the source by their keys; none if no equality joins the sides.
@@ -74,7 +76,7 @@ struct JoinedBatch<'a> {
 
 impl Join {
     pub(super) fn new(
-        (sides, source): (Sides, Arc<Source>),
+        (sides, source, has_all_rows): (Sides, Arc<Source>, bool),
         (keys, rest): (Vec<JoinKey>, Vec<BoundExpression>),
         clauses: Clauses,
         now: Option<i64>,
@@ -87,8 +89,18 @@ impl Join {
         source_columns.sort_unstable();
         source_columns.dedup();
         let outcome = Outcome { matched: vec![false; source.len()], ..Outcome::default() };
-        let mut join =
-            Self { sides, source, clauses, keys, index: None, rest, now, source_columns, outcome: Mutex::new(outcome) };
+        let mut join = Self {
+            sides,
+            source,
+            has_all_rows,
+            clauses,
+            keys,
+            index: None,
+            rest,
+            now,
+            source_columns,
+            outcome: Mutex::new(outcome),
+        };
         if !join.keys.is_empty() {
             let types: Vec<_> = join.keys.iter().map(|key| to_arrow_type(key.source.data_type())).collect();
             let null_safe = join.keys.iter().map(|key| key.null_safe).collect();
@@ -149,6 +161,11 @@ impl Join {
     /// How many rows the source has.
     pub(crate) fn source_rows(&self) -> usize {
         self.source.len()
+    }
+
+    /// Whether rows of the target may change, though no row of this part of the source matches them.
+    pub(crate) fn changes_unmatched_rows(&self) -> bool {
+        !self.clauses.unmatched_by_source.is_empty()
     }
 
     /// The result. Can be taken once.
@@ -312,10 +329,13 @@ impl Join {
     fn ambiguous(&self, joined: &JoinedBatch<'_>, target: u32, (one, other): (u32, u32)) -> Error {
         let position = joined.positions.get(target as usize).copied().unwrap_or_default();
         let keys = self.shown_keys(joined, target).unwrap_or_default();
+        let which = match self.has_all_rows {
+            true => format!(", {one} and {other} among them (the first is 0)"),
+            false => String::new(),
+        };
         Error::invalid(format!(
-            "row {position}{keys} of the target is matched by several rows of the source, {one} and {other} among \
-             them (the first is 0), so that the result would depend on their order; leave one row for each key, such \
-             as the latest"
+            "row {position}{keys} of the target is matched by several rows of the source{which}, so that the result \
+             would depend on their order; leave one row for each key, such as the latest"
         ))
     }
 

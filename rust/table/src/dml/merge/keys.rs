@@ -88,7 +88,7 @@ impl Keys {
 }
 
 /// The rows whose keys can be equal to some key: those without NULL in a key that is not null-safe.
-fn present_rows(values: &[ArrayRef], null_safe: &[bool]) -> BooleanBuffer {
+pub(super) fn present_rows(values: &[ArrayRef], null_safe: &[bool]) -> BooleanBuffer {
     let rows = values.first().map_or(0, |values| values.len());
     let mut present = BooleanBuffer::new_set(rows);
     for (values, _) in values.iter().zip(null_safe).filter(|(_, null_safe)| !**null_safe) {
@@ -100,7 +100,7 @@ fn present_rows(values: &[ArrayRef], null_safe: &[bool]) -> BooleanBuffer {
 }
 
 /// The values in a form in which equal values have the same bytes.
-fn equalized(values: &ArrayRef) -> ArrayRef {
+pub(super) fn equalized(values: &ArrayRef) -> ArrayRef {
     match values.data_type() {
         ArrowType::Float32 => {
             let of = |v: f32| if v.is_nan() { f32::NAN } else { v + 0.0 };

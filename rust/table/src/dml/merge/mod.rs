@@ -11,6 +11,7 @@
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
 mod clauses;
+mod divided;
 mod join;
 mod keys;
 mod rows;
@@ -23,15 +24,18 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate;
-use deltic_protocol::row_merge::{Bounds, JoinCondition, Sides};
+use deltic_protocol::row_merge::{Bounds, JoinCondition, JoinKey, Sides};
 use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
 use futures::{TryStreamExt, stream};
 
 pub use self::clauses::{Clause, ClauseAction, When};
 use self::clauses::{Clauses, evolved};
+use self::divided::summed;
+pub use self::divided::{MergeKeys, SourceRows, SourceSummary};
 pub(super) use self::join::{Join, Outcome, Updates};
-use self::rows::{ClauseInserts, MergeUpdater, inserted};
+pub(super) use self::rows::Inserter;
+use self::rows::{ClauseInserts, MergeUpdater, inserted, schemas_of};
 use self::source::Source;
 pub use self::source::SourceConformer;
 use super::file_changes::choose;
@@ -167,7 +171,7 @@ impl Transaction {
         now_ms: i64,
     ) -> Result<MergePlan> {
         let (shape, rules) = (self.shape_after()?, self.write_rules_at(now_ms)?);
-        let (join, filter) = join(source, (&shape, &rules), request)?;
+        let (join, filter) = join((source.0, &SourceRows::All, source.1), (&shape, &rules), request)?;
         let request = find_request(&join, now_ms);
         let mut found = Box::pin(find_with(self, snapshot, filter.as_deref(), request)).await?;
         let outcome = join.take_outcome();
@@ -263,12 +267,15 @@ impl Transaction {
 /// # Errors
 /// `Invalid` for conditions, clauses and values that do not fit; `Unsupported` for what deltic does not evaluate.
 pub(super) fn join(
-    ((schema, batches), sides): ((SchemaRef, Vec<RecordBatch>), Sides),
+    ((schema, batches), source_rows, sides): ((SchemaRef, Vec<RecordBatch>), &SourceRows, Sides),
     (shape, rules): (&TableShape, &WriteRules),
     request: MergeRequest,
 ) -> Result<(Arc<Join>, Option<String>)> {
-    let on = JoinCondition::parse(&request.on, &sides)
-        .map_err(|e| Error::new(e.kind().clone(), format!("on: {}", e.message())))?;
+    let on = condition_of(&request, &sides)?;
+    let known = match source_rows {
+        SourceRows::Elsewhere(summaries) => Some(summed(summaries, on.keys.len())?),
+        SourceRows::All | SourceRows::Part(_) => None,
+    };
     let source = Arc::new(Source::new(&schema, &batches)?);
     drop(batches);
     let target = Target {
@@ -285,9 +292,24 @@ pub(super) fn join(
         // All rows must be read here: a row left out would count as one that nothing matches.
         rest.extend(on.target_only_bound);
     }
-    let join = Arc::new(Join::new((after, source), (on.keys, rest), clauses, rules.now)?);
-    let filter = if reads_all { None } else { filter(&join, on.target_only, &sides.target)? };
+    let has_all_rows = matches!(source_rows, SourceRows::All);
+    let join = Arc::new(Join::new((after, source, has_all_rows), (on.keys, rest), clauses, rules.now)?);
+    let filter = match reads_all {
+        true => None,
+        false => {
+            let (rows, bounds) = match known {
+                Some(known) => known,
+                None => (join.source.len() as u64, key_bounds(&join)?),
+            };
+            filter((join.keys(), rows, &bounds), on.target_only, &sides.target)
+        }
+    };
     Ok((join, filter))
+}
+
+/// The condition for a row of the source to match a row of the target.
+fn condition_of(request: &MergeRequest, sides: &Sides) -> Result<JoinCondition> {
+    JoinCondition::parse(&request.on, sides).map_err(|e| Error::new(e.kind().clone(), format!("on: {}", e.message())))
 }
 
 /// The search for the rows that the join matches.
@@ -305,13 +327,22 @@ pub(super) fn find_request(join: &Arc<Join>, now_ms: i64) -> FindRequest {
 
 /// The rows that a merge inserts.
 pub(super) fn inserts(join: &Join, outcome: &Outcome, found: &mut FindResult) -> Result<Vec<ClauseInserts>> {
+    read_unchanged(join, outcome, found);
+    inserted((&join.clauses, &join.sides), &join.source, &outcome.matched, join.now())
+}
+
+/// Adds files to the read set whose rows match and are not changed: they keep rows of the source from being inserted.
+pub(super) fn read_unchanged(join: &Join, outcome: &Outcome, found: &mut FindResult) {
     if !join.clauses.unmatched.is_empty() {
-        // These rows keep source rows from being inserted, so their files belong to the read set.
         for path in &outcome.unchanged {
             found.read.insert(path);
         }
     }
-    inserted((&join.clauses, &join.sides), &join.source, &outcome.matched, join.now())
+}
+
+/// The schemas of the rows that a merge inserts, each once.
+pub(super) fn insert_schemas(join: &Join) -> Vec<SchemaRef> {
+    schemas_of(&join.clauses)
 }
 
 /// The counts of a merge.
@@ -346,17 +377,26 @@ pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
     *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
 }
 
-/// A SQL condition for the rows of the target that can match; none if all can. `conditions`: those on the target alone.
-fn filter(join: &Join, conditions: Vec<String>, target: &StructType) -> Result<Option<String>> {
+/// The bounds of the keys of the source's rows.
+fn key_bounds(join: &Join) -> Result<Vec<Bounds>> {
     let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
     for values in join.source_keys() {
         for (bounds, values) in bounds.iter_mut().zip(&values?) {
             bounds.extend(values)?;
         }
     }
-    let of_keys = bounds.iter().zip(join.keys()).filter_map(|(bounds, key)| bounds.filter(key, target));
+    Ok(bounds)
+}
+
+/// A SQL condition for the rows of the target that can match; none if all can. `conditions`: those on the target alone.
+fn filter(
+    (keys, source_rows, bounds): (&[JoinKey], u64, &[Bounds]),
+    conditions: Vec<String>,
+    target: &StructType,
+) -> Option<String> {
+    let of_keys = bounds.iter().zip(keys).filter_map(|(bounds, key)| bounds.filter(key, target));
     let mut filters: Vec<String> = of_keys.filter(|text| text.len() <= LONGEST_FILTER).collect();
-    if join.source.len() == 0 {
+    if source_rows == 0 {
         filters.push("FALSE".to_owned());
     }
     let all = |filters: &[&[String]]| {
@@ -365,5 +405,5 @@ fn filter(join: &Join, conditions: Vec<String>, target: &StructType) -> Result<O
     };
     // Without the filters of the keys more files are read; without the conditions more rows would match.
     let whole = all(&[&conditions, &filters]).filter(|text| predicate::parse(text).is_ok());
-    Ok(whole.or_else(|| all(&[&conditions])))
+    whole.or_else(|| all(&[&conditions]))
 }

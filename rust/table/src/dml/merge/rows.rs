@@ -8,13 +8,16 @@ use arrow_schema::SchemaRef;
 use arrow_select::interleave::interleave;
 use arrow_select::take::take;
 use deltic_protocol::row_merge::{RowInsert, Sides};
-use deltic_protocol::row_update::RowUpdate;
+use deltic_protocol::row_update::{RowUpdate, Target};
+use deltic_protocol::schema::{StructType, TableSchema};
 
 use super::super::update_writer::{RowUpdater, rows_of_constants};
 use super::clauses::{BoundClause, Clauses};
 use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
 use super::source::{Source, batch_of_sides};
+use super::{MergeRequest, sides_of};
 use crate::error::{Error, Result};
+use crate::write::rules::WriteRules;
 
 /// Computes the updated rows of the target.
 #[derive(Debug)]
@@ -165,4 +168,64 @@ impl ClauseInserts {
             self.insert.rows(&on, &number)
         })
     }
+}
+
+/// Computes the inserted rows of one schema from rows of the source, some at a time.
+#[derive(Debug)]
+pub(crate) struct Inserter {
+    source: SchemaRef,
+    sides: Sides,
+    clauses: Clauses,
+    schema: SchemaRef,
+    now: Option<i64>,
+}
+
+impl Inserter {
+    /// `table`: its columns before and after the merge, and its partition columns. `group`: which of the [`schemas_of`] the
+    /// clauses.
+    ///
+    /// # Errors
+    /// As those of a merge for its clauses; `Invalid` if there is no such schema.
+    pub(crate) fn new(
+        (before, after, partition_columns): (&StructType, &TableSchema, &[String]),
+        rules: &WriteRules,
+        source: SchemaRef,
+        request: MergeRequest,
+        group: usize,
+    ) -> Result<Self> {
+        let before = sides_of(before.clone(), &source, &request)?;
+        let sides = before.with_target(StructType::clone(after));
+        let target = Target { schema: after, partition_columns, constraints: &rules.constraints, now: rules.now };
+        let clauses = Clauses::new(request.clauses, (&before, &sides), target, request.evolves)?;
+        let schema = schemas_of(&clauses).into_iter().nth(group);
+        let schema = schema.ok_or_else(|| Error::invalid("a merge does not insert such rows"))?;
+        Ok(Self { source, sides, clauses, schema, now: rules.now })
+    }
+
+    /// The schema of the inserted rows.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The rows to insert, of some rows of the source. `matched`: which of these match a row of the target.
+    ///
+    /// # Errors
+    /// `Invalid` for values that do not fit.
+    pub(crate) fn rows(&self, rows: &RecordBatch, matched: &[bool]) -> Result<Vec<RecordBatch>> {
+        let source = Arc::new(Source::new(&self.source, std::slice::from_ref(rows))?);
+        let clauses = inserted((&self.clauses, &self.sides), &source, matched, self.now)?;
+        let of_schema = clauses.into_iter().filter(|rows| rows.schema() == self.schema);
+        of_schema.flat_map(|rows| rows.batches(self.sides.clone(), Arc::clone(&source))).collect()
+    }
+}
+
+/// The schemas of the rows that the clauses insert, each once: rows of one schema are written together.
+pub(super) fn schemas_of(clauses: &Clauses) -> Vec<SchemaRef> {
+    let mut schemas: Vec<SchemaRef> = Vec::new();
+    for schema in clauses.unmatched.iter().map(|clause| clause.action.schema()) {
+        if !schemas.contains(&schema) {
+            schemas.push(schema);
+        }
+    }
+    schemas
 }

@@ -1,0 +1,306 @@
+"""The source of a merge in Spark: small ones are collected, the rows of large ones go to the tasks that need them.
+
+Spark computes the source once and stores it (`localCheckpoint`), with a number for each row: a source that gives other
+rows the next time would be merged in part. A task needs the rows whose keys are those of some row in its files. The
+core computes hashes of the keys of both sides, and Spark joins them. When all tasks are done it is known which rows
+match, and a second job writes those that are inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain, groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType, VariantType
+
+from deltic import _deltic
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.merge_source import DeferredSource, source_rows
+from deltic.progress_bars import Work
+from deltic.spark.schema import as_binaries, nullable
+from deltic.spark.tasks import Batches, collect, results, spread
+from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
+from deltic.spark.write import write_batches
+
+__all__ = ["FrameSource", "StoredSource", "ipc_bytes"]
+
+KEPT_BYTES = 64 * 1024
+"""The most bytes of rows of a partition that are collected with its summary: there may be thousands of partitions."""
+
+
+def ipc_bytes(rows: pa.Table | pa.RecordBatch) -> bytes:
+    """Rows in Arrow's IPC format, which Spark can broadcast with a function."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
+    sent: bytes = sink.getvalue().to_pybytes()
+    return sent
+
+
+def _read(sent: bytes) -> pa.Table:
+    return pa.ipc.open_stream(sent).read_all()
+
+
+class FrameSource(DeferredSource):
+    """A DataFrame as the source of a merge."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        """Check the columns.
+
+        Raises the errors of `write` for columns of types that deltic does not write, and `UnsupportedFeatureError` for
+        those of type CHAR, which Spark pads with blanks when it reads them: no string of the table would be equal to
+        them.
+        """
+        if not hasattr(frame, "toArrow"):
+            raise InvalidInputError(f"source must be a Spark DataFrame, not {type(frame).__name__}")
+        self.schema: pa.Schema = to_arrow(nullable(frame.schema), voids=True, binaries=True)
+        for column in self.schema:
+            declared = (column.metadata or {}).get(CHAR_VARCHAR.encode(), b"").decode()
+            if has_char(declared):
+                message = (
+                    f"the source's column `{column.name}` is of type {declared}, whose values Spark pads with blanks"
+                )
+                hint = f"take them away, as by source.withColumn({column.name!r}, F.rtrim({column.name!r}))"
+                raise UnsupportedFeatureError(f"{message}, and deltic compares and stores strings as they are: {hint}")
+        self._frame = frame
+
+    @cached_property
+    def numbered(self) -> DataFrame:
+        """The rows with a number each, computed once: by the first job that needs them."""
+        frame = self._frame
+        if has_type(frame.schema, VariantType):
+            # As plain structs, since `toArrow` fails if a variant is null.
+            frame = frame.mapInArrow(_binaries, with_binaries(frame.schema))  # type: ignore[arg-type]
+        # Spark looks up columns by name, and takes a dot in a name for a path into a struct.
+        named = frame.toDF(*(f"c{at}" for at in range(len(self.schema))))
+        return named.withColumn("number", F.monotonically_increasing_id()).localCheckpoint(eager=False)
+
+    def read(self) -> pa.Table:
+        """All rows."""
+        return StoredSource(self, None).collected()
+
+
+def _binaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch(list(map(as_binaries, batch.columns, batch.schema)), names=batch.schema.names)
+
+
+class _Rows:
+    """Takes the rows of a source out of Spark's batches, whose first columns are those of the source."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._conformer = _deltic.SourceConformer(schema, None)
+
+    def table(self, batch: pa.RecordBatch, first: int = 0) -> pa.Table:
+        """The rows in the types of the source; its columns begin with the one at `first`."""
+        columns = batch.columns[first : first + len(self._schema)]
+        return pa.Table.from_arrays(columns, names=self._schema.names).cast(self._schema)
+
+    def conformed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows in the types of a table."""
+        for piece in self.table(batch).to_batches():
+            yield from map(pa.record_batch, self._conformer.conform(piece))
+
+
+class StoredSource:
+    """The rows of a source as Spark stores them, each with a number."""
+
+    def __init__(self, source: FrameSource, keys: bytes | None) -> None:
+        """Look at all rows. `keys`: see `_deltic.merge_keys`; None if no equality joins the sides."""
+        self.schema = source.schema
+        self._keys = keys
+        self._memory_limit = source.memory_limit
+        _deltic.SourceConformer(self.schema, self._memory_limit)  # checks both
+        self.frame = source.numbered
+        self._columns = self.frame.columns[:-1]
+        # Each partition gives its summary and, if they are few, its rows.
+        seen = collect(self.frame, _summarizer(self.schema, keys), Work("MERGE", "rows"))
+        summaries, self._kept = seen[::2], seen[1::2]
+        for summary, message in zip(summaries, self._kept, strict=True):
+            if not summary:
+                raise InvalidInputError(message.decode())
+        none = pa.record_batch(_deltic.SourceSummary(keys).to_batch())
+        self.summaries: pa.Table = pa.concat_tables([pa.Table.from_batches([none]), *map(_read, summaries)])
+        self.num_bytes = int(pc.sum(self.summaries.column("bytes")).as_py())
+
+    def collected(self) -> pa.Table:
+        """All rows."""
+        if all(self._kept):
+            return pa.concat_tables([source_rows(self.schema.empty_table(), None), *map(_read, self._kept)])
+        rows: pa.Table = self.frame.select(*self._columns).toArrow()
+        return source_rows(rows.rename_columns(self.schema.names).cast(self.schema), self._memory_limit)
+
+    def change(
+        self, tasks: Sequence[bytes], settings: dict[str, str] | None, merge: tuple[str, pa.Table]
+    ) -> list[bytes]:
+        """Carry out the tasks of a merge, each with the rows that can match in its files, and return their results.
+
+        `merge`: the request, and the values that columns are set to.
+        """
+        assert self._keys is not None
+        if not tasks:
+            return []
+        spark = self.frame.sparkSession
+        hashes = spread(spark, tasks, len(tasks)).mapInArrow(_task_hasher(settings, self._keys), "part int, hash long")
+        hashed_schema = StructType([*self.frame.schema.fields, StructField("hash", LongType())])
+        hashed = self.frame.mapInArrow(_source_hasher(self.schema, self._keys), hashed_schema)
+        joined = hashed.where("hash IS NOT NULL").join(hashes.distinct(), "hash")
+        needed = joined.select("part", F.lit(None).cast("binary").alias("task"), "number", *self._columns)
+        # A task without rows of the source may change rows that none matches. Each begins with its description.
+        described = spark.createDataFrame(list(enumerate(map(bytes, tasks))), "part int, task binary")
+        parts = described.unionByName(needed, allowMissingColumns=True).repartition(len(tasks), "part")
+        ordered = parts.select("part", "task", "number", *self._columns).sortWithinPartitions(
+            "part", F.col("task").isNull()
+        )
+        changer = _part_changer(self.schema, settings, merge, self._memory_limit)
+        return collect(ordered, changer, Work("MERGE", "tasks", len(tasks)))
+
+    def insert(
+        self, plan: bytes, settings: dict[str, str] | None, merge: tuple[str, pa.Table], inserts: tuple[bytes, int]
+    ) -> list[bytes]:
+        """Write the inserted rows of a schema, and return the files.
+
+        `inserts`: what `_deltic.MergeInserter` needs, and which schema.
+        """
+        return collect(self.frame, _inserter(self.schema, plan, settings, merge, inserts), Work("MERGE", "rows"))
+
+
+def _summarizer(schema: pa.Schema, keys: bytes | None) -> Batches:
+    """A function that summarises the rows of a partition, and returns them with the summary if they are few.
+
+    For rows that cannot be merged it returns an empty summary and the reason.
+    """
+
+    def summarize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        summary, rows, count, size = _deltic.SourceSummary(keys), _Rows(schema), 0, 0
+        kept: list[pa.RecordBatch] = []
+        try:
+            for batch in batches:
+                for conformed in rows.conformed(batch):
+                    summary.add(conformed)
+                    count += conformed.num_rows
+                    size += conformed.nbytes
+                    kept = [*kept, conformed] if size <= KEPT_BYTES else []
+        except InvalidInputError as error:
+            yield results([b"", str(error).encode()], [0, 0])
+            return
+        few = pa.Table.from_batches(kept, None if kept else schema) if size <= KEPT_BYTES else None
+        few_bytes = b"" if few is None else ipc_bytes(few)
+        yield results([ipc_bytes(pa.record_batch(summary.to_batch())), few_bytes], [count, 0])
+
+    return summarize
+
+
+def _task_hasher(settings: dict[str, str] | None, keys: bytes) -> Batches:
+    """A function that returns the hashes of the keys in the files of tasks."""
+
+    def hash_tasks(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task in chain.from_iterable(batch.column(0) for batch in tasks):
+            part, hashes = _deltic.key_hashes(task.as_py(), settings, keys)
+            while (batch := hashes.read_next()) is not None:
+                column = pa.record_batch(batch).column(0)
+                yield pa.record_batch([pa.repeat(pa.scalar(part, pa.int32()), len(column)), column], ["part", "hash"])
+
+    return hash_tasks
+
+
+def _source_hasher(schema: pa.Schema, keys: bytes) -> Batches:
+    """A function that adds the hashes of their keys to rows of the source."""
+
+    def hash_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        merge_keys, rows = _deltic.MergeKeys(keys), _Rows(schema)
+        for batch in batches:
+            pieces = [pa.record_batch(merge_keys.hashes(piece)).column(0) for piece in rows.conformed(batch)]
+            hashes = pa.concat_arrays(pieces) if pieces else pa.array([], pa.int64())
+            yield pa.record_batch([*batch.columns, hashes], [*batch.schema.names, "hash"])
+
+    return hash_rows
+
+
+def _part_changer(
+    schema: pa.Schema, settings: dict[str, str] | None, merge: tuple[str, pa.Table], memory_limit: int | None
+) -> Batches:
+    """A function that carries out tasks, each with its part of the source."""
+    request, sent = merge[0], ipc_bytes(merge[1])
+    name = _unused("number", schema)
+    numbered = schema.append(pa.field(name, pa.int64()))
+
+    def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        values, rows = _read(sent), _Rows(schema)
+
+        def of_part(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for piece in pieces:
+                table = rows.table(piece, first=3).append_column(numbered.field(name), piece.column("number"))
+                yield from table.cast(numbered).to_batches()
+
+        for task, pieces in _by_part(batches):
+            part = source_rows(pa.RecordBatchReader.from_batches(numbered, of_part(pieces)), memory_limit)
+            change = ("merge", request, values, part.select(range(len(schema))))
+            yield results([_deltic.change_rows(task, settings, change, part.select([len(schema)]))], [1])
+
+    return change
+
+
+def _by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, Iterator[pa.RecordBatch]]]:
+    """Each task with its rows, from batches that are ordered by task."""
+    runs = chain.from_iterable(map(_runs, batches))
+    for _part, of_part in groupby(runs, key=lambda run: run[0]):
+        pieces = (rows for _, rows in of_part)
+        first = next(pieces)
+        yield first.column("task")[0].as_py(), chain([first.slice(1)], pieces)
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of a batch by task."""
+    encoded = pc.run_end_encode(batch.column("part"))
+    start = 0
+    for part, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
+        yield part, batch.slice(start, end - start)
+        start = end
+
+
+def _unused(name: str, schema: pa.Schema) -> str:
+    """A name that no column has."""
+    taken = {column.lower() for column in schema.names}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _inserter(
+    schema: pa.Schema,
+    plan: bytes,
+    settings: dict[str, str] | None,
+    merge: tuple[str, pa.Table],
+    inserts: tuple[bytes, int],
+) -> Batches:
+    """A function that writes those of the rows of a partition that are inserted."""
+    request, sent = merge[0], ipc_bytes(merge[1])
+
+    def insert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        inserter = _deltic.MergeInserter(inserts[0], schema, request, _read(sent), inserts[1])
+        rows, count = _Rows(schema), 0
+
+        def inserted() -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for batch in batches:
+                count += batch.num_rows
+                given = rows.table(batch).combine_chunks().to_batches()
+                for piece in given:
+                    yield from map(pa.record_batch, inserter.rows(piece, _column(batch, "number")))
+
+        files = write_batches(plan, settings, inserted())
+        yield results(files, [count if at == 0 else 0 for at in range(len(files))])
+
+    return insert
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    return batch.select([name])
