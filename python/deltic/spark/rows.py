@@ -170,8 +170,8 @@ def delete(
 
     The driver chooses the files that may have such rows, as `deltic.Table.delete` does, and commits once. The executors
     find the rows and write files: up to four tasks for each core, each with about the same number of bytes and at least
-    32 MiB. If this makes only one task, the driver does the work itself. Nothing of a failed or killed task is in the commit. If a job fails its files are
-    deleted, except those of a task that is still running.
+    32 MiB. If this makes only one task, the driver does the work itself. Nothing of a failed or killed task is in the
+    commit. If a job fails its files are deleted, except those of a task that is still running.
 
     Raises the errors of `deltic.Table.delete`, also those in tasks, and `InvalidInputError` for `memory://`. If the
     store fails in a task, or a task is killed, it raises Spark's error.

@@ -1,23 +1,26 @@
 //! DELETE, UPDATE and MERGE with files that tasks read and write, compared with the same operation in one process: the
 //! same rows, ids, changes and counts, for any condition and any division of the files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
 use deltic_protocol::error::{Kind, Result};
 use deltic_protocol::row_update::NewValue;
 use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::dml::{
-    Clause, ClauseAction, DistributedRowChange, MergeRequest, RowChange, RowChangeCounts, RowChangeTask, SourceRows,
-    TaskLimits, When,
+    Clause, ClauseAction, DistributedRowChange, MergeInserter, MergeKeys, MergeRequest, RowChange, RowChangeCounts,
+    RowChangeTask, SourceRows, SourceSummary, TaskLimits, When,
 };
 use deltic_table::scan::read::ReadOptions;
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::transaction::builder::{Ids, Outcome, Transaction};
-use futures::TryStreamExt;
+use deltic_table::write::writer::DataWriter;
+use futures::{TryStreamExt, stream};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -113,6 +116,63 @@ async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: T
     planned.apply(tx, (&results, Vec::new()), now).await
 }
 
+/// The number of a row of a divided source.
+fn number(row: usize) -> i64 {
+    i64::try_from(row).unwrap() * 3 + (1 << 33)
+}
+
+/// As [`by_others`], with a source that other processes have: a task gets the rows with the keys in its files.
+async fn by_parts(table: &Table, tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<RowChangeCounts> {
+    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = asked.statement() else {
+        return by_others(table, tx, asked, limits).await;
+    };
+    let storage = &table.sample.storage;
+    let rows = &batches[0];
+    let merge = |batches, source_rows| RowChange::Merge {
+        source: (Arc::clone(&schema), batches),
+        source_rows,
+        request: request.clone(),
+    };
+    let keys = tx.merge_keys(&schema, &request, now).await?.unwrap();
+    let half = rows.num_rows() / 2;
+    let halves = [rows.slice(0, half), rows.slice(half, rows.num_rows() - half)];
+    let mut summaries = Vec::new();
+    for half in &halves {
+        let mut summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys)?));
+        summary.add(half)?;
+        summaries.push(summary.to_batch()?);
+    }
+    let elsewhere = merge(Vec::new(), SourceRows::Elsewhere(summaries));
+    let planned = tx.plan_row_change((elsewhere, None), limits, (&Numbered, now)).await?.unwrap();
+    let hashes = MergeKeys::from_bytes(&keys)?.hashes(rows)?;
+    let mut results = Vec::new();
+    for task in planned.tasks()? {
+        let of_task = RowChangeTask::from_bytes(&task)?.key_hashes(storage.clone(), MergeKeys::from_bytes(&keys)?)?;
+        let found: Vec<RecordBatch> = of_task.2.try_collect().await?;
+        let found: HashSet<i64> =
+            found.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+        let needed: Vec<usize> =
+            (0..rows.num_rows()).filter(|row| hashes.is_valid(*row) && found.contains(&hashes.value(*row))).collect();
+        let numbers = needed.iter().map(|row| number(*row)).collect();
+        let part = needed.iter().map(|row| rows.slice(*row, 1)).collect();
+        let task = RowChangeTask::from_bytes(&task)?;
+        results.push(task.carry_out(storage.clone(), merge(part, SourceRows::Part(numbers)), now).await?);
+    }
+    let mut inserted = Vec::new();
+    if let Some(spec) = planned.inserts(tx, &results)? {
+        for at in 0..planned.num_insert_schemas() {
+            let plan = planned.plan_inserts(tx, at, &inserted)?;
+            let inserter = MergeInserter::new(&spec, Arc::clone(&schema), request.clone(), at)?;
+            let numbers: Int64Array = (0..rows.num_rows()).map(number).collect();
+            let new = inserter.rows(&rows.slice(0, half), &numbers.slice(0, half))?;
+            let more = inserter.rows(&halves[1], &numbers.slice(half, rows.num_rows() - half))?;
+            let writer = DataWriter::new(storage.clone(), &plan.spec.of_task(Some(0))?, now)?;
+            inserted.extend(writer.write_all(stream::iter(new.into_iter().chain(more).map(Ok))).await?);
+        }
+    }
+    planned.apply(tx, (&results, inserted), now).await
+}
+
 /// Counts that do not depend on the clock or on how many files are written; `of_files`: nor on how many there were.
 fn counts(outcome: Option<&Outcome>, of_files: bool) -> BTreeMap<String, Value> {
     let varying = ["Ms", "Bytes", "AddedFiles", "FilesAdded", "ChangeFiles"];
@@ -206,7 +266,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn others_do_what_one_does(world in worlds()) {
+    fn others_do_what_one_does(world in worlds(), divides in any::<bool>()) {
         let [one, other] = [(); 2].map(|()| Table::new(&world.properties, world.partitioned));
         for table in [&one, &other] {
             world.files.iter().for_each(|rows| table.write(rows));
@@ -218,7 +278,11 @@ proptest! {
         for (number, asked) in world.statements.iter().enumerate() {
             let (done, ended) = block_on(async {
                 let (mut mine, mut theirs) = (one.begin().await, other.begin().await);
-                let done = (alone(&mut mine, asked).await, by_others(&other, &mut theirs, asked, world.limits).await);
+                let done_by_others = match divides {
+                    true => by_parts(&other, &mut theirs, asked, world.limits).await,
+                    false => by_others(&other, &mut theirs, asked, world.limits).await,
+                };
+                let done = (alone(&mut mine, asked).await, done_by_others);
                 (done, (one.commit(mine).await.unwrap(), other.commit(theirs).await.unwrap()))
             });
             match done {
@@ -394,6 +458,66 @@ fn what_does_not_add_up_is_refused() {
             tx.abandon().await;
         });
     }
+}
+
+#[test]
+fn what_does_not_belong_to_a_divided_source_is_refused() {
+    let asked = one_of_each().remove(2);
+    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = asked.statement() else { panic!() };
+    let merge = |rows: usize, source_rows| RowChange::Merge {
+        source: (Arc::clone(&schema), vec![batches[0].slice(0, rows)]),
+        source_rows,
+        request: request.clone(),
+    };
+    let table = four_files(&[]);
+    let before = table.on_disk();
+    block_on(async {
+        let storage = &table.sample.storage;
+        let mut tx = table.begin().await;
+        let keys = tx.merge_keys(&schema, &request, now).await.unwrap().unwrap();
+        let summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap())).to_batch().unwrap();
+        // Plans need summaries of the same merge.
+        let without_keys = SourceSummary::new(None).to_batch().unwrap();
+        let of_text: ArrayRef = Arc::new(StringArray::from(vec!["5"]));
+        let foreign = RecordBatch::try_from_iter([("rows", of_text)]).unwrap();
+        for (source_rows, told) in [
+            (SourceRows::Elsewhere(vec![without_keys]), "summary of a source is not readable"),
+            (SourceRows::Elsewhere(vec![foreign]), "summary of a source is not readable"),
+            (SourceRows::Part(Int64Array::from(vec![1])), "cannot be planned with a part of its source"),
+        ] {
+            let planned = tx.plan_row_change((merge(0, source_rows), None), EACH, (&Numbered, now)).await;
+            let error = planned.err().unwrap();
+            assert!(error.to_string().contains(told), "{error}");
+        }
+        // Tasks need rows with their numbers.
+        let elsewhere = || merge(0, SourceRows::Elsewhere(vec![summary.clone()]));
+        let planned = tx.plan_row_change((elsewhere(), None), EACH, (&Numbered, now)).await.unwrap().unwrap();
+        assert_eq!(planned.num_tasks(), 0, "the source has no rows");
+        planned.forget(&mut tx);
+        let all = self::planned(&mut tx, &asked, EACH).await.unwrap();
+        for (source_rows, told) in [
+            (SourceRows::Part(Int64Array::from(vec![1])), "without their numbers"),
+            (SourceRows::Part(Int64Array::from(vec![Some(1), None])), "without their numbers"),
+            (SourceRows::Elsewhere(vec![summary.clone()]), "needs rows of the source"),
+        ] {
+            let task = RowChangeTask::from_bytes(&all.tasks().unwrap()[0]).unwrap();
+            let result = task.carry_out(storage.clone(), merge(2, source_rows), now).await.unwrap();
+            assert!(String::from_utf8(result).unwrap().contains(told), "{told}");
+        }
+        assert_eq!(all.num_insert_schemas(), 0, "the planner has the source");
+        all.discard(&mut tx).await;
+        for bytes in [&b""[..], b"{}", &all_but_last(&keys)] {
+            assert_eq!(MergeKeys::from_bytes(bytes).unwrap_err().kind(), &Kind::Invalid);
+            let inserter = MergeInserter::new(bytes, Arc::clone(&schema), request.clone(), 0);
+            assert_eq!(inserter.unwrap_err().kind(), &Kind::Invalid);
+        }
+        tx.abandon().await;
+    });
+    assert_eq!(table.on_disk(), before);
+}
+
+fn all_but_last(bytes: &[u8]) -> Vec<u8> {
+    bytes[..bytes.len() - 1].to_vec()
 }
 
 #[test]
