@@ -18,7 +18,7 @@ NOT_USED = ("hint for other engines", "not used by deltic")
 
 def properties() -> list[tuple[str, str, str]]:
     """Name, kind and description of each property."""
-    found = re.findall(r'row\("([^"]+)", Takes::(\w+), "[^"]*", "([^"]*)"\)', TABLE.read_text(encoding="utf-8"))
+    found = re.findall(r'row\("([^"]+)", Allowed::(\w+), "[^"]*", "([^"]*)"\)', TABLE.read_text(encoding="utf-8"))
     assert len(found) > 50
     return found
 

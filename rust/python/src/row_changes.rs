@@ -183,7 +183,7 @@ pub(crate) fn row_change_of(
             Ok(RowChange::Update(assignments(py, set, values)?))
         }
         ("merge", Some(source)) => {
-            let (source, request) = (all_rows(py, source)?, request_of(py, asked, values)?);
+            let (source, request) = (all_rows(py, source)?, Box::new(request_of(py, asked, values)?));
             Ok(RowChange::Merge { source, source_rows, request })
         }
         _ => Err(unreadable().into()),

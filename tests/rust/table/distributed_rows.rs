@@ -59,13 +59,13 @@ impl Asked {
                 let p: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<StringArray>());
                 let x: ArrayRef = Arc::new(rows.iter().map(|row| row.1).collect::<Int64Array>());
                 let batch = RecordBatch::try_from_iter_with_nullable([("p", p, true), ("x", x, true)]).unwrap();
-                let request = MergeRequest {
+                let request = Box::new(MergeRequest {
                     on: "source.p = target.p AND source.x <=> target.x".to_owned(),
                     source_alias: "source".to_owned(),
                     target_alias: "target".to_owned(),
                     clauses: clauses.clone(),
                     evolves: false,
-                };
+                });
                 (
                     RowChange::Merge { source: (batch.schema(), vec![batch]), source_rows: SourceRows::All, request },
                     None,
@@ -90,7 +90,7 @@ async fn alone(tx: &mut Transaction, asked: &Asked) -> Result<RowChangeCounts> {
         (RowChange::Delete, filter) => done.deleted = tx.delete(filter, now).await?,
         (RowChange::Update(set), filter) => done.updated = tx.update(set, filter, now).await?,
         (RowChange::Merge { source, request, .. }, _) => {
-            done.merged = tx.merge(source, request, (&Numbered, now)).await?
+            done.merged = tx.merge(source, *request, (&Numbered, now)).await?
         }
     }
     Ok(done)
@@ -162,7 +162,7 @@ async fn by_parts(table: &Table, tx: &mut Transaction, asked: &Asked, limits: Ta
     if let Some(spec) = planned.inserts(tx, &results)? {
         for at in 0..planned.num_insert_schemas() {
             let plan = planned.plan_inserts(tx, at, &inserted)?;
-            let inserter = MergeInserter::new(&spec, Arc::clone(&schema), request.clone(), at)?;
+            let inserter = MergeInserter::new(&spec, Arc::clone(&schema), *request.clone(), at)?;
             let numbers: Int64Array = (0..rows.num_rows()).map(number).collect();
             let new = inserter.rows(&rows.slice(0, half), &numbers.slice(0, half))?;
             let more = inserter.rows(&halves[1], &numbers.slice(half, rows.num_rows() - half))?;
@@ -508,7 +508,7 @@ fn what_does_not_belong_to_a_divided_source_is_refused() {
         all.discard(&mut tx).await;
         for bytes in [&b""[..], b"{}", &all_but_last(&keys)] {
             assert_eq!(MergeKeys::from_bytes(bytes).unwrap_err().kind(), &Kind::Invalid);
-            let inserter = MergeInserter::new(bytes, Arc::clone(&schema), request.clone(), 0);
+            let inserter = MergeInserter::new(bytes, Arc::clone(&schema), *request.clone(), 0);
             assert_eq!(inserter.unwrap_err().kind(), &Kind::Invalid);
         }
         tx.abandon().await;

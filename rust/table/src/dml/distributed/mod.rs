@@ -145,6 +145,7 @@ impl Transaction {
                 self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
             }
             RowChange::Merge { source, source_rows, request } => {
+                let request = *request;
                 let snapshot = self.mergeable(&request).await?;
                 let (sides, mut metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
                 let planned = async {

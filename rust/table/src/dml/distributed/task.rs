@@ -47,7 +47,7 @@ pub enum RowChange {
         /// Which rows these are.
         source_rows: SourceRows,
         /// The condition and the clauses.
-        request: MergeRequest,
+        request: Box<MergeRequest>,
     },
 }
 
@@ -156,6 +156,7 @@ impl RowChangeTask {
                 of(UPDATE)
             }
             RowChange::Merge { source, source_rows, request } => {
+                let request = *request;
                 let sides = merge::sides_of(StructType::clone(&find.schema), &source.0, &request)?;
                 let (joined, _) = merge::join((source, &source_rows, sides), (&shape, &rules), request)?;
                 numbers = numbers_of(source_rows, &joined)?;
