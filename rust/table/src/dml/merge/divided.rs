@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::join::of_target;
 use super::keys::{equalized, present_rows};
+use super::request::{MergeRequest, condition_of, sides_of};
 use super::source::batch_of_sides;
-use super::{MergeRequest, condition_of, sides_of};
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
 use crate::scan::read::{ReadOptions, Reader};
@@ -60,7 +60,7 @@ impl SourceRows {
     ///
     /// # Errors
     /// `Invalid` for summaries that cannot be read, and for a part of the rows, which is not enough to plan.
-    pub(in crate::dml) fn elsewhere(&self) -> Result<Option<u64>> {
+    pub(crate) fn elsewhere(&self) -> Result<Option<u64>> {
         match self {
             Self::All => Ok(None),
             Self::Part(_) => Err(Error::invalid("a merge cannot be planned with a part of its source")),
@@ -166,7 +166,7 @@ impl MergeKeys {
     }
 
     /// The hashes of the keys in files, each at most once for each batch of rows that is read.
-    pub(in crate::dml) fn of_files(
+    pub(crate) fn of_files(
         self,
         storage: Storage,
         find: ReadSpec,

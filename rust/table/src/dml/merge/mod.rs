@@ -14,6 +14,7 @@ mod clauses;
 mod divided;
 mod join;
 mod keys;
+mod request;
 mod rows;
 mod source;
 
@@ -24,7 +25,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate;
-use deltic_protocol::row_merge::{Bounds, JoinCondition, JoinKey, Sides};
+use deltic_protocol::row_merge::{Bounds, JoinKey, Sides};
 use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
 use futures::{TryStreamExt, stream};
@@ -34,6 +35,9 @@ use self::clauses::{Clauses, evolved};
 use self::divided::summed;
 pub use self::divided::{MergeKeys, SourceRows, SourceSummary};
 pub(super) use self::join::{Join, Outcome, Updates};
+pub use self::request::MergeRequest;
+use self::request::condition_of;
+pub(super) use self::request::sides_of;
 pub(super) use self::rows::Inserter;
 use self::rows::{ClauseInserts, MergeUpdater, inserted, schemas_of};
 use self::source::Source;
@@ -42,7 +46,7 @@ use super::file_changes::choose;
 use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
 use super::preview::Preview;
 use super::update_writer::UpdateWriter;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::progress::Progress;
 use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
@@ -55,21 +59,6 @@ use deltic_store::decode_path;
 
 /// The longest filter text that is made of one key's values.
 const LONGEST_FILTER: usize = 1 << 20;
-
-/// The arguments of a merge.
-#[derive(Debug, Clone)]
-pub struct MergeRequest {
-    /// The condition for a row of the source to match a row of the target.
-    pub on: String,
-    /// The name of the source in expressions.
-    pub source_alias: String,
-    /// The name of the target in expressions.
-    pub target_alias: String,
-    /// What happens to rows. Of the clauses of a kind, the first whose condition is TRUE applies.
-    pub clauses: Vec<Clause>,
-    /// Whether columns that only the source has are added to the table, and types are widened if the table allows it.
-    pub evolves: bool,
-}
 
 /// A merge after the join: the rows to change and to insert.
 struct MergePlan {
@@ -307,11 +296,6 @@ pub(super) fn join(
     Ok((join, filter))
 }
 
-/// The condition for a row of the source to match a row of the target.
-fn condition_of(request: &MergeRequest, sides: &Sides) -> Result<JoinCondition> {
-    JoinCondition::parse(&request.on, sides).map_err(|e| Error::new(e.kind().clone(), format!("on: {}", e.message())))
-}
-
 /// The search for the rows that the join matches.
 pub(super) fn find_request(join: &Arc<Join>, now_ms: i64) -> FindRequest {
     let matching = Arc::clone(join);
@@ -362,15 +346,6 @@ pub(super) fn writer(join: &Join, places: HashMap<String, Updates>) -> UpdateWri
         updates: join.clauses.updates.clone(),
         places,
     }))
-}
-
-/// The two sides of a merge into a table with these columns.
-///
-/// # Errors
-/// `Invalid` for columns that no table has, and aliases that do not fit.
-pub(super) fn sides_of(target: StructType, schema: &SchemaRef, request: &MergeRequest) -> Result<Sides> {
-    let aliases = (request.source_alias.as_str(), request.target_alias.as_str());
-    Sides::new(target, Source::new(schema, &[])?.schema, aliases)
 }
 
 pub(super) fn is_nothing(counts: &MergeCounts) -> bool {

@@ -14,8 +14,8 @@ use deltic_protocol::schema::{StructType, TableSchema};
 use super::super::update_writer::{RowUpdater, rows_of_constants};
 use super::clauses::{BoundClause, Clauses};
 use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
+use super::request::{MergeRequest, sides_of};
 use super::source::{Source, batch_of_sides};
-use super::{MergeRequest, sides_of};
 use crate::error::{Error, Result};
 use crate::write::rules::WriteRules;
 

@@ -1,5 +1,7 @@
 //! DELETE, UPDATE and MERGE by several processes: one plans and commits, others read and write files.
 
+pub(crate) mod divided_source;
+
 use std::collections::HashMap;
 
 use deltic_entry::entry;
@@ -8,8 +10,8 @@ use deltic_table::write::plan::DataFile;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
+use self::divided_source::numbers_from_py;
 use crate::clock::Clock;
-use crate::divided_source::numbers_from_py;
 use crate::errors::Result;
 use crate::row_changes::{PassedRowChange, all_rows, row_change_of};
 use crate::runtime::run;
