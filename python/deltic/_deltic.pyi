@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 __all__ = [
+    "FAILED_HASH",
     "ArrowBatch",
     "ArrowSchema",
     "ArrowStream",
@@ -63,6 +64,7 @@ __all__ = [
 ]
 
 __version__: str
+FAILED_HASH: int
 
 @final
 class ArrowStream:
@@ -223,9 +225,7 @@ class SourceSummary:
 @final
 class MergeInserter:
     def __new__(cls, spec: bytes, source: Any, request: str, values: Any, schema: int) -> MergeInserter: ...
-    @property
-    def schema(self) -> ArrowSchema: ...
-    def rows(self, rows: Any, numbers: Any) -> list[ArrowBatch]: ...
+    def rows(self, rows: Any, numbers: Any) -> ArrowStream: ...
 
 @final
 class DistributedOptimize:

@@ -133,7 +133,7 @@ class Merge(Generic[T]):
         if self._executed:
             raise InvalidInputError("the merge was executed already; make another with Table.merge")
         done = self._execute(self._step(is_read=False))
-        self._executed, self._rows = True, None
+        self._executed, self._rows, self._source = True, None, None
         return done
 
     def __repr__(self) -> str:

@@ -245,9 +245,13 @@ def test_errors(spark: SparkSession, uri: str, properties: dict[str, str]) -> No
         deltic.InvalidInputError, match=r"\(id is 41\) of the target is matched by several rows of the source, so"
     ):
         merge.execute()
-    key = deltic.spark.merge(spark, uri, twice, "1 DIV (source.id - 21) = target.id").when_matched_delete()
-    with pytest.raises(deltic.InvalidInputError, match=r"the source: .*zero"):
-        key.execute()
+    for on, told in (
+        ("1 DIV (source.id - 21) = target.id", r"the source: .*zero"),
+        ("source.id = 1 DIV (target.id - 40)", r"zero"),
+    ):
+        key = deltic.spark.merge(spark, uri, twice, on).when_matched_delete()
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            key.execute()
     assert (state(table), set(Path(uri).rglob("*.parquet")), table.snapshot().version) == (before, files, 2)
 
 
@@ -269,6 +273,46 @@ def test_a_source_is_computed_once(spark: SparkSession, uri: str, divided: list[
     assert len(ids) == len(set(ids)) == 50_000 + metrics["numTargetRowsInserted"]
     assert table.scan(filter="n > 0").count() == metrics["numSourceRows"]
     assert divided == [5]
+
+
+def test_a_file_that_is_gone_is_told_of(spark: SparkSession, uri: str) -> None:
+    made(uri)
+    min(Path(uri).rglob("part-*.parquet")).unlink()
+    files = set(Path(uri).rglob("*.parquet"))
+    merge = deltic.spark.merge(spark, uri, spark.range(60), "source.id = target.id").when_matched_delete()
+    with pytest.raises((deltic.DelticError, PySparkException), match=r"gone|does not exist"):
+        merge.execute()
+    assert (Table(uri).snapshot().version, set(Path(uri).rglob("*.parquet"))) == (2, files)
+
+
+def test_stored_rows_are_released(spark: SparkSession, uri: str) -> None:
+    made(uri)
+    stored = spark.sparkContext._jsc.getPersistentRDDs()  # type: ignore[union-attr]
+    before = set(stored.keySet().toArray())
+    for _again in range(2):
+        merge = deltic.spark.merge(spark, uri, spark.range(60), "source.id = target.id")
+        merge = merge.when_matched_update({"n": "n + 1"})
+        assert merge.preview().rows == 55
+        merge.execute()
+        left = set(spark.sparkContext._jsc.getPersistentRDDs().keySet().toArray())  # type: ignore[union-attr]
+        assert left <= before
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_partitions_without_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """Of a source whose variants have other types in Spark than in a table."""
+    monkeypatch.setattr(merge_source, "KEPT_BYTES", kept)
+    monkeypatch.setattr(rows, "LARGE_SOURCE", 1 - kept)
+    uri = str(tmp_path / "table")
+    deltic.spark.write(spark.range(2).selectExpr("id", "parse_json('[1]') AS v"), uri)
+    news = spark.range(1, 3, numPartitions=5).selectExpr("id", "parse_json('2') AS v")
+    merge = deltic.spark.merge(spark, uri, news, "source.id = target.id").when_matched_update_all()
+    metrics = merge.when_not_matched_insert_all().execute().metrics
+    assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (1, 1)
+    found = deltic.spark.DeltaTable.forPath(spark, uri).toDF().selectExpr("id", "to_json(v) AS v").collect()
+    assert sorted((row.id, row.v) for row in found) == [(0, "[1]"), (1, "2"), (2, "2")]
 
 
 @pytest.mark.parametrize("job", ["_part_changer", "_inserter"])

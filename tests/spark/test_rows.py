@@ -317,8 +317,15 @@ def merged():
 
 assert merged() == 2
 assert ran == [3, 3], ran
-rows.LONGEST_MESSAGE = 1
+limit, rows.LONGEST_MESSAGE = rows.LONGEST_MESSAGE, 1
 assert merged() == 2
+assert ran == [3, 3], ran
+# The rows of a large source go to the tasks that need them, in one job with others.
+rows.LARGE_SOURCE, rows.LONGEST_MESSAGE = 0, limit
+assert merged() == 2
+more = deltic.spark.merge(spark, uri, spark.range(30, 40), "source.id = target.id")
+more = more.when_matched_delete().when_not_matched_insert({"id": "source.id"}).execute()
+assert more.metrics["numTargetRowsInserted"] == 10, more.metrics
 assert ran == [3, 3], ran
 spark.stop()
 """

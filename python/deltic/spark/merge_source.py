@@ -9,29 +9,36 @@ match, and a second job writes those that are inserted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from contextlib import suppress
 from itertools import chain, groupby
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, VariantType
+from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.merge_source import DeferredSource, source_rows
 from deltic.progress_bars import Work
 from deltic.spark.schema import as_binaries, nullable
-from deltic.spark.tasks import Batches, collect, results, spread
+from deltic.spark.tasks import Batches, collect, cores, results, spread
 from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
 from deltic.spark.write import write_batches
 
+OF_PARTS = ["part", "task", "failure", "number"]
+"""The columns besides those of the source in the rows for tasks: the index of a task; in its first row its description;
+in its second row its result, if its keys could not be read; the number of a row of the source."""
+
 __all__ = ["FrameSource", "StoredSource", "ipc_bytes"]
 
-KEPT_BYTES = 64 * 1024
+KEPT_BYTES = 16 * 1024
 """The most bytes of rows of a partition that are collected with its summary: there may be thousands of partitions."""
+
+BYTES_PER_PART = 64 * 1024 * 1024
+"""Bytes of rows of a large source for each task, about."""
 
 
 def ipc_bytes(rows: pa.Table | pa.RecordBatch) -> bytes:
@@ -69,17 +76,32 @@ class FrameSource(DeferredSource):
                 hint = f"take them away, as by source.withColumn({column.name!r}, F.rtrim({column.name!r}))"
                 raise UnsupportedFeatureError(f"{message}, and deltic compares and stores strings as they are: {hint}")
         self._frame = frame
+        self._numbered: DataFrame | None = None
 
-    @cached_property
+    @property
     def numbered(self) -> DataFrame:
-        """The rows with a number each, computed once: by the first job that needs them."""
+        """The rows with a number each, as Spark stores them: computed by the first use, until `release`."""
+        if self._numbered is None:
+            self._numbered = self._computed()
+        return self._numbered
+
+    def release(self) -> None:
+        """Forget the stored rows, and free their memory."""
+        numbered, self._numbered = self._numbered, None
+        if numbered is not None and not is_remote():
+            # Spark itself frees them when its collector of garbage runs.
+            with suppress(Exception):
+                numbered._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+    def _computed(self) -> DataFrame:
         frame = self._frame
         if has_type(frame.schema, VariantType):
             # As plain structs, since `toArrow` fails if a variant is null.
             frame = frame.mapInArrow(_binaries, with_binaries(frame.schema))  # type: ignore[arg-type]
         # Spark looks up columns by name, and takes a dot in a name for a path into a struct.
         named = frame.toDF(*(f"c{at}" for at in range(len(self.schema))))
-        return named.withColumn("number", F.monotonically_increasing_id()).localCheckpoint(eager=False)
+        # At once: until a checkpoint is complete, a retried task could compute other rows, or number them otherwise.
+        return named.withColumn("number", F.monotonically_increasing_id()).localCheckpoint(eager=True)
 
     def read(self) -> pa.Table:
         """All rows."""
@@ -97,6 +119,7 @@ class _Rows:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._conformer = _deltic.SourceConformer(schema, None)
+        self.conformed_schema = pa.schema(self._conformer.schema)
 
     def table(self, batch: pa.RecordBatch, first: int = 0) -> pa.Table:
         """The rows in the types of the source; its columns begin with the one at `first`."""
@@ -133,7 +156,9 @@ class StoredSource:
     def collected(self) -> pa.Table:
         """All rows."""
         if all(self._kept):
-            return pa.concat_tables([source_rows(self.schema.empty_table(), None), *map(_read, self._kept)])
+            conformed = pa.schema(_deltic.SourceConformer(self.schema, None).schema)
+            kept = pa.concat_tables([conformed.empty_table(), *map(_read, self._kept)])
+            return source_rows(kept.to_reader(), self._memory_limit)
         rows: pa.Table = self.frame.select(*self._columns).toArrow()
         return source_rows(rows.rename_columns(self.schema.names).cast(self.schema), self._memory_limit)
 
@@ -147,17 +172,21 @@ class StoredSource:
         assert self._keys is not None
         if not tasks:
             return []
+        self._kept = []
         spark = self.frame.sparkSession
-        hashes = spread(spark, tasks, len(tasks)).mapInArrow(_task_hasher(settings, self._keys), "part int, hash long")
-        hashed_schema = StructType([*self.frame.schema.fields, StructField("hash", LongType())])
+        hasher = _task_hasher(settings, self._keys)
+        hashes = spread(spark, tasks, len(tasks)).mapInArrow(hasher, "part int, hash long, failure binary").distinct()
+        hashed_schema = StructType([*nullable(self.frame.schema).fields, StructField("hash", LongType())])
         hashed = self.frame.mapInArrow(_source_hasher(self.schema, self._keys), hashed_schema)
-        joined = hashed.where("hash IS NOT NULL").join(hashes.distinct(), "hash")
-        needed = joined.select("part", F.lit(None).cast("binary").alias("task"), "number", *self._columns)
+        # A row that joins with the failures of tasks.
+        failing = spark.createDataFrame([(_deltic.FAILED_HASH,)], "hash long")
+        rows = hashed.where("hash IS NOT NULL").unionByName(failing, allowMissingColumns=True)
+        needed = rows.join(hashes, "hash").withColumn("task", F.lit(None).cast("binary"))
         # A task without rows of the source may change rows that none matches. Each begins with its description.
         described = spark.createDataFrame(list(enumerate(map(bytes, tasks))), "part int, task binary")
-        parts = described.unionByName(needed, allowMissingColumns=True).repartition(len(tasks), "part")
-        ordered = parts.select("part", "task", "number", *self._columns).sortWithinPartitions(
-            "part", F.col("task").isNull()
+        parts = described.unionByName(needed.drop("hash"), allowMissingColumns=True).repartition(len(tasks), "part")
+        ordered = parts.select(*OF_PARTS, *self._columns).sortWithinPartitions(
+            "part", F.col("task").isNull(), F.col("failure").isNull()
         )
         changer = _part_changer(self.schema, settings, merge, self._memory_limit)
         return collect(ordered, changer, Work("MERGE", "tasks", len(tasks)))
@@ -169,7 +198,10 @@ class StoredSource:
 
         `inserts`: what `_deltic.MergeInserter` needs, and which schema.
         """
-        return collect(self.frame, _inserter(self.schema, plan, settings, merge, inserts), Work("MERGE", "rows"))
+        # Few new rows should not be in as many files as the source has partitions.
+        writers = max(cores(self.frame.sparkSession), self.num_bytes // BYTES_PER_PART)
+        inserter = _inserter(self.schema, plan, settings, merge, inserts)
+        return collect(self.frame.coalesce(writers), inserter, Work("MERGE", "rows"))
 
 
 def _summarizer(schema: pa.Schema, keys: bytes | None) -> Batches:
@@ -189,9 +221,9 @@ def _summarizer(schema: pa.Schema, keys: bytes | None) -> Batches:
                     size += conformed.nbytes
                     kept = [*kept, conformed] if size <= KEPT_BYTES else []
         except InvalidInputError as error:
-            yield results([b"", str(error).encode()], [0, 0])
+            yield results([b"", f"in a partition of the source: {error}".encode()], [0, 0])
             return
-        few = pa.Table.from_batches(kept, None if kept else schema) if size <= KEPT_BYTES else None
+        few = pa.Table.from_batches(kept, rows.conformed_schema) if size <= KEPT_BYTES else None
         few_bytes = b"" if few is None else ipc_bytes(few)
         yield results([ipc_bytes(pa.record_batch(summary.to_batch())), few_bytes], [count, 0])
 
@@ -199,14 +231,15 @@ def _summarizer(schema: pa.Schema, keys: bytes | None) -> Batches:
 
 
 def _task_hasher(settings: dict[str, str] | None, keys: bytes) -> Batches:
-    """A function that returns the hashes of the keys in the files of tasks."""
+    """A function that returns the hashes of the keys in the files of tasks, or the result of a task that fails."""
 
     def hash_tasks(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for task in chain.from_iterable(batch.column(0) for batch in tasks):
             part, hashes = _deltic.key_hashes(task.as_py(), settings, keys)
             while (batch := hashes.read_next()) is not None:
-                column = pa.record_batch(batch).column(0)
-                yield pa.record_batch([pa.repeat(pa.scalar(part, pa.int32()), len(column)), column], ["part", "hash"])
+                of_part = pa.record_batch(batch)
+                parts = pa.repeat(pa.scalar(part, pa.int32()), len(of_part))
+                yield pa.record_batch([parts, *of_part.columns], ["part", *of_part.schema.names])
 
     return hash_tasks
 
@@ -237,10 +270,15 @@ def _part_changer(
 
         def of_part(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for piece in pieces:
-                table = rows.table(piece, first=3).append_column(numbered.field(name), piece.column("number"))
+                table = rows.table(piece, first=len(OF_PARTS)).append_column(
+                    numbered.field(name), piece.column("number")
+                )
                 yield from table.cast(numbered).to_batches()
 
-        for task, pieces in _by_part(batches):
+        for task, failure, pieces in _by_part(batches):
+            if failure is not None:
+                yield results([failure], [1])
+                continue
             part = source_rows(pa.RecordBatchReader.from_batches(numbered, of_part(pieces)), memory_limit)
             change = ("merge", request, values, part.select(range(len(schema))))
             yield results([_deltic.change_rows(task, settings, change, part.select([len(schema)]))], [1])
@@ -248,13 +286,16 @@ def _part_changer(
     return change
 
 
-def _by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, Iterator[pa.RecordBatch]]]:
-    """Each task with its rows, from batches that are ordered by task."""
+def _by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bytes, bytes | None, Iterator[pa.RecordBatch]]]:
+    """Each task, its result if it has failed already, and its rows, from batches that are ordered by task."""
     runs = chain.from_iterable(map(_runs, batches))
     for _part, of_part in groupby(runs, key=lambda run: run[0]):
         pieces = (rows for _, rows in of_part)
         first = next(pieces)
-        yield first.column("task")[0].as_py(), chain([first.slice(1)], pieces)
+        task, rest = first.column("task")[0].as_py(), chain([first.slice(1)], pieces)
+        start = next((piece for piece in rest if len(piece)), None)
+        failure = None if start is None else start.column("failure")[0].as_py()
+        yield task, failure, rest if start is None else chain([start], rest)
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -288,19 +329,17 @@ def _inserter(
         inserter = _deltic.MergeInserter(inserts[0], schema, request, _read(sent), inserts[1])
         rows, count = _Rows(schema), 0
 
-        def inserted() -> Iterator[pa.RecordBatch]:
+        def all_inserted() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for batch in batches:
                 count += batch.num_rows
                 given = rows.table(batch).combine_chunks().to_batches()
                 for piece in given:
-                    yield from map(pa.record_batch, inserter.rows(piece, _column(batch, "number")))
+                    new = inserter.rows(piece, batch.select(["number"]))
+                    while (inserted := new.read_next()) is not None:
+                        yield pa.record_batch(inserted)
 
-        files = write_batches(plan, settings, inserted())
+        files = write_batches(plan, settings, all_inserted())
         yield results(files, [count if at == 0 else 0 for at in range(len(files))])
 
     return insert
-
-
-def _column(batch: pa.RecordBatch, name: str) -> Any:
-    return batch.select([name])

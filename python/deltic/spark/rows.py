@@ -21,7 +21,7 @@ from deltic.dml import Assigned, RowChanges
 from deltic.errors import DelticError
 from deltic.merge_builder import Merge
 from deltic.spark.location import checked_session, shared
-from deltic.spark.merge_source import FrameSource, StoredSource, ipc_bytes
+from deltic.spark.merge_source import BYTES_PER_PART, FrameSource, StoredSource, ipc_bytes
 from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.spark.write import discard
 from deltic.table import Table
@@ -38,9 +38,6 @@ TASKS_PER_CORE = 4
 LARGE_SOURCE = 32 * 1024 * 1024
 """From this size of a source in bytes its rows are not collected, but sent to the tasks that need them. If no equality
 joins the sides each task needs all, and a job has at most one task for each core."""
-
-BYTES_PER_PART = 64 * 1024 * 1024
-"""Bytes of a large source for each task, about, if all tasks need as much of it."""
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """The most bytes of a source that a client of Spark Connect sends with a job."""
@@ -78,46 +75,60 @@ class _OnExecutors:
         return self._core.update(set, values, filter) if done is None else int(done["updated"])
 
     def merge(self, data: Any, request: str, values: Any) -> str:
-        if isinstance(data, FrameSource) and self._core.replayed() is None:
-            keys = _deltic.merge_keys(self._core, data.schema, request, values)
+        if not isinstance(data, FrameSource):
+            return self._merge(data, (request, values))
+        if self._core.replayed() is not None:
+            # The source need not be computed.
+            return self._core.merge(data.schema.empty_table(), request, values)
+        keys = _deltic.merge_keys(self._core, data.schema, request, values)
+        try:
             stored = StoredSource(data, keys)
             if keys is not None and stored.num_bytes >= LARGE_SOURCE:
-                return self._merge_divided(stored, (request, values))
-            data = stored.collected()
-        elif isinstance(data, FrameSource):
-            data = data.schema.empty_table()
-        done = self._change(("merge", request, values, data), None)
-        return self._core.merge(data, request, values) if done is None else json.dumps(done["merged"])
+                merged = self._merge_divided(stored, (request, values))
+            else:
+                merged = self._merge(stored.collected(), (request, values))
+        except DelticError:
+            raise
+        except BaseException:
+            # Perhaps the rows are lost, with an executor. The next execution computes them again.
+            data.release()
+            raise
+        data.release()
+        return merged
+
+    def _merge(self, source: Any, merge: tuple[str, Any]) -> str:
+        done = self._change(("merge", *merge, source), None)
+        return self._core.merge(source, *merge) if done is None else json.dumps(done["merged"])
 
     def _merge_divided(self, source: StoredSource, merge: tuple[str, Any]) -> str:
         """Merge a large source: each task gets the rows that can match in its files."""
         no_rows = ("merge", *merge, source.schema.empty_table())
         most_tasks = max(cores(self._spark) * TASKS_PER_CORE, source.num_bytes // BYTES_PER_PART)
         planned = _deltic.plan_row_change(self._core, no_rows, None, (most_tasks, BYTES_PER_TASK), source.summaries)
-        if planned is None:
-            return self._core.merge(source.schema.empty_table(), *merge)
-        plans: list[bytes] = []
+        assert planned is not None, "it was not committed before"
+        inserted: list[bytes] = []
+        plan = None
         try:
             results = source.change(planned.tasks(), self._settings, merge)
-            inserted: list[bytes] = []
             inserts = planned.inserts(self._core, results)
             if inserts is not None:
                 for schema in range(planned.num_insert_schemas()):
-                    plans.append(planned.plan_inserts(self._core, schema, inserted))
-                    inserted += source.insert(plans[-1], self._settings, merge, (inserts, schema))
+                    plan = planned.plan_inserts(self._core, schema, inserted)
+                    inserted += source.insert(plan, self._settings, merge, (inserts, schema))
         except BaseException:
             with suppress(DelticError):
                 planned.discard(self._core)
-            self._discard(plans)
+            self._discard(plan)
             raise
         try:
             return json.dumps(json.loads(planned.apply(self._core, results, inserted))["merged"])
         except BaseException:
-            self._discard(plans)
+            self._discard(plan)
             raise
 
-    def _discard(self, plans: list[bytes]) -> None:
-        for plan in plans:
+    def _discard(self, plan: bytes | None) -> None:
+        """Delete the files with inserted rows; in all plans of a transaction their names begin in the same way."""
+        if plan is not None:
             discard(plan, self._settings)
 
     def _change(self, row_change: RowChange, filter: str | None) -> dict[str, Any] | None:
@@ -220,8 +231,8 @@ def merge(
     """Begin a merge of a DataFrame into a table: see `deltic.Table.merge`.
 
     `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is first previewed or executed,
-    once, and stored on the executors (`localCheckpoint`). The other arguments are those of `deltic.Table.merge`, and
-    mean the same.
+    and stored on the executors (`localCheckpoint`) until it was executed. The other arguments are those of
+    `deltic.Table.merge`, and mean the same.
 
     A source of less than 32 MiB in Arrow's form is collected to the driver and sent to every task; the driver writes
     the inserted rows. The rows of a larger one stay on the executors: Spark joins hashes of the keys of both sides, and

@@ -18,7 +18,7 @@ use deltic_table::dml::{
 };
 use deltic_table::scan::read::ReadOptions;
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
-use deltic_table::transaction::builder::{Ids, Outcome, Transaction};
+use deltic_table::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionOptions};
 use deltic_table::write::writer::DataWriter;
 use futures::{TryStreamExt, stream};
 use proptest::prelude::*;
@@ -117,7 +117,7 @@ async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: T
 }
 
 /// The number of a row of a divided source.
-fn number(row: usize) -> i64 {
+fn number_of(row: usize) -> i64 {
     i64::try_from(row).unwrap() * 3 + (1 << 33)
 }
 
@@ -148,12 +148,12 @@ async fn by_parts(table: &Table, tx: &mut Transaction, asked: &Asked, limits: Ta
     let mut results = Vec::new();
     for task in planned.tasks()? {
         let of_task = RowChangeTask::from_bytes(&task)?.key_hashes(storage.clone(), MergeKeys::from_bytes(&keys)?)?;
-        let found: Vec<RecordBatch> = of_task.2.try_collect().await?;
+        let found: Vec<RecordBatch> = of_task.1.try_collect().await?;
         let found: HashSet<i64> =
             found.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
         let needed: Vec<usize> =
             (0..rows.num_rows()).filter(|row| hashes.is_valid(*row) && found.contains(&hashes.value(*row))).collect();
-        let numbers = needed.iter().map(|row| number(*row)).collect();
+        let numbers = needed.iter().map(|row| number_of(*row)).collect();
         let part = needed.iter().map(|row| rows.slice(*row, 1)).collect();
         let task = RowChangeTask::from_bytes(&task)?;
         results.push(task.carry_out(storage.clone(), merge(part, SourceRows::Part(numbers)), now).await?);
@@ -163,11 +163,11 @@ async fn by_parts(table: &Table, tx: &mut Transaction, asked: &Asked, limits: Ta
         for at in 0..planned.num_insert_schemas() {
             let plan = planned.plan_inserts(tx, at, &inserted)?;
             let inserter = MergeInserter::new(&spec, Arc::clone(&schema), *request.clone(), at)?;
-            let numbers: Int64Array = (0..rows.num_rows()).map(number).collect();
-            let new = inserter.rows(&rows.slice(0, half), &numbers.slice(0, half))?;
+            let numbers: Int64Array = (0..rows.num_rows()).map(number_of).collect();
+            let new = inserter.rows(&halves[0], &numbers.slice(0, half))?;
             let more = inserter.rows(&halves[1], &numbers.slice(half, rows.num_rows() - half))?;
             let writer = DataWriter::new(storage.clone(), &plan.spec.of_task(Some(0))?, now)?;
-            inserted.extend(writer.write_all(stream::iter(new.into_iter().chain(more).map(Ok))).await?);
+            inserted.extend(writer.write_all(stream::iter(new.chain(more))).await?);
         }
     }
     planned.apply(tx, (&results, inserted), now).await
@@ -271,11 +271,13 @@ proptest! {
         for table in [&one, &other] {
             world.files.iter().for_each(|rows| table.write(rows));
         }
-        let columns: Vec<&str> = match world.properties.contains(&IDS) {
-            true => vec!["p", "x", ROW_ID, ROW_COMMIT_VERSION],
-            false => vec!["p", "x"],
-        };
         for (number, asked) in world.statements.iter().enumerate() {
+            let mut columns = vec!["p", "x"];
+            if world.properties.contains(&IDS) {
+                columns.push(ROW_COMMIT_VERSION);
+                // Others leave more files, and new ids follow those that files were given when they were written again.
+                columns.extend((number == 0).then_some(ROW_ID));
+            }
             let (done, ended) = block_on(async {
                 let (mut mine, mut theirs) = (one.begin().await, other.begin().await);
                 let done_by_others = match divides {
@@ -458,6 +460,59 @@ fn what_does_not_add_up_is_refused() {
             tx.abandon().await;
         });
     }
+}
+
+#[test]
+fn files_of_inserted_rows_are_checked() {
+    let asked = one_of_each().remove(2);
+    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = asked.statement() else { panic!() };
+    let table = four_files(&[]);
+    let before = table.on_disk();
+    block_on(async {
+        let storage = &table.sample.storage;
+        let begun = Transaction::begin(storage, HandleCache::default(), TransactionOptions::default(), &Numbered);
+        let mut tx = begun.await.unwrap();
+        let keys = tx.merge_keys(&schema, &request, now).await.unwrap().unwrap();
+        let mut summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap()));
+        summary.add(&batches[0]).unwrap();
+        for (number, told) in [
+            (0, "not written for this merge"),
+            (1, "returned twice"),
+            (2, "not in the table's store"),
+            (3, "more rows"),
+        ] {
+            let merge = |batches, source_rows| RowChange::Merge {
+                source: (Arc::clone(&schema), batches),
+                source_rows,
+                request: request.clone(),
+            };
+            let elsewhere = merge(Vec::new(), SourceRows::Elsewhere(vec![summary.to_batch().unwrap()]));
+            let planned = tx.plan_row_change((elsewhere, None), EACH, (&Numbered, now)).await.unwrap().unwrap();
+            let mut results = Vec::new();
+            for task in planned.tasks().unwrap() {
+                let numbers = SourceRows::Part((0..batches[0].num_rows()).map(number_of).collect());
+                let task = RowChangeTask::from_bytes(&task).unwrap();
+                results.push(task.carry_out(storage.clone(), merge(batches.clone(), numbers), now).await.unwrap());
+            }
+            let plan = planned.plan_inserts(&mut tx, 0, &[]).unwrap();
+            let writer = DataWriter::new(storage.clone(), &plan.spec, now).unwrap();
+            // One row of the source matches nothing; in the last case two are inserted.
+            let rows = batches[0].slice(4 - usize::from(number == 3), 1 + usize::from(number == 3));
+            let mut files = writer.write_all(stream::iter([Ok(rows)])).await.unwrap();
+            match number {
+                0 => files[0].add.path = "part-0.parquet".to_owned(),
+                1 => files.push(files[0].clone()),
+                2 => std::fs::remove_file(table.sample.path(&files[0].add.path)).unwrap(),
+                _ => {}
+            }
+            let error = planned.apply(&mut tx, (&results, files), now).await.unwrap_err();
+            assert!(error.to_string().contains(told), "{told}: {error}");
+            assert_eq!(error.kind(), &Kind::Invalid);
+        }
+        tx.abandon().await;
+    });
+    // The files of the tasks are gone; those of inserted rows are left to the caller.
+    assert_eq!(table.on_disk().iter().filter(|path| !before.contains(*path)).count(), 3);
 }
 
 #[test]

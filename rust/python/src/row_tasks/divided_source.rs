@@ -14,7 +14,7 @@ use deltic_table::dml::{
 };
 use pyo3::prelude::*;
 
-use crate::arrow::{ArrowBatch, ArrowSchema, ArrowStream, reader_from_py, schema_from_py};
+use crate::arrow::{ArrowBatch, ArrowStream, reader_from_py, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::row_changes::{all_rows, request_of};
@@ -56,7 +56,8 @@ impl MergeKeys {
     }
 }
 
-/// The index of a task of a merge, and the hashes of the keys in its files, which it reads.
+/// The index of a task of a merge, and the hashes of the keys in its files. If the files cannot be read wherever the task
+/// runs, the last batch has the hash `FAILED_HASH`, and in its second column the result of the task.
 #[entry]
 #[pyfunction]
 pub(crate) fn key_hashes(
@@ -67,7 +68,8 @@ pub(crate) fn key_hashes(
 ) -> Result<(usize, ArrowStream)> {
     let (task, keys) = py.detach(|| Ok::<_, Error>((RowChangeTask::from_bytes(task)?, CoreKeys::from_bytes(keys)?)))?;
     let storage = storage(task.location(), storage_options)?;
-    let (number, schema, hashes) = task.key_hashes(storage, keys)?;
+    let number = task.number();
+    let (schema, hashes) = task.key_hashes(storage, keys)?;
     Ok((number, ArrowStream::from_stream(schema, hashes, Runtime::of_process(py)?)))
 }
 
@@ -118,17 +120,12 @@ impl MergeInserter {
         Ok(Self(CoreInserter::new(spec, source, request, schema)?))
     }
 
-    /// The columns of the inserted rows.
-    #[getter]
-    fn schema(&self) -> ArrowSchema {
-        ArrowSchema::new(Arc::clone(self.0.schema()))
-    }
-
     /// The inserted ones of some rows of the source. `numbers`: a column with the number of each of them among all.
-    fn rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, numbers: &Bound<'_, PyAny>) -> Result<Vec<ArrowBatch>> {
+    fn rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, numbers: &Bound<'_, PyAny>) -> Result<ArrowStream> {
         let (rows, numbers) = (batch_from_py(py, rows)?, numbers_from_py(py, numbers)?);
         let inserted = py.detach(|| self.0.rows(&rows, &numbers))?;
-        Ok(inserted.into_iter().map(ArrowBatch::new).collect())
+        let schema = Arc::clone(self.0.schema());
+        Ok(ArrowStream::from_stream(schema, futures::stream::iter(inserted), Runtime::of_process(py)?))
     }
 }
 

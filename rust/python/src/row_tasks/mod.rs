@@ -88,7 +88,8 @@ impl DistributedRowChange {
         schema: usize,
         earlier: Vec<PyBackedBytes>,
     ) -> Result<Vec<u8>> {
-        let earlier = files_of(&earlier)?;
+        let earlier: Vec<DataFile> =
+            earlier.iter().map(|bytes| DataFile::from_bytes(bytes)).collect::<std::result::Result<_, _>>()?;
         let plan = self
             .0
             .with(|rows| transaction.with(|builder| run(py, async { rows.plan_inserts(builder, schema, &earlier) })));
@@ -105,9 +106,19 @@ impl DistributedRowChange {
         results: Vec<PyBackedBytes>,
         inserted: Vec<PyBackedBytes>,
     ) -> Result<String> {
-        let inserted = files_of(&inserted)?;
         let rows = self.0.take()?;
-        let applied = transaction.with(|builder| run(py, rows.apply(builder, (&results, inserted), Clock::now)));
+        let applied = transaction.with(|builder| {
+            let apply = async {
+                match inserted.iter().map(|bytes| DataFile::from_bytes(bytes)).collect() {
+                    Ok(inserted) => rows.apply(builder, (&results, inserted), Clock::now).await,
+                    Err(unreadable) => {
+                        rows.discard(builder).await;
+                        Err(unreadable)
+                    }
+                }
+            };
+            run(py, apply)
+        });
         json_text(&applied?)
     }
 
@@ -122,10 +133,6 @@ impl DistributedRowChange {
             run(py, discard)
         })
     }
-}
-
-fn files_of(files: &[PyBackedBytes]) -> Result<Vec<DataFile>> {
-    Ok(files.iter().map(|bytes| DataFile::from_bytes(bytes)).collect::<std::result::Result<_, _>>()?)
 }
 
 /// Finds rows and writes new files, in any process. Returns the result for `DistributedRowChange.apply`.

@@ -20,6 +20,8 @@ mod specs;
 mod update;
 mod update_writer;
 
-pub use distributed::{DistributedRowChange, MergeInserter, RowChange, RowChangeCounts, RowChangeTask, TaskLimits};
+pub use distributed::{
+    DistributedRowChange, FAILED_HASH, MergeInserter, RowChange, RowChangeCounts, RowChangeTask, TaskLimits,
+};
 pub use merge::{Clause, ClauseAction, MergeKeys, MergeRequest, SourceConformer, SourceRows, SourceSummary, When};
 pub use preview::Preview;

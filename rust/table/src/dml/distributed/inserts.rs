@@ -10,7 +10,7 @@ use deltic_protocol::schema::TableSchema;
 use serde::{Deserialize, Serialize};
 
 use super::result::{InlineDeletionVector, from_vector, to_vector};
-use crate::dml::merge::{Inserter, MergeRequest};
+use crate::dml::merge::{Inserter, MergeRequest, of_source_row};
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
 use crate::write::rules::WriteRules;
@@ -77,16 +77,21 @@ impl MergeInserter {
         self.inserter.schema()
     }
 
-    /// The inserted ones of some rows of the source, which have these numbers.
+    /// The inserted ones of some rows of the source, which have these numbers, batch by batch.
     ///
     /// # Errors
     /// `Invalid` for values that do not fit.
-    pub fn rows(&self, rows: &RecordBatch, numbers: &Int64Array) -> Result<Vec<RecordBatch>> {
+    pub fn rows(
+        &self,
+        rows: &RecordBatch,
+        numbers: &Int64Array,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         if numbers.len() != rows.num_rows() {
             return Err(Error::invalid("rows of a source came without their numbers"));
         }
         let matched: Vec<bool> =
             numbers.values().iter().map(|row| self.matched.contains(row.cast_unsigned())).collect();
-        self.inserter.rows(rows, &matched)
+        let rows = self.inserter.rows(rows, &matched).map_err(|e| of_source_row(&e))?;
+        Ok(rows.map(|rows| rows.map_err(|e| of_source_row(&e))))
     }
 }

@@ -28,7 +28,7 @@ use serde::Serialize;
 use self::inserts::InsertSpec;
 pub use self::inserts::MergeInserter;
 use self::result::{TaskChanges, TaskResult};
-pub use self::task::{RowChange, RowChangeTask};
+pub use self::task::{FAILED_HASH, RowChange, RowChangeTask};
 use super::file_changes::{ChangedFiles, WrittenFiles, choose};
 use super::find::{Candidate, FindResult, MERGE, RowAction, candidates};
 use super::merge::{self, Join, MergeRequest, Outcome, SourceRows};
@@ -95,7 +95,7 @@ pub struct DistributedRowChange {
 struct Merging {
     join: Arc<Join>,
     /// How many rows the source has, if other processes have them.
-    elsewhere: Option<u64>,
+    rows_elsewhere: Option<u64>,
     /// The metadata without the columns that the merge adds.
     metadata_before: Option<SavedMetadata>,
 }
@@ -150,8 +150,8 @@ impl Transaction {
                 let (sides, mut metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
                 let planned = async {
                     let (join, filter) = self.join((source, &source_rows, sides), request, begun_ms)?;
-                    let elsewhere = source_rows.elsewhere()?;
-                    let (how, merging) = ((action, limits), Merging { join, elsewhere, metadata_before: None });
+                    let rows_elsewhere = source_rows.elsewhere()?;
+                    let (how, merging) = ((action, limits), Merging { join, rows_elsewhere, metadata_before: None });
                     self.plan_files(&snapshot, filter.as_deref(), how, Some(merging), (ids, clock, begun_ms)).await
                 };
                 match planned.await {
@@ -270,7 +270,7 @@ impl DistributedRowChange {
     }
 
     fn insert_schemas(&self) -> Vec<SchemaRef> {
-        let merging = self.merging.as_ref().filter(|merging| merging.elsewhere.is_some());
+        let merging = self.merging.as_ref().filter(|merging| merging.rows_elsewhere.is_some());
         merging.map(|merging| merge::insert_schemas(&merging.join)).unwrap_or_default()
     }
 
@@ -344,7 +344,8 @@ impl DistributedRowChange {
         clock: Clock,
     ) -> Result<RowChangeCounts> {
         let mut done = TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())?;
-        let first = self.check_files(&done)?;
+        let mut first = self.check_files(&done)?;
+        first.extend(check_inserted(&inserted, tx.id_prefix())?);
         let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
         for changed in &mut done {
             rewritten.append(&mut changed.rewritten);
@@ -370,11 +371,14 @@ impl DistributedRowChange {
         check_rows(&chosen, rows, tx.has_change_data_feed()?)?;
         let mut ended = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
         let mut new = Vec::new();
-        if let Some((Merging { join, elsewhere, .. }, outcome)) = merged {
+        if let Some((Merging { join, rows_elsewhere, .. }, (outcome, matched))) = merged {
             check_counts(&chosen, &outcome.counts)?;
-            if let Some(source) = *elsewhere {
+            if let Some(source) = *rows_elsewhere {
                 merge::read_unchanged(join, &outcome, &mut found);
                 let rows = inserted.iter().map(|file| file.rows).fold(0, u64::saturating_add);
+                if rows > source.saturating_sub(matched) {
+                    return Err(Error::invalid("the files of inserted rows have more rows than the source"));
+                }
                 ended.merged = MergeCounts { source, inserted: rows, ..outcome.counts };
                 new = vec![(inserted, Syncing::default())];
             } else {
@@ -422,6 +426,18 @@ impl DistributedRowChange {
     }
 }
 
+/// Refuses a file that was not written by a plan of the transaction, or that is returned twice. Returns the first one.
+fn check_inserted(files: &[DataFile], id_prefix: Option<u64>) -> Result<Option<DataFile>> {
+    let mut paths = HashSet::new();
+    for path in files.iter().map(|file| file.add.path.as_str()) {
+        if !id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix)) || !paths.insert(path) {
+            let message = "a file of inserted rows was not written for this merge, or was returned twice";
+            return Err(Error::invalid(message).in_file(path));
+        }
+    }
+    Ok(files.first().cloned())
+}
+
 /// Refuses a file that the table's store does not have: the settings of the process that wrote it point to another store, in
 /// which all of its files are.
 async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()> {
@@ -436,18 +452,18 @@ async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()
     }
 }
 
-/// The result of the join, from the results of all tasks.
-fn outcome_of(merging: &Merging, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<Outcome> {
+/// The result of the join, from the results of all tasks, and how many rows of the source match.
+fn outcome_of(merging: &Merging, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<(Outcome, u64)> {
     let source_rows = merging.join.source_rows() as u64;
     let (mut outcome, mut rows) = (Outcome::default(), DeletionVector::default());
     for (changed, files) in done.iter_mut().zip(groups) {
         let matched = changed.merged.take();
         let matched = matched.ok_or_else(|| Error::invalid("a task of a MERGE returned no matches of the source"))?;
         outcome.counts = outcome.counts.and(matched.counts);
-        let source_rows = merging.elsewhere.is_none().then_some(source_rows);
+        let source_rows = merging.rows_elsewhere.is_none().then_some(source_rows);
         matched.add_to((&mut rows, &mut outcome.unchanged), source_rows, files)?;
     }
-    if merging.elsewhere.is_none() {
+    if merging.rows_elsewhere.is_none() {
         outcome.matched = vec![false; merging.join.source_rows()];
         for row in rows.iter() {
             if let Some(matched) = usize::try_from(row).ok().and_then(|row| outcome.matched.get_mut(row)) {
@@ -455,7 +471,7 @@ fn outcome_of(merging: &Merging, done: &mut [TaskChanges], groups: &[Vec<Candida
             }
         }
     }
-    Ok(outcome)
+    Ok((outcome, rows.cardinality()))
 }
 
 /// Refuses files whose rows are not as many as the rows that were found require. `written`: rows of data files and

@@ -4,14 +4,17 @@
 //! It uses the same functions as a transaction that does everything itself. Deletion vectors are not written: the positions
 //! of the marked rows are returned, since the commit unites them with those of other writers.
 
-use arrow_array::{Array, Int64Array, RecordBatch};
-use arrow_schema::SchemaRef;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, BinaryArray, Int64Array, RecordBatch};
+use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::row_update::NewValue;
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
 use super::result::{FileMatches, PermanentError, SourceMatches, TaskChanges, TaskEnd, TaskResult, to_vector};
@@ -32,6 +35,9 @@ use deltic_store::Storage;
 
 /// The kind of these bytes, in their envelope.
 const TASK: &str = "task of a row change";
+
+/// Stands for the keys of files that cannot be read.
+pub const FAILED_HASH: i64 = i64::MIN;
 
 /// A DELETE, an UPDATE or a MERGE. It is not part of the tasks: it is the same for all, and the source of a merge may be large.
 #[derive(Debug, Clone)]
@@ -98,19 +104,42 @@ impl RowChangeTask {
         &self.location
     }
 
-    /// The index of the task, and the hashes of the keys of a merge in its files: it needs the rows of the source with these.
-    /// A hash comes once for each batch of rows, at most.
+    /// The index of the task.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The hashes of the keys of a merge in the task's files, in batches of two columns: the task needs the rows of the source
+    /// with these hashes. If the files cannot be read, and could not be wherever the task runs, the last batch has the hash
+    /// [`FAILED_HASH`] and the result of the task.
     ///
     /// # Errors
-    /// Those of reading the files.
+    /// Those of reading the files that another attempt may not meet.
     pub fn key_hashes(
         self,
         storage: Storage,
         keys: MergeKeys,
-    ) -> Result<(usize, SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + 'static)> {
+    ) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + 'static)> {
+        let columns = vec![Field::new("hash", ArrowType::Int64, false), Field::new("failure", ArrowType::Binary, true)];
+        let (schema, location) = (Arc::new(Schema::new(columns)), self.location);
+        let (row_change_id, number) = (self.row_change_id, self.number);
         let files = self.files.into_iter().map(|file| file.task).collect();
-        let (schema, hashes) = keys.of_files(storage, self.find, files)?;
-        Ok((self.number, schema, hashes))
+        let hashes = keys.of_files(storage, self.find, files).map_err(|e| e.in_table(&location))?;
+        let announced = Arc::clone(&schema);
+        let to_batch = move |hashes: Result<HashSet<i64>>| {
+            let (hashes, failure): (Vec<i64>, _) = match hashes {
+                Ok(hashes) => (hashes.into_iter().collect(), None),
+                Err(error) => {
+                    let end = TaskEnd::Failed(PermanentError::of(error).map_err(|e: Error| e.in_table(&location))?);
+                    let row_change_id = row_change_id.clone();
+                    (vec![FAILED_HASH], Some(TaskResult { row_change_id, number, end }.to_bytes()?))
+                }
+            };
+            let failures: BinaryArray = hashes.iter().map(|_| failure.as_deref()).collect();
+            let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(hashes)), Arc::new(failures)];
+            Ok(RecordBatch::try_new(Arc::clone(&announced), columns)?)
+        };
+        Ok((schema, hashes.map(to_batch)))
     }
 
     /// Finds the rows and writes the new files. Returns the result for

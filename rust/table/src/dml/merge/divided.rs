@@ -14,7 +14,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, StructArray};
 use arrow_buffer::OffsetBuffer;
 use arrow_row::{RowConverter, SortField};
-use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
+use arrow_schema::{Field, SchemaRef};
 use deltic_protocol::expression::{Context, evaluate_at};
 use deltic_protocol::row_merge::{Bounds, JoinCondition, JoinKey, Sides};
 use deltic_protocol::scalar::Scalar;
@@ -23,7 +23,7 @@ use deltic_protocol::schema::{StructType, TableSchema};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
-use super::join::of_target;
+use super::join::{of_source_row, of_target};
 use super::keys::{equalized, present_rows};
 use super::request::{MergeRequest, condition_of, sides_of};
 use super::source::batch_of_sides;
@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::transaction::builder::Transaction;
+use crate::write::pieces::memory;
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -171,22 +172,16 @@ impl MergeKeys {
         storage: Storage,
         find: ReadSpec,
         files: Vec<FileTask>,
-    ) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + 'static)> {
+    ) -> Result<impl Stream<Item = Result<HashSet<i64>>> + Send + 'static> {
         let mut columns: Vec<String> = Vec::new();
         for name in self.keys.iter().flat_map(|key| self.sides.columns_of(false, &key.target)) {
             if !columns.iter().any(|known| known == name) {
                 columns.push(name.to_owned());
             }
         }
-        let schema = Arc::new(Schema::new(vec![Field::new("hash", ArrowType::Int64, false)]));
         let reader = Reader::new(storage, ReadSpec { columns, ..find })?;
-        let announced = Arc::clone(&schema);
-        let hashed = move |rows: Result<RecordBatch>| {
-            let hashes: HashSet<i64> = self.hashed(&self.values(false, &rows?)?)?.iter().flatten().collect();
-            let column: ArrayRef = Arc::new(Int64Array::from_iter_values(hashes));
-            Ok(RecordBatch::try_new(Arc::clone(&announced), vec![column])?)
-        };
-        Ok((schema, reader.read(files, ReadOptions::default()).map(hashed)))
+        let rows = reader.read(files, ReadOptions::default());
+        Ok(rows.map(move |rows| Ok(self.hashed(&self.values(false, &rows?)?)?.iter().flatten().collect())))
     }
 }
 
@@ -195,11 +190,6 @@ fn hash(key: &[u8]) -> i64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);
     hasher.finish().cast_signed()
-}
-
-/// The error of a row of the source whose number would mean nothing to the caller.
-fn of_source_row(error: &Error) -> Error {
-    Error::new(error.kind().clone(), format!("the source: {}", of_target(error).message()))
 }
 
 /// How many rows of a source some process has, and the bounds of their keys.
@@ -224,7 +214,7 @@ impl SourceSummary {
     /// `Invalid` for a key that cannot be computed.
     pub fn add(&mut self, rows: &RecordBatch) -> Result<()> {
         self.rows = self.rows.saturating_add(rows.num_rows() as u64);
-        self.bytes = self.bytes.saturating_add(rows.get_array_memory_size() as u64);
+        self.bytes = self.bytes.saturating_add(memory(rows) as u64);
         let Some(keys) = &self.keys else { return Ok(()) };
         for (bounds, values) in self.bounds.iter_mut().zip(&keys.values(true, rows)?) {
             bounds.extend(values)?;

@@ -387,6 +387,13 @@ pub(super) fn of_source(error: &Error) -> Error {
     }
 }
 
+/// As [`of_source`], for a part of the source, in which the row's number means nothing to the caller.
+pub(crate) fn of_source_row(error: &Error) -> Error {
+    let message = error.message();
+    let message = without_row(message.strip_prefix("the source's ").unwrap_or(message));
+    Error::new(error.kind().clone(), format!("the source: {message}"))
+}
+
 fn without_row(message: &str) -> &str {
     match message.strip_prefix("row ").and_then(|rest| rest.split_once(": ")) {
         Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => rest,

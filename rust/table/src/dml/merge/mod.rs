@@ -34,7 +34,7 @@ pub use self::clauses::{Clause, ClauseAction, When};
 use self::clauses::{Clauses, evolved};
 use self::divided::summed;
 pub use self::divided::{MergeKeys, SourceRows, SourceSummary};
-pub(super) use self::join::{Join, Outcome, Updates};
+pub(super) use self::join::{Join, Outcome, Updates, of_source_row};
 pub use self::request::MergeRequest;
 use self::request::condition_of;
 pub(super) use self::request::sides_of;

@@ -207,15 +207,20 @@ impl Inserter {
         &self.schema
     }
 
-    /// The rows to insert, of some rows of the source. `matched`: which of these match a row of the target.
+    /// The rows to insert, of some rows of the source, batch by batch. `matched`: which of these match a row of the target.
     ///
     /// # Errors
     /// `Invalid` for values that do not fit.
-    pub(crate) fn rows(&self, rows: &RecordBatch, matched: &[bool]) -> Result<Vec<RecordBatch>> {
+    pub(crate) fn rows(
+        &self,
+        rows: &RecordBatch,
+        matched: &[bool],
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let source = Arc::new(Source::new(&self.source, std::slice::from_ref(rows))?);
         let clauses = inserted((&self.clauses, &self.sides), &source, matched, self.now)?;
-        let of_schema = clauses.into_iter().filter(|rows| rows.schema() == self.schema);
-        of_schema.flat_map(|rows| rows.batches(self.sides.clone(), Arc::clone(&source))).collect()
+        let (schema, sides) = (Arc::clone(&self.schema), self.sides.clone());
+        let of_schema = clauses.into_iter().filter(move |rows| rows.schema() == schema);
+        Ok(of_schema.flat_map(move |rows| rows.batches(sides.clone(), Arc::clone(&source))))
     }
 }
 

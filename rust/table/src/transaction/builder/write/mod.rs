@@ -188,7 +188,7 @@ impl Transaction {
         check_columns(&shape, &spec, schema)?;
         spec.rearrange_only = self.rearrange_only;
         spec.replace_where.clone_from(&self.replace_where);
-        spec.id_prefix = id_prefix(&self.txn_id);
+        spec.id_prefix = self.id_prefix();
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }
@@ -206,6 +206,11 @@ impl Transaction {
         spec.shreds_variants = feature::shreds_variants(protocol, metadata)?;
         spec.clustering = self.clustering().to_vec();
         Ok(spec)
+    }
+
+    /// The beginning of the ids in the names of the files that a plan of [`Transaction::plan_write`] writes.
+    pub(crate) fn id_prefix(&self) -> Option<u64> {
+        id_prefix(&self.txn_id)
     }
 
     /// The table's rules for new rows.
