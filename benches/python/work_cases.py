@@ -7,16 +7,25 @@ from case import Case, Target
 
 
 def work(
-    name: str, title: str, does: str, table: str, target: Target, minutes: float, *, unit: str = "", once: bool = False
+    name: str,
+    title: str,
+    does: str,
+    table: str,
+    target: Target,
+    minutes: float,
+    *,
+    unit: str = "",
+    once: bool = False,
+    cut_off: float = 600,
 ) -> Case:
-    """`minutes`: what all runs of all engines should take; a peer is cut off after ten."""
+    """`minutes`: what all runs of all engines should take; `cut_off`: seconds after which a peer is cut off."""
     return Case(
         *(name, title, does, table),
         quick_table=_hundredth(table),
         target=target,
         unit=unit,
         family="work_",
-        cut_off=600,
+        cut_off=cut_off,
         minutes=minutes,
         once=once,
     )
@@ -132,6 +141,7 @@ MAINTENANCE = [
             *(f"maintenance-vacuum-{mode}{short}", f"VACUUM {mode.upper()} of {title}", f"vacuum_{mode}{where}", table),
             Target(ratios={"deltalake": 5, "spark": 5}) if not where else Target(ratios={"deltalake": 5}),
             minutes=minutes,
+            cut_off=120 if where else 600,
         )
         for mode in ("lite", "full")
         for short, title, where, table, minutes in (
