@@ -22,7 +22,8 @@ T = TypeVar("T")
 When: TypeAlias = Literal["matched", "not matched", "not matched by source"]
 
 MergeStep: TypeAlias = tuple[DeferredSource | pa.Table, str, pa.Table]
-"""The data for a merge in the core: the source's rows, the request, and the values that columns are set to."""
+"""The data for a merge: the source's rows, or the source if whoever executes the merge reads it; the request; and the
+values that columns are set to."""
 
 Steps: TypeAlias = tuple[Callable[[MergeStep], T], Callable[[MergeStep], Preview]]
 """Functions that execute and preview a merge."""
@@ -133,6 +134,8 @@ class Merge(Generic[T]):
         if self._executed:
             raise InvalidInputError("the merge was executed already; make another with Table.merge")
         done = self._execute(self._step(is_read=False))
+        if isinstance(self._source, DeferredSource):
+            self._source.release()
         self._executed, self._rows, self._source = True, None, None
         return done
 

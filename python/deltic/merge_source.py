@@ -26,7 +26,7 @@ BATCH_BYTES = 1024
 
 
 class DeferredSource(ABC):
-    """A source that the execution of a merge reads, instead of the merge before it."""
+    """A source that a merge passes on unread: whoever executes the merge reads it."""
 
     memory_limit: int | None = None
     """The most bytes of rows in memory."""
@@ -34,6 +34,10 @@ class DeferredSource(ABC):
     @abstractmethod
     def read(self) -> pa.Table:
         """All rows, with the types of a table."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Free what is kept of the rows: the merge has been executed."""
 
 
 def source_rows(rows: Source, memory_limit: int | None) -> pa.Table:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import deltic
+import deltic.merge_source
 import deltic.spark
 from deltic import Table
 from deltic.spark import merge_source, rows
@@ -246,7 +247,7 @@ def test_errors(spark: SparkSession, uri: str, properties: dict[str, str]) -> No
     ):
         merge.execute()
     for on, told in (
-        ("1 DIV (source.id - 21) = target.id", r"the source: .*zero"),
+        ("1 DIV (source.id - 21) = target.id", r"the source, in one of its partitions: .*zero"),
         ("source.id = 1 DIV (target.id - 40)", r"zero"),
     ):
         key = deltic.spark.merge(spark, uri, twice, on).when_matched_delete()
@@ -273,6 +274,82 @@ def test_a_source_is_computed_once(spark: SparkSession, uri: str, divided: list[
     assert len(ids) == len(set(ids)) == 50_000 + metrics["numTargetRowsInserted"]
     assert table.scan(filter="n > 0").count() == metrics["numSourceRows"]
     assert divided == [5]
+
+
+def test_rows_beyond_the_limit_are_spilled(
+    spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch, divided: list[int]
+) -> None:
+    """On executors, and by the driver where no equality joins the sides."""
+    table = Table(uri)
+    deltic.write(table, pa.table({"id": list(range(0, 60_000, 2)), "text": ["old"] * 30_000}))
+    news = spark.range(60_000, numPartitions=2).selectExpr("id", "repeat('new', 40) AS text", "NULL AS nothing")
+    mapped = []
+    spill_file = deltic.merge_source._SpillFile
+    plain = spill_file.mapped
+
+    def counted(file: deltic.merge_source._SpillFile) -> pa.Table:
+        mapped.append(file)
+        return plain(file)
+
+    monkeypatch.setattr(spill_file, "mapped", counted)
+    on = "target.id < 10 AND source.id > target.id + 59990"
+    merge = deltic.spark.merge(spark, table, news.drop("nothing"), on, memory_limit="1 MiB")
+    assert merge.when_matched_delete().preview().rows == 5
+    assert len(mapped) == 1
+    merge = deltic.spark.merge(spark, table, news, "source.id = target.id", memory_limit="1 MiB")
+    merge = merge.when_matched_update({"text": "source.text"}).when_not_matched_insert({"text": "source.text"})
+    metrics = merge.execute().metrics
+    assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (30_000, 30_000)
+    assert table.scan(filter="text = 'old'").count() == 0
+    assert (len(mapped), divided) == (1, [1])
+
+
+def test_what_was_merged_is_merged_again_after_a_conflict(
+    spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch, divided: list[int]
+) -> None:
+    table = made(uri)
+    news = spark.range(60).select("id", F.rand().alias("n"))
+    merge = deltic.spark.merge(spark, table, news, "source.id = target.id").when_matched_update({"n": "source.n"})
+    seen: list[pa.Table] = []
+    plain = merge_source.StoredSource.change
+
+    def overtaken(self: merge_source.StoredSource, *arguments: Any) -> list[bytes]:
+        seen.append(self.collected())
+        done = plain(self, *arguments)
+        if len(seen) == 1:
+            table.update({"n": "n + 1"})
+        return done
+
+    monkeypatch.setattr(merge_source.StoredSource, "change", overtaken)
+    with pytest.raises(deltic.CommitConflictError):
+        merge.execute()
+    assert merge.execute().metrics["numTargetRowsUpdated"] == 55
+    assert seen[0].sort_by("id") == seen[1].sort_by("id")
+    assert len(divided) == 2
+
+
+def test_bad_merges_are_refused_before_the_source_is_computed(spark: SparkSession, uri: str) -> None:
+    made(uri)
+    failing = spark.range(3).selectExpr("id", "raise_error('computed') AS n")
+    merges: list[tuple[Callable[[], Any], str]] = [
+        (lambda: deltic.spark.merge(spark, uri, failing, "nothing = 1").when_matched_delete().execute(), "nothing"),
+        (
+            lambda: (
+                deltic.spark.merge(spark, uri, failing, "source.id = target.id")
+                .when_matched_update({"nothing": "1"})
+                .execute()
+            ),
+            "nothing",
+        ),
+        (lambda: deltic.spark.merge(spark, uri, spark.range(3).select(), "true"), "no columns"),
+        (
+            lambda: deltic.spark.merge(spark, uri, failing, "true", memory_limit=5).when_matched_delete().execute(),
+            "memory_limit",
+        ),
+    ]
+    for merge, told in merges:
+        with pytest.raises(deltic.InvalidInputError, match=told):
+            merge()
 
 
 def test_a_file_that_is_gone_is_told_of(spark: SparkSession, uri: str) -> None:

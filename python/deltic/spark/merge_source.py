@@ -9,7 +9,7 @@ match, and a second job writes those that are inserted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, groupby
 
 import pyarrow as pa
@@ -20,7 +20,8 @@ from pyspark.sql.types import LongType, StructField, StructType, VariantType
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
-from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.data import refuse_names
+from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.merge_source import DeferredSource, source_rows
 from deltic.progress_bars import Work
 from deltic.spark.schema import as_binaries, nullable
@@ -29,8 +30,8 @@ from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_
 from deltic.spark.write import write_batches
 
 OF_PARTS = ["part", "task", "failure", "number"]
-"""The columns besides those of the source in the rows for tasks: the index of a task; in its first row its description;
-in its second row its result, if its keys could not be read; the number of a row of the source."""
+"""The columns before those of the source in the rows of a job: the index of the task; its description, in its first
+row; its result, in its second row, if its keys could not be read; the number of the source's row."""
 
 __all__ = ["FrameSource", "StoredSource", "ipc_bytes"]
 
@@ -67,6 +68,9 @@ class FrameSource(DeferredSource):
         if not hasattr(frame, "toArrow"):
             raise InvalidInputError(f"source must be a Spark DataFrame, not {type(frame).__name__}")
         self.schema: pa.Schema = to_arrow(nullable(frame.schema), voids=True, binaries=True)
+        if not self.schema.names:
+            raise InvalidInputError("the source has no columns: select those that the merge needs")
+        refuse_names(self.schema)
         for column in self.schema:
             declared = (column.metadata or {}).get(CHAR_VARCHAR.encode(), b"").decode()
             if has_char(declared):
@@ -89,7 +93,7 @@ class FrameSource(DeferredSource):
         """Forget the stored rows, and free their memory."""
         numbered, self._numbered = self._numbered, None
         if numbered is not None and not is_remote():
-            # Spark itself frees them when its collector of garbage runs.
+            # With Connect, Spark frees them when this object is gone; here, when its collector of garbage runs.
             with suppress(Exception):
                 numbered._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
@@ -103,9 +107,21 @@ class FrameSource(DeferredSource):
         # At once: until a checkpoint is complete, a retried task could compute other rows, or number them otherwise.
         return named.withColumn("number", F.monotonically_increasing_id()).localCheckpoint(eager=True)
 
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Use the stored rows. After an error of Spark, which may have lost them, the next use computes them again."""
+        try:
+            yield
+        except DelticError:
+            raise
+        except BaseException:
+            self.release()
+            raise
+
     def read(self) -> pa.Table:
         """All rows."""
-        return StoredSource(self, None).collected()
+        with self.used():
+            return StoredSource(self, None).collected()
 
 
 def _binaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,7 +156,8 @@ class StoredSource:
         self.schema = source.schema
         self._keys = keys
         self._memory_limit = source.memory_limit
-        _deltic.SourceConformer(self.schema, self._memory_limit)  # checks both
+        # Before Spark computes anything.
+        _deltic.SourceConformer(self.schema, self._memory_limit)
         self.frame = source.numbered
         self._columns = self.frame.columns[:-1]
         # Each partition gives its summary and, if they are few, its rows.
@@ -156,11 +173,10 @@ class StoredSource:
     def collected(self) -> pa.Table:
         """All rows."""
         if all(self._kept):
-            conformed = pa.schema(_deltic.SourceConformer(self.schema, None).schema)
-            kept = pa.concat_tables([conformed.empty_table(), *map(_read, self._kept)])
+            kept = pa.concat_tables([_Rows(self.schema).conformed_schema.empty_table(), *map(_read, self._kept)])
             return source_rows(kept.to_reader(), self._memory_limit)
         rows: pa.Table = self.frame.select(*self._columns).toArrow()
-        return source_rows(rows.rename_columns(self.schema.names).cast(self.schema), self._memory_limit)
+        return source_rows(rows.rename_columns(self.schema.names).cast(self.schema).to_reader(), self._memory_limit)
 
     def change(
         self, tasks: Sequence[bytes], settings: dict[str, str] | None, merge: tuple[str, pa.Table]
@@ -172,7 +188,6 @@ class StoredSource:
         assert self._keys is not None
         if not tasks:
             return []
-        self._kept = []
         spark = self.frame.sparkSession
         hasher = _task_hasher(settings, self._keys)
         hashes = spread(spark, tasks, len(tasks)).mapInArrow(hasher, "part int, hash long, failure binary").distinct()
@@ -184,9 +199,13 @@ class StoredSource:
         needed = rows.join(hashes, "hash").withColumn("task", F.lit(None).cast("binary"))
         # A task without rows of the source may change rows that none matches. Each begins with its description.
         described = spark.createDataFrame(list(enumerate(map(bytes, tasks))), "part int, task binary")
-        parts = described.unionByName(needed.drop("hash"), allowMissingColumns=True).repartition(len(tasks), "part")
-        ordered = parts.select(*OF_PARTS, *self._columns).sortWithinPartitions(
-            "part", F.col("task").isNull(), F.col("failure").isNull()
+        parts = described.unionByName(needed.drop("hash"), allowMissingColumns=True)
+        # Before Spark 4.1 some partitions have several tasks, and others none.
+        divide = getattr(parts, "repartitionById", parts.repartition)
+        ordered = (
+            divide(len(tasks), F.col("part"))
+            .select(*OF_PARTS, *self._columns)
+            .sortWithinPartitions("part", F.col("task").isNull(), F.col("failure").isNull())
         )
         changer = _part_changer(self.schema, settings, merge, self._memory_limit)
         return collect(ordered, changer, Work("MERGE", "tasks", len(tasks)))
@@ -221,7 +240,8 @@ def _summarizer(schema: pa.Schema, keys: bytes | None) -> Batches:
                     size += conformed.nbytes
                     kept = [*kept, conformed] if size <= KEPT_BYTES else []
         except InvalidInputError as error:
-            yield results([b"", f"in a partition of the source: {error}".encode()], [0, 0])
+            message = f"the source, in one of its partitions: {str(error).removeprefix('the source: ')}"
+            yield results([b"", message.encode()], [0, 0])
             return
         few = pa.Table.from_batches(kept, rows.conformed_schema) if size <= KEPT_BYTES else None
         few_bytes = b"" if few is None else ipc_bytes(few)
@@ -275,13 +295,13 @@ def _part_changer(
                 )
                 yield from table.cast(numbered).to_batches()
 
-        for task, failure, pieces in _by_part(batches):
-            if failure is not None:
-                yield results([failure], [1])
-                continue
+        def carried_out(task: bytes, pieces: Iterator[pa.RecordBatch]) -> bytes:
             part = source_rows(pa.RecordBatchReader.from_batches(numbered, of_part(pieces)), memory_limit)
-            change = ("merge", request, values, part.select(range(len(schema))))
-            yield results([_deltic.change_rows(task, settings, change, part.select([len(schema)]))], [1])
+            of_task = ("merge", request, values, part.select(range(len(schema))))
+            return _deltic.change_rows(task, settings, of_task, part.select([len(schema)]))
+
+        for task, failure, pieces in _by_part(batches):
+            yield results([carried_out(task, pieces) if failure is None else failure], [1])
 
     return change
 

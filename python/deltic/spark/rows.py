@@ -81,20 +81,11 @@ class _OnExecutors:
             # The source need not be computed.
             return self._core.merge(data.schema.empty_table(), request, values)
         keys = _deltic.merge_keys(self._core, data.schema, request, values)
-        try:
+        with data.used():
             stored = StoredSource(data, keys)
             if keys is not None and stored.num_bytes >= LARGE_SOURCE:
-                merged = self._merge_divided(stored, (request, values))
-            else:
-                merged = self._merge(stored.collected(), (request, values))
-        except DelticError:
-            raise
-        except BaseException:
-            # Perhaps the rows are lost, with an executor. The next execution computes them again.
-            data.release()
-            raise
-        data.release()
-        return merged
+                return self._merge_divided(stored, (request, values))
+            return self._merge(stored.collected(), (request, values))
 
     def _merge(self, source: Any, merge: tuple[str, Any]) -> str:
         done = self._change(("merge", *merge, source), None)
@@ -121,10 +112,11 @@ class _OnExecutors:
             self._discard(plan)
             raise
         try:
-            return json.dumps(json.loads(planned.apply(self._core, results, inserted))["merged"])
+            done = planned.apply(self._core, results, inserted)
         except BaseException:
             self._discard(plan)
             raise
+        return json.dumps(json.loads(done)["merged"])
 
     def _discard(self, plan: bytes | None) -> None:
         """Delete the files with inserted rows; in all plans of a transaction their names begin in the same way."""
@@ -231,8 +223,8 @@ def merge(
     """Begin a merge of a DataFrame into a table: see `deltic.Table.merge`.
 
     `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is first previewed or executed,
-    and stored on the executors (`localCheckpoint`) until it was executed. The other arguments are those of
-    `deltic.Table.merge`, and mean the same.
+    and stored on the executors (`localCheckpoint`) until the merge has been executed. The other arguments are those
+    of `deltic.Table.merge`, and mean the same.
 
     A source of less than 32 MiB in Arrow's form is collected to the driver and sent to every task; the driver writes
     the inserted rows. The rows of a larger one stay on the executors: Spark joins hashes of the keys of both sides, and

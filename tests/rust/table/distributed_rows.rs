@@ -133,7 +133,7 @@ async fn by_parts(table: &Table, tx: &mut Transaction, asked: &Asked, limits: Ta
         source_rows,
         request: request.clone(),
     };
-    let keys = tx.merge_keys(&schema, &request, now).await?.unwrap();
+    let keys = tx.merge_keys(&schema, &request, (&Numbered, now)).await?.unwrap();
     let half = rows.num_rows() / 2;
     let halves = [rows.slice(0, half), rows.slice(half, rows.num_rows() - half)];
     let mut summaries = Vec::new();
@@ -472,7 +472,7 @@ fn files_of_inserted_rows_are_checked() {
         let storage = &table.sample.storage;
         let begun = Transaction::begin(storage, HandleCache::default(), TransactionOptions::default(), &Numbered);
         let mut tx = begun.await.unwrap();
-        let keys = tx.merge_keys(&schema, &request, now).await.unwrap().unwrap();
+        let keys = tx.merge_keys(&schema, &request, (&Numbered, now)).await.unwrap().unwrap();
         let mut summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap()));
         summary.add(&batches[0]).unwrap();
         for (number, told) in [
@@ -529,7 +529,7 @@ fn what_does_not_belong_to_a_divided_source_is_refused() {
     block_on(async {
         let storage = &table.sample.storage;
         let mut tx = table.begin().await;
-        let keys = tx.merge_keys(&schema, &request, now).await.unwrap().unwrap();
+        let keys = tx.merge_keys(&schema, &request, (&Numbered, now)).await.unwrap().unwrap();
         let summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap())).to_batch().unwrap();
         // Plans need summaries of the same merge.
         let without_keys = SourceSummary::new(None).to_batch().unwrap();

@@ -220,6 +220,11 @@ impl Bounds {
         }
     }
 
+    /// Keeps only the least and the greatest value.
+    pub fn forget_values(&mut self) {
+        self.values = None;
+    }
+
     /// Whether [`Bounds::values`] are all values.
     pub fn has_all_values(&self) -> bool {
         self.values.is_some()

@@ -22,7 +22,7 @@ use crate::runtime::{Runtime, run};
 use crate::table::storage;
 use crate::transaction::Transaction;
 
-/// What `MergeKeys` needs. None if no equality joins the sides. `request` and `values`: as for `Transaction.merge`.
+/// Checks a merge, and returns what `MergeKeys` needs. None if no equality joins the sides. `request` and `values`: as for `Transaction.merge`.
 #[entry]
 #[pyfunction]
 pub(crate) fn merge_keys(
@@ -33,7 +33,8 @@ pub(crate) fn merge_keys(
     values: &Bound<'_, PyAny>,
 ) -> Result<Option<Vec<u8>>> {
     let (source, request): (SchemaRef, _) = (Arc::new(schema_from_py(source)?), request_of(py, request, values)?);
-    transaction.with(|builder| run(py, builder.merge_keys(&source, &request, Clock::now)))
+    let clock = Clock::default();
+    transaction.with(|builder| run(py, builder.merge_keys(&source, &request, (&clock, Clock::now))))
 }
 
 /// The keys of a merge.

@@ -250,18 +250,22 @@ impl DistributedRowChange {
             return Ok(None);
         }
         let described = self.describe_inserts(tx, results);
-        described.map(Some).map_err(|e| e.in_table(self.storage.location()))
+        described.map_err(|e| e.in_table(self.storage.location()))
     }
 
-    fn describe_inserts(&self, tx: &mut Transaction, results: &[impl AsRef<[u8]>]) -> Result<Vec<u8>> {
+    fn describe_inserts(&self, tx: &mut Transaction, results: &[impl AsRef<[u8]>]) -> Result<Option<Vec<u8>>> {
         let mut matched = DeletionVector::default();
         for changed in TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())? {
             if let Some(of_task) = changed.merged {
                 matched = matched.union(&of_task.matched_rows()?);
             }
         }
+        let source_rows = self.merging.as_ref().and_then(|merging| merging.rows_elsewhere);
+        if source_rows.is_some_and(|rows| rows <= matched.cardinality()) {
+            return Ok(None);
+        }
         let after = tx.shape_after()?;
-        InsertSpec::new(&self.found.plan.spec().schema, &after, &self.rules, &matched)?.to_bytes()
+        InsertSpec::new(&self.found.plan.spec().schema, &after, &self.rules, &matched)?.to_bytes().map(Some)
     }
 
     /// How many schemas the inserted rows have, if other processes have the source. Rows of one schema are written together.
@@ -291,7 +295,7 @@ impl DistributedRowChange {
     }
 
     /// Adds the results of the tasks to the transaction that planned them, and writes the rows that a merge inserts.
-    /// `inserted`: the files with these rows, if other processes have the source.
+    /// `inserted`: the files with these rows, if other processes have the source; after an error they are left to the caller.
     ///
     /// # Errors
     /// `Invalid` if `results` are not one result of each task, with all rows, and with files in the table's store; the
@@ -377,7 +381,9 @@ impl DistributedRowChange {
                 merge::read_unchanged(join, &outcome, &mut found);
                 let rows = inserted.iter().map(|file| file.rows).fold(0, u64::saturating_add);
                 if rows > source.saturating_sub(matched) {
-                    return Err(Error::invalid("the files of inserted rows have more rows than the source"));
+                    return Err(Error::invalid(
+                        "the files of inserted rows have more rows than the source has without a match",
+                    ));
                 }
                 ended.merged = MergeCounts { source, inserted: rows, ..outcome.counts };
                 new = vec![(inserted, Syncing::default())];

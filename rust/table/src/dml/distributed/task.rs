@@ -126,7 +126,7 @@ impl RowChangeTask {
         let files = self.files.into_iter().map(|file| file.task).collect();
         let hashes = keys.of_files(storage, self.find, files).map_err(|e| e.in_table(&location))?;
         let announced = Arc::clone(&schema);
-        let to_batch = move |hashes: Result<HashSet<i64>>| {
+        let to_batch = move |hashes: Result<HashSet<i64>>| -> Result<RecordBatch> {
             let (hashes, failure): (Vec<i64>, _) = match hashes {
                 Ok(hashes) => (hashes.into_iter().collect(), None),
                 Err(error) => {
@@ -139,7 +139,11 @@ impl RowChangeTask {
             let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(hashes)), Arc::new(failures)];
             Ok(RecordBatch::try_new(Arc::clone(&announced), columns)?)
         };
-        Ok((schema, hashes.map(to_batch)))
+        let until_failure = move |failed: &mut bool, hashes: Result<HashSet<i64>>| {
+            let is_over = std::mem::replace(failed, hashes.is_err());
+            std::future::ready((!is_over).then(|| to_batch(hashes)))
+        };
+        Ok((schema, hashes.scan(false, until_failure)))
     }
 
     /// Finds the rows and writes the new files. Returns the result for

@@ -14,7 +14,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, StructArray};
 use arrow_buffer::OffsetBuffer;
 use arrow_row::{RowConverter, SortField};
-use arrow_schema::{Field, SchemaRef};
+use arrow_schema::Field;
 use deltic_protocol::expression::{Context, evaluate_at};
 use deltic_protocol::row_merge::{Bounds, JoinCondition, JoinKey, Sides};
 use deltic_protocol::scalar::Scalar;
@@ -25,15 +25,12 @@ use serde::{Deserialize, Serialize};
 
 use super::join::{of_source_row, of_target};
 use super::keys::{equalized, present_rows};
-use super::request::{MergeRequest, condition_of, sides_of};
 use super::source::batch_of_sides;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{FileTask, ReadSpec};
-use crate::transaction::builder::Transaction;
 use crate::write::pieces::memory;
-use crate::write::writer::Clock;
 use deltic_store::Storage;
 
 /// The kind of these bytes, in their envelope.
@@ -44,6 +41,9 @@ const KEYS: &str = "key of a merge";
 const ROWS: &str = "rows";
 const BYTES: &str = "bytes";
 const COLUMNS_OF_A_KEY: [&str; 3] = ["values", "all", "null"];
+
+/// Bytes of the values of a key that are listed in a summary: there may be thousands of summaries.
+const MOST_VALUE_BYTES: usize = 16 * 1024;
 
 /// Which rows of a source a process has.
 #[derive(Debug, Clone)]
@@ -92,40 +92,14 @@ pub struct MergeKeys {
     converter: RowConverter,
 }
 
-impl Transaction {
-    /// What [`MergeKeys::from_bytes`] reads; none if no equality joins the sides.
-    ///
-    /// # Errors
-    /// As [`Transaction::merge`] for the condition.
-    pub async fn merge_keys(
-        &mut self,
-        source: &SchemaRef,
-        request: &MergeRequest,
-        clock: Clock,
-    ) -> Result<Option<Vec<u8>>> {
-        let keys = async {
-            let snapshot = self.mergeable(request).await?;
-            let sides = sides_of(StructType::clone(&snapshot.shape().schema), source, request)?;
-            if condition_of(request, &sides)?.keys.is_empty() {
-                return Ok(None);
-            }
-            let spec = KeysSpec {
-                source: sides.source.into(),
-                target: sides.target.into(),
-                source_alias: sides.source_alias,
-                target_alias: sides.target_alias,
-                on: request.on.clone(),
-                now: self.write_rules_at(clock())?.now,
-            };
-            pack(KEYS, &spec).map(Some)
-        };
-        let keys: Result<_> = Box::pin(keys).await;
-        keys.map_err(|e| e.in_table(self.storage().location()))
-    }
+/// What [`MergeKeys::from_bytes`] reads.
+pub(super) fn keys_to_bytes(sides: Sides, on: String, now: Option<i64>) -> Result<Vec<u8>> {
+    let Sides { source, target, source_alias, target_alias } = sides;
+    pack(KEYS, &KeysSpec { source: source.into(), target: target.into(), source_alias, target_alias, on, now })
 }
 
 impl MergeKeys {
-    /// Reads what [`Transaction::merge_keys`] returned.
+    /// Reads what `Transaction::merge_keys` returned.
     ///
     /// # Errors
     /// `Invalid` if the bytes are something else, or of another release of deltic.
@@ -233,7 +207,12 @@ impl SourceSummary {
         for (at, (bounds, key)) in self.bounds.iter().zip(self.keys.iter().flat_map(|keys| &keys.keys)).enumerate() {
             let of_key = key.source.data_type().as_primitive();
             let of_key = of_key.ok_or_else(|| Error::internal("a key of a merge is nested"))?;
-            let values = Scalar::to_column(&bounds.values(), of_key)?;
+            let mut bounds = bounds.clone();
+            let mut values = Scalar::to_column(&bounds.values(), of_key)?;
+            if values.get_array_memory_size() > MOST_VALUE_BYTES {
+                bounds.forget_values();
+                values = Scalar::to_column(&bounds.values(), of_key)?;
+            }
             let item = Arc::new(Field::new_list_field(values.data_type().clone(), true));
             let list = ListArray::try_new(item, OffsetBuffer::from_lengths([values.len()]), values, None)?;
             let flag = |flag: bool| -> ArrayRef { Arc::new(BooleanArray::from(vec![flag])) };

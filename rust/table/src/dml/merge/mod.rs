@@ -126,6 +126,36 @@ impl Transaction {
         preview.map_err(|e| e.in_table(self.storage().location()))
     }
 
+    /// What [`MergeKeys::from_bytes`] reads; none if no equality joins the sides. Checks the merge as far as it can be
+    /// without rows.
+    ///
+    /// # Errors
+    /// As [`Transaction::merge`] for its condition and clauses.
+    pub async fn merge_keys(
+        &mut self,
+        source: &SchemaRef,
+        request: &MergeRequest,
+        (ids, clock): (&dyn Ids, Clock),
+    ) -> Result<Option<Vec<u8>>> {
+        let keys = async {
+            let (snapshot, none) = (self.mergeable(request).await?, (Arc::clone(source), Vec::new()));
+            let (sides, metadata_before) = self.evolve_columns(&snapshot, &none, request, ids)?;
+            let rules = self.write_rules_at(clock())?;
+            let checked = self
+                .shape_after()
+                .and_then(|shape| join((none, &SourceRows::All, sides.clone()), (&shape, &rules), request.clone()));
+            if let Some(before) = metadata_before {
+                self.restore_metadata(before);
+            }
+            if checked?.0.keys().is_empty() {
+                return Ok(None);
+            }
+            divided::keys_to_bytes(sides, request.on.clone(), rules.now).map(Some)
+        };
+        let keys: Result<_> = Box::pin(keys).await;
+        keys.map_err(|e| e.in_table(self.storage().location()))
+    }
+
     /// The version that is merged into. On an append-only table, clauses that do more than insert are refused.
     pub(super) async fn mergeable(&mut self, request: &MergeRequest) -> Result<Snapshot> {
         match request.clauses.iter().all(|clause| clause.when == When::NotMatched) {
