@@ -476,7 +476,7 @@ fn files_of_inserted_rows_are_checked() {
         let mut summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap()));
         summary.add(&batches[0]).unwrap();
         for (number, told) in [
-            (0, "not written for this merge"),
+            (0, "no task of this operation wrote"),
             (1, "returned twice"),
             (2, "not in the table's store"),
             (3, "more rows"),
@@ -493,6 +493,17 @@ fn files_of_inserted_rows_are_checked() {
                 let numbers = SourceRows::Part((0..batches[0].num_rows()).map(number_of).collect());
                 let task = RowChangeTask::from_bytes(&task).unwrap();
                 results.push(task.carry_out(storage.clone(), merge(batches.clone(), numbers), now).await.unwrap());
+            }
+            let spec = planned.inserts(&mut tx, &results).unwrap().unwrap();
+            let inserter = MergeInserter::new(&spec, Arc::clone(&schema), *request.clone(), 0).unwrap();
+            let all = || (0..batches[0].num_rows()).map(number_of);
+            let inserted = inserter.rows(&batches[0], &all().collect()).unwrap();
+            assert_eq!(inserted.map(|rows| rows.unwrap().num_rows()).sum::<usize>(), 1);
+            for wrong in
+                [all().skip(1).collect(), all().map(|number| (number != number_of(0)).then_some(number)).collect()]
+            {
+                let refused = inserter.rows(&batches[0], &wrong).err().unwrap();
+                assert!(refused.to_string().contains("without their numbers"), "{refused}");
             }
             let plan = planned.plan_inserts(&mut tx, 0, &[]).unwrap();
             let writer = DataWriter::new(storage.clone(), &plan.spec, now).unwrap();

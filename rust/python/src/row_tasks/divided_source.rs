@@ -22,7 +22,8 @@ use crate::runtime::{Runtime, run};
 use crate::table::storage;
 use crate::transaction::Transaction;
 
-/// Checks a merge, and returns what `MergeKeys` needs. None if no equality joins the sides. `request` and `values`: as for `Transaction.merge`.
+/// Checks a merge, and returns what `MergeKeys` needs. None if no equality joins the sides. `request` and `values`: as for
+/// `Transaction.merge`.
 #[entry]
 #[pyfunction]
 pub(crate) fn merge_keys(

@@ -2,7 +2,7 @@
 //!
 //! Proved by `tests/spark/test_divided_source.py`.
 
-use arrow_array::{Int64Array, RecordBatch};
+use arrow_array::{Array, Int64Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::log_bounds::TableShape;
@@ -86,7 +86,7 @@ impl MergeInserter {
         rows: &RecordBatch,
         numbers: &Int64Array,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
-        if numbers.len() != rows.num_rows() {
+        if numbers.len() != rows.num_rows() || numbers.null_count() > 0 {
             return Err(Error::invalid("rows of a source came without their numbers"));
         }
         let matched: Vec<bool> =

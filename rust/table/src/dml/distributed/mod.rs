@@ -349,7 +349,8 @@ impl DistributedRowChange {
     ) -> Result<RowChangeCounts> {
         let mut done = TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())?;
         let mut first = self.check_files(&done)?;
-        first.extend(check_inserted(&inserted, tx.id_prefix())?);
+        check_paths(inserted.iter(), tx.id_prefix())?;
+        first.extend(inserted.first().cloned());
         let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
         for changed in &mut done {
             rewritten.append(&mut changed.rewritten);
@@ -415,33 +416,22 @@ impl DistributedRowChange {
 
     /// Refuses a file that no task of this row change wrote, or that is returned twice. Returns the first file of each task.
     fn check_files(&self, done: &[TaskChanges]) -> Result<Vec<DataFile>> {
-        let is_ours = |path: &str| self.id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix));
-        let (mut paths, mut first) = (HashSet::new(), Vec::new());
-        for changed in done {
-            let files = || changed.rewritten.iter().chain(&changed.changes);
-            for path in files().map(|file| file.add.path.as_str()) {
-                if !is_ours(path) || !paths.insert(path) {
-                    let message =
-                        "a task returned a file that no task of this operation wrote, or a file was returned twice";
-                    return Err(Error::invalid(message).in_file(path));
-                }
-            }
-            first.extend(files().next().cloned());
-        }
-        Ok(first)
+        let files = done.iter().map(|changed| changed.rewritten.iter().chain(&changed.changes));
+        check_paths(files.clone().flatten(), self.id_prefix)?;
+        Ok(files.filter_map(|mut of_task| of_task.next().cloned()).collect())
     }
 }
 
-/// Refuses a file that was not written by a plan of the transaction, or that is returned twice. Returns the first one.
-fn check_inserted(files: &[DataFile], id_prefix: Option<u64>) -> Result<Option<DataFile>> {
+/// Refuses a file whose name does not begin with this id, or that comes twice.
+fn check_paths<'a>(files: impl Iterator<Item = &'a DataFile>, id_prefix: Option<u64>) -> Result<()> {
     let mut paths = HashSet::new();
-    for path in files.iter().map(|file| file.add.path.as_str()) {
+    for path in files.map(|file| file.add.path.as_str()) {
         if !id_prefix.is_none_or(|id_prefix| has_id_prefix(path, id_prefix)) || !paths.insert(path) {
-            let message = "a file of inserted rows was not written for this merge, or was returned twice";
+            let message = "a task returned a file that no task of this operation wrote, or a file was returned twice";
             return Err(Error::invalid(message).in_file(path));
         }
     }
-    Ok(files.first().cloned())
+    Ok(())
 }
 
 /// Refuses a file that the table's store does not have: the settings of the process that wrote it point to another store, in
