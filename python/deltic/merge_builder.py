@@ -131,8 +131,6 @@ class Merge(Generic[T]):
         of reading the source. The table is unchanged then, and the merge can be executed again, unless reading failed
         for a source that can be read only once: a reader, a stream, a generator.
         """
-        if self._executed:
-            raise InvalidInputError("the merge was executed already; make another with Table.merge")
         done = self._execute(self._step(is_read=False))
         if isinstance(self._source, DeferredSource):
             self._source.release()
@@ -162,6 +160,8 @@ class Merge(Generic[T]):
 
     def _step(self, is_read: bool) -> MergeStep:
         """The data for the core. `is_read`: whether a deferred source is read for it."""
+        if self._executed:
+            raise InvalidInputError("the merge was executed already; make another with Table.merge")
         rows: pa.Table | DeferredSource
         if isinstance(self._source, DeferredSource):
             self._source.memory_limit = self._memory_limit

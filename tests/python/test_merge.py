@@ -58,8 +58,9 @@ def test_upserts(uri: str, properties: dict[str, str]) -> None:
     }
     assert not info["isBlindAppend"]
     assert table.check(files=True).ok
-    with pytest.raises(InvalidInputError, match="executed already"):
-        merge.execute()
+    for again in (merge.execute, merge.preview):
+        with pytest.raises(InvalidInputError, match="executed already"):
+            again()
 
 
 @COPIES_AND_VECTORS
