@@ -465,13 +465,14 @@ fn rules(operations: [&'static str; 3]) -> [[bool; 3]; 3] {
     let rows: Vec<Vec<&str>> = lines.skip(1).map(cells).collect();
     operations.map(|own| {
         let row = rows.iter().find(|row| row[0] == format!("**{own}**")).unwrap();
-        operations.map(|winner| row[column(winner)] == "✓")
+        // Where rows are tracked, whoever marks rows follows whoever moves them.
+        operations.map(|winner| row[column(winner)] == "✓" || row[column(winner)].ends_with("(rows tracked: ✓)"))
     })
 }
 
 #[test]
 fn the_rules_are_those_of_the_documentation() {
-    assert_eq!(rules(OF_ROWS), [[false, true, false], [true, false, false], [false, false, false]]);
+    assert_eq!(rules(OF_ROWS), [[false, true, true], [true, false, true], [false, false, false]]);
     assert_eq!(rules(OF_FILES), [[true, true, true], [false, false, false], [true, false, false]]);
 }
 

@@ -9,7 +9,7 @@ use deltic_protocol::action::{
 };
 use deltic_protocol::commit::attempt::{Attempt, num_records};
 use deltic_protocol::commit::{
-    Actions, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, TableState, Vectors, docs_checks,
+    Actions, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, TableState, WinnerRows, docs_checks,
     docs_matrix, watermark,
 };
 use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
@@ -151,11 +151,11 @@ fn marked(rest: &str) -> MarkedFile {
 }
 
 /// The vectors that are needed to judge a winner. All stand in their descriptors.
-pub(super) fn vectors(pending: &Pending, winner: &CommitActions) -> Vectors {
-    let mut known = Vectors::new();
+pub(super) fn vectors(pending: &Pending, winner: &CommitActions) -> WinnerRows {
+    let mut known = WinnerRows::default();
     for descriptor in pending.vectors_to_judge(winner).unwrap() {
         let Source::Inline(bytes) = source(&descriptor).unwrap() else { panic!("{descriptor:?}") };
-        known.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor).unwrap());
+        known.vectors.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor).unwrap());
     }
     known
 }
@@ -216,8 +216,8 @@ fn line(text: &str) -> String {
     }
 }
 
-/// Reads `base`, `isolation`, `read`, `files`, `app`, `own` and `winner` lines (a further `winner:` line begins another
-/// commit) and says what comes of it.
+/// Reads `base`, `isolation`, `read`, `files`, `app`, `own`, `winner` and `found` lines (`then` begins another winner, `found`
+/// says where rows are that a winner moved) and says what comes of it.
 fn run_case(input: &str) -> String {
     let mut pending = Pending {
         state: Some(state("1,2")),
@@ -228,7 +228,7 @@ fn run_case(input: &str) -> String {
         marked: Default::default(),
     };
     let (mut asked, mut files, mut winners) = (Vec::new(), Vec::new(), vec![String::new()]);
-    let mut whole = None;
+    let (mut whole, mut moved) = (None, Vec::new());
     for text in input.lines() {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         match word {
@@ -246,6 +246,7 @@ fn run_case(input: &str) -> String {
             "files" => files.extend(rest.split_whitespace()),
             "app" => drop(pending.read_apps.insert(rest.to_owned())),
             "mark" => pending.marked.mark(marked(rest)),
+            "found" => moved.push(MarkedFile { vector: None, ..marked(rest) }),
             "own" => pending.actions.append(Actions::of(actions(&line(rest))).unwrap()).unwrap(),
             "winner" => {
                 let current = winners.last_mut().unwrap();
@@ -265,8 +266,11 @@ fn run_case(input: &str) -> String {
     let first = pending.version();
     for (at, lines) in winners.iter().filter(|w| !w.is_empty()).enumerate() {
         let winner = parsed(lines, 5 + at as u64);
-        let vectors = vectors(&pending, &winner);
-        if let Err(error) = pending.follow(&winner, &vectors, 5 + at as u64) {
+        let mut rows = vectors(&pending, &winner);
+        if pending.moved_rows(&winner).unwrap().is_some() {
+            rows.moved.append(&mut moved);
+        }
+        if let Err(error) = pending.follow(&winner, &rows, 5 + at as u64) {
             let kind = match error.kind() {
                 Kind::Conflict(conflict) => conflict.to_string(),
                 Kind::Unsupported { features } => format!("Unsupported {}", features.join(" ")),
@@ -443,6 +447,6 @@ fn unused_kinds_of_actions_are_judged_too() {
         actions: Actions::of([Action::Txn(txn), Action::DomainMetadata(domain)]).unwrap(),
         marked: Default::default(),
     };
-    pending.follow(&parsed(lines, 5), &Vectors::new(), 5).unwrap();
+    pending.follow(&parsed(lines, 5), &WinnerRows::default(), 5).unwrap();
     assert_eq!(pending.version(), 6);
 }

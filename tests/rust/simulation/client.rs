@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::action::{Add, DeletionVectorDescriptor};
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
+use deltic_protocol::commit::{MarkedFile, MovedRows};
 use deltic_protocol::deletion_vector::{
     DeletionVector, DeletionVectorPath, Source, encode_path, parse_file_region, parse_inline, relative_path, source,
     to_file_bytes,
@@ -26,6 +27,7 @@ use crate::Fault;
 use crate::random::Random;
 use crate::referee::Referee;
 use crate::store::{Answer, Request, Store};
+use crate::table::Row;
 use crate::view::Parsed;
 
 /// How far a clock may be from the right time, in milliseconds.
@@ -123,6 +125,35 @@ impl World {
             descriptors.push(descriptor);
         }
         Ok(descriptors)
+    }
+
+    /// Rows that others have moved, by who wrote them: the files that have them now, if all are there once.
+    fn find_moved(&self, moved: &MovedRows) -> Result<Option<Vec<MarkedFile>>> {
+        let rows_of = |add: &Add| -> Result<Vec<Option<Row>>> {
+            let files = self.referee.rows_of(std::iter::once(add.path.clone())).map_err(Error::internal)?;
+            Ok(files.into_values().next().unwrap_or_default())
+        };
+        let mut ids = BTreeSet::new();
+        for file in &moved.from {
+            let rows = rows_of(&file.add)?;
+            ids.extend(file.rows.iter().filter_map(|at| rows[at as usize]).map(|row| row.id()));
+        }
+        let mut files = Vec::new();
+        for add in &moved.to {
+            let rows = rows_of(add)?;
+            let deleted_before = match &add.deletion_vector {
+                Some(descriptor) => self.stored_vector(descriptor)?,
+                None => DeletionVector::default(),
+            };
+            let is_wanted = |row: &Option<Row>| row.is_some_and(|row| ids.contains(&row.id()));
+            let found = (0_u64..).zip(&rows).filter(|(at, row)| is_wanted(row) && !deleted_before.contains(*at));
+            let wanted = found.map(|(at, _)| at).collect();
+            let physical_rows = rows.len() as u64;
+            files.push(MarkedFile { add: add.clone(), physical_rows, deleted_before, rows: wanted, vector: None });
+        }
+        files.retain(|file| !file.rows.is_empty());
+        let found: u64 = files.iter().map(|file| file.rows.cardinality()).sum();
+        Ok((found == ids.len() as u64).then_some(files))
     }
 
     /// A process deletes files that no commit names.
@@ -298,6 +329,16 @@ impl VectorFiles for Client {
             true => self.world().store_vectors(self.process, &vectors),
             false => vectors.iter().map(DeletionVector::to_inline).collect(),
         }))
+    }
+
+    fn find_moved(&self, moved: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
+        let mut world = self.world();
+        world.store.count("moved rows that were looked for");
+        let found = match self.fault {
+            Fault::MovedRowsKeepPositions => Ok(Some(vec![MarkedFile { add: moved.to[0].clone(), ..moved.from[0].clone() }])),
+            _ => world.find_moved(&moved),
+        };
+        Box::pin(std::future::ready(found))
     }
 }
 

@@ -67,6 +67,8 @@ pub(crate) enum Fault {
     CommitIsTakenBack,
     /// Deletion vectors are united without a look whether a row is in both.
     VectorsAreUnited,
+    /// Rows that others moved are taken to be at the same positions of the first file.
+    MovedRowsKeepPositions,
     /// Who only rearranges rows does not see the files that winners removed.
     OptimizeIgnoresRemoves,
     /// Who merges does not say that it went by rows that match and stay.
@@ -338,6 +340,7 @@ const EXPECTED: &[&str] = &[
     "listings that failed",
     "listings that were late",
     "listings with a hole",
+    "moved rows that were looked for",
     "processes that were killed",
     "processes that were told to stop",
     "puts answered with 409",
@@ -443,6 +446,11 @@ fn a_writer_that_judges_badly_is_noticed() {
 #[test]
 fn vectors_that_are_united_unseen_are_noticed() {
     is_noticed(Fault::VectorsAreUnited, &["that is gone"], &["it went by", "doing it again leaves"]);
+}
+
+#[test]
+fn moved_rows_that_are_taken_by_position_are_noticed() {
+    is_noticed(Fault::MovedRowsKeepPositions, &["was read as"], &["that is gone", "it went by", "doing it again leaves"]);
 }
 
 #[test]

@@ -193,8 +193,9 @@ impl Referee {
         if matches!(known.operation, Operation::Create(_)) != (version == 0) {
             return Err("a table is created once, by version 0".to_owned());
         }
-        self.isolated(known, version, born, &before.state)?;
-        let state = known.prepared.apply(&before.state, self.design);
+        let prepared = self.followed(&known.prepared, &before.state);
+        self.isolated((known, &prepared), version, born, &before.state)?;
+        let state = prepared.apply(&before.state, self.design);
         let target = known.prepared.restores.and_then(|target| self.versions.get(&target));
         lineage(&before.state, &state, born, target.map(|target| &target.seen.state))?;
         let (watermark, time) = match self.design.featured {
@@ -224,12 +225,27 @@ impl Referee {
         Ok(())
     }
 
+    /// What a transaction does on a version. If rows are tracked, it deletes them wherever others have moved them.
+    fn followed(&self, prepared: &Prepared, on: &State) -> Prepared {
+        if !self.design.featured {
+            return prepared.clone();
+        }
+        let once = self.rows_of(prepared.marked.keys().cloned()).unwrap_or_default();
+        prepared.followed(on, &once)
+    }
+
     /// Whether the transaction left what doing it on the version before leaves.
-    fn isolated(&self, known: &Known, version: u64, born: usize, before: &State) -> Result<(), String> {
+    fn isolated(
+        &self,
+        (known, prepared): (&Known, &Prepared),
+        version: u64,
+        born: usize,
+        before: &State,
+    ) -> Result<(), String> {
         if let Some(path) = known.prepared.removed.iter().find(|path| !before.files.contains_key(*path)) {
             return Err(format!("it removes {path}, which is not there"));
         }
-        for (path, places) in &known.prepared.marked {
+        for (path, places) in &prepared.marked {
             let Some(rows) = before.files.get(path) else {
                 return Err(format!("it takes rows out of {path}, which is not there"));
             };
@@ -237,7 +253,7 @@ impl Referee {
                 return Err(format!("it takes a row out of {path} that is gone"));
             }
         }
-        let left = known.prepared.apply(before, self.design);
+        let left = prepared.apply(before, self.design);
         if known.prepared.rearranges && left.rows() != before.rows() {
             return Err(format!("it only rearranges, and leaves {:?} of {:?}", left.rows(), before.rows()));
         }

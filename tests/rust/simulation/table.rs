@@ -197,6 +197,25 @@ impl Prepared {
         self.properties.is_some()
     }
 
+    /// The same where others have moved rows that it marks: these are marked in the files where they are. `rows` has the files
+    /// that were there once. Rows are only followed where they are tracked.
+    pub(crate) fn followed(&self, on: &State, rows: &Files) -> Self {
+        let places = |id: (usize, usize)| {
+            let is_it = move |row: &Option<Row>| row.is_some_and(|row| row.id() == id);
+            on.files.iter().find_map(|(file, rows)| Some((file.clone(), rows.iter().position(is_it)?)))
+        };
+        let mut marked = Marked::new();
+        for (file, at) in self.marked.iter().flat_map(|(file, places)| places.iter().map(move |at| (file, *at))) {
+            let moved = match on.files.contains_key(file) {
+                true => None,
+                false => rows.get(file).and_then(|rows| rows[at]).and_then(|row| places(row.id())),
+            };
+            let (file, at) = moved.unwrap_or_else(|| (file.clone(), at));
+            marked.entry(file).or_default().insert(at);
+        }
+        Self { marked, ..self.clone() }
+    }
+
     /// The state after it. That the files it removes are there is checked by the caller.
     pub(crate) fn apply(&self, on: &State, design: Design) -> State {
         let mut after = on.clone();

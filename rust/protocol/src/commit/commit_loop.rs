@@ -12,7 +12,7 @@
 
 use bytes::Bytes;
 
-use super::marked::Vectors;
+use super::marked::{MarkedFile, MovedRows, WinnerRows};
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, in_the_log_but, unknown_outcome};
 use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
 use crate::action::batch::Origin;
@@ -54,6 +54,11 @@ pub enum Step {
         /// Where they are.
         descriptors: Vec<DeletionVectorDescriptor>,
     },
+    /// Find rows that a winner moved to other files. Answer with [`CommitLoop::moved_rows_found`].
+    FindMovedRows {
+        /// The rows, and where they may be.
+        moved: Box<MovedRows>,
+    },
     /// Wait. Answer with [`CommitLoop::waited`].
     Wait {
         /// How many puts there were.
@@ -94,10 +99,22 @@ pub struct CommitLoop {
     attempts: u32,
     /// How many winners were checked.
     judged: usize,
-    /// A winner that is checked when these deletion vectors are read.
-    waiting: Option<(CommitActions, Vec<DeletionVectorDescriptor>)>,
+    /// A winner that is checked when what it takes is read.
+    waiting: Option<Waiting>,
     /// The text that was put last, or was found in the log, and separately its lines that are not of files.
     written: Option<(Lines, Vec<u8>)>,
+}
+
+/// A winner that is not checked yet.
+#[derive(Debug)]
+struct Waiting {
+    winner: CommitActions,
+    /// The deletion vectors that are still to be read.
+    descriptors: Vec<DeletionVectorDescriptor>,
+    /// The rows that are still to be found.
+    moved: Option<Box<MovedRows>>,
+    /// What was read.
+    rows: WinnerRows,
 }
 
 impl CommitLoop {
@@ -113,8 +130,12 @@ impl CommitLoop {
 
     /// What has to be done next, at this time.
     pub fn next(&mut self, now_ms: i64) -> Step {
-        if let Some((_, descriptors)) = &self.waiting {
-            return Step::ReadVectors { descriptors: descriptors.clone() };
+        match &self.waiting {
+            Some(Waiting { descriptors, moved: Some(moved), .. }) if descriptors.is_empty() => {
+                return Step::FindMovedRows { moved: moved.clone() };
+            }
+            Some(Waiting { descriptors, .. }) => return Step::ReadVectors { descriptors: descriptors.clone() },
+            None => {}
         }
         loop {
             let old_base = self.prepared.old_base(now_ms);
@@ -181,7 +202,7 @@ impl CommitLoop {
         };
         match answer {
             Some(answer) => self.state.read(answer),
-            // The winner is checked when its vectors are read.
+            // The winner is checked when what that takes is read.
             None => return false,
         }
         matches!(self.state.step(), NextStep::ReadFrom(_))
@@ -196,16 +217,32 @@ impl CommitLoop {
 
     /// The vectors that were to be read, in their order.
     pub fn vectors_read(&mut self, vectors: Result<Vec<DeletionVector>>) {
-        let (NextStep::ReadFrom(version), Some((winner, descriptors))) = (self.state.step(), self.waiting.take())
-        else {
-            return;
-        };
-        let answer = match vectors {
-            Ok(vectors) => {
-                let ids = descriptors.iter().map(DeletionVectorDescriptor::unique_id);
-                self.follow(&winner, &ids.zip(vectors).collect(), version)
-            }
-            // The version belongs to another writer, whatever its vectors are.
+        let Some(mut waiting) = self.waiting.take() else { return };
+        let read = vectors.map(|vectors| {
+            let ids = waiting.descriptors.drain(..).map(|descriptor| descriptor.unique_id());
+            waiting.rows.vectors = ids.zip(vectors).collect();
+            waiting
+        });
+        self.go_on(read);
+    }
+
+    /// The files with the rows that were to be found; `None` if not every row was.
+    pub fn moved_rows_found(&mut self, found: Result<Option<Vec<MarkedFile>>>) {
+        let Some(waiting) = self.waiting.take() else { return };
+        self.go_on(found.map(|found| Waiting {
+            moved: None,
+            rows: WinnerRows { moved: found.unwrap_or_default(), ..waiting.rows },
+            ..waiting
+        }));
+    }
+
+    /// Checks a winner, unless more has to be read.
+    fn go_on(&mut self, read: Result<Waiting>) {
+        let NextStep::ReadFrom(version) = self.state.step() else { return };
+        let answer = match read {
+            Ok(waiting) if waiting.moved.is_some() => return self.waiting = Some(waiting),
+            Ok(Waiting { winner, rows, .. }) => self.follow(&winner, &rows, version),
+            // The version belongs to another writer, whatever its rows are.
             Err(error) => ReadAnswer::Conflict(error.at_version(version)),
         };
         self.state.read(answer);
@@ -228,7 +265,7 @@ impl CommitLoop {
         Ok(lines)
     }
 
-    /// How a winner affects this commit; `None` if vectors have to be read to decide it.
+    /// How a winner affects this commit; `None` if more has to be read to decide it.
     fn judge(&mut self, version: u64, lines: &Bytes) -> Option<ReadAnswer<Error>> {
         let with_context = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
         let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
@@ -245,18 +282,23 @@ impl CommitLoop {
                 Err(error) => ReadAnswer::Unreadable(error),
             });
         }
-        match self.prepared.pending.vectors_to_judge(&winner) {
-            Ok(wanted) if wanted.is_empty() => Some(self.follow(&winner, &Vectors::new(), version)),
-            Ok(wanted) => {
-                self.waiting = Some((winner, wanted));
+        let pending = &self.prepared.pending;
+        let wanted = pending.vectors_to_judge(&winner).and_then(|wanted| Ok((wanted, pending.moved_rows(&winner)?)));
+        match wanted {
+            Ok((descriptors, None)) if descriptors.is_empty() => {
+                Some(self.follow(&winner, &WinnerRows::default(), version))
+            }
+            Ok((descriptors, moved)) => {
+                let (moved, rows) = (moved.map(Box::new), WinnerRows::default());
+                self.waiting = Some(Waiting { winner, descriptors, moved, rows });
                 None
             }
             Err(error) => Some(ReadAnswer::Conflict(with_context(error))),
         }
     }
 
-    fn follow(&mut self, winner: &CommitActions, vectors: &Vectors, version: u64) -> ReadAnswer<Error> {
-        match self.prepared.pending.follow(winner, vectors, version) {
+    fn follow(&mut self, winner: &CommitActions, rows: &WinnerRows, version: u64) -> ReadAnswer<Error> {
+        match self.prepared.pending.follow(winner, rows, version) {
             Ok(()) => {
                 self.judged += 1;
                 ReadAnswer::Other

@@ -1,18 +1,45 @@
 //! Files that stay in the table while a commit deletes some of their rows by deletion vectors.
 //!
 //! Before an attempt, the vectors are united with those of winners and stored again; where they are stored is not known
-//! here. PROTOCOL.md: "Deletion Vectors".
+//! here. If a winner moved the rows to other files, these files take the place of the old ones.
+//!
+//! PROTOCOL.md: "Deletion Vectors", "Row Tracking".
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::action::{Action, Add, DeletionVectorDescriptor};
 use crate::deletion_vector::DeletionVector;
 use crate::error::{Error, Result};
+use crate::log_bounds::TableShape;
+use crate::property::RowTracking;
 use crate::replay::canonical_path;
 use crate::stats::text::wide;
 
 /// Deletion vectors by the ids of their descriptors.
 pub type Vectors = HashMap<String, DeletionVector>;
+
+/// What has to be read of a winner's files before the winner can be checked.
+#[derive(Debug, Clone, Default)]
+pub struct WinnerRows {
+    /// The deletion vectors of [`Pending::vectors_to_judge`](super::Pending::vectors_to_judge).
+    pub vectors: Vectors,
+    /// The files that have the rows of [`Pending::moved_rows`](super::Pending::moved_rows) now, with these rows; none if not
+    /// every row was found.
+    pub moved: Vec<MarkedFile>,
+}
+
+/// Rows that a commit deletes by deletion vectors and that a winner moved to other files.
+#[derive(Debug, Clone)]
+pub struct MovedRows {
+    /// The files that had them, which the winner removed.
+    pub from: Vec<MarkedFile>,
+    /// Files that the winner added, and which may have them.
+    pub to: Vec<Add>,
+    /// The columns of the table.
+    pub shape: TableShape,
+    /// How the table tracks rows.
+    pub tracking: RowTracking,
+}
 
 /// A file that stays in the table with some of its rows deleted by a deletion vector.
 #[derive(Debug, Clone)]
@@ -75,9 +102,14 @@ impl MarkedFiles {
     /// Marks more rows of a file as deleted.
     pub fn mark(&mut self, marked: MarkedFile) {
         match self.get_mut(&marked.add.path) {
-            Some(known) => known.rows = known.rows.union(&marked.rows),
+            Some(known) => (known.rows, known.vector) = (known.rows.union(&marked.rows), None),
             None => drop(self.0.insert(canonical_path(&marked.add.path).into_owned(), marked)),
         }
+    }
+
+    /// Leaves out the file of a path.
+    pub(super) fn remove(&mut self, path: &str) {
+        self.0.remove(canonical_path(path).as_ref());
     }
 
     /// Keeps the files whose path `keep` selects.

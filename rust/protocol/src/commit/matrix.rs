@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::actions::Actions;
 use super::conflict::{CHECKS, COMPATIBLE, MAINTENANCE};
-use super::marked::{MarkedFile, MarkedFiles, Vectors};
+use super::marked::{MarkedFile, MarkedFiles, WinnerRows};
 use super::pending::{Pending, PredicatesRead, ReadSet, TableState};
 use crate::action::batch::Origin;
 use crate::action::json::{Wanted, parse_commit, print_commit};
@@ -136,7 +136,8 @@ const OPERATIONS: &[Operation] = &[
     Operation { name: "add a feature", feature: true, ..NOTHING },
 ];
 
-/// For each operation (rows) that lost to each other operation (columns), whether it may follow.
+/// For each operation (rows) that lost to each other operation (columns), whether it may follow: at the level Serializable, and
+/// where it differs at WriteSerializable, and in a table that tracks rows.
 pub fn docs_matrix() -> Result<String> {
     let names: Vec<&str> = OPERATIONS.iter().map(|o| o.name).collect();
     let mut text = format!("| this commit \\ the winner | {} |\n|-{}|\n", names.join(" | "), "|-".repeat(names.len()));
@@ -148,29 +149,45 @@ pub fn docs_matrix() -> Result<String> {
 }
 
 fn cell(own: &Operation, winner: &Operation) -> Result<String> {
-    let verdict = |isolation| -> Result<String> {
-        let mut pending = own.pending(isolation)?;
-        let winner = winner.committed()?;
-        let mut vectors = Vectors::new();
-        for descriptor in pending.vectors_to_judge(&winner)? {
-            if let Source::Inline(bytes) = source(&descriptor)? {
-                vectors.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor)?);
-            }
+    let strict = verdict(own, winner, (IsolationLevel::Serializable, false))?;
+    let mut notes = Vec::new();
+    for (name, isolation, tracks_rows) in [
+        ("WriteSerializable", IsolationLevel::WriteSerializable, false),
+        ("rows tracked", IsolationLevel::Serializable, true),
+    ] {
+        let other = verdict(own, winner, (isolation, tracks_rows))?;
+        if other != strict {
+            notes.push(format!("{name}: {other}"));
         }
-        match pending.follow(&winner, &vectors, 1) {
-            Ok(()) => Ok("✓".to_owned()),
-            Err(e) => match e.kind() {
-                Kind::Conflict(conflict) => Ok(conflict.to_string()),
-                _ => Err(e),
-            },
+    }
+    Ok(if notes.is_empty() { strict } else { format!("{strict} ({})", notes.join("; ")) })
+}
+
+fn verdict(own: &Operation, winner: &Operation, (isolation, tracks_rows): (IsolationLevel, bool)) -> Result<String> {
+    let mut pending = own.pending(isolation, tracks_rows)?;
+    let winner = winner.committed(tracks_rows)?;
+    let mut rows = WinnerRows::default();
+    for descriptor in pending.vectors_to_judge(&winner)? {
+        if let Source::Inline(bytes) = source(&descriptor)? {
+            rows.vectors.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor)?);
         }
-    };
-    let (strict, loose) = (verdict(IsolationLevel::Serializable)?, verdict(IsolationLevel::WriteSerializable)?);
-    Ok(if strict == loose { strict } else { format!("{strict} (WriteSerializable: {loose})") })
+    }
+    if let Some(moved) = pending.moved_rows(&winner)? {
+        // The operations here write one file with the rows of one file, in their order.
+        let files = moved.from.into_iter().zip(moved.to);
+        rows.moved = files.map(|(from, add)| MarkedFile { add, ..from }).collect();
+    }
+    match pending.follow(&winner, &rows, 1) {
+        Ok(()) => Ok("✓".to_owned()),
+        Err(e) => match e.kind() {
+            Kind::Conflict(conflict) => Ok(conflict.to_string()),
+            _ => Err(e),
+        },
+    }
 }
 
 impl Operation {
-    fn pending(&self, isolation: IsolationLevel) -> Result<Pending> {
+    fn pending(&self, isolation: IsolationLevel, tracks_rows: bool) -> Result<Pending> {
         let schema = StructType::new(vec![
             StructField::new("p", DataType::STRING, true),
             StructField::new("x", DataType::LONG, true),
@@ -183,10 +200,18 @@ impl Operation {
             schema_string: json::print(&schema),
             partition_columns: vec!["p".to_owned()],
             created_time: None,
-            configuration: BTreeMap::new(),
+            configuration: match tracks_rows {
+                true => BTreeMap::from([("delta.enableRowTracking".to_owned(), "true".to_owned())]),
+                false => BTreeMap::new(),
+            },
         };
-        let protocol =
-            Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
+        let features = || ["appendOnly", "invariants", "domainMetadata", "rowTracking"].map(str::to_owned).to_vec();
+        let protocol = Protocol {
+            min_reader_version: 1,
+            min_writer_version: if tracks_rows { 7 } else { 2 },
+            reader_features: None,
+            writer_features: tracks_rows.then(features),
+        };
         let partition_columns = metadata.partition_columns.clone();
         let shape = TableShape { schema: schema.into(), partition_columns, mapping: ColumnMapping::None };
         let files: PathSet = self.files.iter().map(|p| path(p, "old")).collect();
@@ -230,7 +255,8 @@ impl Operation {
         if self.feature {
             let mut protocol = protocol.clone();
             protocol.min_writer_version = 7;
-            protocol.writer_features = Some(["appendOnly", "invariants", "domainMetadata"].map(str::to_owned).to_vec());
+            let features = ["appendOnly", "invariants", "domainMetadata"].map(str::to_owned).to_vec();
+            protocol.writer_features.get_or_insert(features);
             actions.push(Action::Protocol(protocol));
         }
         if let Some(key) = self.property {
@@ -258,8 +284,8 @@ impl Operation {
         actions
     }
 
-    fn committed(&self) -> Result<crate::action::json::CommitActions> {
-        let pending = self.pending(IsolationLevel::Serializable)?;
+    fn committed(&self, tracks_rows: bool) -> Result<crate::action::json::CommitActions> {
+        let pending = self.pending(IsolationLevel::Serializable, tracks_rows)?;
         let info = serde_json::json!({ "isBlindAppend": pending.is_blind_append() });
         let info = info.as_object().cloned().ok_or_else(|| Error::internal("an object is none"))?;
         let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))])?;

@@ -17,7 +17,7 @@ pub use crate::error::Conflict;
 pub use actions::{Actions, LogicalFile};
 pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
-pub use marked::{MarkedFile, MarkedFiles, Vectors};
+pub use marked::{MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
 pub use matrix::{docs_checks, docs_matrix};
 pub use pending::{
     CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, clustering_columns, watermark,

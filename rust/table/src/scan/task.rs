@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::action::{Add, DeletionVectorDescriptor};
 use deltic_protocol::error::Result;
 use deltic_protocol::property::RowTracking;
 use deltic_protocol::schema::TableSchema;
@@ -64,6 +64,19 @@ pub struct FileTask {
     pub base_row_id: Option<i64>,
     /// Version that added the rows (feature `rowTracking`).
     pub default_row_commit_version: Option<i64>,
+}
+
+/// The task that reads a file.
+pub(crate) fn task_of(add: &Add) -> FileTask {
+    FileTask {
+        path: add.path.clone(),
+        size: u64::try_from(add.size).unwrap_or_default(),
+        partition_values: add.partition_values.clone(),
+        deletion_vector: add.deletion_vector.clone(),
+        base_row_id: add.base_row_id,
+        default_row_commit_version: add.default_row_commit_version,
+        ..FileTask::default()
+    }
 }
 
 /// What all tasks of one scan have in common.

@@ -114,6 +114,7 @@ pub async fn try_commit(
                 let reads = descriptors.into_iter().map(|descriptor| vectors.read(descriptor));
                 commit_loop.vectors_read(stream::iter(reads).buffered(CONCURRENT_VECTORS).try_collect().await);
             }
+            Step::FindMovedRows { moved } => commit_loop.moved_rows_found(vectors.find_moved(*moved).await),
             Step::Wait { attempts } => {
                 let wait = retry.back_off(attempts);
                 sleep(wait.unwrap_or_default(), retry).await;

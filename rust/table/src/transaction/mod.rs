@@ -2,6 +2,7 @@
 
 pub mod builder;
 mod driver;
+mod moved_rows;
 pub mod row_counts;
 mod vectors;
 

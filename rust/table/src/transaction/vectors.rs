@@ -1,5 +1,5 @@
 //! Deletion vectors that a commit needs: those of winners are read, and its own are stored, in a new file each time
-//! they change.
+//! they change. Rows that a winner moved to other files are found there.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Deletion Vector File Storage Format".
 
@@ -7,22 +7,28 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::DeletionVectorDescriptor;
+use deltic_protocol::commit::{MarkedFile, MovedRows};
 use deltic_protocol::deletion_vector::{DeletionVector, encode_path, relative_path, to_file_bytes};
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
+use super::moved_rows::find_moved_rows;
 use crate::error::{Error, Result};
 use crate::scan::vectors::read_vector;
 use crate::write::layout::random_prefix;
 use deltic_store::Storage;
 
-/// Reads and stores deletion vectors.
+/// Reads and stores deletion vectors, and finds rows that they delete.
 pub trait VectorFiles: Send + Sync {
     /// Reads the vector of a descriptor.
     fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>>;
 
     /// Stores vectors durably, and returns their descriptors in the same order.
     fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>>;
+
+    /// Finds rows that a winner moved to other files, by their row ids: the files that have them now, with these rows; `None`
+    /// if not every row is found exactly once.
+    fn find_moved(&self, moved: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>>;
 }
 
 /// For commits that neither write nor read deletion vectors.
@@ -36,6 +42,10 @@ impl VectorFiles for NoVectors {
 
     fn store(&self, _: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
         Box::pin(std::future::ready(Err(Error::internal("a commit without rows stores deletion vectors"))))
+    }
+
+    fn find_moved(&self, _: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
+        Box::pin(std::future::ready(Err(Error::internal("a commit without rows looks for rows"))))
     }
 }
 
@@ -94,5 +104,9 @@ impl VectorFiles for TableVectors {
 
     fn store(&self, vectors: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
         Box::pin(self.store_all(vectors))
+    }
+
+    fn find_moved(&self, moved: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
+        Box::pin(find_moved_rows(&self.storage, moved))
     }
 }

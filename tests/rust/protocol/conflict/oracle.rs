@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, DeletionVectorDescriptor, PartitionValues, Remove};
-use deltic_protocol::commit::{Actions, MarkedFile, MarkedFiles, Pending, ReadSet, Vectors};
+use deltic_protocol::commit::{Actions, MarkedFile, MarkedFiles, Pending, ReadSet, WinnerRows};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::Result;
 use deltic_protocol::property::IsolationLevel;
@@ -218,9 +218,17 @@ impl Prepared {
     }
 
     fn pending(self, files: &Files, isolation: IsolationLevel) -> Pending {
+        self.pending_on(files, isolation, false)
+    }
+
+    fn pending_on(self, files: &Files, isolation: IsolationLevel, tracks_rows: bool) -> Pending {
         let (actions, marked) = (Actions::of(self.actions(files)).unwrap(), self.marked());
+        let mut state = state(if tracks_rows { "1,7 appendOnly invariants domainMetadata rowTracking" } else { "1,2" });
+        if tracks_rows {
+            state.metadata.configuration.insert("delta.enableRowTracking".to_owned(), "true".to_owned());
+        }
         Pending {
-            state: Some(state("1,2")),
+            state: Some(state),
             read: self.read,
             read_apps: Default::default(),
             isolation,
@@ -250,6 +258,17 @@ impl Prepared {
             places.iter().for_each(|at| files.get_mut(path).unwrap()[*at] = None);
         }
         files
+    }
+
+    /// Marks rows where they are now.
+    fn go_along(&mut self, moved: &Moved, now: &Files) {
+        for (path, (rows, places)) in std::mem::take(&mut self.marked) {
+            for at in places {
+                let (path, at) = moved.get(&(path.clone(), at)).cloned().unwrap_or_else(|| (path.clone(), at));
+                let rows = now.get(&path).unwrap_or(&rows).clone();
+                self.marked.entry(path).or_insert_with(|| (rows, BTreeSet::new())).1.insert(at);
+            }
+        }
     }
 
     fn is_nothing(&self) -> bool {
@@ -292,6 +311,39 @@ fn table() -> impl Strategy<Value = Files> {
     )
 }
 
+/// The places to which an OPTIMIZE moved the rows of files, by file and position.
+type Moved = BTreeMap<(String, usize), (String, usize)>;
+
+/// Where the rows of the files that an OPTIMIZE of `files` removes are now: they stand one after the other in its file.
+fn moved(optimize: &Prepared, files: &Files) -> Moved {
+    let live = |path: &String| {
+        let rows = files[path].clone().into_iter().enumerate();
+        rows.filter(|(_, row)| row.is_some()).map(|(at, _)| (path.clone(), at)).collect::<Vec<_>>()
+    };
+    let (from, to) = (optimize.removed.iter().flat_map(live), optimize.added.keys().next());
+    from.enumerate().filter_map(|(at, old)| Some((old, (to?.clone(), at)))).collect()
+}
+
+/// What is found of a winner's rows, and of those that this commit deletes.
+fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &Files) -> WinnerRows {
+    let mut rows = vectors(pending, winner);
+    for from in pending.moved_rows(winner).unwrap().into_iter().flat_map(|moved| moved.from) {
+        let mut by_file: BTreeMap<&String, Vec<u64>> = BTreeMap::new();
+        for at in from.rows.iter() {
+            let (path, at) = &places[&(from.add.path.clone(), at as usize)];
+            by_file.entry(path).or_default().push(*at as u64);
+        }
+        rows.moved.extend(by_file.into_iter().map(|(path, at)| MarkedFile {
+            add: action(path, &files[path], false),
+            physical_rows: files[path].len() as u64,
+            deleted_before: DeletionVector::default(),
+            rows: at.into_iter().collect(),
+            vector: None,
+        }));
+    }
+    rows
+}
+
 fn followed(mut pending: Pending, winner: &CommitActions) -> Result<()> {
     let known = vectors(&pending, winner);
     pending.follow(winner, &known, 5)
@@ -305,24 +357,27 @@ proptest! {
         base in table(),
         own in operation(),
         winners in prop::collection::vec(operation(), 1..4),
+        tracks_rows: bool,
     ) {
         let prepared = own.prepare(&base, "own");
-        let mine = own.prepare(&base, "own");
+        let mut mine = own.prepare(&base, "own");
         // Who changes nothing stands where it has read.
         if mine.is_nothing() {
             return Ok(());
         }
-        let mut pending = prepared.pending(&base, IsolationLevel::Serializable);
+        let mut pending = prepared.pending_on(&base, IsolationLevel::Serializable, tracks_rows);
         let mut now = base;
         for (n, winner) in winners.iter().enumerate() {
             let winner = winner.prepare(&now, &format!("w{n}"));
             let version = 5 + n as u64;
             let committed = winner.committed(&now, version);
+            let places = if winner.data_change { Moved::new() } else { moved(&winner, &now) };
             now = winner.apply(&now);
-            let known = vectors(&pending, &committed);
+            let known = found(&pending, &committed, &places, &now);
             if pending.follow(&committed, &known, version).is_err() {
                 return Ok(());
             }
+            mine.go_along(&places, &now);
         }
         for path in mine.removed.iter().chain(mine.marked.keys()) {
             prop_assert!(now.contains_key(path), "{path} is gone already");
@@ -374,7 +429,7 @@ proptest! {
     #[test]
     fn a_blind_append_always_follows_rows(base in table(), added in prop::collection::vec(row(), 1..3), winner in operation()) {
         let mut pending = Operation::Append(added).prepare(&base, "own").pending(&base, IsolationLevel::Serializable);
-        prop_assert!(pending.follow(&winner.prepare(&base, "w").committed(&base, 5), &Vectors::new(), 5).is_ok());
+        prop_assert!(pending.follow(&winner.prepare(&base, "w").committed(&base, 5), &WinnerRows::default(), 5).is_ok());
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod rows;
 
 pub use metadata::{COMPATIBLE, MAINTENANCE};
 
-use super::marked::Vectors;
+use super::marked::WinnerRows;
 use super::pending::{
     CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, clustering_columns, watermark,
 };
@@ -127,13 +127,17 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "rows of one file",
         refuses: "both delete rows of one file by its deletion vector, and at least one row is the same; or the \
-                  winner restored rows of the file, or removed the whole file",
+                  winner restored rows of the file, or removed the whole file, unless it only moved the rows and \
+                  the table tracks rows",
         conflict: "ConcurrentDeleteDelete, ConcurrentAppend",
-        rebases: "this commit's rows are united with the winner's deletion vector",
+        rebases: "this commit's rows are united with the winner's deletion vector; rows that the winner moved are \
+                  deleted in its files",
         argument: "Rows keep their positions in a file, and a larger vector only deletes more of them: after the \
                    winner this commit would have found the same rows, since none of them is gone and none was \
-                   restored. For the same reason such a file does not count as added. delta-spark compares files, \
-                   not rows.",
+                   restored. For the same reason such a file does not count as added. A winner that removes the file \
+                   with `dataChange` = false, as OPTIMIZE does, has the same rows in other files, with the same row \
+                   ids: every row of this commit is found there exactly once, or the commit is refused. delta-spark \
+                   compares files, not rows.",
         run: |case| case.rows_of_files(),
     },
     Check {
@@ -155,8 +159,9 @@ pub const CHECKS: &[Check] = &[
         conflict: "ConcurrentDeleteRead",
         rebases: "",
         argument: "A remove with `dataChange` = false only moved the rows: reading after the winner would have given \
-                   the same rows. From then on the files with the moved rows count as read, for the next winners. If \
-                   this commit removes the file too, the next check refuses it.",
+                   the same rows. If this commit has read such a file as a whole, the files with the moved rows count \
+                   as read from then on, for the next winners. If this commit removes the file too, the next check \
+                   refuses it.",
         run: |case| case.removed_files_read(),
     },
     Check {
@@ -188,14 +193,14 @@ pub const CHECKS: &[Check] = &[
 
 impl Pending {
     /// Checks whether the commit may follow `winner`, which is version `version`; if so, the commit builds on it from then on.
-    /// `vectors`: those of [`Pending::vectors_to_judge`].
+    /// `rows`: what was read for [`Pending::vectors_to_judge`] and [`Pending::moved_rows`].
     ///
     /// # Errors
     /// `Conflict` with the reason; `Unsupported` if the winner made the table one that deltic does not write; `Corrupt`
     /// if the winner's actions are.
-    pub fn follow(&mut self, winner: &CommitActions, vectors: &Vectors, version: u64) -> Result<()> {
+    pub fn follow(&mut self, winner: &CommitActions, rows: &WinnerRows, version: u64) -> Result<()> {
         let isolation = self.effective_isolation();
-        let mut case = Case { pending: self, winner, vectors, isolation, only_lost_rows: PathSet::default() };
+        let mut case = Case { pending: self, winner, rows, isolation, only_lost_rows: PathSet::default() };
         CHECKS.iter().try_for_each(|check| (check.run)(&mut case)).map_err(|e| e.at_version(version))?;
         if let Some(state) = &mut self.state {
             state.version = version;
@@ -208,7 +213,7 @@ impl Pending {
 struct Case<'a> {
     pending: &'a mut Pending,
     winner: &'a CommitActions,
-    vectors: &'a Vectors,
+    rows: &'a WinnerRows,
     isolation: IsolationLevel,
     /// Files that the winner removed and added again with fewer rows.
     only_lost_rows: PathSet,
@@ -452,17 +457,18 @@ impl Case<'_> {
         }
         let moved = adds.filter(!&data_changing(adds.rows(), adds.len()))?;
         let removes = &self.winner.removes;
+        let has_read = |files: &PathSet| (0..removes.len()).any(|row| files.contains(removes.path(row)));
         match &mut self.pending.read {
-            ReadSet::Nothing | ReadSet::WholeTable | ReadSet::EveryFile => {}
-            ReadSet::Files(files) => {
-                if (0..removes.len()).any(|row| files.contains(removes.path(row))) {
-                    files.extend(moved.path().iter().flatten().collect());
-                }
-            }
-            ReadSet::Predicates(read) => {
+            ReadSet::Files(files) if has_read(files) => files.extend(moved.path().iter().flatten().collect()),
+            ReadSet::Predicates(read) if has_read(&read.files) => {
                 let found = matching(&moved, read)?;
                 read.files.extend(found.path().iter().flatten().collect());
             }
+            ReadSet::Nothing
+            | ReadSet::Files(_)
+            | ReadSet::Predicates(_)
+            | ReadSet::WholeTable
+            | ReadSet::EveryFile => {}
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
-//! Files of which a winner deleted rows by a deletion vector: whether a commit that read them, or deletes rows of them too, may
-//! follow.
+//! Files of which a winner deleted rows by a deletion vector, or whose rows it moved to other files: whether a commit that read
+//! them, or deletes rows of them too, may follow.
 //!
 //! Rows keep their positions in a file, and a vector only deletes some. So a commit would have found the same rows in the file
-//! after the winner, unless the winner deleted one of them or restored others.
+//! after the winner, unless the winner deleted one of them or restored others. A winner that only moves rows keeps their row ids,
+//! by which they are found in its files.
 //!
-//! PROTOCOL.md: "Deletion Vectors".
+//! PROTOCOL.md: "Deletion Vectors", "Row Tracking".
 
 use std::collections::HashMap;
 
@@ -12,10 +13,12 @@ use super::Case;
 use crate::action::DeletionVectorDescriptor;
 use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
-use crate::commit::marked::Vectors;
+use crate::commit::marked::{MarkedFile, MovedRows, Vectors};
 use crate::commit::pending::{Pending, ReadSet};
 use crate::deletion_vector::DeletionVector;
 use crate::error::{Conflict, Error, Result};
+use crate::log_bounds::TableShape;
+use crate::property::Properties;
 use crate::replay::canonical_path;
 use crate::replay::paths::PathSet;
 
@@ -62,6 +65,60 @@ impl Pending {
         }
         Ok(wanted)
     }
+
+    /// The rows that this commit deletes by deletion vectors and that a winner moved to other files, if it moved any. The caller
+    /// finds them by their row ids and passes them to [`Pending::follow`].
+    ///
+    /// # Errors
+    /// `Corrupt` if the winner's actions are, or the table's metadata is.
+    pub fn moved_rows(&self, winner: &CommitActions) -> Result<Option<MovedRows>> {
+        let lost = self.lost_files(winner)?;
+        let only_moved = !lost.is_empty() && lost.iter().all(|lost| lost.is_moved);
+        // A winner that changes the metadata, too, is no OPTIMIZE.
+        let Some(state) = self.state.as_ref().filter(|_| only_moved && winner.metadata.is_none()) else {
+            return Ok(None);
+        };
+        let Some(tracking) = Properties::of(&state.metadata).row_tracking(&state.protocol)? else { return Ok(None) };
+        let partitions: Vec<_> = lost.iter().map(|lost| &lost.file.add.partition_values).collect();
+        let moved = super::data_changing(winner.adds.rows(), winner.adds.len());
+        let adds = (0..winner.adds.len()).filter(|row| !moved.value(*row)).map(|row| winner.adds.sized_add(row));
+        let to: Vec<_> = adds
+            .filter(|add| add.as_ref().map_or(true, |add| partitions.contains(&&add.partition_values)))
+            .collect::<Result<_>>()?;
+        let schema = state.metadata.schema()?;
+        let shape = TableShape {
+            mapping: Properties::of(&state.metadata).column_mapping(&state.protocol, &schema)?,
+            partition_columns: state.metadata.partition_columns.clone(),
+            schema,
+        };
+        let from = lost.into_iter().map(|lost| lost.file.clone()).collect();
+        Ok((!to.is_empty()).then_some(MovedRows { from, to, shape, tracking }))
+    }
+
+    /// The files with rows that this commit deletes and that a winner removes, and does not add again.
+    fn lost_files<'a>(&'a self, winner: &'a CommitActions) -> Result<Vec<LostFile<'a>>> {
+        if self.marked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let again: PathSet = re_added_files(winner)?.iter().map(|file| file.path).collect();
+        let removes = &winner.removes;
+        let changing = super::data_changing(&winner.remove_rows, removes.len());
+        let lost = (0..removes.len()).filter_map(|row| {
+            let path = removes.path(row);
+            let file = self.marked.get(path).filter(|_| !again.contains(path))?;
+            Some(LostFile { path, file, is_moved: !changing.value(row) })
+        });
+        Ok(lost.collect())
+    }
+}
+
+/// A file with rows that a commit deletes, and that a winner removes.
+struct LostFile<'a> {
+    /// Its path, as the winner has it.
+    path: &'a str,
+    file: &'a MarkedFile,
+    /// Whether its rows are in other files of the winner, unchanged.
+    is_moved: bool,
 }
 
 /// Whether rows were searched for, so that restored rows would matter.
@@ -75,17 +132,18 @@ fn reads_rows(read: &ReadSet) -> bool {
 impl Case<'_> {
     pub(super) fn rows_of_files(&mut self) -> Result<()> {
         let mut only_lost_rows = PathSet::default();
-        let mut taken = PathSet::default();
         for file in re_added_files(self.winner)? {
             let is_marked = self.pending.marked.get(file.path).is_some();
             if !is_marked && !reads_rows(&self.pending.read) {
                 continue;
             }
             let (old, new) = match self.pending.marked.get(file.path) {
-                Some(marked) => (marked.deleted_before.clone(), known(self.vectors, file.new.as_ref())?),
+                Some(marked) => (marked.deleted_before.clone(), known(&self.rows.vectors, file.new.as_ref())?),
                 // If the file had no vector, no row was deleted.
                 None if file.old.is_none() => (DeletionVector::default(), DeletionVector::default()),
-                None => (known(self.vectors, file.old.as_ref())?, known(self.vectors, file.new.as_ref())?),
+                None => {
+                    (known(&self.rows.vectors, file.old.as_ref())?, known(&self.rows.vectors, file.new.as_ref())?)
+                }
             };
             if new.is_superset(&old) {
                 only_lost_rows.insert(file.path);
@@ -94,15 +152,22 @@ impl Case<'_> {
             }
             if is_marked {
                 self.unite(&file, new)?;
-                taken.insert(file.path);
             }
         }
-        let removes = &self.winner.removes;
-        let mut removed = (0..removes.len()).map(|row| removes.path(row));
-        if let Some(path) = removed.find(|path| self.pending.marked.get(path).is_some() && !taken.contains(path)) {
+        self.only_lost_rows = only_lost_rows;
+        self.replace_lost_files()
+    }
+
+    /// Puts the files to which the winner moved rows in the place of those that it removed.
+    fn replace_lost_files(&mut self) -> Result<()> {
+        let lost = self.pending.lost_files(self.winner)?;
+        let (were, found) = (count_rows(lost.iter().map(|lost| lost.file)), count_rows(&self.rows.moved));
+        let paths: Vec<String> = lost.iter().map(|lost| lost.path.to_owned()).collect();
+        if let Some(path) = paths.first().filter(|_| found != were) {
             return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {path}")));
         }
-        self.only_lost_rows = only_lost_rows;
+        paths.iter().for_each(|path| self.pending.marked.remove(path));
+        self.rows.moved.iter().cloned().for_each(|file| self.pending.marked.mark(file));
         Ok(())
     }
 
@@ -117,6 +182,10 @@ impl Case<'_> {
         (marked.add, marked.deleted_before, marked.vector) = (add, vector, None);
         Ok(())
     }
+}
+
+fn count_rows<'a>(files: impl IntoIterator<Item = &'a MarkedFile>) -> u64 {
+    files.into_iter().map(|file| file.rows.cardinality()).sum()
 }
 
 fn known(vectors: &Vectors, descriptor: Option<&DeletionVectorDescriptor>) -> Result<DeletionVector> {

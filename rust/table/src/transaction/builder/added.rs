@@ -10,7 +10,7 @@ use deltic_protocol::commit::Actions;
 use futures::StreamExt;
 
 use crate::error::Result;
-use crate::scan::task::FileTask;
+use crate::scan::task::{FileTask, task_of};
 use crate::write::layout::has_id_prefix;
 use crate::write::plan::DataFile;
 use deltic_store::{Storage, decode_path};
@@ -162,19 +162,6 @@ impl Added {
             Some(Action::Add(add)) => visit(&add),
             _ => Ok(()),
         })
-    }
-}
-
-/// The task that reads a file.
-pub(crate) fn task_of(add: &Add) -> FileTask {
-    FileTask {
-        path: add.path.clone(),
-        size: u64::try_from(add.size).unwrap_or_default(),
-        partition_values: add.partition_values.clone(),
-        deletion_vector: add.deletion_vector.clone(),
-        base_row_id: add.base_row_id,
-        default_row_commit_version: add.default_row_commit_version,
-        ..FileTask::default()
     }
 }
 

@@ -14,10 +14,9 @@ use deltic_protocol::replay::canonical_path;
 use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 
 use super::Transaction;
-use super::added::task_of;
 use crate::error::{Error, Result};
 use crate::scan::read::{ReadOptions, Reader};
-use crate::scan::task::{CHANGE_TYPE, FileTask, ReadSpec};
+use crate::scan::task::{CHANGE_TYPE, FileTask, ReadSpec, task_of};
 use crate::write::plan::{DataFile, FileKind, HiddenColumn, HiddenValues, WriteSpec};
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::{Storage, Syncing};

@@ -46,7 +46,6 @@ mod write;
 
 pub(crate) use added::FileOrigin;
 pub use added::delete_written;
-pub(crate) use added::task_of;
 use added::{Added, Names, delete_files};
 pub use header::TransactionHeader;
 pub use options::{

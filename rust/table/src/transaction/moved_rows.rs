@@ -1,0 +1,101 @@
+//! Finds rows that another writer moved to other files, by their row ids: OPTIMIZE rewrote files of which a commit deletes rows
+//! by deletion vectors.
+//!
+//! Of the old files the row ids of the deleted rows are read, of the new ones all row ids; no other columns. Memory holds the
+//! ids and positions of the rows, compressed, and a batch of ids for each file that is read at a time.
+//!
+//! Proved by `tests/rust/table/moved_rows.rs`.
+//!
+//! PROTOCOL.md: "Row Tracking".
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use deltic_protocol::action::Add;
+use deltic_protocol::commit::{MarkedFile, MovedRows};
+use deltic_protocol::deletion_vector::DeletionVector;
+use futures::TryStreamExt;
+
+use crate::error::{Error, Result};
+use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::rewrite::refuse_column;
+use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::row_tracking::{ROW_ID, ROW_INDEX};
+use crate::scan::task::{FileTask, ReadSpec, task_of};
+use crate::scan::vectors::read_vector;
+use deltic_store::Storage;
+
+/// The files that have the rows now, with these rows; `None` if not every row is found exactly once.
+///
+/// # Errors
+/// Those of reading the files.
+pub(super) async fn find_moved_rows(storage: &Storage, moved: MovedRows) -> Result<Option<Vec<MarkedFile>>> {
+    let MovedRows { from, to, shape, tracking } = moved;
+    let spec = ReadSpec {
+        schema: shape.schema,
+        partition_columns: shape.partition_columns,
+        column_mapping: shape.mapping.as_str().to_owned(),
+        columns: [ROW_INDEX, ROW_ID].map(str::to_owned).to_vec(),
+        filter: None,
+        row_tracking: Some(tracking),
+        may_lack_row_ids: false,
+    };
+    // A column of the table with such a name would be read instead.
+    if spec.columns.iter().any(|name| refuse_column(&spec.schema, name).is_err()) {
+        return Ok(None);
+    }
+    let reader = Reader::new(storage.clone(), spec)?;
+    let wanted: u64 = from.iter().map(|file| file.rows.cardinality()).sum();
+    let ids = from.into_iter().map(|file| in_parallel(ids_of(reader.clone(), file)));
+    let ids = all_of(ids, worker_count()).await?;
+    let ids = Arc::new(ids.iter().fold(DeletionVector::default(), |all, ids| all.union(ids)));
+    let files = to.into_iter().map(|add| in_parallel(find_in_file(storage.clone(), reader.clone(), add, ids.clone())));
+    let files = all_of(files, worker_count()).await?;
+    let files: Vec<MarkedFile> = files.into_iter().filter(|file| !file.rows.is_empty()).collect();
+    let found: u64 = files.iter().map(|file| file.rows.cardinality()).sum();
+    Ok((ids.cardinality() == wanted && found == wanted).then_some(files))
+}
+
+/// The ids of the rows of a file that a commit deletes.
+async fn ids_of(reader: Reader, file: MarkedFile) -> Result<DeletionVector> {
+    let only_rows = Some(file.rows.to_inline()?);
+    let task = FileTask { deletion_vector: None, only_rows, ..task_of(&file.add) };
+    let mut ids = DeletionVector::default();
+    read_ids(reader, task, |_, id| ids.extend([id])).await?;
+    Ok(ids)
+}
+
+/// A file with those of its live rows that have one of some ids.
+async fn find_in_file(storage: Storage, reader: Reader, add: Add, ids: Arc<DeletionVector>) -> Result<MarkedFile> {
+    let deleted_before = match &add.deletion_vector {
+        Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| e.in_file(&add.path))?,
+        None => DeletionVector::default(),
+    };
+    let (mut rows, mut live_rows) = (DeletionVector::default(), 0_u64);
+    read_ids(reader, task_of(&add), |position, id| {
+        live_rows += 1;
+        if ids.contains(id) {
+            rows.extend([position]);
+        }
+    })
+    .await?;
+    let physical_rows = live_rows.saturating_add(deleted_before.cardinality());
+    Ok(MarkedFile { add, physical_rows, deleted_before, rows, vector: None })
+}
+
+/// Calls `found` with the position and the id of each row that a task reads.
+async fn read_ids(reader: Reader, task: FileTask, mut found: impl FnMut(u64, u64)) -> Result<()> {
+    let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
+    let mut batches = std::pin::pin!(reader.read(vec![task], options));
+    while let Some(batch) = batches.try_next().await? {
+        let numbers = |at: usize| {
+            let column = batch.columns().get(at).and_then(|column| column.as_primitive_opt::<Int64Type>());
+            column.ok_or_else(|| Error::internal("the ids of rows were not read"))
+        };
+        for (position, id) in numbers(0)?.values().iter().zip(numbers(1)?.values()) {
+            found(position.cast_unsigned(), id.cast_unsigned());
+        }
+    }
+    Ok(())
+}
