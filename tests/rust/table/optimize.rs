@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 
 use super::dml::{FEED, IDS, Row, Table, VECTORS, World, block_on, now};
 
-fn options() -> OptimizeOptions {
+pub(super) fn options() -> OptimizeOptions {
     OptimizeOptions::default()
 }
 
-fn z_order(columns: &[&str]) -> OptimizeOptions {
+pub(super) fn z_order(columns: &[&str]) -> OptimizeOptions {
     OptimizeOptions { zorder_by: columns.iter().map(|name| (*name).to_owned()).collect(), ..options() }
 }
 
@@ -36,7 +36,7 @@ async fn run(table: &Table, options: &OptimizeOptions, committer: &dyn Committer
     optimize((&table.sample.storage, None), options, (&World, now), (committer, &World)).await
 }
 
-fn optimized(table: &Table, options: &OptimizeOptions) -> Optimized {
+pub(super) fn optimized(table: &Table, options: &OptimizeOptions) -> Optimized {
     block_on(run(table, options, &LogCommitter::new(table.sample.storage.clone()))).unwrap()
 }
 

@@ -2,8 +2,8 @@
 //! them, or deletes rows of them too, may follow.
 //!
 //! Rows keep their positions in a file, and a vector only deletes some. So a commit would have found the same rows in the file
-//! after the winner, unless the winner deleted one of them or restored others. A winner that only moves rows keeps their row ids,
-//! by which they are found in its files.
+//! after the winner, unless the winner deleted one of them or restored others. A winner that only moves rows keeps their row
+//! ids, by which they are found in its files.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking".
 
@@ -66,8 +66,8 @@ impl Pending {
         Ok(wanted)
     }
 
-    /// The rows that this commit deletes by deletion vectors and that a winner moved to other files, if it moved any. The caller
-    /// finds them by their row ids and passes them to [`Pending::follow`].
+    /// The rows that this commit deletes by deletion vectors and that a winner moved to other files, if it moved any. The
+    /// caller finds them by their row ids and passes them to [`Pending::follow`].
     ///
     /// # Errors
     /// `Corrupt` if the winner's actions are, or the table's metadata is.

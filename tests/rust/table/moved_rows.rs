@@ -1,0 +1,231 @@
+//! Rows that one writer deletes or updates by deletion vectors while another one moves them to other files: both commits
+//! succeed where rows are tracked, and each row keeps its id.
+
+use std::collections::BTreeSet;
+
+use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_protocol::row_update::NewValue;
+use deltic_table::scan::row_tracking::ROW_ID;
+use deltic_table::transaction::builder::{Outcome, Transaction};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::dml::{FEED, IDS, Row, Table, VECTORS, block_on, now};
+use super::optimize::{optimized, options, z_order};
+
+fn numbers(part: &'static str, values: std::ops::Range<i64>) -> Vec<Row> {
+    values.map(|x| (part, Some(x))).collect()
+}
+
+/// Two files of ten rows each.
+fn two_files(properties: &[(&str, &str)]) -> Table {
+    let table = Table::new(properties, false);
+    table.write(&numbers("a", 0..10));
+    table.write(&numbers("b", 10..20));
+    table
+}
+
+async fn update(transaction: &mut Transaction, x: &str, filter: &str) {
+    let set = vec![("x".to_owned(), NewValue::Expression(x.to_owned()))];
+    transaction.update(set, Some(filter), now).await.unwrap();
+}
+
+/// Deletes rows; before the commit another writer does something.
+fn delete_beside(table: &Table, filter: &str, other: impl FnOnce()) -> Result<Option<Outcome>> {
+    let mut ours = block_on(table.begin());
+    block_on(ours.delete(Some(filter), now)).unwrap();
+    other();
+    block_on(table.commit(ours))
+}
+
+fn is_conflict(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Conflict(Conflict::ConcurrentDeleteDelete))
+}
+
+/// Values and ids, without those of some rows.
+fn without(rows: &[String], gone: &[i64]) -> Vec<String> {
+    let is_gone = |row: &&String| gone.iter().any(|x| row.starts_with(&format!("{x}|")));
+    rows.iter().filter(|row| !is_gone(row)).cloned().collect()
+}
+
+#[test]
+fn rows_that_were_moved_are_deleted_where_they_are() {
+    for properties in [&[IDS, VECTORS][..], &[IDS, VECTORS, FEED]] {
+        let table = two_files(properties);
+        table.delete("x = 9");
+        let before = table.sorted(&["x", ROW_ID], None);
+        let outcome = delete_beside(&table, "x IN (1, 3, 12)", || drop(optimized(&table, &options()))).unwrap().unwrap();
+        assert_eq!(outcome.committed.attempts, 2);
+        assert_eq!(table.sorted(&["x", ROW_ID], None), without(&before, &[1, 3, 12]));
+        // One file is marked, the one that OPTIMIZE wrote, and it keeps what it says of itself.
+        let (removed, added) = (table.last("remove"), table.last("add"));
+        assert_eq!((removed.len(), added.len(), table.files().len()), (1, 1, 1));
+        assert_eq!((&removed[0]["path"], &removed[0]["deletionVector"]), (&added[0]["path"], &json!(null)));
+        assert_eq!(added[0]["deletionVector"]["cardinality"], json!(3));
+        let stats: serde_json::Value = serde_json::from_str(added[0]["stats"].as_str().unwrap()).unwrap();
+        assert_eq!((&stats["numRecords"], &stats["tightBounds"]), (&json!(19), &json!(false)));
+        // Vectors that no commit names are deleted.
+        assert_eq!(table.on_disk().iter().filter(|path| path.ends_with(".bin")).count(), 2);
+    }
+}
+
+#[test]
+fn updated_rows_keep_their_ids_where_they_are() {
+    let table = two_files(&[IDS, VECTORS]);
+    let id = |x: i64| table.rows(&[ROW_ID], Some(&format!("x = {x}")));
+    let before = [id(4), id(15), id(16)];
+    let mut ours = block_on(table.begin());
+    block_on(update(&mut ours, "x + 100", "x IN (4, 15)"));
+    optimized(&table, &z_order(&["x"]));
+    block_on(table.commit(ours)).unwrap().unwrap();
+    assert_eq!([id(104), id(115), id(16)], before);
+    assert_eq!(table.sorted(&["x"], Some("x IN (4, 15, 104, 115)")), ["104", "115"]);
+}
+
+#[test]
+fn rows_are_followed_from_winner_to_winner() {
+    let table = two_files(&[IDS, VECTORS]);
+    let before = table.sorted(&["x", ROW_ID], None);
+    let outcome = delete_beside(&table, "x IN (1, 12)", || {
+        optimized(&table, &options());
+        table.delete("x IN (2, 13)");
+        optimized(&table, &z_order(&["p", "x"]));
+        table.write(&[("c", Some(30))]);
+        table.delete("x = 3");
+    });
+    assert_eq!(outcome.unwrap().unwrap().committed.attempts, 2);
+    assert_eq!(table.sorted(&["x", ROW_ID], Some("x < 30")), without(&before, &[1, 12, 2, 13, 3]));
+}
+
+#[test]
+fn a_row_that_a_winner_deleted_after_it_was_moved_is_a_conflict() {
+    let table = two_files(&[IDS, VECTORS]);
+    let before = table.on_disk();
+    let refused = delete_beside(&table, "x IN (1, 12)", || {
+        optimized(&table, &options());
+        table.delete("x IN (12, 13)");
+    });
+    assert!(is_conflict(&refused.unwrap_err()));
+    assert_eq!(table.sorted(&["x"], None).len(), 18);
+    // The file of OPTIMIZE and the winner's vectors are new; what the refused commit wrote is deleted.
+    assert_eq!(table.on_disk().difference(&before).count(), 2);
+}
+
+#[test]
+fn rows_without_ids_are_not_followed() {
+    let table = two_files(&[VECTORS]);
+    let refused = delete_beside(&table, "x = 1", || drop(optimized(&table, &options())));
+    assert!(is_conflict(&refused.unwrap_err()));
+    assert_eq!(table.rows(&["x"], None).len(), 20);
+}
+
+#[test]
+fn only_files_of_the_same_partition_are_searched() {
+    let table = Table::new(&[IDS, VECTORS], true);
+    for first in [0, 10] {
+        let rows = ["a", "b", "c", "d"].map(|part| numbers(part, first..first + 10));
+        table.write(&rows.concat());
+    }
+    let mut ours = block_on(table.begin());
+    block_on(ours.delete(Some("p = 'b' AND x IN (3, 14)"), now)).unwrap();
+    optimized(&table, &options());
+    // None of the other partitions' new files can be read.
+    for path in table.files().iter().filter(|path| !path.contains("p=b")) {
+        std::fs::write(table.sample.path(path), b"gone").unwrap();
+    }
+    block_on(table.commit(ours)).unwrap().unwrap();
+    assert_eq!(table.rows(&["x"], Some("p = 'b'")).len(), 18);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_refuses_the_commit() {
+    let table = two_files(&[IDS, VECTORS]);
+    let refused = delete_beside(&table, "x = 1", || {
+        optimized(&table, &options());
+        std::fs::write(table.sample.path(&table.files()[0]), b"broken").unwrap();
+    });
+    let error = refused.unwrap_err();
+    assert!(error.version().is_some() && error.to_string().contains(".parquet"), "{error}");
+}
+
+/// What another writer does.
+#[derive(Debug, Clone)]
+enum Other {
+    Optimize,
+    ZOrder,
+    Delete(BTreeSet<i64>),
+    Append,
+}
+
+fn others() -> impl Strategy<Value = Vec<Other>> {
+    let other = prop_oneof![
+        2 => Just(Other::Optimize),
+        1 => Just(Other::ZOrder),
+        2 => rows().prop_map(Other::Delete),
+        1 => Just(Other::Append),
+    ];
+    prop::collection::vec(other, 1..4)
+}
+
+/// Some rows of sixteen, in files of four. The first row of each file stays, so that every file does.
+fn rows() -> impl Strategy<Value = BTreeSet<i64>> {
+    prop::collection::btree_set((0..16_i64).prop_filter("it stays", |x| x % 4 != 0), 1..4)
+}
+
+fn listed(rows: &BTreeSet<i64>) -> String {
+    format!("x IN ({})", rows.iter().map(i64::to_string).collect::<Vec<_>>().join(", "))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// The commit succeeds exactly if no winner deleted one of its rows.
+    #[test]
+    fn rows_are_changed_wherever_they_are(
+        ours in rows(),
+        others in others(),
+        updates in any::<bool>(),
+        partitioned in any::<bool>(),
+    ) {
+        let table = Table::new(&[IDS, VECTORS], partitioned);
+        for first in [0, 4, 8, 12] {
+            table.write(&numbers(if first < 8 { "a" } else { "b" }, first..first + 4));
+        }
+        let ids = table.sorted(&["x", ROW_ID], None);
+        let mut transaction = block_on(table.begin());
+        match updates {
+            true => block_on(update(&mut transaction, "x + 100", &listed(&ours))),
+            false => drop(block_on(transaction.delete(Some(&listed(&ours)), now)).unwrap()),
+        }
+        let mut gone = BTreeSet::new();
+        for other in &others {
+            match other {
+                Other::Optimize => drop(optimized(&table, &options())),
+                Other::ZOrder => drop(optimized(&table, &z_order(&["x"]))),
+                Other::Delete(rows) => {
+                    table.delete(&listed(rows));
+                    gone.extend(rows);
+                }
+                Other::Append => table.write(&[("c", Some(50))]),
+            }
+        }
+        let ended = block_on(table.commit(transaction));
+        let is_disjoint = ours.is_disjoint(&gone);
+        match &ended {
+            Ok(_) => prop_assert!(is_disjoint),
+            Err(error) => prop_assert!(!is_disjoint && is_conflict(error), "{}", error),
+        }
+        if is_disjoint && !updates {
+            gone.extend(&ours);
+        }
+        let expected = ids.iter().filter_map(|row| {
+            let (x, id) = row.split_once('|').unwrap();
+            let x: i64 = x.parse().unwrap();
+            let now = if is_disjoint && updates && ours.contains(&x) { x + 100 } else { x };
+            (!gone.contains(&x)).then(|| format!("{now}|{id}"))
+        });
+        let mut expected: Vec<String> = expected.collect();
+        expected.sort();
+        prop_assert_eq!(table.sorted(&["x", ROW_ID], Some("x <> 50")), expected);
+    }
+}
