@@ -277,3 +277,45 @@ def test_delta_rs_reads_and_goes_on(uri: str) -> None:
     deltalake.DeltaTable(uri).optimize.compact()
     table.optimize()
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [*before, 500]
+
+
+@pytest.mark.parametrize("mapping", ["none", "id"])
+def test_rows_are_found_where_delta_spark_moved_them(spark: SparkSession, uri: str, mapping: str) -> None:
+    properties = {"columnMapping.mode": mapping, "enableRowTracking": "true", "enableDeletionVectors": "true"}
+    shared = made(spark, uri, "", **properties)
+    columns = ["id", "value", "_metadata.row_id"]
+
+    def state() -> dict[int, tuple[int, int]]:
+        shared.state()
+        found = shared.table.scan(columns=columns).to_arrow().to_pylist()
+        return {row["id"]: (row["value"], row["_metadata.row_id"]) for row in found}
+
+    expected = state()
+    with shared.table.transaction() as tx:
+        assert tx.delete("id IN (20, 61, 102)") == 3
+        shared.sql("OPTIMIZE @ ZORDER BY (value)", "DELETE FROM @ WHERE id IN (21, 62)")
+    for gone in (20, 61, 102, 21, 62):
+        expected.pop(gone)
+    assert state() == expected
+    with shared.table.transaction() as tx:
+        tx.update({"value": "value + 1000"}, "id IN (30, 71)")
+        shared.sql("OPTIMIZE @ ZORDER BY (id)", "INSERT INTO @ VALUES (2000, 'p0', 5, NULL)")
+    for changed in (30, 71):
+        expected[changed] = (expected[changed][0] + 1000, expected[changed][1])
+    found = state()
+    assert {row: found[row] for row in expected} == expected
+    source = pa.table({"id": pa.array([41, 81, 3000], pa.int64()), "value": pa.array([1, 2, 3], pa.int32())})
+    with shared.table.transaction() as tx:
+        merge = tx.merge(source, "source.id = target.id").when_matched_update({"value": "source.value"})
+        merge.when_not_matched_insert({"id": "source.id", "value": "source.value"}).execute()
+        shared.sql("OPTIMIZE @ ZORDER BY (value)")
+    for changed, value in ((41, 1), (81, 2)):
+        expected[changed] = (value, expected[changed][1])
+    found = state()
+    assert {row: found[row] for row in expected} == expected
+    assert found.keys() == {*expected, 2000, 3000}
+    assert shared.table.check(files=True).ok
+    # delta-spark goes on with the vectors in its own files.
+    shared.sql("DELETE FROM @ WHERE id = 32", "OPTIMIZE @")
+    del found[32]
+    assert state() == found
