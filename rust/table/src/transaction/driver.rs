@@ -114,7 +114,11 @@ pub async fn try_commit(
                 let reads = descriptors.into_iter().map(|descriptor| vectors.read(descriptor));
                 commit_loop.vectors_read(stream::iter(reads).buffered(CONCURRENT_VECTORS).try_collect().await);
             }
-            Step::FindMovedRows { moved } => commit_loop.moved_rows_found(vectors.find_moved(*moved).await),
+            Step::FindMovedRows { moved } => {
+                let interrupted = || "interrupted: nothing was committed".to_owned();
+                let found = unless_cancelled(vectors.find_moved(*moved), retry, interrupted).await;
+                commit_loop.moved_rows_found(found);
+            }
             Step::Wait { attempts } => {
                 let wait = retry.back_off(attempts);
                 sleep(wait.unwrap_or_default(), retry).await;

@@ -7,7 +7,7 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Case;
 use crate::action::DeletionVectorDescriptor;
@@ -79,12 +79,15 @@ impl Pending {
             return Ok(None);
         };
         let Some(tracking) = Properties::of(&state.metadata).row_tracking(&state.protocol)? else { return Ok(None) };
-        let partitions: Vec<_> = lost.iter().map(|lost| &lost.file.add.partition_values).collect();
-        let moved = super::data_changing(winner.adds.rows(), winner.adds.len());
-        let adds = (0..winner.adds.len()).filter(|row| !moved.value(*row)).map(|row| winner.adds.sized_add(row));
-        let to: Vec<_> = adds
-            .filter(|add| add.as_ref().map_or(true, |add| partitions.contains(&&add.partition_values)))
-            .collect::<Result<_>>()?;
+        let partitions: HashSet<_> = lost.iter().map(|lost| lost.file.add.partition_values.clone()).collect();
+        let changing = super::data_changing(winner.adds.rows(), winner.adds.len());
+        let mut to = Vec::new();
+        for row in (0..winner.adds.len()).filter(|row| !changing.value(*row)) {
+            // OPTIMIZE moves no row to another partition.
+            if partitions.contains(&winner.adds.partition_values_at(row)?) {
+                to.push(winner.adds.sized_add(row)?);
+            }
+        }
         let schema = state.metadata.schema()?;
         let shape = TableShape {
             mapping: Properties::of(&state.metadata).column_mapping(&state.protocol, &schema)?,
