@@ -15,6 +15,8 @@ from cells import EARLIER, ONCE, Outcome, cell, cost, is_earlier, median, ratio_
 from plots import Curve, plot
 from targets import earlier, target_table
 
+# How often deltic runs unless asked otherwise.
+USUAL_RUNS = 5
 METHOD = "This page is written by `make bench`. [METHOD.md](METHOD.md) says how it is measured."
 
 RATES = [
@@ -129,7 +131,7 @@ def versions() -> str:
 def page(results: dict[str, Any], *, quick: bool) -> str:
     """All results as Markdown, without plots."""
     lines = ["# Results", "", f"{machine()}; {versions()}.{measured_between(results)}{measured_of(results)}", ""]
-    lines += ([] if quick else [METHOD, ""]) + [*notes(results), "## Targets", ""]
+    lines += ([] if quick else [METHOD, ""]) + [*notes(results, quick=quick), "## Targets", ""]
     if quick:
         lines += ["The targets are for a million files; here they are compared with a smaller table.", ""]
     lines += [*target_table(results, quick), "", "## All cases", ""]
@@ -164,9 +166,14 @@ def measured_of(results: dict[str, Any]) -> str:
     return f" The code is that of commit `{commit}`." if commit else ""
 
 
-def notes(results: dict[str, Any]) -> list[str]:
-    """What the marks in these results mean, where there are any."""
+def notes(results: dict[str, Any], *, quick: bool) -> list[str]:
+    """How often deltic ran, if not as usual; what the marks in these results mean, where there are any."""
     lines = []
+    measured = (table for case in results["cases"].values() for table in case.values())
+    often = {table["made_by"][1] for table in measured if "made_by" in table} - {USUAL_RUNS}
+    if often and not quick:
+        times = " or ".join(str(runs) for runs in sorted(often))
+        lines += [f"deltic and the floor ran {times} times each, not {USUAL_RUNS} times (`--runs`).", ""]
     if found := earlier(results):
         lines += [f"{EARLIER} from an earlier run, not in turn with deltic: {', '.join(found)}.", ""]
     if any("fewer" in outcome for outcome in outcomes(results)):

@@ -31,7 +31,7 @@ class Bench:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        self.times: int = arguments.runs or (2 if arguments.quick else 5)
+        self.times: int = arguments.runs or (2 if arguments.quick else report.USUAL_RUNS)
         self.warm_up = not arguments.quick
         self.build = kept.build_of_deltic()
         self.answers, self.durations = kept.Answers(), kept.Durations()
