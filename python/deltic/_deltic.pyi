@@ -27,6 +27,7 @@ __all__ = [
     "TransactionScan",
     "__version__",
     "begin",
+    "begin_trace",
     "change_rows",
     "clone",
     "convert",
@@ -36,6 +37,7 @@ __all__ = [
     "delete_files",
     "drop_feature",
     "enable_row_tracking",
+    "end_trace",
     "evaluate",
     "external_layout",
     "iceberg_metadata",
@@ -249,6 +251,8 @@ class DistributedVacuum:
 def listen_to_progress(
     callback: Callable[[int, str, str, int, int | None, bool], object] | None,
 ) -> None: ...
+def begin_trace(is_recording: bool) -> int | None: ...
+def end_trace(id: int) -> tuple[list[tuple[str, str, int, int, int]], int]: ...
 def begin(table: Table, options_json: str) -> Transaction: ...
 def plan_write(table: Table, schema: Any, options_json: str) -> Transaction: ...
 def plan_row_change(

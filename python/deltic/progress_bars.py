@@ -1,7 +1,7 @@
 """Progress of long operations: `progress`, and bars on a terminal or in a notebook.
 
 The core counts its own work, and `Work` that of Spark's executors. The thread that called deltic makes the reports
-while it waits. Without a listener nothing is counted.
+while it waits. Without a listener and spans of OpenTelemetry nothing is counted.
 """
 
 from __future__ import annotations

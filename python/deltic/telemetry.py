@@ -1,6 +1,7 @@
 """OpenTelemetry spans: one for each operation, if the program traces (`pip install 'deltic[otel]'`).
 
-A program that configures a tracer provider has imported OpenTelemetry's API. Until then deltic imports nothing of it.
+Its children `deltic.core.NAME` are the pieces of work of the core, which measures when they began and ended. A program
+that configures a tracer provider has imported OpenTelemetry's API. Until then deltic imports nothing of it.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ _BYTE_METRICS = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 class Operation:
     """The span of an operation; does nothing without a tracer."""
 
-    __slots__ = ("_manager", "_span")
+    __slots__ = ("_manager", "_span", "_trace", "_tracer")
 
-    def __init__(self, manager: AbstractContextManager[Any] | None) -> None:
-        """Keep the context manager of the span; use `operation`."""
-        self._manager = manager
+    def __init__(self, manager: AbstractContextManager[Any] | None, tracer: Any = None) -> None:
+        """Keep the context manager of the span, and its tracer; use `operation`."""
+        self._manager, self._tracer = manager, tracer
         self._span: Any = None
+        self._trace: int | None = None
 
     def __enter__(self) -> Operation:
         if self._manager is not None:
             # A tracer that fails must not stop the operation, nor make a finished one look failed.
             with suppress(Exception):
                 self._span = self._manager.__enter__()
+                self._trace = _deltic.begin_trace(bool(self._span.is_recording()))
         return self
 
     def __exit__(
@@ -51,21 +54,43 @@ class Operation:
     ) -> None:
         if self._manager is None or self._span is None:
             return
-        with suppress(Exception):
-            if kind is not None:
-                self._set("error.type", kind.__qualname__)
-        with suppress(Exception):
-            self._manager.__exit__(kind, error, trace)
+        try:
+            if self._trace is not None:
+                with suppress(Exception):
+                    self._add_work(*_deltic.end_trace(self._trace))
+        finally:  # exporting many spans may take long enough for Ctrl-C
+            with suppress(Exception):
+                if kind is not None:
+                    self._set("error.type", kind.__qualname__)
+            with suppress(Exception):
+                self._manager.__exit__(kind, error, trace)
 
     def record(self, result: Result) -> Result:
         """Record the result in the span, and return it."""
-        if self._span is not None and self._span.is_recording():
-            # An attribute that cannot be recorded, such as a count that needs the store, must not make a finished
-            # operation fail.
-            with suppress(Exception):
+        # An attribute that cannot be recorded, such as a count that needs the store, must not make a finished operation
+        # fail.
+        with suppress(Exception):
+            if self._span is not None and self._span.is_recording():
                 for name, value in _attributes(result).items():
                     self._set(name, value)
         return result
+
+    def _add_work(self, pieces: list[tuple[str, str, int, int, int]], left_out: int) -> None:
+        """Add a span for each piece of the core's work."""
+        if left_out:
+            self._set("deltic.work_left_out", left_out)
+        if not pieces:
+            return
+        # All are direct children: whether one was part of another is not known.
+        context = sys.modules["opentelemetry.trace"].set_span_in_context(self._span)
+        for name, unit, done, start, end in pieces:
+            span = self._tracer.start_span(
+                f"deltic.core.{name.lower().replace(' ', '_')}",
+                context=context,
+                start_time=start,
+                attributes={f"deltic.{unit}": done},
+            )
+            span.end(end_time=end)
 
     def _set(self, name: str, value: str | int | bool) -> None:
         if self._span is not None:
@@ -88,7 +113,7 @@ def operation(name: str, location: str | None = None) -> Operation:
     attributes = {} if location is None else {"deltic.table": location}
     with suppress(Exception):
         tracer = get_tracer("deltic", _deltic.__version__)
-        return Operation(tracer.start_as_current_span(f"deltic.{name}", attributes=attributes))
+        return Operation(tracer.start_as_current_span(f"deltic.{name}", attributes=attributes), tracer)
     return _UNTRACED
 
 

@@ -1,12 +1,15 @@
-"""OpenTelemetry spans: their names and attributes, and that nothing is imported without a tracer."""
+"""OpenTelemetry spans: their names, attributes and children, and that nothing is imported without a tracer."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +18,20 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltic
-from deltic import Table
+from deltic import Table, _deltic
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 
 
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@contextmanager
+def tracing(monkeypatch: pytest.MonkeyPatch, sampler: Any = None) -> Iterator[Callable[[], list[Any]]]:
     """The finished spans of a provider of this test's own."""
     trace = pytest.importorskip("opentelemetry.trace")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=sampler)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
 
@@ -39,6 +42,19 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     yield finished
     provider.shutdown()
+    assert _deltic.begin_trace(False) is None, "no operation is left open"
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with tracing(monkeypatch) as finished:
+        yield finished
+
+
+def made(uri: str, files: int = 3) -> Table:
+    for _ in range(files):
+        deltic.write(uri, ROWS)
+    return Table(uri)
 
 
 def one(spans: list[Any], name: str) -> Any:
@@ -48,6 +64,20 @@ def one(spans: list[Any], name: str) -> Any:
 
 def said(spans: list[Any], name: str) -> dict[str, Any]:
     return {key.removeprefix("deltic."): value for key, value in one(spans, name).attributes.items()}
+
+
+def of_core(spans: list[Any]) -> list[Any]:
+    return [span for span in spans if span.name.startswith("deltic.core.")]
+
+
+def below(spans: list[Any], name: str) -> list[tuple[str, dict[str, int]]]:
+    """The pieces of work of an operation, each by its name and what was done. They lie within the operation's time."""
+    operation = one(spans, name)
+    pieces = [piece for piece in of_core(spans) if piece.parent.span_id == operation.context.span_id]
+    for piece in pieces:
+        assert piece.context.trace_id == operation.context.trace_id
+        assert operation.start_time <= piece.start_time <= piece.end_time <= operation.end_time
+    return [(piece.name.removeprefix("deltic.core."), dict(piece.attributes)) for piece in pieces]
 
 
 @pytest.mark.slow
@@ -177,35 +207,269 @@ def test_who_imports_the_api_and_configures_nothing_is_told_nothing(uri: str) ->
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-@pytest.mark.parametrize("place", ["start_as_current_span", "__enter__", "set_attribute", "__exit__"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "start_as_current_span",
+        "__enter__",
+        "is_recording",
+        "set_attribute",
+        "set_span_in_context",
+        "start_span",
+        "end",
+        "__exit__",
+    ],
+)
 def test_a_tracer_that_fails_fails_nothing(uri: str, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    reached = set()
+
+    def reach(here: str) -> None:
+        reached.add(here)
+        if here == place:
+            raise RuntimeError(place)
+
     class Span:
         def is_recording(self) -> bool:
+            reach("is_recording")
             return True
 
         def set_attribute(self, name: str, value: object) -> None:
-            if place == "set_attribute":
-                raise RuntimeError(place)
+            reach("set_attribute")
+
+        def end(self, end_time: int) -> None:
+            reach("end")
 
         def __enter__(self) -> Span:
-            if place == "__enter__":
-                raise RuntimeError(place)
+            reach("__enter__")
             return self
 
         def __exit__(self, *error: object) -> None:
-            if place == "__exit__":
-                raise RuntimeError(place)
+            reach("__exit__")
 
     class Tracer:
         def start_as_current_span(self, name: str, **options: object) -> Span:
-            if place == "start_as_current_span":
-                raise RuntimeError(place)
+            reach("start_as_current_span")
+            return Span()
+
+        def start_span(self, name: str, **options: object) -> Span:
+            reach("start_span")
             return Span()
 
     module = types.ModuleType("opentelemetry.trace")
     module.get_tracer = lambda *_: Tracer()  # type: ignore[attr-defined]
+    module.set_span_in_context = lambda _: reach("set_span_in_context")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
     assert deltic.write(uri, pa.table({"id": [1]})).version == 0
     with pytest.raises(deltic.InvalidInputError):
         deltic.write(uri, pa.table({"other": [1]}))
     assert deltic.Table(uri).scan().count() == 1
+    assert place in reached
+    assert _deltic.begin_trace(False) is None, "no operation is left open"
+
+
+def test_the_work_of_the_core_is_below_its_operation(uri: str, spans: Any) -> None:
+    deltic.write(uri, ROWS, properties={"delta.checkpointInterval": "2"})
+    told = spans()
+    assert below(told, "write") == [("write", {"deltic.rows": 3})]
+    assert of_core(told) == [one(told, "core.write")], "the commit did nothing that is long"
+    table = made(uri, 1)
+    spans()
+    deltic.write(uri, ROWS)
+    told = spans()
+    assert below(told, "write") == [("write", {"deltic.rows": 3})]
+    assert below(told, "commit") == [("checkpoint", {"deltic.files": 3})], "of the inner one of two operations"
+    size = sum(pa.table(table.files())["size"].to_pylist())
+    spans()
+    table.optimize()
+    told = spans()
+    assert below(told, "optimize") == [("optimize", {"deltic.bytes": size})]
+    assert "deltic.work_left_out" not in one(told, "optimize").attributes
+    table.update({"v": "upper(v)"}, "id = 1")
+    files, rows = below(spans(), "update")
+    assert files == ("update", {"deltic.files": 1})
+    assert (rows[0], list(rows[1])) == ("update", ["deltic.rows"])
+    assert rows[1]["deltic.rows"] >= 3, "one of each write"
+    assert table.scan().to_arrow().num_rows == 9
+    assert of_core(spans()) == [], "of nothing that came before"
+
+
+def test_the_work_of_an_operation_that_fails_is_below_it(uri: str, spans: Any) -> None:
+    table = made(uri)
+    spans()
+    with pytest.raises(deltic.InvalidInputError):
+        table.update({"id": "id % 0"}, "id = 1")
+    told = spans()
+    assert one(told, "update").status.status_code.name == "ERROR"
+    assert {name for name, _ in below(told, "update")} == {"update"}
+    assert len(of_core(told)) == len(below(told, "update"))
+    table.vacuum(dry_run=True)
+    told = spans()
+    assert {name for name, _ in below(told, "vacuum")} == {"vacuum"}
+    assert len(of_core(told)) == len(below(told, "vacuum")), "nothing is left of the one that failed"
+
+
+def test_work_belongs_to_the_innermost_operation_of_its_thread(uri: str, tmp_path: Path, spans: Any) -> None:
+    inner, other = made(str(tmp_path / "inner")), made(str(tmp_path / "other"))
+    spans()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        inner.optimize()
+        thread = threading.Thread(target=other.vacuum, kwargs={"dry_run": True})
+        thread.start()
+        thread.join()
+        yield from ROWS.to_batches()
+
+    deltic.write(uri, pa.RecordBatchReader.from_batches(ROWS.schema, rows()))
+    told = spans()
+    assert below(told, "write") == [("write", {"deltic.rows": 3})]
+    assert [name for name, _ in below(told, "optimize")] == ["optimize"]
+    assert {name for name, _ in below(told, "vacuum")} == {"vacuum"}
+    assert len(of_core(told)) == sum(len(below(told, name)) for name in ("write", "optimize", "vacuum"))
+
+
+def test_work_is_traced_and_reported_at_once(uri: str, spans: Any) -> None:
+    table = made(uri)
+    spans()
+    reports: list[deltic.Progress] = []
+    with deltic.progress(reports.append):
+        table.optimize()
+    (piece,) = below(spans(), "optimize")
+    assert reports[-1].ended
+    assert piece == ("optimize", {"deltic.bytes": reports[-1].done})
+
+
+def test_the_work_of_a_span_that_is_not_sampled_is_in_none(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+
+    class NoCommits(Sampler):
+        def should_sample(self, parent_context: Any, trace_id: int, name: str, *_: Any, **__: Any) -> SamplingResult:
+            return SamplingResult(Decision.DROP if name == "deltic.commit" else Decision.RECORD_AND_SAMPLE)
+
+        def get_description(self) -> str:
+            return "no commits"
+
+    with tracing(monkeypatch, NoCommits()) as spans:
+        deltic.write(uri, ROWS, properties={"delta.checkpointInterval": "1"})
+        spans()
+        deltic.write(uri, ROWS)
+        told = spans()
+    assert list(Path(uri, "_delta_log").glob("*.checkpoint*.parquet"))
+    assert sorted(span.name for span in told) == ["deltic.core.write", "deltic.write"]
+
+
+def test_without_a_recorded_span_nothing_is_measured(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+    begin, begun = _deltic.begin_trace, []
+
+    def noted(is_recording: bool) -> int | None:
+        begun.append(begin(is_recording))
+        return begun[-1]
+
+    monkeypatch.setattr(_deltic, "begin_trace", noted)
+    with tracing(monkeypatch, ALWAYS_OFF) as spans:
+        deltic.write(uri, ROWS)
+        assert spans() == []
+    assert begun
+    assert set(begun) == {None}
+    begun.clear()
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+    deltic.write(uri, ROWS)
+    assert begun == [], "without a tracer"
+
+
+def test_the_core_times_the_work_of_open_operations_alone(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its own spans would be inner operations.
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+
+    def traced(work: Callable[[], object]) -> list[tuple[str, str, int]]:
+        began = time.time_ns()
+        trace = _deltic.begin_trace(True)
+        assert trace is not None
+        work()
+        pieces, left_out = _deltic.end_trace(trace)
+        assert all(began <= start <= end <= time.time_ns() for *_, start, end in pieces)
+        assert left_out == 0
+        assert _deltic.end_trace(trace) == ([], 0), "only once"
+        return [piece[:3] for piece in pieces]
+
+    def write() -> None:
+        deltic.write(uri, ROWS)
+
+    def elsewhere() -> None:
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+
+    def inside() -> None:
+        assert traced(write) == [("WRITE", "rows", 3)]
+        unrecorded = _deltic.begin_trace(False)
+        assert unrecorded is not None
+        write()
+        assert _deltic.end_trace(unrecorded) == ([], 0)
+
+    assert traced(write) == [("WRITE", "rows", 3)]
+    write()
+    assert traced(lambda: None) == [], "nothing is left of what was in no operation"
+    assert traced(elsewhere) == []
+    assert traced(inside) == []
+    assert _deltic.begin_trace(False) is None, "all have ended"
+
+
+def test_work_that_is_left_out_is_counted(uri: str, spans: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = _deltic.end_trace
+    monkeypatch.setattr(_deltic, "end_trace", lambda trace: (end(trace)[0], 7))
+    deltic.write(uri, ROWS)
+    told = spans()
+    assert said(told, "write")["work_left_out"] == 7
+    assert below(told, "write") == [("write", {"deltic.rows": 3})]
+
+
+@pytest.mark.slow
+def test_a_child_that_is_forked_in_an_operation_traces_its_own(uri: str, tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.sdk.trace")
+    other = str(tmp_path / "other")
+    code = f"""
+        import os
+        import pyarrow as pa
+        import deltic
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        exporter, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        trace.set_tracer_provider(provider)
+        data = pa.table({{"id": [1]}})
+
+        def tell(who):
+            names = {{span.context.span_id: span.name for span in exporter.get_finished_spans()}}
+            for span in exporter.get_finished_spans():
+                if span.name.startswith("deltic.core."):
+                    print(who, span.name, names[span.parent.span_id], flush=True)
+
+        def rows():
+            child = os.fork()
+            if child == 0:
+                deltic.Table({other!r}).optimize()
+                tell("child")
+                os._exit(0)
+            os.waitpid(child, 0)
+            yield from data.to_batches()
+
+        for _ in range(3):
+            deltic.write({other!r}, data)
+        exporter.clear()
+        deltic.write({uri!r}, pa.RecordBatchReader.from_batches(data.schema, rows()))
+        tell("parent")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "child deltic.core.optimize deltic.optimize",
+        "parent deltic.core.write deltic.write",
+    ]

@@ -62,9 +62,10 @@ STORE: list[set[str]] = [
 ]
 BINDING: list[set[str]] = [
     {"errors", "finalizing"},
-    {"events", "work"},
+    {"clock", "events", "work"},
+    {"trace"},
     {"progress"},
-    {"runtime", "clock"},
+    {"runtime"},
     {"arrow", "check"},
     {"alter", "changes", "duckdb", "expression", "row_changes"},
     {"table"},

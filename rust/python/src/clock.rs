@@ -55,6 +55,12 @@ impl Clock {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     }
 
+    /// Nanoseconds since the epoch.
+    pub(crate) fn now_ns() -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// The average time of an attempt so far, including reading the commits of others.
     fn mean_attempt(&self, attempts: u32) -> Duration {
         let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));

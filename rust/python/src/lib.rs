@@ -18,6 +18,7 @@ mod row_changes;
 mod row_tasks;
 mod runtime;
 mod table;
+mod trace;
 mod transaction;
 mod work;
 mod write;
@@ -47,6 +48,8 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<transaction::TransactionScan>()?;
     module.add_function(wrap_pyfunction!(progress::listen_to_progress, module)?)?;
+    module.add_function(wrap_pyfunction!(trace::begin_trace, module)?)?;
+    module.add_function(wrap_pyfunction!(trace::end_trace, module)?)?;
     module.add_function(wrap_pyfunction!(expression::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::begin, module)?)?;

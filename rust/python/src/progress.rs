@@ -15,11 +15,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deltic_entry::entry;
-use deltic_table::progress::{Report, Watch};
+use deltic_table::progress::{Observers, Report, Watch};
 use pyo3::prelude::*;
 
 use crate::events::undisturbed;
 use crate::finalizing::PythonCall;
+use crate::trace;
 
 /// The time between two reports.
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -87,9 +88,9 @@ impl Reporting {
         })
     }
 
-    /// The watch in whose scope work is counted.
-    pub(crate) fn watch(&self) -> Option<Watch> {
-        self.watch.clone()
+    /// What observes the work: the listener, and the innermost traced operation of this thread.
+    pub(crate) fn observers(&self) -> Observers {
+        Observers { watch: self.watch.clone(), trace: trace::innermost() }
     }
 
     /// Reports changes, if it is time.

@@ -19,7 +19,6 @@ use std::thread;
 use std::time::Duration;
 
 use deltic_protocol::error::Error;
-use deltic_table::progress::Watch;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, EnterGuard};
 use tokio::task::JoinHandle;
@@ -108,7 +107,7 @@ impl Runtime {
         // Declared before the future, so that the future is dropped inside the runtime.
         let _entered = self.enter();
         let mut reporting = Reporting::begin(py);
-        let mut future = pin!(Watch::scope(reporting.watch(), future));
+        let mut future = pin!(reporting.observers().scope(future));
         events::look(py)?;
         let output = loop {
             let output = py.detach(|| self.wait(async { timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
@@ -151,7 +150,7 @@ impl Runtime {
     {
         let _entered = self.enter();
         let mut reporting = Reporting::begin(py);
-        let mut future = pin!(Watch::scope(reporting.watch(), future));
+        let mut future = pin!(reporting.observers().scope(future));
         let mut interrupted = None;
         events::look(py)?;
         loop {

@@ -1,17 +1,36 @@
-//! Progress of long operations, for callers that wait.
+//! Progress of long operations, for callers that wait, and the times of their work, for tracing.
 //!
-//! A caller makes a [`Watch`] and runs a future in its scope; an operation in the future begins a [`Progress`] and advances it.
-//! Outside of a scope a `Progress` counts nothing, so that operations need not know whether progress is watched. Workers
-//! only add to counters; there are no callbacks.
+//! A caller runs a future in the scope of its [`Observers`]; an operation in the future begins a [`Progress`] and advances it.
+//! Without observers a `Progress` counts nothing, so that operations need not know whether they are observed. Workers only
+//! add to counters; there are no callbacks but the clock of a [`Trace`].
 //!
-//! Proved by `tests/rust/table/progress.rs` and `tests/python/test_progress.py`.
+//! Proved by `tests/rust/table/progress.rs`, `tests/python/test_progress.py` and `tests/python/test_telemetry.py`.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The most pieces of work that a [`Trace`] keeps.
+const MOST_TRACED: usize = 1_000;
+
 tokio::task_local! {
-    static CURRENT: Option<Watch>;
+    static CURRENT: Observers;
+}
+
+/// What observes the work of a call. By default nothing does.
+#[derive(Debug, Clone, Default)]
+pub struct Observers {
+    /// Reports how far the work is.
+    pub watch: Option<Watch>,
+    /// Keeps when it began and ended.
+    pub trace: Option<Trace>,
+}
+
+impl Observers {
+    /// Runs a future whose work they observe.
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, future)
+    }
 }
 
 /// What is counted.
@@ -62,6 +81,45 @@ struct Watched {
     counter: Arc<Counter>,
     /// The number that was reported last.
     reported: Option<u64>,
+    /// Whether its end was reported.
+    ended: bool,
+}
+
+/// The pieces of work of a traced operation, which may be of several calls: the first thousand.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    clock: fn() -> u64,
+    begun: Arc<Mutex<Begun>>,
+}
+
+#[derive(Debug, Default)]
+struct Begun {
+    counters: Vec<Arc<Counter>>,
+    left_out: u64,
+}
+
+/// A piece of work, and when it was done, in nanoseconds since the epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedWork {
+    /// The name of the operation in the history.
+    pub operation: String,
+    /// What was counted.
+    pub unit: Unit,
+    /// How many of them were done.
+    pub done: u64,
+    /// When it began.
+    pub start_ns: u64,
+    /// When it ended, successfully or not.
+    pub end_ns: u64,
+}
+
+/// The pieces of work of a [`Trace`], in the order in which they began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// Those that it has kept.
+    pub work: Vec<TimedWork>,
+    /// How many more there were.
+    pub left_out: u64,
 }
 
 #[derive(Debug)]
@@ -71,19 +129,25 @@ struct Counter {
     unit: Unit,
     total: Option<u64>,
     done: AtomicU64,
+    ended: AtomicBool,
+    /// If it is traced.
+    times: Option<Times>,
+}
+
+#[derive(Debug)]
+struct Times {
+    clock: fn() -> u64,
+    start_ns: u64,
+    /// 0 until it has ended.
+    end_ns: AtomicU64,
 }
 
 impl Watch {
-    /// Runs a future whose work is counted here; without a watch it is not counted.
-    pub fn scope<F: Future>(watch: Option<Self>, future: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(watch, future)
-    }
-
     /// The operations that have advanced since the last call. An operation that has ended is reported a last time.
     pub fn changes(&self) -> Vec<Report> {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = watched.iter_mut().filter_map(Watched::change).collect();
-        watched.retain(|watched| !watched.has_ended());
+        watched.retain(|watched| !watched.ended);
         reports
     }
 
@@ -94,52 +158,119 @@ impl Watch {
     }
 
     fn begin(&self, counter: Arc<Counter>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { counter, reported: None });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { counter, reported: None, ended: false });
     }
 }
 
 impl Watched {
-    /// Whether no worker is left that could advance it.
-    fn has_ended(&self) -> bool {
-        Arc::strong_count(&self.counter) == 1
-    }
-
     fn change(&mut self) -> Option<Report> {
         // In this order, so that all work before the end is counted.
-        let ended = self.has_ended();
-        let report = Report { ended, ..self.counter.report() };
-        let is_news = ended || self.reported.replace(report.done) != Some(report.done);
+        self.ended = self.counter.ended.load(Ordering::Acquire);
+        let report = Report { ended: self.ended, ..self.counter.report() };
+        let is_news = self.ended || self.reported.replace(report.done) != Some(report.done);
         is_news.then_some(report)
+    }
+}
+
+impl Trace {
+    /// `clock`: nanoseconds since the epoch.
+    pub fn new(clock: fn() -> u64) -> Self {
+        Self { clock, begun: Arc::default() }
+    }
+
+    /// The work so far. What has not ended ends now: the caller does not wait for it any more.
+    pub fn traced(&self) -> Traced {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = (self.clock)();
+        let work = begun.counters.iter().filter_map(|counter| counter.timed(now)).collect();
+        Traced { work, left_out: begun.left_out }
+    }
+
+    fn times(&self) -> Times {
+        Times { clock: self.clock, start_ns: (self.clock)(), end_ns: AtomicU64::new(0) }
+    }
+
+    fn begin(&self, counter: Arc<Counter>) {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        match begun.counters.len() < MOST_TRACED {
+            true => begun.counters.push(counter),
+            false => begun.left_out = begun.left_out.saturating_add(1),
+        }
     }
 }
 
 impl Counter {
     fn report(&self) -> Report {
-        let Self { id, operation, unit, total, done } = self;
+        let Self { id, operation, unit, total, done, .. } = self;
         let done = done.load(Ordering::Acquire);
         Report { id: *id, operation: operation.clone(), unit: *unit, done, total: *total, ended: false }
+    }
+
+    /// Its times, if it is traced. `now`: when it ends if it has not.
+    fn timed(&self, now: u64) -> Option<TimedWork> {
+        let Times { start_ns, end_ns, .. } = self.times.as_ref()?;
+        let end_ns = match end_ns.load(Ordering::Acquire) {
+            0 => now,
+            ended => ended,
+        };
+        Some(TimedWork {
+            operation: self.operation.clone(),
+            unit: self.unit,
+            done: self.done.load(Ordering::Acquire),
+            start_ns: *start_ns,
+            // The system's clock may have been set back.
+            end_ns: end_ns.max(*start_ns),
+        })
     }
 }
 
 /// Work that is counted. It ends when all its clones are dropped.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Option<Arc<Counter>>);
+pub struct Progress(Option<Arc<Running>>);
+
+/// What the clones of a [`Progress`] share.
+#[derive(Debug)]
+struct Running(Arc<Counter>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(times) = &self.0.times {
+            times.end_ns.store((times.clock)(), Ordering::Release);
+        }
+        self.0.ended.store(true, Ordering::Release);
+    }
+}
 
 impl Progress {
-    /// Begins a piece of work of the current scope, if there is one.
+    /// Begins a piece of work, for the observers of the current scope.
     pub fn begin(operation: &str, unit: Unit, total: Option<u64>) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
-        let Ok(Some(watch)) = CURRENT.try_with(Option::clone) else { return Self(None) };
-        let (id, operation) = (IDS.fetch_add(1, Ordering::Relaxed), operation.to_owned());
-        let counter = Arc::new(Counter { id, operation, unit, total, done: AtomicU64::new(0) });
-        watch.begin(Arc::clone(&counter));
-        Self(Some(counter))
+        let Ok(Observers { watch, trace }) = CURRENT.try_with(Observers::clone) else { return Self(None) };
+        if watch.is_none() && trace.is_none() {
+            return Self(None);
+        }
+        let counter = Arc::new(Counter {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            operation: operation.to_owned(),
+            unit,
+            total,
+            done: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            times: trace.as_ref().map(Trace::times),
+        });
+        if let Some(watch) = watch {
+            watch.begin(Arc::clone(&counter));
+        }
+        if let Some(trace) = trace {
+            trace.begin(Arc::clone(&counter));
+        }
+        Self(Some(Arc::new(Running(counter))))
     }
 
     /// `more` further units are done.
     pub fn advance(&self, more: u64) {
-        if let Some(counter) = &self.0 {
-            counter.done.fetch_add(more, Ordering::AcqRel);
+        if let Some(running) = &self.0 {
+            running.0.done.fetch_add(more, Ordering::AcqRel);
         }
     }
 

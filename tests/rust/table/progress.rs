@@ -1,8 +1,32 @@
-//! Progress: counts are reported after changes and at the end, and only inside a scope.
+//! Progress: counts are reported after changes and at the end, and only inside a scope. A trace has when work was done.
 
-use deltic_table::progress::{Progress, Report, Unit, Watch};
+use std::cell::Cell;
+
+use deltic_table::progress::{Observers, Progress, Report, TimedWork, Trace, Traced, Unit, Watch};
 
 use super::dml::block_on;
+
+thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(100) };
+}
+
+/// A clock of this thread that advances by one with each look.
+fn clock() -> u64 {
+    NOW.set(NOW.get() + 1);
+    NOW.get()
+}
+
+fn watched(watch: &Watch) -> Observers {
+    Observers { watch: Some(watch.clone()), trace: None }
+}
+
+fn traced(trace: &Trace) -> Observers {
+    Observers { watch: None, trace: Some(trace.clone()) }
+}
+
+fn timed(operation: &str, unit: Unit, done: u64, (start_ns, end_ns): (u64, u64)) -> TimedWork {
+    TimedWork { operation: operation.to_owned(), unit, done, start_ns, end_ns }
+}
 
 fn told(watch: &Watch) -> Vec<(u64, Option<u64>, bool)> {
     watch.changes().into_iter().map(|Report { done, total, ended, .. }| (done, total, ended)).collect()
@@ -11,7 +35,7 @@ fn told(watch: &Watch) -> Vec<(u64, Option<u64>, bool)> {
 #[test]
 fn what_has_changed_is_told() {
     let watch = Watch::default();
-    let work = Watch::scope(Some(watch.clone()), async {
+    let work = watched(&watch).scope(async {
         let progress = Progress::begin("OPTIMIZE", Unit::Bytes, Some(10));
         assert_eq!(told(&watch), [(0, Some(10), false)]);
         assert_eq!(told(&watch), []);
@@ -43,9 +67,9 @@ fn two_of_one_scope_are_told_apart() {
         assert_eq!([reports[0].total, reports[1].total], [None, Some(2)]);
         drop(both);
     };
-    block_on(Watch::scope(Some(watch.clone()), work));
+    block_on(watched(&watch).scope(work));
     assert_eq!(told(&watch), [(0, None, true), (0, Some(2), true)]);
-    block_on(Watch::scope(None, async {
+    block_on(Observers::default().scope(async {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
         progress.advance(1);
     }));
@@ -69,5 +93,85 @@ fn parts_are_told_by_their_steps() {
         let mut huge = progress.share(u64::MAX, Some(u64::MAX));
         huge.advance(u64::MAX);
     };
-    block_on(Watch::scope(Some(watch.clone()), work));
+    block_on(watched(&watch).scope(work));
+}
+
+#[test]
+fn a_trace_has_when_work_began_and_ended() {
+    let trace = Trace::new(clock);
+    assert_eq!(trace.traced(), Traced::default());
+    NOW.set(0);
+    block_on(traced(&trace).scope(async {
+        let outer = Progress::begin("OPTIMIZE", Unit::Bytes, Some(10));
+        outer.advance(4);
+        let inner = Progress::begin("CHECKPOINT", Unit::Files, None);
+        inner.clone().advance(7);
+        drop(inner);
+        outer.share(6, None).end();
+    }));
+    // Of another call, which fails.
+    let failed: Result<(), ()> = block_on(traced(&trace).scope(async {
+        let progress = Progress::begin("MERGE", Unit::Rows, Some(9));
+        progress.advance(2);
+        Err(())
+    }));
+    assert_eq!(failed, Err(()));
+    let work = vec![
+        timed("OPTIMIZE", Unit::Bytes, 10, (1, 4)),
+        timed("CHECKPOINT", Unit::Files, 7, (2, 3)),
+        timed("MERGE", Unit::Rows, 2, (5, 6)),
+    ];
+    assert_eq!(trace.traced(), Traced { work, left_out: 0 });
+}
+
+#[test]
+fn work_that_goes_on_ends_when_it_is_asked_for() {
+    let trace = Trace::new(clock);
+    NOW.set(0);
+    let progress = block_on(traced(&trace).scope(async { Progress::begin("WRITE", Unit::Rows, None) }));
+    progress.advance(1);
+    assert_eq!(trace.traced().work, [timed("WRITE", Unit::Rows, 1, (1, 2))]);
+    progress.advance(1);
+    drop(progress);
+    assert_eq!(trace.traced().work, [timed("WRITE", Unit::Rows, 2, (1, 3))]);
+    // The clock is set back while it goes on.
+    let progress = block_on(traced(&trace).scope(async { Progress::begin("WRITE", Unit::Rows, None) }));
+    NOW.set(0);
+    drop(progress);
+    assert_eq!(trace.traced().work[1], timed("WRITE", Unit::Rows, 0, (5, 5)));
+}
+
+#[test]
+fn a_trace_is_bounded() {
+    let trace = Trace::new(clock);
+    block_on(traced(&trace).scope(async {
+        for at in 0..1_003 {
+            Progress::begin("WRITE", Unit::Rows, None).advance(at);
+        }
+    }));
+    let Traced { work, left_out } = trace.traced();
+    assert_eq!((work.len(), left_out), (1_000, 3));
+    assert_eq!((work[0].done, work[999].done), (0, 999));
+}
+
+#[test]
+fn who_is_not_traced_needs_no_clock() {
+    let watch = Watch::default();
+    let trace = Trace::new(clock);
+    NOW.set(0);
+    for observers in [Observers::default(), watched(&watch)] {
+        block_on(observers.scope(async { Progress::begin("VACUUM", Unit::Files, None).advance(1) }));
+    }
+    block_on(async { Progress::begin("VACUUM", Unit::Files, None).advance(1) });
+    assert_eq!(NOW.get(), 0);
+    assert_eq!(told(&watch), [(1, None, true)]);
+    // One that is watched and traced.
+    let both = Observers { watch: Some(watch.clone()), trace: Some(trace.clone()) };
+    block_on(both.scope(async {
+        let progress = Progress::begin("VACUUM", Unit::Files, Some(3));
+        progress.advance(3);
+        assert_eq!(told(&watch), [(3, Some(3), false)]);
+    }));
+    assert_eq!(told(&watch), [(3, Some(3), true)]);
+    assert_eq!(trace.traced().work, [timed("VACUUM", Unit::Files, 3, (1, 2))]);
 }

@@ -13,7 +13,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_array::RecordBatch;
 use deltic_protocol::error::Error;
-use deltic_table::progress::Watch;
 use futures::stream::{self, BoxStream, StreamExt};
 use pyo3::prelude::*;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
@@ -107,7 +106,7 @@ where
     let runtime = Runtime::of_process(py)?;
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let mut reporting = Reporting::begin(py);
-    let mut consumer = runtime.spawn(Watch::scope(reporting.watch(), consume(sent(receiver))));
+    let mut consumer = runtime.spawn(reporting.observers().scope(consume(sent(receiver))));
     let outcome = feed(py, &runtime, (&mut rows, &sender), &mut reporting);
     // The producer's stream is released before this thread waits for anything.
     drop(rows);
