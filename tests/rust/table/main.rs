@@ -15,6 +15,7 @@ mod dml;
 mod file_index;
 mod history;
 mod incoming;
+mod interrupted;
 mod nested;
 mod optimize;
 mod pages;
