@@ -1,19 +1,22 @@
-//! Operations of several commits that are interrupted between them: the error names the commits that remain, and the next
-//! call continues.
+//! Operations that are interrupted. Between commits the error names those that remain, and the next call continues. Work
+//! before a commit stops.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deltic_protocol::error::{Kind, Result};
+use deltic_protocol::error::{Error, Kind, Result};
 use deltic_table::backfill::{Enabled, enable_row_tracking};
 use deltic_table::committers::LogCommitter;
+use deltic_table::convert::{ConvertOptions, convert};
+use deltic_table::copies::{CloneOptions, RestoreOptions, RestoreTo, clone, restore};
 use deltic_table::drop_feature::drop_feature;
 use deltic_table::maintenance::{Limits, OptimizeOptions, optimize};
 use deltic_table::purge::{PurgeOptions, purge};
 use deltic_table::transaction::RetryPolicy;
 
 use super::dml::{Table, VECTORS, World, block_on, now};
+use super::sample::Sample;
 
 /// Cancelled after so many commits.
 struct CancelledAfter(AtomicUsize);
@@ -104,4 +107,24 @@ fn an_optimize() {
     let run = |retry: &dyn RetryPolicy| block_on(optimize((storage, None), &options, (&World, now), (&log, retry)));
     assert_remain(run(&cancelled_after(1)), "version 4 was committed and remains");
     assert_eq!(run(&World).unwrap().versions, [5]);
+}
+
+#[test]
+fn the_search_for_files_stops() {
+    fn assert_stopped(error: &Error) {
+        assert_eq!((error.kind(), error.message()), (&Kind::Interrupted, "interrupted: nothing was committed"));
+    }
+    let table = with_a_vector();
+    let (storage, log, cancelled) = (&table.sample.storage, committer(&table), cancelled_after(0));
+    let to = (&RestoreTo::Version(1), RestoreOptions { dry_run: true, ..RestoreOptions::default() });
+    assert_stopped(&block_on(restore((storage, None), to, &log, (&World, &cancelled))).unwrap_err());
+
+    let (source, target) = (block_on(table.sample.open()).unwrap(), Sample::new());
+    let (to, options) = (LogCommitter::new(target.storage.clone()), CloneOptions::default());
+    let cloned = clone((&source, true), (&target.storage, &to), options, (&World, &cancelled));
+    assert_stopped(&block_on(cloned).unwrap_err());
+
+    std::fs::remove_dir_all(table.sample.path("_delta_log")).unwrap();
+    let options = ConvertOptions { dry_run: true, ..ConvertOptions::default() };
+    assert_stopped(&block_on(convert(storage, options, &World, (&log, &cancelled))).unwrap_err());
 }

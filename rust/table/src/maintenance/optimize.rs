@@ -26,7 +26,7 @@ use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
-use crate::transaction::{CommitSeries, RetryPolicy, unless_cancelled};
+use crate::transaction::{CommitSeries, RetryPolicy, nothing_committed, unless_cancelled};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -132,7 +132,7 @@ impl Plan {
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         for bins in of_commits(bins, rewriting.limits.commit_bytes) {
             let writing = write_all(&rewriting, bins, (ids, &progress));
-            let written = unless_cancelled(writing, retry, interrupted).await?;
+            let written = unless_cancelled(writing, retry, nothing_committed).await?;
             committing.commit(written, &mut done).await?;
         }
         Ok(done)
@@ -149,7 +149,7 @@ impl Plan {
         let committing = Committing { snapshot, base, options, committer, ids, retry };
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         let writing = try_all(&rewriting, bins, (ids, &progress));
-        let (written, failed) = unless_cancelled(writing, retry, interrupted).await?;
+        let (written, failed) = unless_cancelled(writing, retry, nothing_committed).await?;
         if !written.is_empty() {
             committing.commit(written, &mut done).await?;
         }
@@ -194,11 +194,6 @@ fn write(
     let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
     let share = progress.share(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
     in_parallel(rewriting.clone().write(bin, ids.unique(), share))
-}
-
-/// The message for one commit. [`CommitSeries`] names those that were made before.
-fn interrupted() -> String {
-    "interrupted: nothing was committed".to_owned()
 }
 
 /// Divides bins into groups that are committed together. A group takes bins until it has `commit_bytes` bytes.

@@ -57,6 +57,11 @@ pub(crate) async fn unless_cancelled<T>(
     }
 }
 
+/// The message for work before a commit, for [`unless_cancelled`]. [`CommitSeries`](super::CommitSeries) names earlier commits.
+pub(crate) fn nothing_committed() -> String {
+    "interrupted: nothing was committed".to_owned()
+}
+
 /// The clock, the back-off and the cancellation of the loop.
 pub trait RetryPolicy: Send + Sync {
     /// Called when a commit begins: its attempts and its time are counted from here. Commits may use one policy one after
@@ -81,7 +86,7 @@ pub trait RetryPolicy: Send + Sync {
 /// Commits, after all commits since the version that `prepared` is based on.
 ///
 /// # Errors
-/// `Conflict` if a winner conflicts with it, `Storage` if the store fails or the retry policy gives up, `Interrupted` if that is
+/// `Conflict` if a winner conflicts with it, `Storage` if the store fails or the retry policy gives up, `Interrupted` if it is
 /// cancelled. After a `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
 pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
     Ok(try_commit(prepared, (committer, &NoVectors), retry).await?)

@@ -10,6 +10,6 @@ pub use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit
 
 pub(crate) use self::commit_series::CommitSeries;
 pub use self::driver::{RetryPolicy, commit, state_of, try_commit};
-pub(crate) use self::driver::{log_committed, log_conflict, unless_cancelled};
+pub(crate) use self::driver::{log_committed, log_conflict, nothing_committed, unless_cancelled};
 pub(crate) use self::vectors::TableVectors;
 pub use self::vectors::{NoVectors, VectorFiles};
