@@ -152,3 +152,32 @@ next(rows)
     for _ in range(4):
         ended = run_alone(program, uri)
         assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_consumer_of_a_c_stream_may_hold_the_gil(table: deltic.Table) -> None:
+    """As `arro3` does: functions of `PYFUNCTYPE` keep the GIL, which a worker thread needs for DuckDB."""
+    program = """
+import ctypes, sys, deltic
+class Stream(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("get_schema", "get_next", "get_last_error", "release", "data")]
+class Array(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_int64), ("counts", ctypes.c_int64 * 4), ("pointers", ctypes.c_void_p * 3),
+                ("release", ctypes.c_void_p), ("data", ctypes.c_void_p)]
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+capsule = deltic.Table(sys.argv[1]).scan(filter="array_max(tags) = 'b'").__arrow_c_stream__()
+stream = pointer(capsule, b"arrow_array_stream")
+get_next = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(Stream.from_address(stream).get_next)
+rows = 0
+while True:
+    array = Array()
+    assert get_next(stream, ctypes.addressof(array)) == 0
+    if array.release is None:
+        break
+    rows += array.length
+    ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(array.release)(ctypes.addressof(array))
+print(rows)
+"""
+    ended = run_alone(program, table.uri)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\n", "")

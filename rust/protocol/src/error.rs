@@ -42,6 +42,8 @@ pub enum Kind {
         /// Whether trying the same call again may succeed.
         retryable: bool,
     },
+    /// The caller cancelled the operation: call it again if it is still wanted.
+    Interrupted,
     /// A defect in deltic.
     Internal,
 }
@@ -159,6 +161,11 @@ impl Error {
     /// The store failed.
     pub fn storage(retryable: bool, message: impl Into<String>) -> Self {
         Self::new(Kind::Storage { retryable }, message)
+    }
+
+    /// The caller cancelled the operation.
+    pub fn interrupted(message: impl Into<String>) -> Self {
+        Self::new(Kind::Interrupted, message)
     }
 
     /// A defect in deltic.

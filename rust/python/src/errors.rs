@@ -64,7 +64,8 @@ pub(crate) fn class_name(kind: &Kind) -> &'static str {
         Kind::Unsupported { .. } => "UnsupportedFeatureError",
         Kind::Corrupt => "CorruptTableError",
         Kind::Invalid => "InvalidInputError",
-        Kind::Storage { .. } => "StorageError",
+        // Ctrl-C cancels, so that Python raises `KeyboardInterrupt` with the message of such an error.
+        Kind::Storage { .. } | Kind::Interrupted => "StorageError",
         Kind::Conflict(Conflict::ConcurrentAppend) => "ConcurrentAppendError",
         Kind::Conflict(Conflict::ConcurrentDeleteRead) => "ConcurrentDeleteReadError",
         Kind::Conflict(Conflict::ConcurrentDeleteDelete) => "ConcurrentDeleteDeleteError",
@@ -98,6 +99,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     match error.kind() {
         Kind::Unsupported { features } => attributes.set_item("features", features)?,
         Kind::Storage { retryable } => attributes.set_item("retryable", retryable)?,
+        Kind::Interrupted => attributes.set_item("retryable", true)?,
         Kind::VersionNotFound { earliest, latest } => {
             attributes.set_item("earliest_version", earliest)?;
             attributes.set_item("latest_version", latest)?;
@@ -123,6 +125,7 @@ fn message(error: &Error) -> String {
         | Kind::Corrupt
         | Kind::Invalid
         | Kind::Storage { .. }
+        | Kind::Interrupted
         | Kind::Conflict(_) => error.to_string(),
     }
 }
@@ -147,7 +150,7 @@ pub(crate) fn to_arrow(error: Error) -> ArrowError {
     let text = format!("{}: {}", class_name(error.kind()), message(&error)).replace('\0', "\u{fffd}");
     match error.kind() {
         Kind::NotFound => ArrowError::IoError(text, std::io::Error::new(std::io::ErrorKind::NotFound, error)),
-        Kind::Storage { .. } => ArrowError::IoError(text, std::io::Error::other(error)),
+        Kind::Storage { .. } | Kind::Interrupted => ArrowError::IoError(text, std::io::Error::other(error)),
         Kind::Unsupported { .. } => ArrowError::NotYetImplemented(text),
         Kind::Invalid => ArrowError::InvalidArgumentError(text),
         Kind::VersionNotFound { .. } | Kind::TableExists | Kind::Corrupt | Kind::Conflict(_) | Kind::Internal => {
@@ -280,6 +283,7 @@ mod tests {
             ),
             (Error::invalid("a\0b"), "InvalidInputError", "Invalid argument error: InvalidInputError: a\\x00b"),
             (Error::storage(true, "x"), "StorageError", "Io error: StorageError: x"),
+            (Error::interrupted("x"), "StorageError", "Io error: StorageError: x"),
             (
                 Error::new(Kind::Conflict(Conflict::MetadataChanged), "x"),
                 "MetadataChangedError",

@@ -22,8 +22,8 @@ use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, add_again};
+use crate::transaction::{CommitSeries, RetryPolicy};
 use deltic_store::Storage;
 
 /// Files that one commit gives ids to.
@@ -62,6 +62,17 @@ pub async fn enable_row_tracking(
 /// # Errors
 /// As [`enable_row_tracking`].
 pub async fn enable(
+    storage: &Storage,
+    committer: &dyn Committer,
+    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    files_per_commit: usize,
+) -> Result<Enabled> {
+    let commits = CommitSeries::after(&[], retry);
+    let enabled = enable_in_steps(storage, committer, (ids, &commits), files_per_commit).await;
+    enabled.map_err(|e| commits.explain(e))
+}
+
+async fn enable_in_steps(
     storage: &Storage,
     committer: &dyn Committer,
     (ids, retry): (&dyn Ids, &dyn RetryPolicy),

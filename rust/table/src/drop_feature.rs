@@ -12,8 +12,8 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::maintenance::{ReorgOptions, reorganize};
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
+use crate::transaction::{CommitSeries, RetryPolicy};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -24,8 +24,20 @@ const BARRIERS: usize = 3;
 ///
 /// # Errors
 /// `Invalid` if the table does not have the feature, it cannot be dropped or traces of it are left, with what to do;
-/// `Unsupported` if the history is to be truncated; those of committing and of writing checkpoints.
+/// `Unsupported` if the history is to be truncated; those of committing and of writing checkpoints. Steps that were done
+/// remain: running it again continues from there.
 pub async fn drop_feature(
+    storage: &Storage,
+    feature: (&str, bool),
+    (ids, clock): (&dyn Ids, Clock),
+    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+) -> Result<Box<Outcome>> {
+    let commits = CommitSeries::after(&[], retry);
+    let dropped = drop_in_steps(storage, feature, (ids, clock), (committer, &commits)).await;
+    dropped.map_err(|e| commits.explain(e))
+}
+
+async fn drop_in_steps(
     storage: &Storage,
     (name, truncates_history): (&str, bool),
     (ids, clock): (&dyn Ids, Clock),

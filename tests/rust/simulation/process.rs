@@ -294,7 +294,7 @@ fn failed(error: &Error) -> &'static str {
         Kind::Conflict(Conflict::MetadataChanged) => "conflicts: MetadataChanged",
         Kind::Conflict(Conflict::ProtocolChanged) => "conflicts: ProtocolChanged",
         Kind::Conflict(Conflict::ConcurrentTransaction) => "conflicts: ConcurrentTransaction",
-        Kind::Storage { .. } => "commits that were given up",
+        Kind::Storage { .. } | Kind::Interrupted => "commits that were given up",
         _ => "",
     }
 }

@@ -14,6 +14,7 @@ use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::row_update::NewValue;
 use deltic_store::{Counts, Put};
 use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, When};
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
@@ -23,8 +24,8 @@ use deltic_table::transaction::builder::{
     HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions, WriteOptions,
 };
 use deltic_table::write::writer::DataWriter;
-use futures::TryStreamExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -600,6 +601,37 @@ fn a_step_that_fails_leaves_the_transaction_as_it_was() {
         });
         assert_eq!(table.rows(&["x"], Some("x IN (5, 6, 15, 16)")).len(), 2);
     }
+}
+
+#[test]
+fn a_merge_that_is_interrupted_adds_no_columns() {
+    let table = Table::new(&[], false);
+    table.write(&numbers(0..3));
+    let x: ArrayRef = Arc::new(Int64Array::from(vec![1, 7]));
+    let source = RecordBatch::try_from_iter_with_nullable([("x", Arc::clone(&x), true), ("y", x, true)]).unwrap();
+    let action = ClauseAction::All { except: Vec::new() };
+    let request = MergeRequest {
+        on: "source.x = target.x".to_owned(),
+        source_alias: "source".to_owned(),
+        target_alias: "target".to_owned(),
+        clauses: vec![Clause { when: When::Matched, condition: None, action }],
+        evolves: true,
+    };
+    block_on(async {
+        let mut transaction = table.begin().await;
+        let rows = (source.schema(), vec![source]);
+        // The first wait is for a file, after the columns were added.
+        assert!(transaction.merge(rows.clone(), request.clone(), (&World, now)).now_or_never().is_none());
+        assert!(transaction.merge_preview(rows.clone(), request.clone(), (&World, now)).now_or_never().is_none());
+        assert_eq!(transaction.delete(Some("x = 0"), now).await.unwrap(), Some(1));
+        table.commit(transaction).await.unwrap().unwrap();
+        assert!(table.sample.read(2).iter().all(|action| action.get("metaData").is_none()));
+
+        let mut transaction = table.begin().await;
+        assert_eq!(transaction.merge(rows, request, (&World, now)).await.unwrap().matched_updated, 1);
+        table.commit(transaction).await.unwrap().unwrap();
+    });
+    assert_eq!(table.sorted(&["x", "y"], None), ["1|1", "2|null"]);
 }
 
 #[derive(Debug, Clone)]

@@ -15,6 +15,7 @@ mod dml;
 mod file_index;
 mod history;
 mod incoming;
+mod interrupted;
 mod moved_rows;
 mod nested;
 mod optimize;

@@ -375,5 +375,5 @@ fn race_lost(attempts: u32) -> Error {
 }
 
 fn interrupted(attempts: u32) -> Error {
-    Error::storage(true, format!("interrupted: nothing was committed (attempts: {attempts})"))
+    Error::interrupted(format!("interrupted: nothing was committed (attempts: {attempts})"))
 }

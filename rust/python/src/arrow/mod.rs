@@ -4,13 +4,14 @@
 //! `__arrow_c_stream__` or `__arrow_c_array__` are accepted as data, and the objects that deltic returns have these methods
 //! too. Streams are lazy both ways: a batch is made when it is pulled.
 //!
-//! All `unsafe` of the project is in [`import`], which follows C pointers of other libraries, and in
-//! [`imported_arrays`], which counts imported arrays until they are released.
+//! All `unsafe` of the project is in [`import`], which follows C pointers of other libraries, in [`imported_arrays`], which
+//! counts imported arrays until they are released, and in [`gil`], which releases the GIL while a C stream is awaited.
 //! Proved by the round trips in the modules and, against real libraries, in `tests/python/test_bridge.py`.
 
 mod capsules;
 mod export;
 mod feed;
+mod gil;
 mod import;
 mod imported_arrays;
 

@@ -21,10 +21,10 @@ use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
     CreateMode, HandleCache, Ids, Outcome, TableDefinition, Transaction, TransactionEnd,
 };
+use crate::transaction::{RetryPolicy, nothing_committed, unless_cancelled};
 use deltic_store::Storage;
 
 /// Footers that are read at the same time.
@@ -72,15 +72,20 @@ pub struct Converted {
 /// `TableExists` if there is a table already; `Invalid` for files that are no Parquet, that are not in folders of the
 /// partition columns, or whose columns no table can have or do not fit those of other files; `NotFound` if there is no file;
 /// `Unsupported` for files of another format's table whose columns are not those of that table; `Invalid` if that table was
-/// written meanwhile.
+/// written meanwhile; `Interrupted`.
 pub async fn convert(
     storage: &Storage,
     options: ConvertOptions,
     ids: &dyn Ids,
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Converted> {
-    let mut conversion = Conversion::begin(storage, options, ids).await?;
-    conversion.read_footers().await?;
+    let read = async {
+        let mut conversion = Conversion::begin(storage, options, ids).await?;
+        conversion.read_footers().await?;
+        Ok::<_, Error>(conversion)
+    };
+    let conversion =
+        unless_cancelled(read, retry, nothing_committed).await.map_err(|e| e.in_table(storage.location()))?;
     conversion.commit(ids, (committer, retry)).await
 }
 

@@ -30,7 +30,7 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
-use crate::transaction::{RetryPolicy, unless_cancelled};
+use crate::transaction::{RetryPolicy, nothing_committed, unless_cancelled};
 use crate::vector_file::literal;
 use crate::write::layout::encode_add_path;
 use deltic_store::{Storage, decode_path};
@@ -102,7 +102,7 @@ impl Counted {
 /// the clone cannot have, if another file has the path of a copy, or if files of the requested version are missing;
 /// `Corrupt` for a file that has not the size that the log records, or whose copy would lie in the log or outside of the clone;
 /// `Unsupported` if the clone could not read files where they are, or deltic could not write the table; `Conflict` if another
-/// writer changed the clone meanwhile.
+/// writer changed the clone meanwhile; `Interrupted`.
 pub async fn clone(
     (source, names_version): (&Snapshot, bool),
     (target, committer): (&Storage, &dyn Committer),
@@ -131,14 +131,18 @@ pub async fn clone(
     if !options.deep {
         plan.real_root = target.real_path("").await?;
     }
-    if let Some(snapshot) = &there {
-        plan.read_existing(snapshot).await?;
-    }
-    plan.add_all(source, &mut done).await?;
-    plan.refuse_missing(source.version())?;
-    if let Some(snapshot) = &there {
-        plan.remove_others(snapshot, &mut done, retry.now_ms()).await?;
-    }
+    let compared = async {
+        if let Some(snapshot) = &there {
+            plan.read_existing(snapshot).await?;
+        }
+        plan.add_all(source, &mut done).await?;
+        plan.refuse_missing(source.version())?;
+        match &there {
+            Some(snapshot) => plan.remove_others(snapshot, &mut done, retry.now_ms()).await,
+            None => Ok(()),
+        }
+    };
+    unless_cancelled(compared, retry, nothing_committed).await?;
     let differs = transaction.become_like(source, plan.actions).await?;
     if let Some(snapshot) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
         return Ok(TransactionEnd::Replayed(snapshot.version()));

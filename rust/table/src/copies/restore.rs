@@ -23,8 +23,8 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::history;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
+use crate::transaction::{RetryPolicy, nothing_committed, unless_cancelled};
 use deltic_store::Storage;
 
 /// The version to restore.
@@ -93,7 +93,8 @@ impl Restored {
 /// # Errors
 /// `VersionNotFound` if the log does not have the version any more; `Invalid` for one that is not older than the newest, if
 /// files are missing (naming them), if the table is append-only and files would be removed, or row tracking was dropped since;
-/// `Conflict` if another writer changed files or metadata meanwhile; `Unsupported` if deltic could not write the table.
+/// `Conflict` if another writer changed files or metadata meanwhile; `Unsupported` if deltic could not write the table;
+/// `Interrupted`.
 pub async fn restore(
     (storage, latest): (&Storage, Option<Snapshot>),
     (to, options): (&RestoreTo, RestoreOptions),
@@ -114,8 +115,12 @@ pub async fn restore(
         return Ok(Restored { version: Some(version), ..Restored::default() });
     }
     let newest = transaction.snapshot().await?;
-    let old = older(&newest, to).await.map_err(in_table)?;
-    let (files, mut done) = difference(&newest, &old, retry.now_ms()).await.map_err(in_table)?;
+    let compared = async {
+        let old = older(&newest, to).await?;
+        let (files, done) = difference(&newest, &old, retry.now_ms()).await?;
+        Ok::<_, Error>((old, files, done))
+    };
+    let (old, files, mut done) = unless_cancelled(compared, retry, nothing_committed).await.map_err(in_table)?;
     if !options.dry_run && !options.ignore_missing_files && !done.missing.is_empty() {
         return Err(in_table(refusal(&done)).at_version(old.version()));
     }

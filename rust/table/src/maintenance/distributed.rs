@@ -26,8 +26,8 @@ use crate::progress::Progress;
 use crate::rewrite::Copying;
 use crate::scan::task::ReadSpec;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, TransactionOptions, delete_written};
+use crate::transaction::{CommitSeries, RetryPolicy};
 use crate::write::layout::{has_id_prefix, id_prefix};
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
@@ -201,8 +201,10 @@ impl DistributedOptimize {
         // From here on the files may belong to a commit, so only the commit may delete them.
         self.id_prefix = None;
         let (snapshot, base, options) = (self.snapshot.clone(), self.base.clone(), self.options.clone());
-        let committing = Committing { snapshot, base, options, committer, ids, retry };
-        committing.commit(bins, &mut self.done).await.map_err(in_table)
+        let commits = CommitSeries::after(&self.done.versions, retry);
+        let committing = Committing { snapshot, base, options, committer, ids, retry: &commits };
+        let committed = committing.commit(bins, &mut self.done).await;
+        committed.map_err(|e| in_table(commits.explain(e)))
     }
 
     /// Deletes the files of the tasks of [`DistributedOptimize::next_tasks`], as far as the store allows, if they are not to be

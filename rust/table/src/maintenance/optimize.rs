@@ -26,7 +26,7 @@ use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
-use crate::transaction::{RetryPolicy, unless_cancelled};
+use crate::transaction::{CommitSeries, RetryPolicy, nothing_committed, unless_cancelled};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -62,16 +62,17 @@ pub async fn plan_optimize(
 ///
 /// # Errors
 /// `Invalid` for what does not fit the table's columns, `Unsupported` if deltic cannot write the table, `Conflict` if
-/// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Storage` if
-/// interrupted. Earlier commits remain: running it again continues from there.
+/// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Interrupted`. Earlier
+/// commits remain: running it again continues from there.
 pub async fn optimize(
     (storage, latest): (&Storage, Option<Snapshot>),
     options: &OptimizeOptions,
     (ids, clock): (&dyn Ids, Clock),
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Optimized> {
-    let optimized = run((storage, latest), options, (ids, clock), (committer, retry)).await;
-    optimized.map_err(|e| e.in_table(storage.location()))
+    let commits = CommitSeries::after(&[], retry);
+    let optimized = run((storage, latest), options, (ids, clock), (committer, &commits)).await;
+    optimized.map_err(|e| commits.explain(e).in_table(storage.location()))
 }
 
 async fn run(
@@ -131,7 +132,7 @@ impl Plan {
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         for bins in of_commits(bins, rewriting.limits.commit_bytes) {
             let writing = write_all(&rewriting, bins, (ids, &progress));
-            let written = unless_cancelled(writing, retry, || interrupted(&done)).await?;
+            let written = unless_cancelled(writing, retry, nothing_committed).await?;
             committing.commit(written, &mut done).await?;
         }
         Ok(done)
@@ -148,7 +149,7 @@ impl Plan {
         let committing = Committing { snapshot, base, options, committer, ids, retry };
         let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         let writing = try_all(&rewriting, bins, (ids, &progress));
-        let (written, failed) = unless_cancelled(writing, retry, || interrupted(&done)).await?;
+        let (written, failed) = unless_cancelled(writing, retry, nothing_committed).await?;
         if !written.is_empty() {
             committing.commit(written, &mut done).await?;
         }
@@ -193,13 +194,6 @@ fn write(
     let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
     let share = progress.share(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
     in_parallel(rewriting.clone().write(bin, ids.unique(), share))
-}
-
-fn interrupted(done: &Optimized) -> String {
-    match done.versions.last() {
-        None => "interrupted: nothing was committed".to_owned(),
-        Some(last) => format!("interrupted: the commits up to version {last} remain"),
-    }
 }
 
 /// Divides bins into groups that are committed together. A group takes bins until it has `commit_bytes` bytes.

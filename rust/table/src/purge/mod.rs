@@ -17,8 +17,8 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::maintenance::{PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
+use crate::transaction::{CommitSeries, RetryPolicy};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -118,6 +118,8 @@ pub async fn purge(
     (ids, clock): (&dyn Ids, Clock),
     (committer, retry): (&dyn Committer, &dyn RetryPolicy),
 ) -> Result<Purged> {
+    let commits = CommitSeries::after(&[], retry);
+    let retry: &dyn RetryPolicy = &commits;
     let purged = async {
         let mut finder = RetainedRowsFinder::default();
         let deleted = match &options.filter {
@@ -141,7 +143,7 @@ pub async fn purge(
         }
         Ok(purged)
     };
-    purged.await.map_err(|e: Error| e.in_table(storage.location()))
+    purged.await.map_err(|e: Error| commits.explain(e).in_table(storage.location()))
 }
 
 /// Deletes the rows that match, without deletion vectors. Returns their number and the version.

@@ -40,7 +40,7 @@ const CONCURRENT_VECTORS: usize = 16;
 /// Stops the work if the caller cancels it. `interrupted`: the message for this.
 ///
 /// # Errors
-/// Those of the work; `Storage` if it was cancelled.
+/// Those of the work; `Interrupted` if it was cancelled.
 pub(crate) async fn unless_cancelled<T>(
     work: impl Future<Output = Result<T>>,
     retry: &dyn RetryPolicy,
@@ -53,8 +53,13 @@ pub(crate) async fn unless_cancelled<T>(
     };
     match select(pin!(work), pin!(cancelled)).await {
         Either::Left((done, _)) => done,
-        Either::Right(_) => Err(Error::storage(true, interrupted())),
+        Either::Right(_) => Err(Error::interrupted(interrupted())),
     }
+}
+
+/// The message for work before a commit, for [`unless_cancelled`]. [`CommitSeries`](super::CommitSeries) names earlier commits.
+pub(crate) fn nothing_committed() -> String {
+    "interrupted: nothing was committed".to_owned()
 }
 
 /// The clock, the back-off and the cancellation of the loop.
@@ -73,13 +78,16 @@ pub trait RetryPolicy: Send + Sync {
     fn is_cancelled(&self) -> bool {
         false
     }
+
+    /// Called when a commit was made, with its version.
+    fn committed(&self, _version: u64) {}
 }
 
 /// Commits, after all commits since the version that `prepared` is based on.
 ///
 /// # Errors
-/// `Conflict` if a winner conflicts with it, `Storage` if the store fails, the retry policy gives up or is cancelled. After a
-/// `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
+/// `Conflict` if a winner conflicts with it, `Storage` if the store fails or the retry policy gives up, `Interrupted` if it is
+/// cancelled. After a `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
 pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
     Ok(try_commit(prepared, (committer, &NoVectors), retry).await?)
 }
@@ -115,8 +123,7 @@ pub async fn try_commit(
                 commit_loop.vectors_read(stream::iter(reads).buffered(CONCURRENT_VECTORS).try_collect().await);
             }
             Step::FindMovedRows { moved } => {
-                let interrupted = || "interrupted: nothing was committed".to_owned();
-                let found = unless_cancelled(vectors.find_moved(*moved), retry, interrupted).await;
+                let found = unless_cancelled(vectors.find_moved(*moved), retry, nothing_committed).await;
                 commit_loop.moved_rows_found(found);
             }
             Step::Wait { attempts } => {
@@ -137,7 +144,10 @@ pub async fn try_commit(
             Step::VerifyBase { base, version } => {
                 commit_loop.base_verified(was_cleaned_past(committer, &[base], version).await);
             }
-            Step::Done(committed) => return Ok(*committed),
+            Step::Done(committed) => {
+                retry.committed(committed.version);
+                return Ok(*committed);
+            }
             Step::Failed(failed) => return Err(failed),
         }
     }

@@ -31,7 +31,7 @@ use self::result::{TaskChanges, TaskResult};
 pub use self::task::{FAILED_HASH, RowChange, RowChangeTask};
 use super::file_changes::{ChangedFiles, WrittenFiles, choose};
 use super::find::{Candidate, FindResult, MERGE, RowAction, candidates};
-use super::merge::{self, Join, MergeRequest, Outcome, SourceRows};
+use super::merge::{self, EvolvedTransaction, Join, MergeRequest, Outcome, SourceRows};
 use super::specs::WriteSpecs;
 use super::update::update_writer;
 use crate::error::{Error, Result};
@@ -147,25 +147,17 @@ impl Transaction {
             RowChange::Merge { source, source_rows, request } => {
                 let request = *request;
                 let snapshot = self.mergeable(&request).await?;
-                let (sides, mut metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
-                let planned = async {
-                    let (join, filter) = self.join((source, &source_rows, sides), request, begun_ms)?;
-                    let rows_elsewhere = source_rows.elsewhere()?;
-                    let (how, merging) = ((action, limits), Merging { join, rows_elsewhere, metadata_before: None });
-                    self.plan_files(&snapshot, filter.as_deref(), how, Some(merging), (ids, clock, begun_ms)).await
-                };
-                match planned.await {
-                    Ok(mut planned) => {
-                        planned.merging.iter_mut().for_each(|merging| merging.metadata_before = metadata_before.take());
-                        Ok(planned)
-                    }
-                    Err(error) => {
-                        if let Some(before) = metadata_before {
-                            self.restore_metadata(before);
-                        }
-                        Err(error)
-                    }
+                let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
+                let (join, filter) = evolved.join((source, &source_rows, sides), request, begun_ms)?;
+                let rows_elsewhere = source_rows.elsewhere()?;
+                let (how, merging) = ((action, limits), Merging { join, rows_elsewhere, metadata_before: None });
+                let with = (ids, clock, begun_ms);
+                let mut planned = evolved.plan_files(&snapshot, filter.as_deref(), how, Some(merging), with).await?;
+                let metadata_before = evolved.keep();
+                if let Some(merging) = &mut planned.merging {
+                    merging.metadata_before = metadata_before;
                 }
+                Ok(planned)
             }
         }
     }
@@ -309,12 +301,11 @@ impl DistributedRowChange {
     ) -> Result<RowChangeCounts> {
         let (storage, id_prefix) = (self.storage.clone(), self.id_prefix);
         let metadata_before = self.merging.as_mut().and_then(|merging| merging.metadata_before.take());
-        let applied = Box::pin(self.take_in(tx, (results, inserted), clock)).await;
-        match (metadata_before, &applied) {
-            (Some(before), Err(_)) => tx.restore_metadata(before),
-            // No row was changed, so that the new columns are not needed.
-            (Some(before), Ok(done)) if merge::is_nothing(&done.merged) => tx.restore_metadata(before),
-            _ => {}
+        let mut evolved = EvolvedTransaction::resume(tx, metadata_before);
+        let applied = Box::pin(self.take_in(&mut evolved, (results, inserted), clock)).await;
+        // If no row was changed, the new columns are not needed.
+        if applied.as_ref().is_ok_and(|done| !merge::is_nothing(&done.merged)) {
+            evolved.keep();
         }
         if applied.is_err() {
             delete_written(&storage, id_prefix).await;

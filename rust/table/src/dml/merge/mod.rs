@@ -12,6 +12,7 @@
 
 mod clauses;
 mod divided;
+mod evolution;
 mod join;
 mod keys;
 mod request;
@@ -30,10 +31,11 @@ use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
 use futures::{TryStreamExt, stream};
 
+use self::clauses::Clauses;
 pub use self::clauses::{Clause, ClauseAction, When};
-use self::clauses::{Clauses, evolved};
 use self::divided::summed;
 pub use self::divided::{MergeKeys, SourceRows, SourceSummary};
+pub(super) use self::evolution::EvolvedTransaction;
 pub(super) use self::join::{Join, Outcome, Updates, of_source_row};
 pub use self::request::MergeRequest;
 use self::request::condition_of;
@@ -50,7 +52,7 @@ use crate::error::Result;
 use crate::progress::Progress;
 use crate::rewrite::Written;
 use crate::snapshot::Snapshot;
-use crate::transaction::builder::{Ids, SavedMetadata, Transaction};
+use crate::transaction::builder::{Ids, Transaction};
 use crate::transaction::row_counts::MergeCounts;
 use crate::write::rules::WriteRules;
 use crate::write::unclaimed::Unclaimed;
@@ -86,17 +88,15 @@ impl Transaction {
         }
         let merged = async {
             let snapshot = self.mergeable(&request).await?;
-            let (sides, metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
-            let merged = Box::pin(self.merge_rows(&snapshot, (source, sides), request, clock)).await;
-            match (metadata_before, &merged) {
-                (Some(before), Err(_)) => self.restore_metadata(before),
-                // No row was changed, so that the new columns are not needed.
-                (Some(before), Ok(counts)) if is_nothing(counts) => self.restore_metadata(before),
-                _ => {}
+            let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
+            let counts = Box::pin(evolved.merge_rows(&snapshot, (source, sides), request, clock)).await?;
+            // If no row was changed, the new columns are not needed.
+            if !is_nothing(&counts) {
+                evolved.keep();
             }
-            merged
+            Ok(counts)
         };
-        let merged = Box::pin(merged).await;
+        let merged: Result<_> = Box::pin(merged).await;
         merged.map_err(|e| e.in_table(self.storage().location()))
     }
 
@@ -112,12 +112,10 @@ impl Transaction {
     ) -> Result<Preview> {
         let preview = async {
             let snapshot = self.mergeable(&request).await?;
-            let (sides, metadata_before) = self.evolve_columns(&snapshot, &source, &request, ids)?;
+            let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
             let now_ms = clock();
-            let planned = Box::pin(self.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
-            if let Some(before) = metadata_before {
-                self.restore_metadata(before);
-            }
+            let planned = Box::pin(evolved.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
+            drop(evolved);
             let MergePlan { found, inserts, .. } = planned?;
             let preview = self.preview_of(&snapshot, found, now_ms).await?;
             Ok(Preview { rows_inserted: inserts.iter().map(|of| of.len() as u64).sum(), ..preview })
@@ -138,16 +136,12 @@ impl Transaction {
         (ids, clock): (&dyn Ids, Clock),
     ) -> Result<Option<Vec<u8>>> {
         let keys = async {
-            let (snapshot, none) = (self.mergeable(request).await?, (Arc::clone(source), Vec::new()));
-            let (sides, metadata_before) = self.evolve_columns(&snapshot, &none, request, ids)?;
-            let rules = self.write_rules_at(clock())?;
-            let checked = self
-                .shape_after()
-                .and_then(|shape| join((none, &SourceRows::All, sides.clone()), (&shape, &rules), request.clone()));
-            if let Some(before) = metadata_before {
-                self.restore_metadata(before);
-            }
-            if checked?.0.keys().is_empty() {
+            let snapshot = self.mergeable(request).await?;
+            let (sides, mut evolved) = self.evolve_columns(&snapshot, source, request, ids)?;
+            let (shape, rules) = (evolved.shape_after()?, evolved.write_rules_at(clock())?);
+            let none = (Arc::clone(source), Vec::new());
+            let (join, _) = join((none, &SourceRows::All, sides.clone()), (&shape, &rules), request.clone())?;
+            if join.keys().is_empty() {
                 return Ok(None);
             }
             divided::keys_to_bytes(sides, request.on.clone(), rules.now).map(Some)
@@ -162,24 +156,6 @@ impl Transaction {
             true => self.searchable().await,
             false => self.removable().await,
         }
-    }
-
-    /// The two sides of a merge. If it adds or widens columns, a step of the transaction does so; the metadata before that step
-    /// is returned for [`Transaction::restore_metadata`], in case no row needs it.
-    pub(super) fn evolve_columns(
-        &mut self,
-        snapshot: &Snapshot,
-        (schema, _): &(SchemaRef, Vec<RecordBatch>),
-        request: &MergeRequest,
-        ids: &dyn Ids,
-    ) -> Result<(Sides, Option<SavedMetadata>)> {
-        let sides = sides_of(StructType::clone(&snapshot.shape().schema), schema, request)?;
-        let evolved = match request.evolves {
-            true => evolved(&request.clauses, &sides, self.widens_types()?),
-            false => None,
-        };
-        let metadata_before = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
-        Ok((sides, metadata_before))
     }
 
     async fn plan_merge(

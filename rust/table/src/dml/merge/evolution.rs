@@ -1,0 +1,77 @@
+//! The columns that a merge adds, and those whose types it widens: a change of the transaction's metadata that a merge may take
+//! back.
+//!
+//! Invariant: a merge that fails, panics or is interrupted leaves the transaction's metadata as it was
+//! (`dml::a_merge_that_is_interrupted_adds_no_columns`).
+
+use std::ops::{Deref, DerefMut};
+
+use arrow_schema::SchemaRef;
+use deltic_protocol::row_merge::Sides;
+use deltic_protocol::schema::StructType;
+
+use super::clauses::evolved;
+use super::request::{MergeRequest, sides_of};
+use crate::error::Result;
+use crate::snapshot::Snapshot;
+use crate::transaction::builder::{Ids, SavedMetadata, Transaction};
+
+/// A transaction with the columns of a merge. It loses them again when this is dropped, unless they are kept.
+pub(in crate::dml) struct EvolvedTransaction<'a> {
+    transaction: &'a mut Transaction,
+    /// The metadata without these columns; none if the merge changes no column.
+    before: Option<SavedMetadata>,
+}
+
+impl<'a> EvolvedTransaction<'a> {
+    /// Of a transaction that has the columns already, and its metadata without them.
+    pub(in crate::dml) fn resume(transaction: &'a mut Transaction, before: Option<SavedMetadata>) -> Self {
+        Self { transaction, before }
+    }
+
+    /// Keeps the columns. Returns the metadata without them, for [`EvolvedTransaction::resume`].
+    pub(in crate::dml) fn keep(mut self) -> Option<SavedMetadata> {
+        self.before.take()
+    }
+}
+
+impl Deref for EvolvedTransaction<'_> {
+    type Target = Transaction;
+
+    fn deref(&self) -> &Transaction {
+        self.transaction
+    }
+}
+
+impl DerefMut for EvolvedTransaction<'_> {
+    fn deref_mut(&mut self) -> &mut Transaction {
+        self.transaction
+    }
+}
+
+impl Drop for EvolvedTransaction<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.transaction.restore_metadata(before);
+        }
+    }
+}
+
+impl Transaction {
+    /// The two sides of a merge, and this transaction with the columns that the merge adds or widens.
+    pub(in crate::dml) fn evolve_columns(
+        &mut self,
+        snapshot: &Snapshot,
+        schema: &SchemaRef,
+        request: &MergeRequest,
+        ids: &dyn Ids,
+    ) -> Result<(Sides, EvolvedTransaction<'_>)> {
+        let sides = sides_of(StructType::clone(&snapshot.shape().schema), schema, request)?;
+        let evolved = match request.evolves {
+            true => evolved(&request.clauses, &sides, self.widens_types()?),
+            false => None,
+        };
+        let before = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
+        Ok((sides, EvolvedTransaction::resume(self, before)))
+    }
+}
