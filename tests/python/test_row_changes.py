@@ -203,6 +203,46 @@ def test_rows_of_one_file_that_are_marked_are_compared_as_rows(uri: str) -> None
     assert table.check(files=True).ok
 
 
+@pytest.mark.parametrize("properties", [{}, FEED])
+def test_rows_that_optimize_moved_are_changed_in_its_files(uri: str, properties: dict[str, str]) -> None:
+    rows = [pa.table({"shop": ["a"] * 4, "item": ["nut"] * 4, "left": range(n, n + 4)}) for n in (0, 4, 8)]
+    table, other = made(uri, {**VECTORS, **IDS, **properties}, rows[0]), Table(uri)
+    for more in rows[1:]:
+        deltic.write(uri, more)
+
+    def ids() -> dict[int, int]:
+        found = table.scan(["left", "_metadata.row_id"]).to_arrow().to_pylist()
+        return {row["left"]: row["_metadata.row_id"] for row in found}
+
+    expected = ids()
+    source = pa.table({"left": pa.array([1, 6, 30], pa.int64()), "item": ["cog", "pin", "nut"]})
+    with table.transaction() as tx:
+        assert left(tx, "item = 'nut'") == list(range(12))
+        merge = tx.merge(source, "source.left = target.left").when_matched_update({"left": "target.left + 100"})
+        merge.when_not_matched_insert({"left": "source.left", "item": "source.item"}).execute()
+        other.optimize()
+    for row in (1, 6):
+        expected[row + 100] = expected.pop(row)
+    found = ids()
+    assert found.pop(30) not in expected.values()
+    assert found == expected
+    with table.transaction() as tx:
+        tx.delete("left IN (2, 9)")
+        other.optimize(zorder_by=["left"])
+        other.delete("left = 3")
+    assert set(ids()) == {*expected, 30} - {2, 3, 9}
+    if properties:
+        changes = table.changes(3, columns=["left", "_change_type"]).to_arrow().to_pylist()
+        assert Counter(tuple(row.values()) for row in changes) == Counter(
+            [
+                (row, f"update_{image}")
+                for row, image in ((1, "preimage"), (6, "preimage"), (101, "postimage"), (106, "postimage"))
+            ]
+            + [(30, "insert"), (2, "delete"), (9, "delete"), (3, "delete")]
+        )
+    assert table.check(files=True).ok
+
+
 @pytest.mark.slow
 def test_writers_that_mark_rows_of_one_file_all_win(uri: str) -> None:
     rows = pa.table({"shop": ["a"] * 64, "item": ["nut"] * 64, "left": range(64)})

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use deltic_protocol::action::{Action, Add, Format, Metadata, Protocol};
 use deltic_protocol::commit::state::PutAnswer;
 use deltic_protocol::commit::{
-    Actions, CommitLoop, Failed, MarkedFile, MarkedFiles, Pending, PreparedCommit, ReadSet, Step, TableState,
+    Actions, CommitLoop, Conflict, Failed, MarkedFile, MarkedFiles, Pending, PreparedCommit, ReadSet, Step, TableState,
 };
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Kind};
@@ -34,9 +34,24 @@ fn marks(base: u64) -> CommitLoop {
     with(base, Vec::new(), marked)
 }
 
+/// A commit that deletes the second of ten rows of each of two files, in a table that tracks rows.
+fn marks_tracked_rows(base: u64) -> CommitLoop {
+    let mut marked = MarkedFiles::default();
+    for path in ["f", "g"] {
+        let add = Add { path: path.to_owned(), size: 7, base_row_id: Some(0), ..Add::default() };
+        let (before, rows) = (DeletionVector::default(), [1].into_iter().collect());
+        marked.mark(MarkedFile { add, physical_rows: 10, deleted_before: before, rows, vector: None });
+    }
+    with_rows(base, Vec::new(), marked, true)
+}
+
 fn with(base: u64, actions: Vec<Action>, marked: MarkedFiles) -> CommitLoop {
+    with_rows(base, actions, marked, false)
+}
+
+fn with_rows(base: u64, actions: Vec<Action>, marked: MarkedFiles, tracks_rows: bool) -> CommitLoop {
     let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
-    let metadata = Metadata {
+    let mut metadata = Metadata {
         id: "t".to_owned(),
         name: None,
         description: None,
@@ -46,8 +61,13 @@ fn with(base: u64, actions: Vec<Action>, marked: MarkedFiles) -> CommitLoop {
         created_time: None,
         configuration: Default::default(),
     };
-    let protocol =
+    let mut protocol =
         Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
+    if tracks_rows {
+        let features = ["appendOnly", "invariants", "domainMetadata", "rowTracking"].map(str::to_owned);
+        (protocol.min_writer_version, protocol.writer_features) = (7, Some(features.to_vec()));
+        metadata.configuration.insert("delta.enableRowTracking".to_owned(), "true".to_owned());
+    }
     let state = TableState {
         version: base,
         protocol,
@@ -87,6 +107,7 @@ fn told(step: &Step) -> String {
         Step::Put { version, .. } => format!("put {version}"),
         Step::StoreVectors { vectors } => format!("store {}", vectors.len()),
         Step::ReadVectors { descriptors } => format!("vectors {}", descriptors.len()),
+        Step::FindMovedRows { moved } => format!("find rows of {} files in {}", moved.from.len(), moved.to.len()),
         Step::Wait { attempts } => format!("wait {attempts}"),
         Step::ReadFrom { version, count } => format!("read {version}+{count}"),
         Step::MakeDurable { version } => format!("make {version} durable"),
@@ -280,4 +301,84 @@ fn vectors_are_stored_before_each_put_that_says_something_else_of_them() {
     wants(&mut commit_loop, "vectors 1");
     commit_loop.vectors_read(Err(lost()));
     wants(&mut commit_loop, "failed: the answer was lost");
+}
+
+/// A commit that lost version 5 to one that marks a row of `f` and moves the rows of `g` to `h`.
+fn lost_to_a_move() -> CommitLoop {
+    let vector = |rows: &[u64]| rows.iter().copied().collect::<DeletionVector>().to_inline().unwrap();
+    let file = |path: &str, data_change: bool| {
+        json!({"path": path, "partitionValues": {}, "size": 7, "modificationTime": 1,
+        "dataChange": data_change, "baseRowId": 0, "defaultRowCommitVersion": 1})
+    };
+    let mut marked = file("f", true);
+    marked["deletionVector"] = json!(vector(&[3]));
+    let lines = [
+        json!({"remove": {"path": "f", "dataChange": true}}),
+        json!({ "add": marked }),
+        json!({"remove": {"path": "g", "dataChange": false}}),
+        json!({ "add": file("h", false) }),
+    ];
+    let mut commit_loop = marks_tracked_rows(4);
+    wants(&mut commit_loop, "store 2");
+    commit_loop.vectors_stored(Ok(vec![vector(&[1]), vector(&[1])]));
+    wants(&mut commit_loop, "put 5");
+    commit_loop.put_answered(PutAnswer::Unknown(lost()));
+    commit_loop.waited(true);
+    wants(&mut commit_loop, "read 5+1");
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    assert!(!commit_loop.read(Ok(Some(Bytes::from(lines)))));
+    wants(&mut commit_loop, "vectors 1");
+    commit_loop.vectors_read(Ok(vec![[3].into_iter().collect()]));
+    commit_loop
+}
+
+fn found_in(path: &str, rows: &[u64]) -> MarkedFile {
+    let add = Add { path: path.to_owned(), size: 7, base_row_id: Some(0), ..Add::default() };
+    let (deleted_before, rows) = (DeletionVector::default(), rows.iter().copied().collect());
+    MarkedFile {
+        add: Add { default_row_commit_version: Some(1), ..add },
+        physical_rows: 20,
+        deleted_before,
+        rows,
+        vector: None,
+    }
+}
+
+#[test]
+fn moved_rows_are_found_before_the_next_version_is_read() {
+    let mut commit_loop = lost_to_a_move();
+    wants(&mut commit_loop, "find rows of 1 files in 1");
+    commit_loop.moved_rows_found(Ok(Some(vec![found_in("h", &[12])])));
+    wants(&mut commit_loop, "read 6+1");
+    assert!(!commit_loop.read(Ok(None)));
+    let Step::StoreVectors { vectors } = wants(&mut commit_loop, "store 2") else { panic!("no vectors") };
+    let rows: Vec<Vec<u64>> = vectors.iter().map(|vector| vector.iter().collect()).collect();
+    assert_eq!(rows, [vec![1, 3], vec![12]]);
+    commit_loop.vectors_stored(Ok(vectors.iter().map(|vector| vector.to_inline().unwrap()).collect()));
+    let Step::Put { lines, .. } = wants(&mut commit_loop, "put 6") else { panic!("no put") };
+    let lines = String::from_utf8(lines.to_bytes().unwrap()).unwrap();
+    assert!(lines.contains("\"path\":\"h\"") && !lines.contains("\"path\":\"g\""), "{lines}");
+    commit_loop.put_answered(PutAnswer::Created);
+    wants(&mut commit_loop, "done 6 in 2");
+}
+
+#[test]
+fn moved_rows_that_are_not_found_are_a_conflict() {
+    let corrupt = || Error::corrupt("no row ids");
+    for found in [Ok(None), Ok(Some(vec![found_in("h", &[])])), Err(corrupt()), Err(Error::not_found("gone"))] {
+        let mut commit_loop = lost_to_a_move();
+        wants(&mut commit_loop, "find");
+        commit_loop.moved_rows_found(found);
+        // The put of version 5 was lost for certain, since the version is another's.
+        let Step::Failed(Failed::NotWritten(error)) = wants(&mut commit_loop, "failed: ConcurrentDeleteDelete") else {
+            panic!("not refused")
+        };
+        assert_eq!((error.kind(), error.version()), (&Kind::Conflict(Conflict::ConcurrentDeleteDelete), Some(5)));
+    }
+    for error in [lost(), Error::interrupted("interrupted: nothing was committed")] {
+        let mut commit_loop = lost_to_a_move();
+        let message = format!("failed: {}", error.message());
+        commit_loop.moved_rows_found(Err(error));
+        wants(&mut commit_loop, &message);
+    }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deltic_protocol::action::{Add, DeletionVectorDescriptor};
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
+use deltic_protocol::action::{Add, DeletionVectorDescriptor};
 use deltic_protocol::commit::{MarkedFile, MovedRows};
 use deltic_protocol::deletion_vector::{
     DeletionVector, DeletionVectorPath, Source, encode_path, parse_file_region, parse_inline, relative_path, source,
@@ -130,6 +130,9 @@ impl World {
     /// Rows that others have moved, by who wrote them: the files that have them now, if all are there once.
     fn find_moved(&self, moved: &MovedRows) -> Result<Option<Vec<MarkedFile>>> {
         let rows_of = |add: &Add| -> Result<Vec<Option<Row>>> {
+            if !self.store.files.contains_key(&add.path) {
+                return Err(Error::not_found("there is no such file"));
+            }
             let files = self.referee.rows_of(std::iter::once(add.path.clone())).map_err(Error::internal)?;
             Ok(files.into_values().next().unwrap_or_default())
         };
@@ -152,6 +155,7 @@ impl World {
             files.push(MarkedFile { add: add.clone(), physical_rows, deleted_before, rows: wanted, vector: None });
         }
         files.retain(|file| !file.rows.is_empty());
+        // No row is in two files.
         let found: u64 = files.iter().map(|file| file.rows.cardinality()).sum();
         Ok((found == ids.len() as u64).then_some(files))
     }
@@ -331,11 +335,13 @@ impl VectorFiles for Client {
         }))
     }
 
-    fn find_moved(&self, moved: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
+    fn find_moved(&self, moved: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
         let mut world = self.world();
         world.store.count("moved rows that were looked for");
         let found = match self.fault {
-            Fault::MovedRowsKeepPositions => Ok(Some(vec![MarkedFile { add: moved.to[0].clone(), ..moved.from[0].clone() }])),
+            Fault::MovedRowsKeepPositions => {
+                Ok(Some(vec![MarkedFile { add: moved.to[0].clone(), ..moved.from[0].clone() }]))
+            }
             _ => world.find_moved(&moved),
         };
         Box::pin(std::future::ready(found))

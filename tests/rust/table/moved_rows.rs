@@ -54,7 +54,8 @@ fn rows_that_were_moved_are_deleted_where_they_are() {
         let table = two_files(properties);
         table.delete("x = 9");
         let before = table.sorted(&["x", ROW_ID], None);
-        let outcome = delete_beside(&table, "x IN (1, 3, 12)", || drop(optimized(&table, &options()))).unwrap().unwrap();
+        let outcome = delete_beside(&table, "x IN (1, 3, 12)", || drop(optimized(&table, &options())));
+        let outcome = outcome.unwrap().unwrap();
         assert_eq!(outcome.committed.attempts, 2);
         assert_eq!(table.sorted(&["x", ROW_ID], None), without(&before, &[1, 3, 12]));
         // One file is marked, the one that OPTIMIZE wrote, and it keeps what it says of itself.
@@ -137,15 +138,31 @@ fn only_files_of_the_same_partition_are_searched() {
     assert_eq!(table.rows(&["x"], Some("p = 'b'")).len(), 18);
 }
 
+/// As where rows are not tracked: whoever repeats the statement after a conflict does the right thing.
 #[test]
-fn a_file_that_cannot_be_read_refuses_the_commit() {
+fn a_file_that_cannot_be_read_is_a_conflict() {
+    for is_new in [true, false] {
+        let table = two_files(&[IDS, VECTORS]);
+        let old = table.files();
+        let refused = delete_beside(&table, "x = 1", || {
+            optimized(&table, &options());
+            let broken = if is_new { table.files() } else { old.clone() };
+            broken.iter().for_each(|path| std::fs::write(table.sample.path(path), b"broken").unwrap());
+        });
+        let error = refused.unwrap_err();
+        assert!(is_conflict(&error) && error.version().is_some() && error.to_string().contains(".parquet"), "{error}");
+    }
+}
+
+#[test]
+fn an_old_file_that_a_vacuum_deleted_is_a_conflict() {
     let table = two_files(&[IDS, VECTORS]);
+    let old = table.files();
     let refused = delete_beside(&table, "x = 1", || {
         optimized(&table, &options());
-        std::fs::write(table.sample.path(&table.files()[0]), b"broken").unwrap();
+        old.iter().for_each(|path| std::fs::remove_file(table.sample.path(path)).unwrap());
     });
-    let error = refused.unwrap_err();
-    assert!(error.version().is_some() && error.to_string().contains(".parquet"), "{error}");
+    assert!(is_conflict(&refused.unwrap_err()));
 }
 
 /// What another writer does.

@@ -10,8 +10,11 @@
 //!
 //! PROTOCOL.md: "Commit Protocol".
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
+use super::conflict::refuse;
 use super::marked::{MarkedFile, MovedRows, WinnerRows};
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, in_the_log_but, unknown_outcome};
 use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
@@ -20,7 +23,7 @@ use crate::action::json::{CommitActions, Wanted, parse_commit};
 use crate::action::lines::Lines;
 use crate::action::{CommitInfo, DeletionVectorDescriptor};
 use crate::deletion_vector::DeletionVector;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Conflict, Error, Kind, Result};
 use crate::log::name::{LOG_DIR, commit_name};
 
 /// Most missed commits that are read at once.
@@ -57,7 +60,7 @@ pub enum Step {
     /// Find rows that a winner moved to other files. Answer with [`CommitLoop::moved_rows_found`].
     FindMovedRows {
         /// The rows, and where they may be.
-        moved: Box<MovedRows>,
+        moved: Arc<MovedRows>,
     },
     /// Wait. Answer with [`CommitLoop::waited`].
     Wait {
@@ -112,7 +115,7 @@ struct Waiting {
     /// The deletion vectors that are still to be read.
     descriptors: Vec<DeletionVectorDescriptor>,
     /// The rows that are still to be found.
-    moved: Option<Box<MovedRows>>,
+    moved: Option<Arc<MovedRows>>,
     /// What was read.
     rows: WinnerRows,
 }
@@ -132,7 +135,7 @@ impl CommitLoop {
     pub fn next(&mut self, now_ms: i64) -> Step {
         match &self.waiting {
             Some(Waiting { descriptors, moved: Some(moved), .. }) if descriptors.is_empty() => {
-                return Step::FindMovedRows { moved: moved.clone() };
+                return Step::FindMovedRows { moved: Arc::clone(moved) };
             }
             Some(Waiting { descriptors, .. }) => return Step::ReadVectors { descriptors: descriptors.clone() },
             None => {}
@@ -226,9 +229,18 @@ impl CommitLoop {
         self.go_on(read);
     }
 
-    /// The files with the rows that were to be found; `None` if not every row was.
+    /// The files with the rows that were to be found; `None` if not every row was. If files cannot be read, that the winner
+    /// removed the file is a conflict, as it is where rows are not tracked.
     pub fn moved_rows_found(&mut self, found: Result<Option<Vec<MarkedFile>>>) {
         let Some(waiting) = self.waiting.take() else { return };
+        let lost = waiting.moved.as_ref().and_then(|moved| moved.from.first()).map(|file| file.add.path.clone());
+        let found = found.map_err(|error| {
+            if matches!(error.kind(), Kind::Interrupted | Kind::Storage { .. } | Kind::Internal) {
+                return error;
+            }
+            let detail = format!("such as {}", lost.unwrap_or_default());
+            refuse(Conflict::ConcurrentDeleteDelete, &detail).caused_by(error)
+        });
         self.go_on(found.map(|found| Waiting {
             moved: None,
             rows: WinnerRows { moved: found.unwrap_or_default(), ..waiting.rows },
@@ -289,7 +301,7 @@ impl CommitLoop {
                 Some(self.follow(&winner, &WinnerRows::default(), version))
             }
             Ok((descriptors, moved)) => {
-                let (moved, rows) = (moved.map(Box::new), WinnerRows::default());
+                let (moved, rows) = (moved.map(Arc::new), WinnerRows::default());
                 self.waiting = Some(Waiting { winner, descriptors, moved, rows });
                 None
             }

@@ -123,7 +123,7 @@ pub async fn try_commit(
                 commit_loop.vectors_read(stream::iter(reads).buffered(CONCURRENT_VECTORS).try_collect().await);
             }
             Step::FindMovedRows { moved } => {
-                let found = unless_cancelled(vectors.find_moved(*moved), retry, nothing_committed).await;
+                let found = unless_cancelled(vectors.find_moved(moved), retry, nothing_committed).await;
                 commit_loop.moved_rows_found(found);
             }
             Step::Wait { attempts } => {

@@ -30,15 +30,14 @@ use deltic_store::Storage;
 ///
 /// # Errors
 /// Those of reading the files.
-pub(super) async fn find_moved_rows(storage: &Storage, moved: MovedRows) -> Result<Option<Vec<MarkedFile>>> {
-    let MovedRows { from, to, shape, tracking } = moved;
+pub(super) async fn find_moved_rows(storage: &Storage, moved: &MovedRows) -> Result<Option<Vec<MarkedFile>>> {
     let spec = ReadSpec {
-        schema: shape.schema,
-        partition_columns: shape.partition_columns,
-        column_mapping: shape.mapping.as_str().to_owned(),
+        schema: moved.shape.schema.clone(),
+        partition_columns: moved.shape.partition_columns.clone(),
+        column_mapping: moved.shape.mapping.as_str().to_owned(),
         columns: [ROW_INDEX, ROW_ID].map(str::to_owned).to_vec(),
         filter: None,
-        row_tracking: Some(tracking),
+        row_tracking: Some(moved.tracking.clone()),
         may_lack_row_ids: false,
     };
     // A column of the table with such a name would be read instead.
@@ -46,15 +45,23 @@ pub(super) async fn find_moved_rows(storage: &Storage, moved: MovedRows) -> Resu
         return Ok(None);
     }
     let reader = Reader::new(storage.clone(), spec)?;
-    let wanted: u64 = from.iter().map(|file| file.rows.cardinality()).sum();
-    let ids = from.into_iter().map(|file| in_parallel(ids_of(reader.clone(), file)));
-    let ids = all_of(ids, worker_count()).await?;
-    let ids = Arc::new(ids.iter().fold(DeletionVector::default(), |all, ids| all.union(ids)));
-    let files = to.into_iter().map(|add| in_parallel(find_in_file(storage.clone(), reader.clone(), add, ids.clone())));
-    let files = all_of(files, worker_count()).await?;
-    let files: Vec<MarkedFile> = files.into_iter().filter(|file| !file.rows.is_empty()).collect();
-    let found: u64 = files.iter().map(|file| file.rows.cardinality()).sum();
-    Ok((ids.cardinality() == wanted && found == wanted).then_some(files))
+    let mut ids = DeletionVector::default();
+    let read = moved.from.iter().map(|file| in_parallel(ids_of(reader.clone(), file.clone())));
+    for of_file in all_of(read, worker_count()).await? {
+        ids.extend(of_file.iter());
+    }
+    let wanted: u64 = moved.from.iter().map(|file| file.rows.cardinality()).sum();
+    let ids = Arc::new(ids);
+    let find = |add: &Add| in_parallel(find_in_file(storage.clone(), reader.clone(), add.clone(), ids.clone()));
+    let mut files = Vec::new();
+    let (mut found_rows, mut found_ids) = (0, DeletionVector::default());
+    for (file, of_file) in all_of(moved.to.iter().map(find), worker_count()).await?.into_iter().flatten() {
+        found_rows += file.rows.cardinality();
+        found_ids.extend(of_file.iter());
+        files.push(file);
+    }
+    let is_complete = ids.cardinality() == wanted && found_ids == *ids && found_rows == wanted;
+    Ok(is_complete.then_some(files))
 }
 
 /// The ids of the rows of a file that a commit deletes.
@@ -66,22 +73,29 @@ async fn ids_of(reader: Reader, file: MarkedFile) -> Result<DeletionVector> {
     Ok(ids)
 }
 
-/// A file with those of its live rows that have one of some ids.
-async fn find_in_file(storage: Storage, reader: Reader, add: Add, ids: Arc<DeletionVector>) -> Result<MarkedFile> {
+/// A file with those of its live rows that have one of some ids, and these ids; none if there is no such row.
+async fn find_in_file(
+    storage: Storage,
+    reader: Reader,
+    add: Add,
+    ids: Arc<DeletionVector>,
+) -> Result<Option<(MarkedFile, DeletionVector)>> {
     let deleted_before = match &add.deletion_vector {
         Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| e.in_file(&add.path))?,
         None => DeletionVector::default(),
     };
-    let (mut rows, mut live_rows) = (DeletionVector::default(), 0_u64);
+    let (mut rows, mut found, mut live_rows) = (DeletionVector::default(), DeletionVector::default(), 0_u64);
     read_ids(reader, task_of(&add), |position, id| {
         live_rows += 1;
         if ids.contains(id) {
             rows.extend([position]);
+            found.extend([id]);
         }
     })
     .await?;
     let physical_rows = live_rows.saturating_add(deleted_before.cardinality());
-    Ok(MarkedFile { add, physical_rows, deleted_before, rows, vector: None })
+    let is_there = !rows.is_empty();
+    Ok(is_there.then(|| (MarkedFile { add, physical_rows, deleted_before, rows, vector: None }, found)))
 }
 
 /// Calls `found` with the position and the id of each row that a task reads.

@@ -3,7 +3,7 @@
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Deletion Vector File Storage Format".
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::DeletionVectorDescriptor;
@@ -28,7 +28,7 @@ pub trait VectorFiles: Send + Sync {
 
     /// Finds rows that a winner moved to other files, by their row ids: the files that have them now, with these rows; `None`
     /// if not every row is found exactly once.
-    fn find_moved(&self, moved: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>>;
+    fn find_moved(&self, moved: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>>;
 }
 
 /// For commits that neither write nor read deletion vectors.
@@ -44,7 +44,7 @@ impl VectorFiles for NoVectors {
         Box::pin(std::future::ready(Err(Error::internal("a commit without rows stores deletion vectors"))))
     }
 
-    fn find_moved(&self, _: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
+    fn find_moved(&self, _: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
         Box::pin(std::future::ready(Err(Error::internal("a commit without rows looks for rows"))))
     }
 }
@@ -106,7 +106,7 @@ impl VectorFiles for TableVectors {
         Box::pin(self.store_all(vectors))
     }
 
-    fn find_moved(&self, moved: MovedRows) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
-        Box::pin(find_moved_rows(&self.storage, moved))
+    fn find_moved(&self, moved: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
+        Box::pin(async move { find_moved_rows(&self.storage, &moved).await })
     }
 }

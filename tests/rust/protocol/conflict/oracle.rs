@@ -227,14 +227,7 @@ impl Prepared {
         if tracks_rows {
             state.metadata.configuration.insert("delta.enableRowTracking".to_owned(), "true".to_owned());
         }
-        Pending {
-            state: Some(state),
-            read: self.read,
-            read_apps: Default::default(),
-            isolation,
-            actions,
-            marked,
-        }
+        Pending { state: Some(state), read: self.read, read_apps: Default::default(), isolation, actions, marked }
     }
 
     fn committed(&self, files: &Files, version: u64) -> CommitActions {
@@ -382,7 +375,10 @@ proptest! {
         for path in mine.removed.iter().chain(mine.marked.keys()) {
             prop_assert!(now.contains_key(path), "{path} is gone already");
         }
+        prop_assert_eq!(pending.marked.len(), mine.marked.len());
         for marked in pending.marked.iter() {
+            let own: DeletionVector = mine.marked[&marked.add.path].1.iter().map(|at| *at as u64).collect();
+            prop_assert_eq!(&marked.rows, &own);
             // What is said of the file is what is so, and what has to go on being so.
             let (rows, places) = (&now[&marked.add.path], &mine.marked[&marked.add.path].1);
             prop_assert_eq!(&vector(rows), &marked.deleted_before);

@@ -146,7 +146,7 @@ pub const CHECKS: &[Check] = &[
                   a winner may be a blind append, unless this commit changes metadata; under SnapshotIsolation any \
                   added file is allowed",
         conflict: "ConcurrentAppend",
-        rebases: "",
+        rebases: "such files of a blind append count as read for the next winners",
         argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a \
                    file out only if no row of it can make the condition TRUE, so reading after the winner would have \
                    given the same rows. A file with `dataChange` = false holds rows that were there before: if one \
@@ -219,7 +219,7 @@ struct Case<'a> {
     only_lost_rows: PathSet,
 }
 
-fn refuse(conflict: Conflict, detail: &str) -> Error {
+pub(super) fn refuse(conflict: Conflict, detail: &str) -> Error {
     let separator = if detail.is_empty() { "" } else { " (" };
     let end = if detail.is_empty() { "" } else { ")" };
     Error::new(Kind::Conflict(conflict), format!("{conflict}: {}{separator}{detail}{end}", conflict.explanation()))
@@ -407,8 +407,11 @@ impl Case<'_> {
             IsolationLevel::WriteSerializable => self.pending.own_metadata().is_none(),
         };
         let is_blind = self.winner.commit_info.as_ref().is_some_and(|info| info.is_blind_append());
-        if (only_not_blind && is_blind) || self.is_backfill() || self.winner.adds.is_empty() {
+        if self.is_backfill() || self.winner.adds.is_empty() {
             return Ok(());
+        }
+        if only_not_blind && is_blind {
+            return self.let_pass();
         }
         let mut changing = data_changing(self.winner.adds.rows(), self.winner.adds.len());
         if !self.only_lost_rows.is_empty() {
@@ -425,6 +428,16 @@ impl Case<'_> {
             Some(path) => Err(refuse(Conflict::ConcurrentAppend, &format!("such as {path}"))),
             None => Ok(()),
         }
+    }
+
+    /// Lets a blind append pass, which counts as made after this commit. Its files with matching rows count as read from then
+    /// on: a later winner that changes them counts as made after the append, so it would have seen this commit's rows, too.
+    fn let_pass(&mut self) -> Result<()> {
+        if let ReadSet::Predicates(read) = &mut self.pending.read {
+            let found = matching(&self.winner.adds, read)?;
+            read.files.extend(found.path().iter().flatten().collect());
+        }
+        Ok(())
     }
 
     fn removed_files_read(&mut self) -> Result<()> {

@@ -74,18 +74,22 @@ impl Pending {
     pub fn moved_rows(&self, winner: &CommitActions) -> Result<Option<MovedRows>> {
         let lost = self.lost_files(winner)?;
         let only_moved = !lost.is_empty() && lost.iter().all(|lost| lost.is_moved);
-        // A winner that changes the metadata, too, is no OPTIMIZE.
-        let Some(state) = self.state.as_ref().filter(|_| only_moved && winner.metadata.is_none()) else {
-            return Ok(None);
-        };
+        let mut removed = (0..winner.removes.len()).map(|row| winner.removes.path(row));
+        // A winner that changes the metadata, too, is no OPTIMIZE. If both remove a file, a later check refuses this commit.
+        let may_follow = only_moved && winner.metadata.is_none() && !removed.any(|path| self.actions.removes(path));
+        let Some(state) = self.state.as_ref().filter(|_| may_follow) else { return Ok(None) };
         let Some(tracking) = Properties::of(&state.metadata).row_tracking(&state.protocol)? else { return Ok(None) };
+        let mut moved = winner.adds.filter(!&super::data_changing(winner.adds.rows(), winner.adds.len()))?;
+        if let ReadSet::Predicates(read) = &self.read {
+            // Each of the rows makes one of the predicates TRUE.
+            moved = super::matching(&moved, read)?;
+        }
         let partitions: HashSet<_> = lost.iter().map(|lost| lost.file.add.partition_values.clone()).collect();
-        let changing = super::data_changing(winner.adds.rows(), winner.adds.len());
         let mut to = Vec::new();
-        for row in (0..winner.adds.len()).filter(|row| !changing.value(*row)) {
+        for row in 0..moved.len() {
             // OPTIMIZE moves no row to another partition.
-            if partitions.contains(&winner.adds.partition_values_at(row)?) {
-                to.push(winner.adds.sized_add(row)?);
+            if partitions.contains(&moved.partition_values_at(row)?) {
+                to.push(moved.sized_add(row)?);
             }
         }
         let schema = state.metadata.schema()?;
@@ -144,9 +148,7 @@ impl Case<'_> {
                 Some(marked) => (marked.deleted_before.clone(), known(&self.rows.vectors, file.new.as_ref())?),
                 // If the file had no vector, no row was deleted.
                 None if file.old.is_none() => (DeletionVector::default(), DeletionVector::default()),
-                None => {
-                    (known(&self.rows.vectors, file.old.as_ref())?, known(&self.rows.vectors, file.new.as_ref())?)
-                }
+                None => (known(&self.rows.vectors, file.old.as_ref())?, known(&self.rows.vectors, file.new.as_ref())?),
             };
             if new.is_superset(&old) {
                 only_lost_rows.insert(file.path);

@@ -52,7 +52,7 @@ impl Transaction {
                 return Err(error.in_table(storage.location()));
             }
         };
-        let (names, is_resumed) = (this.names(), this.is_resumed);
+        let (names, is_resumed, marks_rows) = (this.names(), this.is_resumed, !this.rows.marked.is_empty());
         // After a conflict OPTIMIZE commits its rewritten files again, except those of bins that a winner changed.
         let reuses_files = this.rearranged.is_some();
         let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
@@ -68,7 +68,7 @@ impl Transaction {
             }
             Err(failed) => failed,
         };
-        if proves_no_commit(&failed, is_resumed) {
+        if proves_no_commit(&failed, is_resumed, marks_rows) {
             vectors.delete_unnamed(false).await;
             if !(reuses_files && is_conflict(&failed)) {
                 names.delete(&storage).await;

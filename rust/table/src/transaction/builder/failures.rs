@@ -6,10 +6,12 @@ use crate::error::Kind;
 use crate::transaction::Failed;
 
 /// Whether a failure proves that no commit names the files or ever will. A resumed transaction may have been committed
-/// by the process that began it, which only a failure found after reading the log rules out.
-pub(super) fn proves_no_commit(failed: &Failed, is_resumed: bool) -> bool {
+/// by the process that began it, which only a failure found after reading the log rules out. If it marks rows, a conflict may
+/// also mean that a file could not be read, which may have been different for the other process.
+pub(super) fn proves_no_commit(failed: &Failed, is_resumed: bool, marks_rows: bool) -> bool {
     let Failed::NotWritten(error) = failed else { return false };
-    !is_resumed || matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. })
+    let is_of_log = matches!(error.kind(), Kind::Conflict(_) | Kind::Invalid | Kind::Unsupported { .. });
+    !is_resumed || (is_of_log && !marks_rows)
 }
 
 /// Whether a commit failed because of a conflict with another writer's commit.
