@@ -665,7 +665,7 @@ def choices_of(name: str) -> Iterator[tuple[str, str, object]]:
             yield call, argument, optional[0] if type(None) in get_args(kind) else kind
 
 
-def test_words_to_choose_from_are_listed_by_the_types() -> None:
+def test_string_choices_have_literal_types() -> None:
     assert all(get_origin(kind) is Literal and get_args(kind) for kinds in CHOICES.values() for kind in kinds)
     found = {(call, argument): kind for name in deltic.__all__ for call, argument, kind in choices_of(name)}
     assert {key: kind for key, kind in found.items() if kind not in CHOICES[key[1]]} == {}

@@ -547,7 +547,7 @@ def test_jobs_at_the_same_time_do_not_see_each_other(spark: SparkSession, uri: s
     assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == list(range(400))
 
 
-def test_rows_in_the_wrong_partition_folder_commit_nothing(
+def test_files_in_another_folder_commit_nothing(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -591,7 +591,7 @@ def test_session_settings_have_no_effect_and_are_not_changed(
         assert read(uri) == rows(df.toArrow())
         if setting == "spark.sql.parquet.writeLegacyFormat":
             return
-        # The file is checked, independent of the settings.
+        # With a wrong setting the written file is refused.
         monkeypatch.setitem(deltic.spark.native._SETTINGS, setting, value)
         files = data_files(uri)
         with pytest.raises(deltic.DelticError, match=INSTEAD):

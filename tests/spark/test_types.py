@@ -97,7 +97,7 @@ def test_a_user_defined_type_is_refused(spark: SparkSession, uri: str) -> None:
     assert not Path(uri).exists()
 
 
-def test_arrow_data_with_marks_of_spark_types_is_refused(spark: SparkSession, uri: str) -> None:
+def test_spark_data_in_deltic_write_is_refused_with_advice(spark: SparkSession, uri: str) -> None:
     frame = made(spark, f"named_struct('g', ST_GeomFromWKB({WKB}))")
     with pytest.raises(deltic.UnsupportedFeatureError, match=r"`c\.g` is a geometry in the Arrow form.*ST_AsBinary"):
         deltic.write(uri, frame.toArrow())
