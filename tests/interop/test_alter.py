@@ -122,7 +122,7 @@ def history_of_spark(spark: SparkSession, uri: str) -> list[tuple[str, dict[str,
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("name", CHANGES)
-def test_delta_spark_goes_on_after_each_change(spark: SparkSession, uri: str, name: str) -> None:
+def test_delta_spark_continues_after_each_change(spark: SparkSession, uri: str, name: str) -> None:
     deltic.write(uri, ROWS, partition_by=["part"], name="n")
     table = deltic.Table(uri)
     for change in CHANGES[name]:
@@ -145,7 +145,7 @@ def test_a_new_mapped_table_is_filled_by_delta_spark(spark: SparkSession, uri: s
         check(spark, table)
 
 
-def test_clustering_goes_both_ways(spark: SparkSession, uri: str) -> None:
+def test_both_clients_change_the_clustering(spark: SparkSession, uri: str) -> None:
     ours, theirs = deltic.Table(uri), deltic.Table(uri + "2")
     deltic.write(ours, ROWS.drop_columns(["tags", "sizes"]))
     for columns in (["id", "place.zip"], "place.city", None, ["part"]):

@@ -210,7 +210,7 @@ def test_delta_spark_refuses_a_checksum_that_is_wrong(spark: SparkSession, uri: 
     check_checksum(spark, uri)
 
 
-def test_row_ids_and_times_go_on_both_ways(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+def test_both_clients_continue_row_ids_and_timestamps(spark: SparkSession, uri: str, flights: pa.Table) -> None:
     properties = {"delta.enableRowTracking": "true", "delta.enableInCommitTimestamps": "true"}
     deltic.write(uri, flights.slice(0, 30), properties=properties)
     append(spark, uri, flights.slice(30, 30))

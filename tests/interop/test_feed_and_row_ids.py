@@ -76,7 +76,7 @@ def watermark(turns: Turns) -> int:
 
 
 @pytest.mark.parametrize("mapping", ["none", "name"])
-def test_row_ids_go_on_through_overwrites(turns: Turns, mapping: str) -> None:
+def test_row_ids_continue_after_overwrites(turns: Turns, mapping: str) -> None:
     turns.sql(
         "CREATE TABLE @ (id BIGINT, p STRING) USING delta TBLPROPERTIES ('delta.enableRowTracking' = 'true', "
         f"'delta.columnMapping.mode' = '{mapping}')"

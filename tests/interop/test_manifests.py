@@ -62,7 +62,7 @@ def test_nothing_is_left_for_reorg(spark: SparkSession, uri: str) -> None:
     assert spark.sql(f"DESCRIBE HISTORY delta.`{uri}` LIMIT 1").collect()[0]["operation"] == "REORG"
 
 
-def test_a_repaired_table_goes_on(spark: SparkSession, uri: str) -> None:
+def test_delta_spark_continues_a_repaired_table(spark: SparkSession, uri: str) -> None:
     for n in range(3):
         spark.range(n, n + 1).coalesce(1).write.format("delta").mode("append").save(uri)
     table = deltic.Table(uri)

@@ -263,7 +263,7 @@ def test_curves_skip_as_much_as_those_of_delta_spark(spark: SparkSession, uri: s
     assert found["zorder"] >= found["delta-spark"] - 0.02, found
 
 
-def test_delta_rs_reads_and_goes_on(uri: str) -> None:
+def test_delta_rs_reads_and_continues_an_optimized_table(uri: str) -> None:
     for number in range(5):
         deltic.write(uri, pa.table({"id": range(number * 20, number * 20 + 20)}))
     table = Table(uri)

@@ -89,7 +89,7 @@ def check(spark: SparkSession, uri: str, way: str) -> None:
 @pytest.mark.usefixtures("installed")
 @pytest.mark.some(4)
 @pytest.mark.parametrize("way", WAYS)
-def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: str) -> None:
+def test_delta_spark_reads_and_continues_the_table(spark: SparkSession, uri: str, way: str) -> None:
     spark.createDataFrame(TABLE, "p string, n long").write.format("deltic").partitionBy("p").save(uri)
     assert spark.sql(f"DESCRIBE DETAIL delta.`{uri}`").collect()[0].partitionColumns == ["p"]
     save(spark, uri, way)

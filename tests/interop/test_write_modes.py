@@ -47,7 +47,7 @@ def spread(rows: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: str) -> None:
+def test_delta_spark_reads_and_continues_the_table(spark: SparkSession, uri: str, way: str) -> None:
     deltic.write(uri, FIRST, partition_by="p", properties={"delta.enableTypeWidening": "true"})
     data, options = WAYS[way]
     deltic.write(uri, data, **options)

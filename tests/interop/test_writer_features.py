@@ -154,7 +154,7 @@ def test_clustered_tables(turns: Turns, in_duckdb: Callable[[str], pa.Table], ma
     turns.append(wide(10))
 
 
-def test_clustering_columns_have_statistics_whatever_the_property_says(turns: Turns) -> None:
+def test_clustering_columns_always_have_statistics(turns: Turns) -> None:
     turns.sql("CREATE TABLE @ (a BIGINT, s STRUCT<x: BIGINT, y: BIGINT>, b BIGINT) USING delta CLUSTER BY (b, s.y)")
     row = pa.table({"a": [1], "s": [{"x": 2, "y": 3}], "b": [4]})
     turns.spark_appends(row)
@@ -174,7 +174,7 @@ def test_clustering_columns_have_statistics_whatever_the_property_says(turns: Tu
     turns.append(row)
 
 
-def test_a_table_that_is_clustered_anew_meanwhile(turns: Turns) -> None:
+def test_a_concurrent_change_of_the_clustering_columns(turns: Turns) -> None:
     """Files written for the old clustering columns may lack statistics of the new ones."""
     turns.sql("CREATE TABLE @ (a BIGINT, b BIGINT, c BIGINT) USING delta CLUSTER BY (a)")
     row = pa.table({"a": [1], "b": [2], "c": [3]})

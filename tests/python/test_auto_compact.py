@@ -138,7 +138,7 @@ def test_partitions_are_counted_apart(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [True, False])
-def test_partitions_that_a_write_does_not_touch_are_left_alone(uri: str, checkpointed: bool) -> None:
+def test_only_partitions_of_the_write_are_compacted(uri: str, checkpointed: bool) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"}, partition_by=["part"])
     append(table, range(60), "cold")
     append(table, range(60, 109), "warm")
@@ -223,7 +223,7 @@ def test_compaction_keeps_row_ids_applies_vectors_and_adds_no_changes(uri: str) 
 
 
 @pytest.mark.slow
-def test_clustered_files_are_left_alone(uri: str) -> None:
+def test_clustered_files_are_not_compacted(uri: str) -> None:
     table = made(uri, cluster_by=["id"])
     commits = append(table, range(50))
     assert compactions(commits) == [commits[-1].version + 1]

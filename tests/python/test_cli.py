@@ -128,7 +128,7 @@ def test_json(table: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_history_is_limited_and_says_so(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limited_history_is_marked(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(22):
         deltic.write(uri, pa.table({"a": [1]}))
     for arguments, shown, more in (

@@ -475,7 +475,7 @@ def test_properties(table: deltic.Table, target: str) -> None:
     assert table.clone(clone, mode="update", properties={**FEED, "mine": "1"}).version == 2
 
 
-def test_in_commit_timestamps_begin_anew(tmp_path: Path, target: str) -> None:
+def test_a_clone_enables_in_commit_timestamps_from_its_first_version(tmp_path: Path, target: str) -> None:
     deltic.write(tmp_path / "t", pa.table({"id": [1]}))
     table = deltic.Table(tmp_path / "t")
     table.set_properties(TIMES)

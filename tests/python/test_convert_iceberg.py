@@ -444,7 +444,7 @@ def test_compressed_metadata_has_a_limit(catalog: Catalog, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_an_iceberg_commit_meanwhile_is_refused(catalog: Catalog) -> None:
+def test_a_concurrent_iceberg_commit_is_a_conflict(catalog: Catalog) -> None:
     table = made(catalog, 1)
     for given in (place(table), table.metadata_location):
         conversion = Conversion.of(deltic.Table(given), None, True, {})

@@ -94,7 +94,7 @@ except deltic.StorageError as error:
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
+def test_a_full_disk_is_an_error(uri: str, temporary: Path) -> None:
     arguments = [sys.executable, "-c", FULL, uri, str(Path(__file__).parent), str(Path(__file__).parents[1])]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "TMPDIR" in done.stdout, done.stdout + done.stderr

@@ -542,7 +542,7 @@ def test_a_concurrently_added_row_that_matches_is_a_conflict(uri: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
-def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], partitioned: bool) -> None:
+def test_random_changes_match_a_model(uri: str, properties: dict[str, str], partitioned: bool) -> None:
     """Random merges with all clauses, compared with a simple model."""
     rng = random.Random(f"{properties} {partitioned}")
     model = Changed.create(uri, properties, partitioned)

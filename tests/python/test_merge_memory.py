@@ -250,7 +250,7 @@ except deltic.StorageError as error:
 
 @pytest.mark.slow
 @LINUX
-def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
+def test_a_full_disk_is_an_error(uri: str, temporary: Path) -> None:
     done = run(FULL, uri, str(Path(__file__).parent), str(Path(__file__).parents[1]))
     assert "TMPDIR" in done
     assert "File too large" in done

@@ -139,7 +139,7 @@ def is_sound(log: Log) -> bool:
 
 
 @pytest.mark.slow
-def test_a_sound_table_is_left_alone(log: Log) -> None:
+def test_a_sound_table_is_not_changed(log: Log) -> None:
     before = files_below(log.uri)
     result = log.table.repair(dry_run=False)
     assert (result.ok, result.steps, result.committed, result.version) == (True, (), None, 13)
@@ -351,7 +351,7 @@ def test_missing_source_files_of_a_clone_are_kept_in_the_log(tmp_path: Path) -> 
     assert Log(clone).rows() == [0, 1, 2, 99]
 
 
-def test_a_table_that_cannot_be_written_to_is_left_as_it_is(uri: str) -> None:
+def test_a_table_that_cannot_be_written_is_not_repaired(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     log = Log(uri)
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["unknownThing"]}}

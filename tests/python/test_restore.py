@@ -25,7 +25,7 @@ def table(uri: str) -> deltic.Table:
     return deltic.Table(uri)
 
 
-def test_the_version_is_back_and_the_history_says_so(table: deltic.Table) -> None:
+def test_the_version_is_restored_and_recorded(table: deltic.Table) -> None:
     sizes = [next(table.snapshot(v).files())["size"][0].as_py() for v in range(3)]
     planned = table.restore(0, dry_run=True)
     assert (planned.dry_run, planned.version, table.snapshot().version) == (True, None, 2)
@@ -215,7 +215,7 @@ def test_checkpoints_stay_protected_where_the_protocol_is_lowered(uri: str) -> N
     assert ids(table) == [1]
 
 
-def test_in_commit_timestamps_go_on(uri: str) -> None:
+def test_in_commit_timestamps_increase(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     table = deltic.Table(uri)
     table.set_properties(TIMES)

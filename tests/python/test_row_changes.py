@@ -312,7 +312,7 @@ PROPERTIES = [
     "properties", PROPERTIES, ids=lambda p: "-".join(name.removeprefix("delta.enable") for name in p) or "plain"
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_tables_are_what_a_model_says(uri: str, seed: int, properties: dict[str, str], partitioned: bool) -> None:
+def test_random_changes_match_a_model(uri: str, seed: int, properties: dict[str, str], partitioned: bool) -> None:
     """Random steps, one or several in a commit; rows, changes and row ids are compared after each commit."""
     rng = random.Random(f"{seed} {properties} {partitioned}")
     model = Model(rng, uri)

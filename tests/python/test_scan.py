@@ -186,7 +186,7 @@ def test_limits_and_heads(trips: deltic.Table) -> None:
         assert tx.scan().limit(7).to_arrow().num_rows == tx.scan().head(7).num_rows == 7
 
 
-def test_no_more_rows_are_written_than_a_limit_says(trips: deltic.Table, uri: str) -> None:
+def test_a_limit_applies_when_a_scan_is_written(trips: deltic.Table, uri: str) -> None:
     copy = deltic.Table(f"{uri}_copy")
     deltic.write(copy, trips.scan().limit(25))
     assert copy.scan().count() == 25

@@ -348,7 +348,7 @@ CONDITIONS: list[tuple[str, Callable[[Row], bool]]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
-def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], partitioned: bool) -> None:
+def test_random_changes_match_a_model(uri: str, properties: dict[str, str], partitioned: bool) -> None:
     rng = random.Random(f"{properties} {partitioned}")
     model = Changed.create(uri, properties, partitioned)
     for _ in range(3):

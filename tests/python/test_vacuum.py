@@ -503,7 +503,7 @@ def test_files_that_cannot_be_deleted_are_reported_and_others_are_deleted(table:
     assert table.vacuum().files_deleted == 1
 
 
-def test_a_table_that_cannot_be_written_is_left_alone(table: deltic.Table) -> None:
+def test_a_table_that_cannot_be_written_is_not_vacuumed(table: deltic.Table) -> None:
     commit = Path(table.uri) / "_delta_log" / f"{3:020}.json"
     commit.write_text(
         '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":[],"writerFeatures":["new"]}}\n'

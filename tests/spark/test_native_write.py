@@ -435,7 +435,7 @@ REFUSED: dict[str, tuple[Callable[[str], object], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_tables_whose_rows_must_be_checked_are_refused(spark: SparkSession, uri: str, name: str) -> None:
+def test_unsupported_features_of_the_native_engine_are_refused(spark: SparkSession, uri: str, name: str) -> None:
     prepare, options, message = REFUSED[name]
     prepare(uri)
     before = entries(uri)

@@ -66,32 +66,32 @@ def test_spark_does_not_tell_a_source_which_table_of_the_catalog_is_used(spark: 
     """Why catalog tables are refused. If this fails, Spark passes the table now, and they can be supported."""
 
     class Reader(DataSourceReader):
-        def __init__(self, told: str) -> None:
-            self.told = told
+        def __init__(self, passed: str) -> None:
+            self.passed = passed
 
         def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-            yield (self.told,)
+            yield (self.passed,)
 
-    class Telling(DataSource):
+    class Echo(DataSource):
         """A source whose only row is what Spark passes to a reader; a write fails with what Spark passes."""
 
         @classmethod
         def name(cls) -> str:
-            return "telling"
+            return "echo"
 
         def schema(self) -> StructType:
-            return StructType([StructField("told", StringType(), metadata={"of": self.options["location"]})])
+            return StructType([StructField("passed", StringType(), metadata={"of": self.options["location"]})])
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return Reader(f"{dict(self.options)} {schema['told'].metadata}")
+            return Reader(f"{dict(self.options)} {schema['passed'].metadata}")
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            raise ValueError(f"to write: {dict(self.options)} {schema['told'].metadata}")
+            raise ValueError(f"to write: {dict(self.options)} {schema['passed'].metadata}")
 
-    spark.dataSource.register(Telling)
+    spark.dataSource.register(Echo)
     try:
-        spark.sql(f"CREATE TABLE t USING telling LOCATION '{tmp_path / 'one'}'")
-        spark.sql(f"CREATE TABLE t2 (told STRING) USING telling OPTIONS (a '1') LOCATION '{tmp_path / 'two'}'")
+        spark.sql(f"CREATE TABLE t USING echo LOCATION '{tmp_path / 'one'}'")
+        spark.sql(f"CREATE TABLE t2 (passed STRING) USING echo OPTIONS (a '1') LOCATION '{tmp_path / 'two'}'")
         of_t = f"{{'of': 'file:{tmp_path / 'one'}'}}"
         assert spark.sql("SELECT * FROM t").collect() == [(f"{{}} {of_t}",)]
         assert spark.sql("SELECT * FROM t2").collect() == [("{} {}",)]

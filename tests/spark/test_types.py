@@ -141,7 +141,7 @@ DESCRIBED = T.StructType(
 
 
 @pytest.mark.parametrize("door", ["deltic.spark", "format"])
-def test_metadata_of_columns_goes_to_the_table_and_comes_back(spark: SparkSession, uri: str, door: str) -> None:
+def test_metadata_of_columns_is_written_and_read(spark: SparkSession, uri: str, door: str) -> None:
     frame = spark.createDataFrame([(1, "ab", (2,))], DESCRIBED)
     if door == "format":
         save(frame, uri)
