@@ -1,4 +1,4 @@
-"""What one result looks like: durations, sizes, rates, and the marks of what was not measured like the rest."""
+"""The format of one result: durations, sizes, rates, and marks of results from other conditions."""
 
 import statistics
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from case import Case
 
 Outcome = dict[str, Any]
-# What an answer may say of how long parts of it took.
+# Members of an answer with durations of parts of the run.
 MICROSECONDS = ("first_us", "last_us", "p99_us", "filter_us")
 DASH, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
-# After what was measured in an earlier run, and after what ran once though more was asked for.
+# Marks of a result from an earlier run, and of a peer that ran less often than requested.
 EARLIER, ONCE = "\N{DAGGER}", "\N{DEGREE SIGN}"
 
 
@@ -26,14 +26,14 @@ def size(count: float) -> str:
 
 
 def median(outcome: Outcome | None) -> float | None:
-    """Median seconds of an engine, if it finished."""
+    """The median seconds of an engine, if it finished."""
     if outcome is None or "over" in outcome or "error" in outcome or not outcome.get("runs"):
         return None
     return float(statistics.median(outcome["runs"]))
 
 
 def cost(case: Case, outcome: Outcome | None) -> float | None:
-    """What is compared: seconds, or of what is counted, for not all engines may have done as many, seconds for each."""
+    """What is compared: seconds, or for rates seconds for each unit, since engines may have done different numbers."""
     seconds = median(outcome)
     return seconds if seconds is None or outcome is None or not case.unit else 1 / statistics.median(outcome["rates"])
 
@@ -47,7 +47,7 @@ def marks(outcome: Outcome) -> str:
 
 
 def ratio_text(value: float | None, peer: Outcome | None = None) -> str:
-    """How many times as long; at least so many where the peer was cut off."""
+    """A ratio of durations, a lower bound if the peer was cut off."""
     if value is None:
         return DASH
     text = f"{value:.0f}" if value >= 100 else f"{value:.3g}"
@@ -86,7 +86,7 @@ def _rate(outcome: Outcome) -> str:
 
 
 def line(case: Case, table: str, by_engine: dict[str, Outcome]) -> str:
-    """One case on one table, in one line; what went wrong below it."""
+    """One case on one table in one line, followed by errors."""
     cells = " | ".join(f"{engine} {cell(case, outcome)}" for engine, outcome in by_engine.items())
     errors = [f"\n    {engine}: {outcome['error']}" for engine, outcome in by_engine.items() if "error" in outcome]
     return f"{case.name}, {table}: {cells}" + "".join(errors)

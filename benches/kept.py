@@ -1,11 +1,11 @@
-"""What is kept beside the tables from one run to the next, and what each of it depends on.
+"""Files kept next to the tables between runs of the harness, and what each of them depends on.
 
-- `results.json`: results of one build of deltic, so that a run that was stopped goes on where it was.
-- `answers.json`: what the plain replay answers, for each table and question. No build of deltic changes it.
-- `peers.json`: the last result of each peer, case and table. They are shown again only when asked for, save the plain
-  replay's (which no target is about, and which takes minutes) and the news that a peer was cut off.
-- `layouts.json`: how this build writes sidecars.
-- `durations.json`: how long a run took the last time, to say beforehand how long all will take.
+- `results.json`: results of one build of deltic, so that a stopped run can be continued.
+- `answers.json`: the answers of the plain replay, for each table and question. They do not depend on deltic.
+- `peers.json`: the last result of each peer, case and table. They are reused only on request, except those of the plain
+  replay (which takes minutes, and has no target) and of a peer that was cut off.
+- `layouts.json`: how a build of deltic writes sidecars.
+- `durations.json`: the duration of the last run, for estimates.
 """
 
 import functools
@@ -24,7 +24,7 @@ from case import ENGINES, Case
 from cases import CASES
 
 ENGINES_FOLDER = Path(__file__).resolve().parent / "python"
-# Its sidecars show how a build writes them.
+# The table whose sidecars identify how a build writes them.
 PROBE = "sidecars_100k"
 Outcome = dict[str, Any]
 
@@ -42,7 +42,7 @@ class File:
         draft.replace(self.path)
 
 
-# --- what it depends on ---
+# --- dependencies ---
 
 
 def build_of_deltic() -> str:
@@ -52,7 +52,7 @@ def build_of_deltic() -> str:
 
 
 def commit() -> str:
-    """The commit that is checked out, and whether files differ from it."""
+    """The checked-out commit, and whether files differ from it."""
     command = ["git", "describe", "--always", "--dirty=, with changes", "--exclude=*", "--abbrev=12"]
     try:
         found = subprocess.run(command, cwd=ENGINES_FOLDER, check=True, capture_output=True, text=True)
@@ -63,7 +63,7 @@ def commit() -> str:
 
 @functools.cache
 def versions(engine: str) -> dict[str, str]:
-    """Packages that an engine's result depends on."""
+    """Versions of the packages that an engine's result depends on."""
     found = {"python": platform.python_version()}
     packages = {ENGINES[engine][1], "pyarrow"} | ({"duckdb"} if engine == "duckdb" else set())
     for package in sorted(packages):
@@ -76,47 +76,47 @@ def versions(engine: str) -> dict[str, str]:
 
 @functools.cache
 def texts(*modules: str) -> str:
-    """One digest of modules of the engines' folder."""
+    """A digest of modules in the engines' folder."""
     return hashlib.sha256(b"".join((ENGINES_FOLDER / f"{name}.py").read_bytes() for name in modules)).hexdigest()
 
 
 def modules_of(case: Case, *engines: str) -> list[str]:
-    """Modules that engines' results of a case depend on."""
+    """The modules that the results of engines for a case depend on."""
     with_case = [case.module(engine) for engine in engines]
     shared = ["work_job", "work_spark", "work_store"] if case.family else ["writers"]
     return [name for name in with_case if (ENGINES_FOLDER / f"{name}.py").exists()] + ["job", "plain", *shared]
 
 
-def question_of(case: Case) -> str:
-    """What a case is, whatever it is called, must reach and should take."""
+def definition_of(case: Case) -> str:
+    """A case without its title, target and expected duration, on which results do not depend."""
     return repr(replace(case, title="", target=None, minutes=0))
 
 
 def written_by(name: str) -> Path:
-    """Where it says how deltic wrote a table that deltic writes."""
+    """The file with the layout of a table that deltic writes."""
     return tables.FOLDER / f"{name}.layout"
 
 
 def fingerprint(name: str) -> str:
-    """Which recipe made a table, and how deltic wrote it where it did."""
+    """The recipe of a table, and its layout if deltic wrote it."""
     by = written_by(name)
     return (tables.FOLDER / f"{name}.built").read_text() + (by.read_text() if by.exists() else "")
 
 
 def recipe(case: Case, name: str) -> str:
-    """What a result depends on besides the build of deltic."""
+    """Everything that a result depends on besides the build of deltic."""
     modules = texts(*modules_of(case, *ENGINES))
-    return hashlib.sha256((modules + question_of(case) + fingerprint(name)).encode()).hexdigest()
+    return hashlib.sha256((modules + definition_of(case) + fingerprint(name)).encode()).hexdigest()
 
 
 def layout(build: str) -> str:
-    """How a build of deltic writes sidecars: a digest of those of one table. Others are kept while it is the same."""
+    """A digest of the sidecars that a build writes for one table. Other tables are kept while it is the same."""
     known = File("layouts.json")
     if build not in known.content:
         (tables.FOLDER / f"{PROBE}.built").unlink(missing_ok=True)
         log = Path(tables.table(PROBE), "_delta_log")
         written = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in log.glob("_sidecars/*.parquet"))
-        # Of the checkpoint the tags alone: it names the sidecars, which are called anew each time.
+        # Only the tags of the checkpoint, since the names of sidecars are random.
         for path in log.glob("*.checkpoint.*.parquet"):
             sidecars = pq.read_table(path, columns=["sidecar"])["sidecar"].drop_null().to_pylist()
             written += sorted(repr(sidecar["tags"]) for sidecar in sidecars)
@@ -126,7 +126,7 @@ def layout(build: str) -> str:
 
 
 def is_built(name: str, build: str) -> bool:
-    """Whether a table is there, written as this build would write it."""
+    """Whether a table exists, with the layout of this build."""
     if not (tables.FOLDER / f"{name}.built").exists():
         return False
     if not name.startswith("sidecars"):
@@ -136,7 +136,7 @@ def is_built(name: str, build: str) -> bool:
 
 
 def table(name: str, build: str) -> None:
-    """Build a table if need be. How its sidecars are written is deltic's work, so they follow it."""
+    """Build a table if needed, and again if its sidecars have the layout of another build."""
     if not name.startswith("sidecars"):
         tables.table(name)
         return
@@ -152,19 +152,19 @@ def table(name: str, build: str) -> None:
 # --- answers ---
 
 
-def asked_of(name: str) -> str:
-    """The table whose plain replay gives a table's answers: the sidecars' files are those of the classic checkpoint."""
+def answers_table(name: str) -> str:
+    """The table whose plain replay has the answers for a table: one with sidecars has the files of the classic one."""
     return name.replace("sidecars", "json")
 
 
-def asked(case: Case) -> tuple[str, bool, bool]:
-    """The plain replay's function that answers for a case, and what it is asked."""
+def question(case: Case) -> tuple[str, bool, bool]:
+    """The function of the plain replay that answers a case, and its arguments."""
     assert case.oracle is not None
     return case.oracle, case.by_day, case.typed
 
 
 class Answers:
-    """What the plain replay says, by table and question."""
+    """The answers of the plain replay, by table and question."""
 
     def __init__(self) -> None:
         self.file = File("answers.json")
@@ -178,15 +178,15 @@ class Answers:
         return dict(found["answers"])
 
     def get(self, case: Case, name: str) -> Outcome | None:
-        return self._of(asked_of(name)).get(str(asked(case)))
+        return self._of(answers_table(name)).get(str(question(case)))
 
     def open_questions(self, name: str) -> list[Case]:
-        """One case for each question about a table that has no answer yet."""
+        """One case for each question about a table that is not answered yet."""
         known = self._of(name)
         found = {
-            str(asked(case)): case
+            str(question(case)): case
             for case in CASES
-            if case.oracle is not None and str(asked(case)) not in known and _is_about(case, name)
+            if case.oracle is not None and str(question(case)) not in known and _is_about(case, name)
         }
         return list(found.values())
 
@@ -200,14 +200,14 @@ def _is_about(case: Case, name: str) -> bool:
     if not case.sized:
         return name == case.table
     kind, _, size = name.rpartition("_")
-    return kind == asked_of(case.table) and size in case.sizes
+    return kind == answers_table(case.table) and size in case.sizes
 
 
 # --- peers and durations ---
 
 
 class Peers:
-    """The last result of each peer by case and table, with what it depends on."""
+    """The last result of each peer by case and table, with its dependencies."""
 
     def __init__(self, machine: str) -> None:
         self.file = File("peers.json")
@@ -216,7 +216,7 @@ class Peers:
     def _made(self, case: Case, name: str, engine: str, times: int, limit: float) -> dict[str, Any]:
         return {
             "table": fingerprint(name),
-            "case": question_of(case),
+            "case": definition_of(case),
             "engine": texts(*modules_of(case, engine)),
             "versions": versions(engine),
             "machine": self.machine,
@@ -225,7 +225,7 @@ class Peers:
         }
 
     def get(self, case: Case, name: str, engine: str, times: int, limit: float) -> Outcome | None:
-        """An earlier result, marked as such."""
+        """An earlier result with the mark `kept`, if its dependencies are the same."""
         found = self.file.content.get(f"{case.name}|{name}|{engine}")
         if found is None or found["made"] != self._made(case, name, engine, times, limit):
             return None
@@ -239,7 +239,7 @@ class Peers:
 
 
 class Durations:
-    """Seconds of one run, with its preparation, by case, table and engine."""
+    """Seconds of one run including preparation, by case, table and engine."""
 
     def __init__(self) -> None:
         self.file = File("durations.json")
@@ -248,7 +248,7 @@ class Durations:
         return self.file.content.get(f"{case.name}|{name}|{engine}")
 
     def add(self, case: Case, name: str, engine: str, seconds: float) -> None:
-        """Remember a run; one that took longer than the last, perhaps on a busy machine, counts by half."""
+        """Record a run. If it took longer than the last, perhaps on a busy machine, the mean is recorded."""
         key = f"{case.name}|{name}|{engine}"
         known = self.file.content.get(key, seconds)
         self.file.content[key] = round(min(seconds, (known + seconds) / 2), 2)

@@ -1,7 +1,7 @@
-"""Logs of tables that have no data files: what a planner reads, as delta-spark would have written it.
+"""Logs of tables without data files, as delta-spark would write them, for planning.
 
-Everything about a file follows from its number by a hash, so a table is the same each time it is built, chunks can be
-made in any order, and a later commit can name any earlier file. All of it is columns: no Python object for each file.
+Everything about a file is computed from its number by a hash. So a table is deterministic, chunks can be built in any
+order, and a later commit can name any earlier file. All data is columnar, without a Python object for each file.
 """
 
 import json
@@ -23,12 +23,12 @@ ROWS_OF_A_FILE = 1_000
 CHECKPOINT_VERSION = 1_000
 COMMITS_AFTER, CHANGES_OF_A_COMMIT = 100, 50
 ROWS_OF_A_ROW_GROUP = 100_000
-# delta-spark replays the log in so many partitions by hash of path; what has no path falls into this one.
+# The number of partitions by hash of path in which delta-spark replays the log, and the one of actions without a path.
 PARTITIONS, PARTITION_OF_THE_REST = 50, 42
 DELETED_AT = 1_760_000_000_000
 MODIFIED_AT = 1_750_000_000_000
 
-# Columns with statistics, as in the table's schema; the last one is a field of a struct.
+# Columns with statistics, with their Delta types; the last one is a struct field.
 FIELDS: dict[str, tuple[str, pa.DataType]] = {
     "event_id": ("long", pa.int64()),
     "quantity": ("integer", pa.int32()),
@@ -43,7 +43,7 @@ FIELDS: dict[str, tuple[str, pa.DataType]] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What kind of table: its size and how the checkpoint holds it."""
+    """The size of a table and the format of its checkpoint."""
 
     files: int
     statistics: str = "json"  # or "typed", or "both"
@@ -53,7 +53,7 @@ class Shape:
 
 
 def noise(numbers: np.ndarray, salt: int) -> np.ndarray:
-    """Random bits for each number (splitmix64), the same each time."""
+    """Deterministic random bits for each number (splitmix64)."""
     z = numbers.astype(np.uint64) + np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -65,7 +65,7 @@ def below(numbers: np.ndarray, salt: int, limit: int) -> np.ndarray:
 
 
 def fixed(count: int, *pieces: "bytes | np.ndarray") -> pa.StringArray:
-    """Strings of one width, put together from constant bytes and from columns of bytes."""
+    """Strings of equal width, from constant bytes and columns of bytes."""
     columns = [np.frombuffer(piece, np.uint8)[None, :] if isinstance(piece, bytes) else piece for piece in pieces]
     text = np.concatenate([np.broadcast_to(column, (count, column.shape[1])) for column in columns], axis=1)
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(text.shape[1])
@@ -99,7 +99,7 @@ def vector_file(file: int) -> uuid.UUID:
 
 
 def z85(identity: uuid.UUID) -> bytes:
-    """A UUID in twenty letters, as the log names the file of a deletion vector."""
+    """A UUID in Z85, as the log names the file of a deletion vector."""
     words = struct.unpack(">4I", identity.bytes)
     return bytes(_Z85[word // 85**power % 85] for word in words for power in range(4, -1, -1))
 
@@ -109,7 +109,7 @@ def vector_on_disk() -> bytes:
 
 
 def write_vectors(uri: str, numbers: int) -> None:
-    """The files of the deletion vectors of all files below a number, whether or not they have one."""
+    """Write the deletion vector files for all files below a number, even those without a vector."""
     for file in range(numbers // VECTORS_OF_A_FILE + 1):
         path = Path(uri, f"deletion_vector_{vector_file(file)}.bin")
         path.write_bytes(b"\x01" + vector_on_disk() * VECTORS_OF_A_FILE)
@@ -123,7 +123,7 @@ def decimals(cents: np.ndarray) -> pa.Array:
 
 @dataclass(frozen=True)
 class Files:
-    """Some files: who they are (`number`), which rows they hold (`event`, in units of a file) and their day."""
+    """Some files: their numbers, their ranges of rows (`event`, in units of a file) and their days."""
 
     number: np.ndarray
     event: np.ndarray
@@ -161,7 +161,7 @@ class Files:
         return below(self.number, 4, 10) == 0
 
     def vectors(self) -> dict[str, pa.Array]:
-        """The fields of deletion vectors, many to a file, as `write_vectors` lays them out."""
+        """The fields of deletion vectors, several in one file as in `write_vectors`."""
         count = len(self)
         files = range(self.number.max() // VECTORS_OF_A_FILE + 1)
         names = np.array([np.frombuffer(z85(vector_file(file)), np.uint8) for file in files])
@@ -174,7 +174,7 @@ class Files:
         }
 
     def bounds(self) -> tuple[dict[str, pa.Array], dict[str, pa.Array], dict[str, pa.Array]]:
-        """Typed least and greatest values and null counts, by column."""
+        """Typed minimum and maximum values and null counts, by column."""
         count = len(self)
         day = (FIRST_DAY + self.day).astype("datetime64[D]")
         time = day.astype("datetime64[ms]")
@@ -205,7 +205,7 @@ class Files:
         return lows, highs, nulls
 
     def stats(self, *, vectors: bool) -> pa.Array:
-        """Statistics as JSON text, the way delta-spark writes it."""
+        """Statistics as JSON, in delta-spark's format."""
         lows, highs, nulls = self.bounds()
         pieces: list[pa.Array | str] = [f'{{"numRecords":{ROWS_OF_A_FILE}']
         for title, columns in (("minValues", lows), ("maxValues", highs), ("nullCount", nulls)):
@@ -230,7 +230,7 @@ def join(*pieces: "pa.Array | str") -> pa.Array:
 
 
 def json_values(values: pa.Array) -> list["pa.Array | str"]:
-    """A column as the text of JSON values, in pieces."""
+    """A column as JSON values, in pieces to join."""
     if pa.types.is_timestamp(values.type):
         text = values.cast(pa.timestamp("ms")).cast(pa.string())  # "2021-01-01 00:00:00.000"
         return ['"', pc.replace_substring(text, " ", "T"), 'Z"']
@@ -273,7 +273,7 @@ def metadata(shape: Shape) -> dict[str, object]:
     columns = [field(name, kind) for name, (kind, _) in FIELDS.items() if name != "temperature"]
     device = {"type": "struct", "fields": [field("temperature", "double"), field("model", "string")]}
     fields = [*columns, field("device", device), field("p_date", "date")]
-    # Tombstones are kept, whenever this runs.
+    # Tombstones never expire.
     configuration = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
     if shape.statistics != "json":
         configuration["delta.checkpoint.writeStatsAsStruct"] = "true"
@@ -377,7 +377,7 @@ def removes(files: Files, shape: Shape) -> pa.StructArray:
 
 
 def rest(shape: Shape) -> Iterator[tuple[str, pa.Array]]:
-    """The rows that are not about files, one batch each."""
+    """The actions other than file actions, each in one batch."""
     applications = [{"appId": f"stream {place}", "version": place, "lastUpdated": MODIFIED_AT} for place in range(2)]
     described = metadata(shape)
     described |= {"configuration": list(described["configuration"].items())}  # type: ignore[attr-defined]
@@ -387,13 +387,13 @@ def rest(shape: Shape) -> Iterator[tuple[str, pa.Array]]:
 
 
 def checkpoint_columns(shape: Shape, live: Files, tombstones: Files) -> Iterator[tuple[str, pa.Array]]:
-    """Batches of a checkpoint in delta-spark's order, each with the one column that is not null in it."""
+    """The batches of a checkpoint in delta-spark's order, each with its only non-null column."""
     for partition in range(PARTITIONS):
         if partition == PARTITION_OF_THE_REST:
             yield from rest(shape)
         for name, files, column in (("remove", tombstones, removes), ("add", live, adds)):
             ends = [len(files) * end // PARTITIONS for end in (partition, partition + 1)]
-            # A row group at a time keeps memory flat, however large the table.
+            # One row group at a time, so that memory does not grow with the table.
             for start in range(ends[0], ends[1], ROWS_OF_A_ROW_GROUP):
                 yield name, column(files.slice(start, min(start + ROWS_OF_A_ROW_GROUP, ends[1])), shape)
 
@@ -432,7 +432,7 @@ def write_checkpoint(log: Path, shape: Shape, live: Files, tombstones: Files) ->
 
 
 def vector_text(files: Files, shape: Shape) -> "pa.Array | str":
-    """The member `deletionVector` of an action's text, or nothing."""
+    """The JSON member `deletionVector` of an action, or an empty string."""
     if not shape.deletion_vectors:
         return ""
     vector = files.vectors()
@@ -454,7 +454,7 @@ def add_lines(files: Files, shape: Shape) -> pa.Array:
 
 
 def remove_lines(files: Files, shape: Shape) -> pa.Array:
-    """Removals of files, each with the deletion vector that its add had."""
+    """Remove actions, with the deletion vectors of the adds."""
     return join(
         *('{"remove":{"path":"', files.paths(), f'","deletionTimestamp":{DELETED_AT},"dataChange":true'),
         *(',"extendedFileMetadata":true,"partitionValues":{"p_date":"', files.days(), '"},"size":'),
@@ -473,7 +473,7 @@ def opening_lines(shape: Shape) -> list[str]:
 
 
 def changes_after(shape: Shape, removed: np.ndarray) -> Files:
-    """The files that later commits add: every other one rewrites the removed one beside it, the rest are new rows."""
+    """The files that later commits add: every other one rewrites a removed file, the rest have new rows."""
     number = shape.files + np.arange(len(removed))
     rewrites = np.arange(len(removed)) % 2 == 0
     return Files(

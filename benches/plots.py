@@ -1,4 +1,4 @@
-"""Curves as SVG: seconds over the number of files, both axes logarithmic, readable on light and dark pages."""
+"""Curves as SVG: seconds over the number of files, with logarithmic axes, readable on light and dark pages."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from html import escape
 
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 36, 40
-# Told apart by hue, lightness and mark, on white and on black.
+# Distinguishable by hue, lightness and marker, on white and on black.
 COLOURS = ["#d9480f", "#1c7ed6", "#2f9e44", "#9c36b5", "#868e96", "#e6a700"]
 STYLE = """\
 text { font: 12px system-ui, sans-serif; fill: #24292f; }
@@ -24,7 +24,7 @@ class Curve:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Powers of ten that enclose a range."""
+    """The powers of ten that enclose a range."""
     return [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
 
 
@@ -39,7 +39,7 @@ def count(value: float) -> str:
 
 
 def plot(title: str, curves: list[Curve]) -> str:
-    """A whole SVG document."""
+    """An SVG document."""
     across = [x for curve in curves for x, _ in curve.points]
     up = [y for curve in curves for _, y in curve.points]
     marks = ticks(min(up), max(up))
@@ -74,7 +74,7 @@ def plot(title: str, curves: list[Curve]) -> str:
 
 
 def names(curves: list[Curve], ends: list[tuple[float, float]]) -> list[str]:
-    """The engines' names at the ends of their curves, moved apart where they would overlap."""
+    """The names of engines at the ends of their curves, moved apart if they would overlap."""
     parts, free = [], float(TOP)
     for place in sorted(range(len(curves)), key=lambda place: ends[place][1]):
         y = max(ends[place][1], free)

@@ -1,4 +1,4 @@
-"""The page of results: lines while measuring, Markdown tables, and the plots beside them."""
+"""The output of results: lines during measurement, Markdown tables and plots."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from cells import EARLIER, ONCE, Outcome, cell, cost, is_earlier, median, ratio_
 from plots import Curve, plot
 from targets import earlier, target_table
 
-# How often deltic runs unless asked otherwise.
+# The number of deltic's runs by default.
 USUAL_RUNS = 5
 METHOD = "This page is written by `make bench`. [METHOD.md](METHOD.md) says how it is measured."
 
@@ -53,7 +53,7 @@ CHANGING = [
 ]
 MAINTENANCE = ["## Maintenance", ""]
 MACHINE = ["## The machine", "", "What the floors are made of besides decoding, measured in the same run.", ""]
-# By the prefix of the cases' names.
+# Sections by the prefix of case names.
 SECTIONS = {
     "": [],
     "rates": RATES,
@@ -70,7 +70,7 @@ def say(text: str) -> None:
 
 
 def progress(text: str) -> None:
-    """What is being done; replaced by what follows on a terminal, left out elsewhere."""
+    """Show the current work on a terminal, where the next output replaces it."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -167,7 +167,7 @@ def measured_of(results: dict[str, Any]) -> str:
 
 
 def notes(results: dict[str, Any], *, quick: bool) -> list[str]:
-    """How often deltic ran, if not as usual; what the marks in these results mean, where there are any."""
+    """The number of runs if it is not the default, and the meaning of marks that occur in the results."""
     lines = []
     measured = (table for case in results["cases"].values() for table in case.values())
     often = {table["made_by"][1] for table in measured if "made_by" in table} - {USUAL_RUNS}
@@ -195,7 +195,7 @@ def curves(case: Case, measured: dict[str, Any]) -> list[Curve]:
 
 
 def write(folder: Path, results: dict[str, Any]) -> None:
-    """Write README.md and a plot for each case that was measured on several sizes."""
+    """Write README.md, and a plot for each case with several sizes."""
     plots = folder / "plots"
     plots.mkdir(exist_ok=True)
     for old in plots.glob("*.svg"):

@@ -1,7 +1,7 @@
 """The benchmark harness: `make bench`, `make bench-quick`.
 
-Every run is a process of its own; engines take turns, round by round. What an engine answers is compared with the plain
-replay, and a wrong answer fails the bench. Results are kept beside the tables and dropped when deltic is built anew;
+Each run is a separate process, and engines take turns, round by round. Answers are compared with those of the plain
+replay, and a wrong answer fails the benchmark. Results are kept next to the tables until deltic is built again.
 benches/README.md is written when all cases have been measured with the same build.
 """
 
@@ -27,7 +27,7 @@ Outcome = dict[str, Any]
 
 
 class Bench:
-    """One run of the harness: what is asked for, and what is known from before."""
+    """One run of the harness: its arguments, and results of earlier runs."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -44,20 +44,20 @@ class Bench:
         self.cases: dict[str, Any] = self.results.content["cases"]
 
     def known(self, task: schedule.Task, engine: str) -> Outcome | None:
-        """A peer's earlier result, if it was measured just so."""
+        """A peer's earlier result, if it was measured under the same conditions."""
         if not turns.is_peer(engine) or self.is_trial or not kept.is_built(task.table, self.build):
             return None
         return self.peers.get(task.case, task.table, engine, dict(task.wanted)[engine], self.arguments.limit)
 
     def from_before(self, task: schedule.Task, engine: str) -> Outcome | None:
-        """A peer's earlier result, where it stands for one of this run however much time there is."""
+        """A peer's earlier result, if it replaces a new one independent of the time budget."""
         found = self.known(task, engine)
         if found is None or self.arguments.keep_peers:
             return found
         return found if not self.arguments.again and (engine == "plain" or "over" in found) else None
 
     def may_reuse(self, task: schedule.Task, engine: str) -> bool:
-        """Whether an earlier result may be shown though nobody asked for it."""
+        """Whether an earlier result may be reused without --keep-peers."""
         return (
             engine == "plain"
             or task.importance() == schedule.LEAST_IMPORTANT
@@ -65,7 +65,7 @@ class Bench:
         )
 
     def is_done(self, task: schedule.Task) -> bool:
-        """Whether this build was measured already, side by side with those who take part."""
+        """Whether this build was measured already, in turn with the same engines."""
         measured = self.cases.get(task.case.name, {}).get(task.table)
         if self.arguments.again or measured is None or not kept.is_built(task.table, self.build):
             return False
@@ -80,7 +80,7 @@ class Bench:
 
     def measure_all(self) -> None:
         arguments, started = self.arguments, time.monotonic()
-        # Starting a JVM takes longer than all the others together.
+        # A quick run leaves out Spark: starting a JVM takes longer than all other engines together.
         known = [engine for engine in ENGINES if not (arguments.quick and ENGINES[engine][1] == "pyspark")]
         engines = schedule.engines_of(arguments.engines or ",".join(known))
         sizes = ["100k"] if arguments.quick else arguments.sizes.split(",")
@@ -115,12 +115,12 @@ class Bench:
             self.measure(task, runs)
 
     def allot(self, left: list[schedule.Task], spent: float) -> tuple[schedule.Runs, list[float]]:
-        """Runs of what is left and seconds of each task, where some of the budget is spent."""
+        """The runs of the remaining tasks and the seconds of each, after some of the budget is spent."""
         budget = self.arguments.budget * 60 - spent if self.arguments.budget else None
         return schedule.allot(left, self.clock, budget, self.from_before, self.known, self.warm_up)
 
     def estimate(self, left: list[schedule.Task]) -> None:
-        """Say in which order what would be measured, how often, and when it would be done."""
+        """Print the order of the tasks, the number of runs, and the expected end of each."""
         runs, took = self.allot(left, 0)
         for place, task in enumerate(left):
             often = ", ".join(
@@ -131,7 +131,7 @@ class Bench:
         report.say(f"about {sum(took) / 60:.0f} min in {len(left)} steps")
 
     def measure(self, task: schedule.Task, runs: dict[tuple[str, str, str], int]) -> None:
-        """Measure a case on a table and keep what came out."""
+        """Measure a case on a table and keep the results."""
         case, name = task.case, task.table
         measured = self.cases.setdefault(case.name, {})
         try:

@@ -1,4 +1,4 @@
-"""In which order cases run, how long they will take, and which repeats of peers a budget leaves out."""
+"""The order of cases, estimates of their durations, and the runs of peers that a budget leaves out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from case import ENGINES, Case
 from cases import CASES
 from turns import SLOW, SLOWISH, fits, is_peer
 
-# Seconds of a run until one was timed: to start and prepare, for a million files, for each of many commits.
+# Estimated seconds of a run that was never timed: start and preparation, a million files, each of many commits.
 START = 0.8
 OF_A_MILLION = {"deltic": 0.8, "deltalake": 6.0, "duckdb": 2.5, "sql": 1.0, "plain": 30.0, "floor": 1.0}
 OF_A_COMMIT = {"deltic": 0.006, "deltalake": 0.05, "floor": 0.002}
 OF_ROWS = 6.0
-# The plain replay answers all questions about a table at once.
+# The plain replay answers all questions about a table in one run.
 ANSWERS_OF_A_MILLION, BUILDING_A_MILLION = 60.0, 45.0
 LARGE, LARGEST = "1m", "5m"
 LEAST_IMPORTANT = 3
@@ -24,7 +24,7 @@ LEAST_IMPORTANT = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A case on one table, by the engines that have it, each with as many runs as are wanted."""
+    """A case on one table, with its engines and the number of runs of each."""
 
     case: Case
     table: str
@@ -35,7 +35,7 @@ class Task:
 
 
 def importance(case: Case, table: str) -> int:
-    """What the targets are about comes first (0), then the curves, the largest tables last."""
+    """0 for cases and tables of targets, more for the points of curves, most for the largest tables."""
     size = table.rpartition("_")[2]
     is_target = case.target is not None
     if is_target and (not case.sized or size == LARGE):
@@ -46,7 +46,7 @@ def importance(case: Case, table: str) -> int:
 
 
 def runs_wanted(case: Case, table: str, engine: str, times: int) -> int:
-    """How often an engine runs where time is no matter: the peers in full where there is a target."""
+    """The number of runs without a budget: the full number for deltic, and for peers of a target."""
     files = tables.files(table)
     if case.once:
         return 1
@@ -62,7 +62,7 @@ def runs_wanted(case: Case, table: str, engine: str, times: int) -> int:
 def tasks(
     cases: list[Case], engines: list[str], sizes: list[str], times: int, *, scale: float, quick: bool
 ) -> list[Task]:
-    """All that is to be measured, in no order. The scale is for those that write rows, change them and maintain."""
+    """All tasks, unordered. `scale` is that of the tables of `work_tables`."""
     found = []
     for case in cases:
         names = [f"{case.table}_{size}" for size in sizes if size in case.sizes]
@@ -79,7 +79,7 @@ def tasks(
 
 
 class Clock:
-    """Estimates, from how long runs took the last time."""
+    """Estimates of durations from those of earlier runs."""
 
     def __init__(self, durations: kept.Durations, answers: kept.Answers, limit: float) -> None:
         self.durations, self.answers, self.limit = durations, answers, limit
@@ -108,12 +108,12 @@ class Clock:
         return one * (runs + warm_up)
 
     def before(self, task: Task) -> float:
-        """Seconds to build the table and to know the right answer."""
+        """Seconds to build the table and to compute the right answer."""
         seconds = 0.0
         millions = tables.files(task.table) / 1e6
         if not (tables.FOLDER / f"{task.table}.built").exists():
             seconds += BUILDING_A_MILLION * millions
-        source = kept.asked_of(task.table)
+        source = kept.answers_table(task.table)
         if task.case.oracle is None:
             return seconds
         if not (tables.FOLDER / f"{source}.built").exists():
@@ -121,14 +121,14 @@ class Clock:
         return seconds + (0 if self.answers.get(task.case, task.table) else ANSWERS_OF_A_MILLION * millions)
 
 
-# A peer's earlier result, if there is one.
+# Returns a peer's earlier result, if there is one.
 Known = Callable[[Task, str], Any]
-# How often each engine runs a case on a table.
+# The number of runs by case, table and engine.
 Runs = dict[tuple[str, str, str], int]
 
 
 def in_order(found: list[Task], clock: Clock) -> list[Task]:
-    """Important first, then cheap."""
+    """The most important tasks first, then the cheapest."""
 
     def place(task: Task) -> tuple[int, float]:
         return task.importance(), sum(clock.of(task, engine, runs, warm_up=True) for engine, runs in task.wanted)
@@ -139,11 +139,11 @@ def in_order(found: list[Task], clock: Clock) -> list[Task]:
 def allot(
     left: list[Task], clock: Clock, budget: float | None, kept_of: Known, known_of: Known, warm_up: bool
 ) -> tuple[Runs, list[float]]:
-    """Runs of each case, table and engine, and how many seconds each task will take.
+    """The number of runs by case, table and engine, and the estimated seconds of each task.
 
-    Where that is more than there is, peers run once, or on the largest tables not at all if their earlier result is
-    known: the least important first and of these the slowest, until it is not. deltic and the floor always run as often
-    as is wanted, and no case is left out, so what is left may still be more than the budget.
+    If the total exceeds the budget, peers run once, or on the largest tables not at all if an earlier result is known:
+    the least important tasks first, and among them the slowest, until the total fits. deltic and the floor keep all of
+    their runs, and no case is left out, so the total may still exceed the budget.
     """
     runs: Runs = {}
     savings: list[tuple[int, float, int, int, tuple[str, str, str]]] = []
@@ -179,7 +179,7 @@ def unknown(names: list[str], allowed: list[str]) -> list[str]:
 
 
 def chosen(only: str) -> list[Case]:
-    """Cases whose name contains one of some parts."""
+    """The cases whose names contain one of the given parts."""
     return [case for case in CASES if any(part in case.name for part in only.split(","))]
 
 

@@ -1,4 +1,4 @@
-"""The tables that benchmarks read, built by name into a folder and kept there: the same name is the same table."""
+"""The tables of the benchmarks, built by name into a folder and kept there. The same name is always the same table."""
 
 import hashlib
 import shutil
@@ -20,16 +20,16 @@ SHAPES: dict[str, Callable[[int], logs.Shape]] = {
     "vectors": lambda files: logs.Shape(files, deletion_vectors=True),
     "sidecars": lambda files: logs.Shape(files, "both", v2=True),
 }
-# Version and files of the table that has commits alone.
+# Version and number of files of the table without a checkpoint.
 COMMITS, FILES_OF_COMMITS = 1_000, 100_000
 
 
 class UnavailableError(Exception):
-    """The table cannot be built with this deltic."""
+    """The table cannot be built with this build of deltic."""
 
 
 def _sidecars(uri: str, shape: logs.Shape) -> None:
-    """A V2 checkpoint as deltic writes it in place of the classic one, and the hundred commits after it."""
+    """A table with deltic's V2 checkpoint instead of the classic one, and the hundred commits after it."""
     import deltic
 
     logs.checkpointed(uri, shape)
@@ -51,7 +51,7 @@ def _sidecars(uri: str, shape: logs.Shape) -> None:
 
 
 def rows(count: int) -> pa.Table:
-    """Rows with numbers, text and a partition column, the same each time."""
+    """Deterministic rows with numbers, strings and a partition column."""
     random = np.random.default_rng(7)
     return pa.table(
         {
@@ -87,19 +87,19 @@ def _build(name: str, uri: str) -> None:
 
 
 def is_of_rows(name: str) -> bool:
-    """Whether it is one of `work_tables`."""
+    """Whether the table is one of `work_tables`."""
     return work_tables.kind_of(name) in work_tables.KINDS
 
 
 def files(name: str) -> int:
-    """Live files of a table that has only a log; 0 for others."""
+    """The number of live files of a table that has only a log; 0 for others."""
     if name == "commits":
         return FILES_OF_COMMITS
     return 0 if name.startswith("rows") or is_of_rows(name) else SIZES[name.rpartition("_")[2]]
 
 
 def table(name: str) -> str:
-    """Location of a table, built if it is not there in full or was made by another recipe."""
+    """The location of a table, which is built if it is missing, incomplete or of another recipe."""
     path, done = FOLDER / name, FOLDER / f"{name}.built"
     sources = Path(__file__).read_bytes() + Path((work_tables if is_of_rows(name) else logs).__file__).read_bytes()
     recipe = hashlib.sha256(sources).hexdigest()

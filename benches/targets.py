@@ -1,8 +1,7 @@
-"""What deltic must reach, what it does reach, and what the machine allows: the table of targets.
+"""The table of targets: what deltic must reach, what it reaches, and the floor of the machine.
 
-A target that asks for less time than the floor of the same run, at its quickest, is beyond what this machine makes of
-the bytes. What counts then is how near the floor deltic comes: within 1.5 times. A floor that deltic is below by as
-much is none, and forbids nothing.
+A target below the quickest run of the floor cannot be reached on this machine. Then deltic must be within 1.5 times the
+floor. A floor that is more than 1.5 times as slow as deltic is ignored.
 """
 
 import statistics
@@ -20,13 +19,13 @@ NEAR_THE_FLOOR = 1.5
 
 @dataclass(frozen=True)
 class Reached:
-    """One demand: what must be, what is, whether that is enough (None: not measured), and the seconds it allows."""
+    """One target: the goal, the result, whether it is reached (None: not measured), and the allowed seconds."""
 
     must: str
     now: str
     enough: bool | None
     allowed: float | None = None
-    # Nothing is asked; it is shown beside what is.
+    # Shown for comparison, without a goal.
     is_shown_only: bool = False
 
     def verdict(self, taken: float | None, floor: float | None) -> str:
@@ -38,14 +37,14 @@ class Reached:
             return "reached"
         if self.allowed is None or floor is None or taken is None or self.allowed >= floor:
             return "**not yet**"
-        if taken * NEAR_THE_FLOOR < floor:  # it is none
+        if taken * NEAR_THE_FLOOR < floor:  # the floor is ignored
             return "**not yet**"
         beyond = f"{duration(self.allowed)} is below the floor, {duration(floor)}; {taken / floor:.2g}{TIMES} the floor"
         return beyond if taken <= NEAR_THE_FLOOR * floor else f"{beyond}, **not yet 1.5{TIMES}**"
 
 
 def reached(case: Case, measured: dict[str, Any], name: str) -> list[Reached]:
-    """Every demand on a case, on one table."""
+    """All targets of a case on one table."""
     target = case.target
     assert target is not None
     by_engine: dict[str, Outcome] = measured[name]["engines"]
@@ -87,7 +86,7 @@ def _beside(engine: str, peer: Outcome | None, taken: float | None, least: float
     title, now = ENGINES[engine][2], ratio_text(ratio, peer)
     if least is None:
         return Reached(f"beside {title}", now, None, is_shown_only=True)
-    # Of a peer that was cut off nothing is known but that it takes longer, so a small ratio says nothing.
+    # The time of a peer that was cut off is only a lower bound, so a small ratio proves nothing.
     enough = None if ratio is None or (ratio < least and "over" in (peer or {})) else ratio >= least
     return Reached(f"≥ {least:g}{TIMES} {title}", now, enough, None if other is None else other / least)
 
@@ -110,7 +109,7 @@ def _curve(case: Case, measured: dict[str, Any], small: str, great: str, most: f
 
 
 def large(case: Case, measured: dict[str, Any], *, quick: bool) -> str | None:
-    """The table that a case's targets are about: a million files, or the only one."""
+    """The table of a case's targets: the one with a million files, or the only one."""
     name = f"{case.table}_{LARGE}" if case.sized and not quick else next(iter(measured), None)
     return name if name in measured and "unavailable" not in measured[name] else None
 
@@ -147,7 +146,7 @@ def target_table(results: dict[str, Any], quick: bool) -> list[str]:
 
 
 def earlier(results: dict[str, Any]) -> list[str]:
-    """Where an engine's result was not measured in turn with deltic's, by engine."""
+    """The engines whose results were not measured in turn with those of deltic, and where."""
     found: dict[str, set[str]] = {}
     for measured in results["cases"].values():
         for outcome in measured.values():

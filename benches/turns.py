@@ -1,4 +1,4 @@
-"""Running one case: every run in a process of its own, engines in turn round by round, every answer compared."""
+"""Running one case: each run in a separate process, engines in turn round by round, every answer compared."""
 
 import json
 import os
@@ -26,36 +26,37 @@ from work_job import RIGHT, UNCOUNTED
 
 RUN = Path(__file__).resolve().parent / "run.py"
 LIMIT_OF_THE_ORACLE = 3_600
-# Seconds after which deltic is taken to hang: it is not cut off as a peer is.
+# Seconds after which deltic is assumed to hang. It is not cut off like a peer.
 LIMIT_OF_DELTIC = 900
-# A peer whose first run takes as many seconds runs no more; one that takes fewer, but these, runs three times.
+# A peer whose first run takes longer than the first number of seconds runs once, one that takes longer than the second
+# runs three times.
 SLOW, SLOWISH = 20.0, 4.0
-# Seconds in which memory must not fall for a process to be at rest (threads without work end after ten), how many to
-# wait for it, and what is no fall.
+# A process is at rest if its memory has not fallen for so many seconds (idle threads end after ten); the longest wait
+# for that; a smaller decrease than this many bytes does not count.
 REST, LONGEST_REST, STEP = 15.0, 60.0, 1024 * 1024
-# Tells a run that it must answer.
+# The argument of a run that must answer.
 ASKED = "asked"
-# What runs write to, and how many bytes and files of a run may stay until the bench ends.
+# The folder that runs write to, and the bytes and files of a run that may stay until the end.
 SCRATCH, KEPT, MOST_KEPT = tables.FOLDER / "scratch", 8 * 1024 * 1024, 2_000
 Outcome = dict[str, Any]
 
 
-# --- one run, in a process of its own ---
+# --- one run, in a separate process ---
 
 
 def memory(field: str) -> int:
-    """Bytes of this process now (`VmRSS`) or at most (`VmHWM`)."""
+    """The memory of this process in bytes, current (`VmRSS`) or peak (`VmHWM`)."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith(field))
         return int(line.split()[1]) * 1024
-    import resource  # elsewhere only the peak is known
+    import resource  # without /proc only the peak is known
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def forget_the_peak() -> int:
-    """Begin anew to look for the peak, after what a run prepares; bytes of the process by now."""
+    """Reset the peak after the preparation of a run; return the current memory in bytes."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
@@ -66,12 +67,12 @@ def forget_the_peak() -> int:
 
 
 def memory_of_descendants() -> int:
-    """The sum of the peaks of all processes that this one has started and that still run, such as a JVM."""
+    """The sum of the memory peaks of all running descendants, such as a JVM."""
     peaks, parents = {}, {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             found = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         number = int(status.parent.name)
         peaks[number], parents[number] = int(found.get("VmHWM", "0").split()[0]) * 1024, int(found["PPid"])
@@ -85,10 +86,10 @@ def memory_of_descendants() -> int:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder of a run's own.
+    """A folder for one run.
 
-    Small ones stay until the bench ends: a file system without a journal does not use again what was deleted minutes
-    ago, and looks at each of those whenever a file is made, so that runs would pay for what earlier ones deleted.
+    Small folders stay until the benchmark ends. A file system without a journal searches recently deleted entries
+    whenever it creates a file, so later runs would pay for the deletes of earlier ones.
     """
     SCRATCH.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
@@ -101,7 +102,7 @@ def scratch() -> Iterator[Path]:
 
 
 def clear() -> None:
-    """Delete what runs left."""
+    """Delete the folders of all runs."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
 
 
@@ -110,13 +111,13 @@ def job(case: Case, table_name: str, folder: Path) -> Job:
     return Job(uri, tables.files(table_name), folder, by_day=case.by_day, typed=case.typed)
 
 
-def measure(case_name: str, engine: str, table_name: str, asked: str) -> None:
-    """Run one case once, in this process, and print what it took as JSON."""
+def measure(case_name: str, engine: str, table_name: str, mode: str) -> None:
+    """Run one case once in this process, and print its time, memory and answer as JSON."""
     case = next(case for case in CASES if case.name == case_name)
     module = import_module(case.module(engine))
     base = memory("VmRSS")
     with scratch() as folder:
-        steps = getattr(module, case.does)(replace(job(case, table_name, folder), is_asked=asked == ASKED))
+        steps = getattr(module, case.does)(replace(job(case, table_name, folder), is_asked=mode == ASKED))
         next(steps)
         base = forget_the_peak() if case.family else base
         started = time.perf_counter()
@@ -134,7 +135,7 @@ def measure(case_name: str, engine: str, table_name: str, asked: str) -> None:
 
 
 def at_rest() -> int:
-    """What the process holds once it has given back what it will: when that was no more for a while."""
+    """The memory of the process after it has released what it does not need, when it no longer falls."""
     least, since, started = memory("VmRSS"), time.monotonic(), time.monotonic()
     while time.monotonic() < min(since + REST, started + LONGEST_REST):
         time.sleep(0.1)
@@ -145,21 +146,21 @@ def at_rest() -> int:
 
 
 def answer_all(table_name: str) -> None:
-    """Answer every open question about a table by the plain replay, in this process, and print the answers as JSON."""
+    """Answer all open questions about a table by the plain replay in this process; print the answers as JSON."""
     module = import_module(ENGINES["plain"][0])
     answers = {}
     for case in kept.Answers().open_questions(table_name):
         with scratch() as folder:
             steps = getattr(module, case.oracle or "")(job(case, table_name, folder))
-            answers[str(kept.asked(case))] = [answer for answer in steps if answer is not None][-1]
+            answers[str(kept.question(case))] = [answer for answer in steps if answer is not None][-1]
     print(json.dumps(answers))
 
 
 def child(limit: float, *arguments: str) -> Outcome:
-    """What `run.py` prints last in a process of its own; `{"over": limit}` when it takes longer."""
+    """Start `run.py` in a separate process and parse its last line; `{"over": limit}` if it takes longer."""
     command = [sys.executable, "-W", "ignore", str(RUN), *arguments]
-    # Importing numpy, which all engines do, starts threads for linear algebra, which nobody does. They spin for the
-    # next 20 ms, and on few processors whoever is measured then would pay for them.
+    # Importing numpy starts threads for linear algebra, which spin for 20 ms and would distort measurements on machines
+    # with few processors.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     try:
         finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit, env=environment)
@@ -174,25 +175,25 @@ def child(limit: float, *arguments: str) -> Outcome:
 
 
 def fits(engine: str, case: Case, table_name: str) -> bool:
-    """Whether an engine has this case. Read from its text, for importing engines here would cost memory in each run."""
+    """Whether an engine implements this case. Searched in its source, since imports here would cost each run memory."""
     kind, _, size = table_name.rpartition("_")
     module = kept.ENGINES_FOLDER / f"{case.module(engine)}.py"
     if not module.exists() or f"\ndef {case.does}(" not in module.read_text():
         return False
-    # Plain SQL knows nothing of deletion vectors or sidecars; the others would read sidecars that bounds exclude.
+    # Plain SQL does not support deletion vectors or sidecars. Others would read sidecars that bounds exclude.
     unread = {"sql": ("vectors", "sidecars"), "plain": ("sidecars",), "floor": ("sidecars",)}
-    # The plain replay would be cut off on the largest tables.
+    # The plain replay would exceed the limit on the largest tables.
     too_large_for = (*case.too_large_for, "plain")
     return kind not in unread.get(engine, ()) and not (size == "5m" and engine in too_large_for)
 
 
 def expected(case: Case, table_name: str, results: dict[str, Outcome], answers: kept.Answers) -> Outcome | None:
-    """What follows from how the rows were made, or what the plain replay answers, or what the first engine does."""
+    """The expected answer: computed from the recipe of the rows, or from the plain replay, or from the first engine."""
     if case.family:
         return RIGHT[case.does](job(case, table_name, tables.FOLDER))
     if case.oracle is None:
         return next((result["answer"] for result in results.values() if "answer" in result), None)
-    source = kept.asked_of(table_name)
+    source = kept.answers_table(table_name)
     tables.table(source)
     if answers.get(case, table_name) is None:
         report.progress(f"{source}: the plain replay answers")
@@ -206,7 +207,7 @@ def expected(case: Case, table_name: str, results: dict[str, Outcome], answers: 
 
 
 def compare(case: Case, table_name: str, results: dict[str, Outcome], answers: kept.Answers) -> None:
-    """Stop the bench for a wrong answer."""
+    """Stop the benchmark on a wrong answer."""
     right = expected(case, table_name, results, answers)
     for engine, result in results.items():
         given = result.get("answer")
@@ -220,14 +221,14 @@ def compare(case: Case, table_name: str, results: dict[str, Outcome], answers: k
 
 
 def is_peer(engine: str) -> bool:
-    """Whoever may run less often than asked for."""
+    """Whether an engine may run less often than requested."""
     return engine not in OWN
 
 
 def take_turns(
     case: Case, table_name: str, allotted: dict[str, int], limit: float, warm_up: bool, durations: kept.Durations
 ) -> dict[str, Outcome]:
-    """Run a case by all engines, round by round, each as often as it is allotted; round 0 warms up."""
+    """Run a case by all engines, round by round, each as often as allotted. Round 0 is the warm-up."""
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     results: dict[str, Outcome] = {
         engine: {"runs": [], "peak": 0, "retained": [], "when": started} for engine in allotted
@@ -241,9 +242,9 @@ def take_turns(
             report.progress(f"{case.name}, {table_name}: round {place} of {left[engine]}, {engine}")
             began = time.monotonic()
             cut_off = max(limit, case.once_within or 0, case.cut_off) if is_peer(engine) else LIMIT_OF_DELTIC
-            # On the largest tables it would take minutes.
-            asked = "not asked" if "answer" in result or table_name.endswith("_5m") else ASKED
-            outcome = child(cut_off, "--one", case.name, engine, table_name, asked)
+            # On the largest tables an answer would take minutes.
+            mode = "not asked" if "answer" in result or table_name.endswith("_5m") else ASKED
+            outcome = child(cut_off, "--one", case.name, engine, table_name, mode)
             took = time.monotonic() - began - outcome.get("asking", 0)
             durations.add(case, table_name, engine, took)
             if "answer" not in outcome:
@@ -253,7 +254,7 @@ def take_turns(
             if any(same.get(name) != given[name] for name in COMPARED if name in given):
                 raise SystemExit(f"{case.name}, {table_name}: {engine} answers differently each time")
             if is_peer(engine) and place <= 1:
-                # A JVM takes long to start, before the clock runs.
+                # Extra time for the start of a JVM, which is not measured.
                 measured = outcome["seconds"] if case.family else took
                 left[engine] = runs_after_the_first(left[engine], took, measured)
             if place or left[engine] == 0:
@@ -262,7 +263,8 @@ def take_turns(
 
 
 def runs_after_the_first(wanted: int, took: float, measured: float) -> int:
-    """How many rounds a peer takes part in, once it is known how long one takes; after 0 the warm-up counts."""
+    """The number of a peer's runs after the warm-up, from the duration of the warm-up; 0 means that it counts as the
+    result."""
     if measured > SLOW:
         return 0
     return min(wanted, 3) if took > SLOWISH else wanted

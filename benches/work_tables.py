@@ -1,8 +1,8 @@
-"""The tables of the cases that write rows, change them and maintain tables: files by pyarrow, and a log by hand.
+"""The tables of the cases for writes, row changes and maintenance: files by pyarrow, and a log written by hand.
 
-A name is a kind, and behind `@` a scale where that is not 1: `keyed@0.01` has a hundredth of the files. Everything
-about a row follows from its number, so that what must be there after a change can be computed. What is known of a table
-stands in its `_facts.json`.
+A name is a kind, followed by `@` and a scale if it is not 1: `keyed@0.01` has a hundredth of the files. All values of a
+row are computed from its number, so that the result of a change can be computed too. Known facts about a table are in
+its `_facts.json`.
 """
 
 import json
@@ -20,13 +20,13 @@ from logs import noise
 
 Facts = dict[str, Any]
 FACTS = "_facts.json"
-# How the files and the checks call the columns of wide rows; hashed alike by whoever wrote them.
+# A hash over the columns of wide rows, in DuckDB, that is the same for all writers.
 CHECKED = (
     "hash(id::BIGINT, quantity::INTEGER, price::DOUBLE, customer::VARCHAR, shipped::DATE, epoch_us(event_time),"
     " amount::DECIMAL(12, 2), part::INTEGER) % 1000003"
 )
 PARTS = 1_000
-# A week and more ago, but by no means a month before a run: until then a file is too young to be vacuumed.
+# A fixed time in the past, older than the retention of a vacuum.
 LONG_AGO = 1_760_000_000
 FOREVER = {"delta.logRetentionDuration": "interval 36500 days"}
 TYPES = {
@@ -49,7 +49,7 @@ def scale_of(name: str) -> float:
 
 
 def scaled(name: str, scale: float) -> str:
-    """A table's name at another scale, on top of the one that it has."""
+    """The name of a table with its scale multiplied."""
     whole = scale_of(name) * scale
     return kind_of(name) if whole == 1 else f"{kind_of(name)}@{whole:g}"
 
@@ -62,7 +62,7 @@ def facts_of(path: str | Path) -> Facts:
 
 
 def wide_rows(first: int, count: int) -> pa.Table:
-    """Eight columns of most types that have statistics."""
+    """Eight columns, of most types that have statistics."""
     n = np.arange(first, first + count, dtype=np.uint64)
 
     def below(most: int, salt: int) -> np.ndarray:
@@ -87,7 +87,7 @@ def wide_rows(first: int, count: int) -> pa.Table:
 
 
 def keyed_rows(first: int, count: int) -> pa.Table:
-    """Even ids, in order; `value` is the row's number modulo 1,000."""
+    """Even ids in order; `value` is the number of the row modulo 1,000."""
     k = np.arange(first, first + count)
     labels = pa.array([f"item {number}" for number in range(5_000)])
     return pa.table(
@@ -101,7 +101,7 @@ def sum_of_values(rows: int) -> int:
 
 
 def keyed_facts(rows: int, **more: int) -> Facts:
-    """`sum` is that of ids and values."""
+    """The facts of a keyed table; `sum` is that of ids and values."""
     return {"rows": rows, "sum": rows * (rows - 1) + sum_of_values(rows), **more}
 
 
@@ -111,7 +111,7 @@ def keyed_facts(rows: int, **more: int) -> Facts:
 def _text(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         text = value.isoformat()
-        # A timestamp of these tables is of whole milliseconds.
+        # Timestamps of these tables are whole milliseconds.
         return text if "T" not in text else f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1_000:03}Z"
     return float(value) if value.__class__.__name__ == "Decimal" else value
 
@@ -132,7 +132,7 @@ def add(path: str, size: int, stats: str, partition: dict[str, str] | None = Non
 def definition(
     schema: pa.Schema, partition_by: tuple[str, ...] = (), properties: dict[str, str] | None = None
 ) -> list[Facts]:
-    """Protocol and metadata of a table without features."""
+    """The protocol and metadata actions of a table without features."""
     fields = [{"name": f.name, "type": TYPES[f.type], "nullable": True, "metadata": {}} for f in schema]
     metadata = {
         "id": "00000000-0000-4000-8000-000000000000",
@@ -146,7 +146,7 @@ def definition(
 
 
 def with_vectors(log: Path) -> None:
-    """Add a commit after which rows are marked in deletion vectors."""
+    """Add a commit that enables deletion vectors."""
     first = [json.loads(line) for line in (log / f"{0:020}.json").open() if line.startswith('{"metaData"')]
     metadata = first[0]["metaData"]
     metadata["configuration"]["delta.enableDeletionVectors"] = "true"
@@ -168,7 +168,7 @@ def commit(log: Path, version: int, actions: list[Facts] | Iterator[Facts]) -> N
 
 
 def put(root: Path, path: str, rows: pa.Table) -> int:
-    """Write a data file, and give back its size."""
+    """Write a data file; return its size."""
     file = root / path
     pq.write_table(rows, file, compression="snappy")
     os.utime(file, (LONG_AGO, LONG_AGO))
@@ -179,7 +179,7 @@ def put(root: Path, path: str, rows: pa.Table) -> int:
 
 
 def checked_sum(source: str, **tables: pa.Table) -> Facts:
-    """Rows and the sum of their hashes, as DuckDB reads them from somewhere."""
+    """The number of rows of a table expression in DuckDB, and the sum of their hashes."""
     connection = duckdb.connect()
     for name, table in tables.items():
         connection.register(name, table)
@@ -188,7 +188,7 @@ def checked_sum(source: str, **tables: pa.Table) -> Facts:
 
 
 def _wide(root: Path, scale: float) -> Facts:
-    """Rows as an Arrow file, for those that write them, and as a table."""
+    """Rows as an Arrow file, the input of writes, and as a table."""
     rows, files = round(20_000_000 * scale), max(4, round(20 * scale))
     adds, step = [], -(-rows // files)
     schema = wide_rows(0, 1).schema
@@ -233,7 +233,7 @@ def _fifth(root: Path, scale: float) -> Facts:
 
 
 def _marked(root: Path, scale: float) -> Facts:
-    """The same, a thousandth of the rows of each file deleted by vectors, as deltic writes them."""
+    """The same table with a thousandth of the rows of each file deleted by deltic's deletion vectors."""
     import tables
 
     import deltic
@@ -244,13 +244,13 @@ def _marked(root: Path, scale: float) -> Facts:
     deltic.Table(str(root)).delete("value = 7")
     known = facts_of(source)
     gone = known["rows"] // 1_000
-    # Ids of the deleted: twice 7, 1,007, 2,007 and so on.
+    # The deleted ids: twice 7, 1,007, 2,007 and so on.
     ids = 2 * (7 * gone + 1_000 * (gone * (gone - 1) // 2))
     return {**known, "rows": known["rows"] - gone, "sum": known["sum"] - ids - 7 * gone}
 
 
 def _contended(root: Path, scale: float) -> Facts:
-    """One file for all processes, and in `apart` one for each."""
+    """A table with one file for all processes, and the table `apart` with one file for each."""
     writers, each = 8, 12_500
     whole, shares = keyed_rows(0, writers * each), root / "apart"
     shares.mkdir()
@@ -265,7 +265,7 @@ def _contended(root: Path, scale: float) -> Facts:
 
 
 def _small(root: Path, scale: float) -> Facts:
-    """Files of some 100 KB."""
+    """Files of about 100 KB."""
     files, each = max(20, round(10_000 * scale)), 2_200
     rows = wide_rows(0, each)
     adds, stats = [], statistics(rows)
@@ -285,7 +285,7 @@ def stats_with_ids(stats: str, first: int, count: int) -> str:
 
 
 def _many(root: Path, scale: float) -> Facts:
-    """Files of a hundred rows in folders of days, behind a checkpoint by deltic."""
+    """Files of a hundred rows in folders by day, in a checkpoint by deltic."""
     import deltic
 
     each, a_day = 100, 100
@@ -307,7 +307,7 @@ def _many(root: Path, scale: float) -> Facts:
 
 
 def _removed(root: Path, scale: float) -> Facts:
-    """A log with removed files; the files themselves are made for each run, which deletes them."""
+    """A log with removed files. The files are created for each run, which deletes them."""
     files, folders, live = round(1_000_000 * scale), 100, 1_000
     schema = pa.schema([("id", pa.int64()), ("p", pa.int32())])
 
@@ -345,12 +345,12 @@ KINDS: dict[str, Callable[[Path, float], Facts]] = {
     "many": _many,
     "removed": _removed,
 }
-# What of a table's folder is no part of the table.
+# Entries of a table's folder that are not part of the table.
 ASIDE = (FACTS, "rows.arrow", "seeds", "apart")
 
 
 def link(source: Path, target: Path, only: Callable[[str], bool] = lambda _: True) -> None:
-    """A table with the same files, as links: nobody writes into a file of a table. `only`: which data files."""
+    """A copy of a table made of links, since files of a table are never modified. `only`: the data files to link."""
     for folder, folders, found in os.walk(source):
         inside = os.path.relpath(folder, source)
         aside = ASIDE if inside == "." else ()

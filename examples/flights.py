@@ -46,7 +46,7 @@ class Steps:
         self.number, self.since = 0, time.perf_counter()
 
     def begin(self, text: str) -> None:
-        """End the step before, and print the heading of the next."""
+        """End the previous step, and print the heading of the next one."""
         self.end()
         self.number += 1
         heading(self.number, text)

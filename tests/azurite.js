@@ -1,5 +1,5 @@
-// Azurite, with a conditional put that agrees with the rest of it: at a name that has nothing but blocks which no list has
-// named, nothing exists. It is so in Azurite's reads, listings and conditional lists of blocks, but not in its puts.
+// Patches Azurite's conditional put: a name with only uncommitted blocks has no blob, so a put with If-None-Match: *
+// succeeds. Azurite's reads, listings and conditional block lists already behave so, like Azure.
 const Module = require("module");
 
 const compile = Module.prototype._compile;
@@ -7,7 +7,7 @@ Module.prototype._compile = function (content, filename) {
   if (filename.endsWith("LokiBlobMetadataStore.js")) {
     const condition = /(ifNoneMatch === "\*" &&\s+blobDoc)\)/g;
     if (content.match(condition)?.length !== 1) {
-      throw new Error("Azurite is not the one that this file knows");
+      throw new Error("unexpected source of Azurite: adapt this patch");
     }
     content = content.replace(condition, "$1 && blobDoc.isCommitted)");
   }

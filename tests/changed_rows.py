@@ -1,6 +1,6 @@
-"""A table whose rows change, compared with a simple model: rows, change data feed and row ids after every commit.
+"""A table and a simple model of it: after every commit, rows, change data feed and row ids are compared.
 
-Each row has a unique number in the column `n`, which identifies it before and after a commit.
+The column `n` is unique and identifies a row across commits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROPERTIES: list[dict[str, str]] = [
 ]
 
 FEW = [PROPERTIES[0], *PROPERTIES[11:15]]
-"""No feature, and three at a time: each with and without each other, for tests whose every step costs seconds."""
+"""No feature, and all combinations of three, for slow tests."""
 
 SCHEMA = pa.schema(
     [
@@ -51,23 +51,23 @@ Row = dict[str, Any]
 
 
 def made(uri: str, properties: dict[str, str] | None = None, rows: pa.Table = STOCK) -> deltic.Table:
-    """A table of shops, with one file for each."""
+    """Write a table partitioned by shop, with one file for each shop."""
     deltic.write(uri, rows, partition_by=["shop"], properties=properties)
     return deltic.Table(uri)
 
 
 def stock(table: Any) -> list[tuple[Any, ...]]:
-    """The rows of a table, or of a version or a transaction, in an order of their own."""
+    """The rows of a table, snapshot or transaction, sorted."""
     return sorted((tuple(row.values()) for row in table.scan().to_arrow().to_pylist()), key=repr)
 
 
 def ids(table: Any) -> list[Any]:
-    """What stands in the column `id` of a table or a version, in order."""
+    """The values of the column `id` of a table or snapshot, sorted."""
     return sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
 
 
 def files_of(uri: str) -> set[str]:
-    """Every file below a table that is none of its log."""
+    """All files below a table's root except its log."""
     found = (path.relative_to(uri) for path in Path(uri).rglob("*") if path.is_file())
     return {path.as_posix() for path in found if path.parts[0] != "_delta_log"}
 
@@ -79,7 +79,7 @@ def read_by_spark(spark: Any, uri: str) -> pa.Table:
 
 
 def counted(changes: list[Row]) -> Counter[str]:
-    """Rows of a change data feed, whatever their order."""
+    """The rows of a change data feed as a multiset."""
     return Counter(f"{key(row)} {row['_change_type']}" for row in changes)
 
 
@@ -90,7 +90,7 @@ def label(properties: dict[str, str]) -> str:
 
 
 def some_row(rng: random.Random, n: int) -> Row:
-    """A row, a tenth of whose values are null."""
+    """A random row, in which a tenth of the values are null."""
 
     def value(choices: Any) -> Any:
         return None if rng.random() < 0.1 else rng.choice(choices)
@@ -106,12 +106,12 @@ def some_row(rng: random.Random, n: int) -> Row:
 
 
 def key(row: Row) -> str:
-    """A row as something that can be compared: NaN equals NaN."""
+    """A comparable form of a row, in which NaN equals NaN."""
     return repr([row[name] for name in SCHEMA.names])
 
 
 def same(found: Counter[Any], wanted: Counter[Any]) -> None:
-    """Compare, and say what there is too much of and what is missing."""
+    """Compare two multisets; a failure lists the surplus and the missing rows."""
     assert found == wanted, f"too many: {sorted(map(str, found - wanted))}, missing: {sorted(map(str, wanted - found))}"
 
 
@@ -122,7 +122,7 @@ def table_of(rows: Iterable[Row]) -> pa.Table:
 
 @dataclass
 class Changed:
-    """A table and what it should hold, by the numbers of rows."""
+    """A table and its expected rows and row ids, by `n`."""
 
     uri: str
     properties: dict[str, str]
@@ -132,24 +132,24 @@ class Changed:
 
     @classmethod
     def create(cls, uri: str, properties: dict[str, str], partitioned: bool) -> Changed:
-        """An empty table."""
+        """Create an empty table."""
         by = ["p"] if partitioned else None
         deltic.write(uri, SCHEMA.empty_table(), partition_by=by, properties=properties)
         return cls(uri, properties)
 
     def new_rows(self, rng: random.Random, count: int) -> dict[int, Row]:
-        """Rows that the table does not have, in files of their own numbers."""
+        """Random rows with new values of `n`."""
         self.fresh += count
         return {n: some_row(rng, n) for n in range(self.fresh - count, self.fresh)}
 
     def append(self, rng: random.Random, count: int) -> None:
-        """Append rows, in two files."""
+        """Append random rows and check the table."""
         new = self.new_rows(rng, count)
         deltic.write(self.uri, table_of(new.values()))
         self.check({**self.rows, **new}, set())
 
     def check(self, after: dict[int, Row], updated: set[int], *others: pa.Table) -> None:
-        """Look at the table after a commit that left these rows, and updated those of some numbers.
+        """Check the table after a commit: `after` has the expected rows, `updated` the `n` of updated rows.
 
         `others`: the rows that other clients read.
         """
@@ -169,7 +169,7 @@ class Changed:
         self.rows = after
 
     def feed(self, after: dict[int, Row], updated: set[int]) -> Counter[tuple[str, str]]:
-        """What the change data feed has of the commit."""
+        """The expected change data feed of the commit."""
         before = self.rows
         expected = [(key(before[n]), "delete") for n in before.keys() - after.keys()]
         expected += [(key(after[n]), "insert") for n in after.keys() - before.keys()]
@@ -178,7 +178,7 @@ class Changed:
         return Counter(expected)
 
     def check_ids(self, table: deltic.Table, after: dict[int, Row], updated: set[int]) -> None:
-        """Row ids stay with their rows, and versions say when a row changed last."""
+        """Check that row ids are stable and unique, and that commit versions are those of each row's last change."""
         version = table.snapshot().version
         columns = ["n", "_metadata.row_id", "_metadata.row_commit_version"]
         rows = table.scan(columns=columns).to_arrow().to_pylist()
@@ -186,10 +186,10 @@ class Changed:
         greatest = max((row_id for row_id, _ in self.ids.values()), default=-1)
         for n, (row_id, changed) in found.items():
             if n not in self.rows:
-                assert row_id > greatest, "a new row has an id that none had"
+                assert row_id > greatest, "a new row gets a new row id"
                 assert changed == version
             else:
-                assert row_id == self.ids[n][0], "rows keep their ids"
+                assert row_id == self.ids[n][0], "a row keeps its row id"
                 assert changed == (version if n in updated else self.ids[n][1])
         assert len({row_id for row_id, _ in found.values()}) == len(after)
         self.ids |= found

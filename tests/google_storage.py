@@ -1,8 +1,8 @@
-"""The XML interface of Google Cloud Storage, by which the client reads and writes, before a server of the JSON one.
+"""A proxy that translates Google Cloud Storage's XML API, which object_store uses, to the JSON API of fake-gcs-server.
 
-fake-gcs-server answers a PUT of the XML interface with 400, and its listings there have no beginning and no pages. It
-does know the JSON interface, and judges the condition of an upload under a lock. So each request is translated
-here; files, names, listings and conditions are the server's. Only parts of unfinished uploads are kept here.
+The XML API of fake-gcs-server answers PUT with 400, and its listings support neither a start offset nor pages. Its JSON
+API supports both, and checks the precondition of an upload under a lock. The proxy keeps only the parts of unfinished
+multipart uploads.
 
     python google_storage.py PORT http://127.0.0.1:PORT_OF_THE_SERVER
 """
@@ -29,10 +29,10 @@ def text(name: str, value: object) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request in the one interface, and one in the other."""
+    """Translates one XML request into one JSON request."""
 
     protocol_version = "HTTP/1.1"
-    # Otherwise the end of an answer waits for the acknowledgement of its beginning.
+    # With Nagle's algorithm the body of a response would wait until its head is acknowledged.
     disable_nagle_algorithm = True
     server_address: str
 
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.command in ("GET", "HEAD"):
             self.read(f"/download/storage/v1/b/{bucket}/o/{quote(unquote(rest[0]), safe='')}?alt=media")
         elif "x-goog-copy-source" in self.headers:
-            # The server's own copies know no condition.
+            # The server's own copy operation ignores preconditions.
             source = unquote(self.headers["x-goog-copy-source"]).removeprefix(f"{bucket}/")
             answer, body = self.ask("GET", f"/download/storage/v1/b/{bucket}/o/{quote(source, safe='')}?alt=media")
             if answer.status == 200:
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = serve
 
     def ask(self, method: str, target: str, body: bytes = b"") -> tuple[http.client.HTTPResponse, bytes]:
-        """The server's answer; a connection for each thread, each of which serves one of the client's."""
+        """Send a request to the server, on this thread's connection."""
         if not hasattr(connections, "server"):
             connections.server = http.client.HTTPConnection(self.server_address, timeout=60)
         headers = {name: self.headers[name] for name in ("Range", "If-Match", "If-None-Match") if name in self.headers}
@@ -84,23 +84,23 @@ class Handler(BaseHTTPRequestHandler):
 
     def read(self, target: str) -> None:
         answer, body = self.ask(self.command, target)
-        said = ("ETag", "Last-Modified", "Content-Range", "Content-Length", "Content-Type", "X-Goog-Generation")
-        self.answer(answer.status, body, {name: answer.headers[name] for name in said if name in answer.headers})
+        names = ("ETag", "Last-Modified", "Content-Range", "Content-Length", "Content-Type", "X-Goog-Generation")
+        self.answer(answer.status, body, {name: answer.headers[name] for name in names if name in answer.headers})
 
     def list(self, bucket: str, query: dict[str, str]) -> None:
         names = {"prefix": "prefix", "delimiter": "delimiter", "max-keys": "maxResults"}
         names |= {"start-after": "startOffset", "continuation-token": "pageToken"}
-        asked = urlencode({ours: query[name] for name, ours in names.items() if name in query})
-        answer, body = self.ask("GET", f"/storage/v1/b/{bucket}/o?{asked}")
+        parameters = urlencode({ours: query[name] for name, ours in names.items() if name in query})
+        answer, body = self.ask("GET", f"/storage/v1/b/{bucket}/o?{parameters}")
         if answer.status != 200:
             self.answer(answer.status, body)
             return
         listed: dict[str, Any] = json.loads(body)
         lines = [text("NextContinuationToken", listed["nextPageToken"])] if "nextPageToken" in listed else []
         for item in listed.get("items", []):
-            # There the first name is one to begin with, here one to begin after.
+            # `startOffset` of the JSON API is inclusive, `start-after` is exclusive.
             if item["name"] != query.get("start-after"):
-                # With whole seconds, as in the answer to HEAD.
+                # In whole seconds, as HEAD returns it.
                 time = re.sub(r"\.\d+", "", item["updated"])
                 tags = {"Key": item["name"], "LastModified": time, "ETag": f'"{item["etag"]}"', "Size": item["size"]}
                 lines.append("<Contents>" + "".join(map(text, tags, tags.values())) + "</Contents>")
@@ -112,21 +112,21 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, body.encode(), {"Content-Type": "application/xml", **(headers or {})})
 
     def answer_put(self, bucket: str, name: str, body: bytes, tag: str) -> None:
-        """With the condition that came with the request, and the body `tag` around the file's identity."""
-        asked = {"uploadType": "media", "name": name}
+        """Upload a file under the request's precondition; answer with an XML element `tag` that holds the ETag."""
+        parameters = {"uploadType": "media", "name": name}
         if (generation := self.headers.get("x-goog-if-generation-match")) is not None:
-            asked["ifGenerationMatch"] = generation
-        answer, said = self.ask("POST", f"/upload/storage/v1/b/{bucket}/o?{urlencode(asked)}", body)
+            parameters["ifGenerationMatch"] = generation
+        answer, body = self.ask("POST", f"/upload/storage/v1/b/{bucket}/o?{urlencode(parameters)}", body)
         if answer.status != 200:
-            self.answer(answer.status, said)
+            self.answer(answer.status, body)
             return
-        made = json.loads(said)
+        made = json.loads(body)
         etag = f'"{made["etag"]}"'
         headers = {"ETag": etag, "x-goog-generation": made["generation"]}
         self.answer_xml(f"<{tag}>{text('ETag', etag)}</{tag}>" if tag else "", headers)
 
     def upload(self, bucket: str, name: str, query: dict[str, str], body: bytes) -> None:
-        """A file in parts, which the server is given as one."""
+        """Multipart upload: collect the parts, and upload the file as one on completion."""
         id = query.get("uploadId")
         if id is None:
             uploads[id := uuid.uuid4().hex] = {}

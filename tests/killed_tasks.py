@@ -14,9 +14,9 @@ Tasks = Iterator[pa.RecordBatch]
 
 
 def dying(plain: Callable[..., Callable[[Tasks], Tasks]], marker: Path, deaths: int) -> Callable[..., Any]:
-    """Wrap `plain`, which returns what carries out tasks: `deaths` times that kills its process when it is done.
+    """Wrap `plain`, which returns the function that executes tasks: `deaths` times the process is killed at the end.
 
-    `marker`: a folder in which each killed process leaves a file, so that later attempts know how often it happened.
+    `marker`: a folder in which each killed process leaves a file, so that later attempts can count the deaths.
     """
 
     def changed(*arguments: Any) -> Callable[[Tasks], Tasks]:

@@ -1,5 +1,4 @@
-"""Tables made by hand, for all suites: given actions and files, and logs of deltic that are changed to what other
-writers, crashes and cleanups leave behind."""
+"""Tables and logs written by hand, for all suites: logs as other writers, crashes and log cleanups leave them."""
 
 from __future__ import annotations
 
@@ -94,12 +93,12 @@ def protocol(reader: int = 1, writer: int = 2, **features: Any) -> Action:
 
 
 def features(*names: str) -> Action:
-    """The protocol that lists these features for readers and writers."""
+    """A protocol action that lists these features as reader and writer features."""
     return protocol(3, 7, readerFeatures=list(names), writerFeatures=list(names))
 
 
 def metadata(schema: Any, partition: tuple[str, ...] = (), **properties: Any) -> Action:
-    """The metadata of a table; properties are given without `delta.` in front."""
+    """A metadata action. The names of properties are given without the prefix `delta.`."""
     return {
         "metaData": {
             "id": "0b6f6f1c-30d2-4b3e-9d8a-5d6a2f1f7b01",
@@ -113,7 +112,7 @@ def metadata(schema: Any, partition: tuple[str, ...] = (), **properties: Any) ->
 
 
 def add(path: str, size: int = 1, stats: Any = None, **members: Any) -> Action:
-    """A file of a table; it need not exist."""
+    """An add action. The file need not exist."""
     body: Action = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
     body |= {} if stats is None else {"stats": json.dumps(stats)}
     return {"add": {**body, **members}}
@@ -124,10 +123,10 @@ def remove(path: str, **members: Any) -> Action:
 
 
 class Log:
-    """The log of a table, as files."""
+    """The files of a table's log."""
 
     def __init__(self, uri: str, commits: int | None = None) -> None:
-        """The log as it is. With a number of commits: append as many rows, and keep nothing but commits."""
+        """Open a log. With `commits`: append as many rows, one per commit, and delete all log files but the commits."""
         self.uri = uri
         self.folder = Path(uri, "_delta_log")
         if commits is None:
@@ -140,7 +139,7 @@ class Log:
 
     @classmethod
     def empty(cls, uri: str | Path, *actions: Action) -> Log:
-        """A folder for a log, and the actions as its first commit, if there are any."""
+        """Create the folder of a log, with the given actions as version 0."""
         log = cls(str(uri))
         log.folder.mkdir(parents=True)
         if actions:
@@ -158,7 +157,7 @@ class Log:
         return self.folder / f"{version:020}.{extension}"
 
     def read(self, version: int) -> list[Action]:
-        # Other ends of lines that Unicode has may stand in a string.
+        # Not splitlines(): a JSON string may contain Unicode's other line separators.
         lines = self.path(version).read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line.strip()]
 
@@ -171,7 +170,7 @@ class Log:
         self.path(version).write_text(text, encoding="utf-8")
 
     def file(self, name: str, rows: pa.Table, stats: Any = None, **members: Any) -> Action:
-        """Write a Parquet file into the table's folder; the action that adds it."""
+        """Write a Parquet file into the table's folder; return its add action."""
         path = Path(self.uri, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path)
@@ -179,7 +178,7 @@ class Log:
         return add(name, stats={"numRecords": rows.num_rows} if stats is None else stats, **members)
 
     def add_columns(self, version: int, fields: Iterable[Action], *needed: str) -> None:
-        """Give a version columns that no file has, under the features that they need, and no checksum."""
+        """Add columns to a version's schema, and the features they need to its protocol; delete its checksum."""
 
         def widen(metadata: Action) -> None:
             schema = json.loads(metadata["schemaString"])
@@ -191,7 +190,7 @@ class Log:
         self.path(version, "crc").unlink()
 
     def append(self, actions: list[Action]) -> int:
-        """A commit by hand after the newest one; its commit info comes first."""
+        """Write a commit after the newest one, with a commit info in front."""
         version = max(int(path.stem) for path in self.folder.glob("[0-9]*.json") if len(path.stem) == 20) + 1
         self.commit(version, [{"commitInfo": {"operation": "HAND", "timestamp": 0}}, *actions])
         return version
@@ -209,12 +208,12 @@ class Log:
             self.path(version).unlink()
 
     def modified(self, times: dict[int, int]) -> None:
-        """When the files of commits were written, in milliseconds."""
+        """Set the modification times of commits, in milliseconds."""
         for version, ms in times.items():
             os.utime(self.path(version), ns=(ms * 1_000_000, ms * 1_000_000))
 
     def state(self, version: int) -> list[Action]:
-        """The reconciled actions of a version, by the commits."""
+        """The reconciled actions of a version, replayed from the commits."""
         kept: dict[tuple[str, ...], Action] = {}
         for number in range(version + 1):
             for action in self.read(number):
@@ -233,7 +232,7 @@ class Log:
         return [action for key, action in kept.items() if key not in removed]
 
     def checkpoint(self, version: int, parts: int | None = None, actions: list[Action] | None = None) -> list[Path]:
-        """A checkpoint of the V1 spec: one file, or several."""
+        """Write a V1 checkpoint, in one file or in `parts` files."""
         rows = self.state(version) if actions is None else actions
         if parts is None:
             paths = [self.path(version, "checkpoint.parquet")]
@@ -245,7 +244,7 @@ class Log:
         return paths
 
     def two_level_checkpoint(self, version: int) -> tuple[Path, Path]:
-        """A checkpoint of the V2 spec: JSON on top, one sidecar."""
+        """Write a V2 checkpoint: a JSON file and one sidecar."""
         state = self.state(version)
         sidecar = self.folder / "_sidecars" / f"{uuid.uuid4()}.parquet"
         sidecar.parent.mkdir(exist_ok=True)
@@ -258,17 +257,17 @@ class Log:
         return path, sidecar
 
     def hint(self, version: int, **members: Any) -> Path:
-        """`_last_checkpoint`, by default correct for the V1 checkpoint of that version."""
+        """Write `_last_checkpoint`, by default correct for the V1 checkpoint of that version."""
         paths = list(self.folder.glob(f"{version:020}.checkpoint*.parquet"))
         tables = [pq.read_table(path) for path in paths]
-        told: Action = {
+        defaults: Action = {
             "version": version,
             "size": sum(table.num_rows for table in tables),
             "sizeInBytes": sum(path.stat().st_size for path in paths),
             "numOfAddFiles": sum(table.num_rows - table["add"].null_count for table in tables),
         }
-        told |= {"parts": len(paths)} if len(paths) > 1 else {}
-        return self.put_hint({**told, **members})
+        defaults |= {"parts": len(paths)} if len(paths) > 1 else {}
+        return self.put_hint({**defaults, **members})
 
     def put_hint(self, members: Action) -> Path:
         path = self.folder / "_last_checkpoint"
@@ -277,7 +276,7 @@ class Log:
         return path
 
     def checksum(self, version: int, **members: Any) -> Path:
-        """The version's checksum, correct by default."""
+        """Write the version's checksum, by default correct."""
         state = self.state(version)
         adds = [action["add"] for action in state if "add" in action]
         sizes = [add["size"] for add in adds]
@@ -287,7 +286,7 @@ class Log:
         ends = [*starts[1:], 1 << 62]
         bins = [[size for size in sizes if a <= size < b] for a, b in zip(starts, ends, strict=True)]
         info = next((action["commitInfo"] for action in self.read(version) if "commitInfo" in action), {})
-        told: Action = {
+        defaults: Action = {
             "tableSizeBytes": sum(sizes),
             "numFiles": len(sizes),
             "numMetadata": 1,
@@ -308,7 +307,7 @@ class Log:
             "allFiles": adds,
         }
         path = self.path(version, "crc")
-        path.write_text(json.dumps({**told, **members}))
+        path.write_text(json.dumps({**defaults, **members}))
         return path
 
 
@@ -320,7 +319,7 @@ def write_rows(path: Path, actions: list[Action], schema: pa.Schema) -> None:
 
 
 def plain(value: Any, kind: pa.DataType) -> Any:
-    """Maps as pairs, which is how pyarrow takes them."""
+    """Convert dicts of map columns to lists of pairs, as pyarrow requires."""
     if value is None:
         return None
     if pa.types.is_map(kind):

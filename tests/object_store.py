@@ -1,6 +1,6 @@
-"""An S3 store in this process, whose files are in a dict, and which can fail from any request on.
+"""An in-process S3 server with its files in a dict, which can fail from any request on.
 
-Signatures are not checked. Listings have pages of 1,000; PUT supports `If-None-Match: *`.
+Signatures are not checked. A listing page has 1,000 names. PUT supports `If-None-Match: *`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE = 1000
 
 
 class ObjectStore:
-    """The files of all buckets by path, and when the store goes away."""
+    """The files of all buckets by path, and the failures to simulate."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -33,18 +33,18 @@ class ObjectStore:
         self.does_last = False
         self.now = 1_700_000_000.0
         self.before: Callable[[str, str], None] | None = None
-        """Called with method and path before a request is done, in a thread of its own; the request waits for it. Of a
-        request that deletes many files once for each of them, too."""
+        """Called with method and path before a request is executed, in the request's thread. For a bulk delete it is
+        also called once for each file."""
         self.busy: Callable[[str, str], bool] | None = None
-        """Whether a request, of method and path, is answered with 503 and not done."""
+        """Called with method and path; if it returns true, the request is answered with 503 and not executed."""
         self.copies_with = 200
-        """What a request to copy a file is answered with; others than 200 are refusals."""
+        """The status of copy requests; any other than 200 refuses the copy."""
         self.after_listing: Callable[[str], None] | None = None
-        """Called with the prefix when a listing is made and not sent yet."""
+        """Called with the prefix after a listing is computed and before it is sent."""
 
     @property
     def options(self) -> dict[str, str]:
-        """Storage options for it."""
+        """Storage options to reach the server."""
         return {
             "aws_endpoint": f"http://127.0.0.1:{self.port}",
             "aws_allow_http": "true",
@@ -54,11 +54,11 @@ class ObjectStore:
         }
 
     def go_away(self, at: int | None, does_last: bool = False) -> None:
-        """Refuse all but the first `at` requests from now on; with `does_last` the next one is done and refused."""
+        """Answer only the next `at` requests, and refuse later ones. `does_last` executes the first refused request."""
         self.requests, self.goes_at, self.does_last = 0, at, does_last
 
     def put(self, path: str, body: bytes, only_new: bool) -> bool:
-        """Store a file, unless there is one and there must not be."""
+        """Store a file; with `only_new` only if none exists."""
         with self.lock:
             if only_new and path in self.files:
                 return False
@@ -93,10 +93,10 @@ class Handler(BaseHTTPRequestHandler):
         if store.busy is not None and store.busy(self.command, path):
             self.answer(503)
             return
-        status, said, headers = self.act(path, query, body)
+        status, content, headers = self.act(path, query, body)
         if late == 1:
-            status, said, headers = 403, b"", {}
-        self.answer(status, said, headers)
+            status, content, headers = 403, b"", {}
+        self.answer(status, content, headers)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = serve
 
@@ -128,9 +128,9 @@ class Handler(BaseHTTPRequestHandler):
             return 404, b"<Error><Code>NoSuchKey</Code></Error>", {}
         content, modified = store.files[path]
         headers = {"ETag": tag(content), "Last-Modified": formatdate(modified, usegmt=True)}
-        if (asked := self.headers.get("Range")) is None:
+        if (requested := self.headers.get("Range")) is None:
             return 200, content, headers
-        first, last = asked.removeprefix("bytes=").split("-")
+        first, last = requested.removeprefix("bytes=").split("-")
         start, end = (max(0, len(content) - int(last)), len(content)) if first == "" else (int(first), len(content))
         end = min(end, int(last) + 1) if first != "" and last != "" else end
         if start >= len(content):
@@ -196,11 +196,11 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def deleted(body: bytes) -> list[str]:
-    """The keys of a request that deletes many."""
+    """The keys of a bulk delete."""
     return [key.text or "" for key in ElementTree.fromstring(body).iter() if key.tag.endswith("Key")]
 
 
@@ -210,11 +210,11 @@ def tag(content: bytes) -> str:
 
 @contextmanager
 def object_store() -> Iterator[ObjectStore]:
-    """A new store, until the end of the block."""
+    """Run a new server until the end of the block."""
     handler = type("Of", (Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    # Who gives up on a request closes the connection.
+    # A client that cancels a request closes the connection, which is no error here.
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     handler.store = ObjectStore(server.server_address[1])  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -9,9 +9,14 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def python_of(name: str) -> tuple[str, list[str]]:
-    """All blocks of a page as one program, and the lines that it says it prints; what a loop prints is said once."""
+    """All Python blocks of a page as one program, and the expected output from the comments behind each print.
+
+    The comment of a print in a loop lists all of its lines.
+    """
     page = (DOCS / name).read_text()
     source = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
-    told = [match.group(1) for match in re.finditer(r"^ *print\(.*\)  # (.*)$", source, re.MULTILINE)]
-    assert len(told) == len(re.findall(r"^ *print\(", source, re.MULTILINE)), "say behind each print what it prints"
-    return source, [line for lines in told for line in lines.split(", then ")]
+    printed = [match.group(1) for match in re.finditer(r"^ *print\(.*\)  # (.*)$", source, re.MULTILINE)]
+    assert len(printed) == len(re.findall(r"^ *print\(", source, re.MULTILINE)), (
+        "each print needs a comment with its output"
+    )
+    return source, [line for lines in printed for line in lines.split(", then ")]

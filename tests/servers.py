@@ -1,9 +1,9 @@
-"""Real servers on this machine for tests: S3, Azure, Google Cloud Storage and DynamoDB.
+"""Real servers for tests, on this machine: S3, Azure, Google Cloud Storage and DynamoDB.
 
 Each function is a context manager. It starts a new server on a free port of the loopback interface, with an empty
-temporary folder, and stops it at the end of the block, also after an exception. A server that is not installed yet is
-installed once into a cache with a folder for each version. If that is impossible, the test is skipped with the reason,
-or fails if the environment has CI=true.
+temporary folder, and stops it at the end of the block, also after an exception. A missing server is installed once into
+a cache with a folder for each version. If that fails, the test is skipped with the reason, or fails if the environment
+has CI=true.
 
     with servers.s3() as server:
         deltic.write(server.uri("trips"), data, storage_options=server.storage_options)
@@ -36,7 +36,7 @@ import pytest
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltic" / "servers"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-# The newest that runs on Node 20.
+# The newest version that runs on Node 20.
 AZURITE = "azurite@3.35.0"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 MOTO = "moto-5.2.5"
@@ -44,7 +44,7 @@ MOTO_PACKAGES = ["moto[dynamodb,s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5"
 BUCKET = "tables"
 ACCESS_KEY = "AKIDELTICTESTS"
 SECRET_KEY = "not-a-secret-of-anyone"
-# Azurite knows this account, which Microsoft publishes for emulators.
+# The account that Microsoft publishes for emulators.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 START_SECONDS = 300
@@ -60,13 +60,13 @@ class Server:
     base: str
     """URI of the bucket."""
     storage_options: dict[str, str]
-    """What reaches it, under names that deltic and delta-rs both know."""
+    """Storage options to reach it, under names that deltic and delta-rs share."""
     folder: Path
-    """The server's temporary folder; `server.log` in it is what it printed."""
+    """The server's temporary folder; its output is in `server.log`."""
     log_store: dict[str, str] = field(default_factory=dict)
-    """Options that make deltic take turns through DynamoDB, for servers that have both."""
+    """Storage options for commits through DynamoDB, if the server has it."""
     without: str = ""
-    """Characters that keys cannot have here."""
+    """Characters that this server does not support in keys."""
 
     def uri(self, name: str) -> str:
         """The root of a table."""
@@ -85,7 +85,7 @@ def s3() -> Iterator[Server]:
 
         def command(port: int) -> list[str]:
             general = ["--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet"]
-            # Beside the data, since not every temporary folder takes extended attributes.
+            # Metadata in files, since not every temporary folder supports extended attributes.
             return [str(binary), *general, "posix", "--sidecar", str(place / "meta"), str(place / "data")]
 
         with running(command, place, environment) as endpoint:
@@ -94,14 +94,15 @@ def s3() -> Iterator[Server]:
 
 @contextmanager
 def azure(blocks_are_no_file: bool = True) -> Iterator[Server]:
-    """Azure Blob Storage, as its emulator Azurite has it; `blocks_are_no_file`: to its puts, too (`azurite.js`)."""
+    """Azure Blob Storage (Azurite). `blocks_are_no_file`: a put does not take uncommitted blocks for a file, as in
+    Azure (`azurite.js`)."""
     package = npm_package(AZURITE)
     script = package / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     with folder() as place:
 
         def command(port: int) -> list[str]:
             where = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(place / "data")]
-            # Not silent: its log names the requests.
+            # Without --silent, since a test reads the requests from its log.
             preload = ["--require", str(Path(__file__).with_name("azurite.js"))] if blocks_are_no_file else []
             return ["node", *preload, str(script), *where, "--skipApiVersionCheck", "--disableTelemetry"]
 
@@ -114,18 +115,18 @@ def azure(blocks_are_no_file: bool = True) -> Iterator[Server]:
                 "azure_allow_http": "true",
                 "allow_http": "true",
             }
-            # A backslash becomes a slash, as in the real store.
+            # It turns a backslash into a slash, as Azure does.
             yield Server(endpoint, f"az://{BUCKET}", options, place, without="\\")
 
 
 @contextmanager
 def gcs() -> Iterator[Server]:
-    """Google Cloud Storage, as fake-gcs-server has it, behind the interface that it lacks (`google_storage.py`)."""
+    """Google Cloud Storage: fake-gcs-server behind a proxy for the XML API (`google_storage.py`)."""
     binary = go_program(FAKE_GCS)
     with folder() as place:
 
         def behind(port: int) -> list[str]:
-            # In memory, where a file may be named as if it were in another.
+            # In memory, where both `a` and `a/b` can be files.
             where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
             return [str(binary), *where, "-log-level", "warn"]
 
@@ -144,7 +145,7 @@ def gcs() -> Iterator[Server]:
 
 @contextmanager
 def dynamodb() -> Iterator[Server]:
-    """S3 and DynamoDB at one address (moto), with the table of locks that delta-spark makes."""
+    """S3 and DynamoDB at one address (moto), with the lock table that delta-spark creates."""
     site = pip_folder(MOTO, MOTO_PACKAGES)
     with folder() as place:
 
@@ -162,8 +163,8 @@ def dynamodb() -> Iterator[Server]:
             yield Server(endpoint, f"s3://{BUCKET}", s3_options(endpoint), place, lock)
 
 
-# In moto a condition is checked and then the item is put, each in the thread of its request, so that now and then two
-# requests find that there is no item. What it stands for does not do that.
+# moto's conditional put is not atomic: two concurrent requests may both find no item. In DynamoDB it is atomic, so
+# requests are executed one by one.
 ONE_BY_ONE = """
 import sys, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -202,7 +203,7 @@ def s3_options(endpoint: str) -> dict[str, str]:
     }
 
 
-# --- requests that set a server up ---
+# --- requests that set up a server ---
 
 
 def send(method: str, url: str, body: bytes, headers: dict[str, str]) -> bytes:
@@ -212,12 +213,12 @@ def send(method: str, url: str, body: bytes, headers: dict[str, str]) -> bytes:
 
 
 def scope(service: str) -> str:
-    """By this moto knows the service and the account; it checks no signature."""
+    """The header from which moto takes service and account. It checks no signature."""
     return f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/20250101/us-east-1/{service}/aws4_request"
 
 
 def aws_json(endpoint: str, operation: str, body: dict[str, object]) -> dict[str, object]:
-    """One operation of moto's DynamoDB."""
+    """Execute a DynamoDB operation in moto."""
     headers = {
         "Content-Type": "application/x-amz-json-1.0",
         "X-Amz-Target": f"DynamoDB_20120810.{operation}",
@@ -227,7 +228,7 @@ def aws_json(endpoint: str, operation: str, body: dict[str, object]) -> dict[str
 
 
 def create_azure_container(endpoint: str) -> None:
-    """Signed by the account's key: nothing unsigned may create a container."""
+    """Create the container, with a request signed by the account key as Azurite requires."""
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%a, %d %b %Y %H:%M:%S GMT")
     signed = f"x-ms-date:{date}\nx-ms-version:2021-08-06"
     resource = f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{BUCKET}\nrestype:container"
@@ -238,13 +239,13 @@ def create_azure_container(endpoint: str) -> None:
         "x-ms-version": "2021-08-06",
         "Authorization": f"SharedKey {AZURE_ACCOUNT}:{signature}",
     }
-    # The empty type keeps the client from sending its own, which would be signed too.
+    # The empty type keeps the client from adding its own, which would have to be signed too.
     url = f"{endpoint}/{AZURE_ACCOUNT}/{BUCKET}?restype=container"
     send("PUT", url, b"", {**headers, "Content-Type": ""})
 
 
 def azure_shared_access() -> dict[str, str]:
-    """Options that reach Azurite's account by a signature that may do everything until tomorrow, without its key."""
+    """Options with a shared access signature, valid until tomorrow, instead of the account key."""
     tomorrow = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
     fields = {"sp": "rwdlac", "ss": "b", "srt": "sco", "st": "", "se": tomorrow.strftime("%Y-%m-%dT%H:%M:%SZ")}
     fields |= {"sip": "", "spr": "", "sv": "2019-12-12"}
@@ -270,10 +271,10 @@ def folder() -> Iterator[Path]:
 def running(
     command: Callable[[int], list[str]], place: Path, environment: dict[str, str], log_name: str = "server.log"
 ) -> Iterator[str]:
-    """Starts a server; yields its URL once it accepts connections."""
+    """Start a server; yield its URL once it accepts connections."""
     log = place / log_name
     for _ in range(3):
-        # Somebody else may take the port before the server does; then the server ends, and another port is tried.
+        # Another process may take the port before the server does. Then the server exits, and another port is tried.
         port = free_port()
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -300,7 +301,7 @@ def running(
 
 
 def ending_with_parent(command: list[str]) -> list[str]:
-    """The command, as a process that the kernel ends with this one, also when the tests are killed."""
+    """Wrap a command so that the kernel kills its process when this one ends, even if the tests are killed."""
     if sys.platform != "linux":
         return command
     program = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -347,7 +348,7 @@ def npm_package(package: str) -> Path:
 
 
 def pip_folder(name: str, packages: list[str]) -> Path:
-    """Beside the environment of the tests, whose packages would otherwise have to agree with those of a server."""
+    """Install packages into their own folder, so that they need not be compatible with those of the tests."""
 
     def install(into: Path) -> None:
         run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(into), *packages], {})
@@ -357,7 +358,7 @@ def pip_folder(name: str, packages: list[str]) -> Path:
 
 
 def installed(name: str, tool: str, install: Callable[[Path], None]) -> Path:
-    """The folder of a version of a program, made by the first process that uses it."""
+    """The cache folder of one version of a program, installed by the first process that needs it."""
     place = CACHE / name
     if place.exists():
         return place

@@ -1,4 +1,4 @@
-"""The cases by deltalake (delta-rs), each in the quickest way its documentation offers."""
+"""The cases by deltalake (delta-rs), each in the fastest documented way."""
 
 from collections.abc import Iterator
 

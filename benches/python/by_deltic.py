@@ -9,7 +9,7 @@ import deltic
 
 
 def _plan(snapshot: deltic.Snapshot, filter: str | None) -> Answer:
-    """A plan and its files as an Arrow table, which is what a reader would go on with."""
+    """A plan, and its files as an Arrow table as a reader would use them."""
     plan = snapshot.plan(filter=filter)
     assert plan.tasks.num_rows == plan.files_kept
     return {"files": plan.files_kept, "bytes": plan.bytes_kept}
@@ -94,7 +94,7 @@ def write_rows(job: Job) -> Iterator[Answer | None]:
 
 # --- commits ---
 
-# As the peers do, which leave it to the system when a file reaches the disk.
+# Without fsync, like the peers.
 UNSYNCED = {"deltic.durability": "none"}
 
 

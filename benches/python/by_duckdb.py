@@ -19,8 +19,8 @@ def _plan(relation: str, filter: str) -> None:
 
 
 def _kept(job: Job, relation: str, question: Question) -> Answer:
-    """Plan again, with the log on that says how many files were kept. It lists all files too, so it takes much
-    longer, and is done in one run alone."""
+    """Plan again with the log that has the number of kept files. It lists all files too, which takes much longer, so
+    this is done in one run only."""
     if not job.is_asked:
         return {}
     CONNECTION.execute("CALL enable_logging(level = 'info')")
@@ -39,7 +39,7 @@ def open_table(job: Job) -> Iterator[Answer | None]:
 def list_files(job: Job) -> Iterator[Answer | None]:
     yield None
     query = f"SELECT data_file, partitions['p_date'] AS day FROM delta_list_files('{job.uri}')"
-    yield {"files": CONNECTION.execute(query).to_arrow_table().num_rows}  # it does not give sizes
+    yield {"files": CONNECTION.execute(query).to_arrow_table().num_rows}  # without sizes
 
 
 def plan(job: Job) -> Iterator[Answer | None]:

@@ -1,8 +1,8 @@
-"""What this machine makes of the bytes alone: the least that a case can cost here, with Arrow C++ on every processor.
+"""The floor: the least that the bytes of a case cost on this machine, with Arrow C++ on every processor.
 
-A plan's floor reads and decompresses the pages that its filter needs and then those that its tasks are made of, decodes
-nothing and keeps nothing, and reads the commits without parsing them. Of whoever lists all files, the columns are also
-decoded and kept. Nothing is joined, compared or checked.
+The floor of a plan reads and decompresses the pages that the filter needs, then those of the tasks, without decoding
+or keeping them, and reads the commits without parsing them. For a listing of all files the columns are also decoded and
+kept. Nothing is joined, compared or checked.
 """
 
 import os
@@ -26,7 +26,7 @@ TASK = ["add.path", "add.size", "add.modificationTime"]
 VECTOR = "add.deletionVector"
 FRESH = 100_000_000
 PAGE = 4_096
-# Arrow reads what lies in one struct on one thread, as all columns of `add` do: row groups are what is shared out.
+# Arrow reads the fields of a struct, such as all columns of `add`, on one thread. So row groups are read in parallel.
 THREADS = ThreadPoolExecutor(os.cpu_count())
 
 
@@ -49,7 +49,7 @@ def _tail(log: Path, after: int) -> list[Path]:
 
 
 def _vectors(paths: list[Path]) -> list[str]:
-    """The column of deletion vectors, if any file has one: where none has, a reader learns so from the footer."""
+    """The column of deletion vectors, unless the footer shows that no file has one."""
     groups = (footer.row_group(place) for _, footer, place in _groups(paths))
     leaves = ((group, group.column(number)) for group in groups for number in range(group.num_columns))
     members = ((group, leaf) for group, leaf in leaves if leaf.path_in_schema == f"{VECTOR}.pathOrInlineDv")
@@ -57,7 +57,7 @@ def _vectors(paths: list[Path]) -> list[str]:
 
 
 def _filter_columns(job: Job) -> list[str]:
-    """Columns of the checkpoint that a filter needs."""
+    """The columns of the checkpoint that a filter needs."""
     column = job.question.column
     if job.by_day:
         return [f"add.partitionValues_parsed.{column}"] if job.typed else ["add.partitionValues"]
@@ -108,7 +108,7 @@ def plan_uncached(job: Job) -> Iterator[Answer | None]:
 
 
 def refresh(job: Job) -> Iterator[Answer | None]:
-    """A listing of the log and the bytes of its newest commit."""
+    """List the log and read its newest commit."""
     uri = copy_of_log(job)
     add_a_commit(uri, job)
     yield None
@@ -117,7 +117,7 @@ def refresh(job: Job) -> Iterator[Answer | None]:
 
 
 def checkpoint(job: Job) -> Iterator[Answer | None]:
-    """Write what the last checkpoint holds, which is already decoded, as delta-spark compresses it."""
+    """Write the content of the last checkpoint, already decoded, with delta-spark's compression."""
     _, paths = plain.last_checkpoint(Path(job.uri, "_delta_log"))
     (table,) = [pq.read_table(path) for path in paths]
     if job.typed:
@@ -135,7 +135,7 @@ def checkpoint(job: Job) -> Iterator[Answer | None]:
 
 
 def _with_typed_statistics(table: pa.Table) -> pa.Table:
-    """The same actions with what the text of the statistics says in columns beside it."""
+    """Add typed statistics, parsed from the JSON, to the actions."""
     place = table.schema.get_field_index("add")
     chunks = []
     for adds in table["add"].chunks:
@@ -148,7 +148,7 @@ def _with_typed_statistics(table: pa.Table) -> pa.Table:
 
 
 def every_column(job: Job) -> Iterator[Answer | None]:
-    """All statistics decoded, not parsed; what must be kept whatever a reader does are the paths."""
+    """Decode all statistics without parsing them; keep the paths, which every reader needs."""
     _, paths = plain.last_checkpoint(Path(job.uri, "_delta_log"))
     yield None
     decoded = _read(paths, [*TASK, "add.partitionValues", "add.stats"])
@@ -161,7 +161,7 @@ def every_column(job: Job) -> Iterator[Answer | None]:
 
 
 def _appends(job: Job, rows: pa.Table, times: int, *, synced: bool) -> Iterator[Answer | None]:
-    """A data file and a commit, both already encoded, written one after another."""
+    """Write a data file and a commit, both already encoded, one after the other."""
     append = _append(job, rows, synced=synced)
     yield None
     for _ in range(times):
@@ -223,7 +223,7 @@ def append_to_large_by_handle(job: Job) -> Iterator[Answer | None]:
 
 
 def fresh_memory(job: Job) -> Iterator[Answer | None]:
-    """Memory that the process has not had before, each page touched once."""
+    """Touch each page of new memory once."""
     yield None
     memory = np.empty(FRESH, np.uint8)
     memory[::PAGE] = 1
@@ -231,7 +231,7 @@ def fresh_memory(job: Job) -> Iterator[Answer | None]:
 
 
 def synced_file(job: Job) -> Iterator[Answer | None]:
-    """A file of a page that would survive a power cut."""
+    """Write one page to a file and sync it."""
     yield None
     with (job.scratch / "page").open("xb") as file:
         file.write(bytes(PAGE))

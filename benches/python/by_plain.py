@@ -1,4 +1,4 @@
-"""The cases by the plain replay; what it answers, every engine must answer."""
+"""The cases by the plain replay, whose answers every engine must give."""
 
 import json
 from collections.abc import Iterator

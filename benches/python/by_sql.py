@@ -1,6 +1,6 @@
-"""The planning cases as plain SQL over the files of the log: what a specialised reader must beat.
+"""The planning cases as plain SQL over the files of the log, which a specialised reader must beat.
 
-No protocol checks, no deletion vectors, no decoding of paths; it knows that there is one checkpoint of one file.
+No protocol checks, no deletion vectors, no decoding of paths; it assumes one checkpoint in one file.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ ADD = 'STRUCT(path VARCHAR, "partitionValues" MAP(VARCHAR, VARCHAR), size BIGINT
 
 
 def _tail(log: Path, after: int) -> str:
-    """The newest action of each file that the commits name."""
+    """A query for the newest action of each file in the commits."""
     paths = [str(path) for path in sorted(log.glob("*.json")) if int(path.stem) > after]
     columns = f"{{'add': '{ADD}', 'remove': 'STRUCT(path VARCHAR)'}}"
     return f"""tail AS MATERIALIZED (

@@ -1,8 +1,8 @@
-"""What a case is: a line of the results, the engines that may have it, and what deltic must reach."""
+"""A case: one line of the results, its engines, and its target."""
 
 from dataclasses import dataclass, field
 
-# Module of each engine, the package whose version is shown, and what it is called.
+# The module of each engine, the package whose version is shown, and its name in the results.
 ENGINES = {
     "deltic": ("by_deltic", "deltic", "deltic"),
     "deltalake": ("by_deltalake", "deltalake", "deltalake"),
@@ -16,35 +16,35 @@ ENGINES = {
     "floor": ("by_floor", "pyarrow", "floor"),
     "control": ("by_control", "deltic", "control"),
 }
-# They run as often as is asked for, and are not cut off: deltic, and what it is held against on the same machine.
+# deltic and the references on the same machine: they make all requested runs, and are not cut off.
 OWN = ("deltic", "floor", "control")
 
 
-# For variants whose curve says nothing new.
+# For variants with a similar curve.
 TWO_SIZES = ("100k", "1m")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What deltic must reach: time, times as fast as a peer, memory, memory for each file, growth, no failure."""
+    """Goals for deltic: time, ratio to a peer, memory, memory for each file, growth with size, no failures."""
 
     seconds: float | None = None
     ratios: dict[str, float] = field(default_factory=dict)
     peak: float | None = None
     retained: float | None = None
-    # How many times as slow as the first appends the last may be.
+    # The largest allowed ratio of the last appends to the first.
     growth: float | None = None
-    # Sizes of two tables, and how many times as long the second may take.
+    # Two table sizes, and the largest allowed ratio of their times.
     curve: tuple[str, str, float] | None = None
-    # Processes that contend may not give up.
+    # Concurrent processes must not give up.
     all_succeed: bool = False
-    # Peers beside which it is shown, with nothing asked.
+    # Peers that are shown for comparison, without a goal.
     beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the results. `table` is a kind, which every size has, or a table's whole name."""
+    """One line of the results. `table` is a kind that exists in every size, or the name of a table."""
 
     name: str
     title: str
@@ -55,22 +55,22 @@ class Case:
     typed: bool = False
     oracle: str | None = None
     target: Target | None = None
-    # For rates: what is counted, and how many of it in one run (where the answer does not say how many were `done`).
+    # For rates: the unit, and the number of units in one run unless the answer has `done`.
     unit: str = ""
     count: int = 0
-    # For what takes a peer minutes: it runs once, and is given as many seconds.
+    # If peers take minutes: they run once, with this limit in seconds.
     once_within: float | None = None
     sizes: tuple[str, ...] = ("10k", "100k", "1m", "5m")
     # Peers that run out of memory on the largest table.
     too_large_for: tuple[str, ...] = ()
-    # The prefix of the engines' modules that have it: "work_" for those that write rows, change them and maintain.
+    # The prefix of the engines' modules: "work_" for cases that write rows, change them or maintain tables.
     family: str = ""
-    # Seconds after which a peer is cut off where the harness's limit is too short for it.
+    # Seconds after which a peer is cut off, if the default limit is too short.
     cut_off: float = 0
-    # Minutes that all runs of all engines should take, until it is known how many they do.
+    # Estimated minutes of all runs of all engines, until they have been timed.
     minutes: float = 0
 
-    # Runs once, without a warm-up: it takes minutes, and what is asked of it is its memory.
+    # Runs once without a warm-up: it takes minutes, and its target is about memory.
     once: bool = False
 
     @property
@@ -78,5 +78,5 @@ class Case:
         return not self.quick_table
 
     def module(self, engine: str) -> str:
-        """The engine's module, if it has one for this family."""
+        """The name of the engine's module for this family, which need not exist."""
         return self.family + ENGINES[engine][0]

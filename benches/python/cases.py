@@ -1,7 +1,7 @@
-"""What is measured: for each case the table it needs, the function of an engine's module that does it, and its target.
+"""All cases: the table of each, the function of an engine's module that runs it, and its target.
 
-The functions are generators: up to the first `yield` they prepare, then the clock runs until the second one; what they
-yield last is the answer, compared with that of the plain replay.
+The functions are generators. They prepare up to the first `yield`, and the time from there to the second one is
+measured. What they yield last is the answer, which is compared with that of the plain replay.
 """
 
 from case import TWO_SIZES, Case, Target
@@ -120,7 +120,7 @@ def _rows() -> list[Case]:
 
 
 def _rates() -> list[Case]:
-    """Named `rates-…`; they have a section of their own."""
+    """Cases named `rates-…`, which have their own section."""
     small = ("rows_100k", "rows_100k")
     appends = {"unit": "commits/s", "count": 200}
     together = "4 processes of 50 appends at once"
@@ -176,7 +176,7 @@ def _rates() -> list[Case]:
 
 
 def _machine() -> list[Case]:
-    """Named `machine-…`: what the floors of the others are made of."""
+    """Cases named `machine-…`: components of the floors of other cases."""
     return [
         Case("machine-memory", "Touch 100 MB of fresh memory", "fresh_memory", "json_10k", "json_10k"),
         Case("machine-file", "Write and fsync a file of 4 KB", "synced_file", "json_10k", "json_10k"),

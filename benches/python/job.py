@@ -1,4 +1,4 @@
-"""What a case is given and gives back: the table, what is asked of it, and copies that it may write to."""
+"""The arguments and the result of a case: the table, the question, and copies for writes."""
 
 import json
 import os
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 Answer = dict[str, int]
-# What every engine that says it must say alike.
+# Members of an answer that must be equal for all engines that return them.
 COMPARED = ("version", "columns", "files", "bytes", "rows", "sum")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A range of one column, both ends included; dates are text."""
+    """A range of one column, including both ends. Dates are strings."""
 
     column: str
     low: int | str
@@ -35,17 +35,17 @@ class Job:
     scratch: Path
     by_day: bool = False
     typed: bool = False
-    # Whether it must answer though that takes much longer than what is measured.
+    # Whether the run must answer, even if that takes much longer than what is measured.
     is_asked: bool = True
 
     @property
     def question(self) -> Question:
-        """A thousandth of the files: a day, or a range of events."""
+        """A question with a thousandth of the files: a day, or a range of events."""
         return Question("p_date", "2022-05-16", "2022-05-16") if self.by_day else self._events(400)
 
     @property
     def other_question(self) -> Question:
-        """Another thousandth, by the same column."""
+        """Another thousandth by the same column."""
         return Question("p_date", "2022-08-01", "2022-08-01") if self.by_day else self._events(600)
 
     def _events(self, place: int) -> Question:
@@ -53,7 +53,7 @@ class Job:
 
 
 def copy_of_log(job: Job) -> str:
-    """A table with the same log. Its large files are links, for nobody writes into a file of a log."""
+    """A table with the same log. Large files are links, since files of a log are never modified."""
     source, copy = Path(job.uri, "_delta_log"), job.scratch / "copy" / "_delta_log"
     for path in sorted(source.rglob("*")):
         target = copy / path.relative_to(source)
@@ -68,7 +68,7 @@ def copy_of_log(job: Job) -> str:
 
 
 def add_a_commit(uri: str, job: Job) -> None:
-    """Another writer's commit: one file added, which both questions ask for, and one removed."""
+    """Commit as another writer: add a file that matches both questions, and remove one."""
     newest = max(Path(uri, "_delta_log").glob("*.json"))
     actions = [json.loads(line) for line in newest.read_text().splitlines()]
     removed = next(action["add"] for action in actions if "add" in action)

@@ -1,6 +1,6 @@
-"""Pages of Parquet files, found beforehand, then read and decompressed: what no reader of Snappy can do without.
+"""Locates pages of Parquet files, then reads and decompresses them: the least work of any reader.
 
-A page can only be decompressed from its beginning on, and where a row stands in it is known only then.
+A page can be decompressed only as a whole, since the position of a row in it is not known before.
 """
 
 import threading
@@ -13,16 +13,16 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# Kinds of fields in the compact protocol of Thrift that have a value behind their head.
+# Field types of Thrift's compact protocol with a value after the field header.
 BYTE, INTEGERS, DOUBLE, BINARY, STRUCT = 3, (4, 5, 6), 7, 8, 12
 UNCOMPRESSED_SIZE, COMPRESSED_SIZE = 2, 3
-# Memory of each thread into which pages are read, one after the other.
+# A buffer for each thread, into which pages are read one after the other.
 KEPT = threading.local()
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column of a row group: where it is, and of each page where in it, how long, and how long decompressed."""
+    """A column chunk: offset and length, and for each page its offset, length and decompressed length."""
 
     path: Path
     codec: str
@@ -32,7 +32,7 @@ class Chunk:
 
 
 class _Header:
-    """The numbers at the top of a `PageHeader`, by their field."""
+    """The numbers at the beginning of a `PageHeader`, by field id."""
 
     def __init__(self, data: memoryview, place: int):
         self.data, self.place = data, place
@@ -76,7 +76,7 @@ class _Header:
 
 
 def chunks(path: Path, columns: list[str]) -> list[Chunk]:
-    """Columns, or all leaves below them, of all row groups."""
+    """The chunks of the given columns, or of all leaves below them, in all row groups."""
     footer = pq.read_metadata(path)
     found = []
     with path.open("rb") as file:
@@ -103,7 +103,7 @@ def _chunk(path: Path, file: BinaryIO, leaf: pq.ColumnChunkMetaData) -> Chunk:
 
 
 def decompress(chunks: Iterable[Chunk], threads: Executor) -> int:
-    """Reads and decompresses all pages, the largest columns first, and keeps nothing. Gives how many bytes they are."""
+    """Read and decompress all pages, the largest columns first, without keeping them; return the number of bytes."""
     return sum(threads.map(_decompressed, sorted(chunks, key=lambda chunk: -chunk.length)))
 
 

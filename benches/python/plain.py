@@ -1,7 +1,7 @@
-"""A plain replay of a log with pyarrow and json: the floor without cleverness, and the answers the others must give.
+"""A simple replay of a log with pyarrow and json, whose answers every engine must give.
 
-It knows what these tables hold and no more: one checkpoint (in one file or with sidecars) and the commits after it,
-paths that need no decoding, and one partition column.
+It supports only what these tables have: one checkpoint (in one file or with sidecars) and the commits after it, paths
+that need no decoding, and one partition column.
 """
 
 import json
@@ -20,7 +20,7 @@ _KNOWN: dict[tuple[int, int, str, bool], pa.Table] = {}
 
 
 def key(action: dict[str, Any]) -> str:
-    """Identity of a logical file: its path and its deletion vector."""
+    """The identity of a logical file: its path and its deletion vector."""
     vector = action.get("deletionVector")
     if vector is None:
         return str(action["path"])
@@ -28,7 +28,7 @@ def key(action: dict[str, Any]) -> str:
 
 
 def commits(log: Path, after: int) -> Iterator[dict[str, Any]]:
-    """Actions of the commits after a version, newest commit first."""
+    """The actions of the commits after a version, newest commit first."""
     for path in sorted(log.glob("*.json"), reverse=True):
         if path.stem.isdigit() and int(path.stem) > after:
             for line in path.read_text().splitlines():
@@ -36,7 +36,7 @@ def commits(log: Path, after: int) -> Iterator[dict[str, Any]]:
 
 
 def last_checkpoint(log: Path) -> tuple[int, list[Path]]:
-    """Version and files of the newest checkpoint; sidecars are files of it like any other."""
+    """Version and files of the newest checkpoint, including sidecars."""
     found = sorted(log.glob("*.checkpoint*"), key=lambda path: path.name)
     if not found:
         return -1, []
@@ -55,7 +55,7 @@ def last_checkpoint(log: Path) -> tuple[int, list[Path]]:
 
 
 def _bounds(path: Path, column: str, typed: bool) -> pa.Table:
-    """Least and greatest value of a column in each file of a checkpoint."""
+    """Minimum and maximum of a column for each data file in a checkpoint."""
     source = pq.ParquetFile(path)
     names = [f"add.stats_parsed.{side}.{column}" for side in SIDES] if typed else ["add.stats"]
     groups = []
@@ -88,7 +88,7 @@ def checkpoint_rows(path: Path, column: str | None = None, *, typed: bool = Fals
         name = pc.binary_join_element_wise(name, pc.fill_null(identity, ""), "")
     table = table.select(["path", "size"]).append_column("day", day).append_column("key", name)
     if column is not None:
-        # Read once by a process that asks often; a link to the file in another folder is the same file.
+        # Cached by device and inode, since copies of a log link to the same files.
         status = path.stat()
         known = (status.st_dev, status.st_ino, column, typed)
         if known not in _KNOWN:
@@ -100,7 +100,7 @@ def checkpoint_rows(path: Path, column: str | None = None, *, typed: bool = Fals
 
 
 def replay(uri: str, column: str | None = None, *, typed: bool = False) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """The live files: those of the checkpoint that no later commit touches, and those of the commits."""
+    """The live files: those of the checkpoint that no later commit names, and those of the commits."""
     log = Path(uri, "_delta_log")
     version, paths = last_checkpoint(log)
     seen: set[str] = set()
@@ -120,7 +120,7 @@ def replay(uri: str, column: str | None = None, *, typed: bool = False) -> tuple
 
 
 def bounds_of(stats: str | None, column: str) -> tuple[Any, Any]:
-    """Least and greatest value of a column; nothing where the statistics do not say."""
+    """Minimum and maximum of a column, None if the statistics lack them."""
     parsed = {} if stats is None else json.loads(stats)
     return parsed.get(SIDES[0], {}).get(column), parsed.get(SIDES[1], {}).get(column)
 
@@ -131,7 +131,7 @@ def may_match(stats: str | None, question: Question) -> bool:
 
 
 def kept(uri: str, question: Question, typed: bool) -> Answer:
-    """Count and bytes of the files that may hold what is asked."""
+    """Number and bytes of the files that may match a question."""
     by_day = question.column == "p_date"
     table, tail = replay(uri, None if by_day else question.column, typed=typed)
     if by_day:

@@ -1,6 +1,6 @@
-"""An S3 store with very many old files below a table. It makes up names when it lists them, and holds the log alone.
+"""An S3 server with very many old files below a table. It generates their names in listings, and stores only the log.
 
-It runs in a process of its own. Each folder of the table has the files of the log, and after them the old ones.
+It runs in a separate process. Each folder of the table lists the files of the log first, then the old ones.
 """
 
 import re
@@ -19,25 +19,25 @@ OLD = re.compile(rb"<Key>table/p=\d+/q-\d+\.parquet</Key>")
 
 
 class SimulatedStore(Store):
-    """Where the table is, and how it is reached."""
+    """The location of the table, and its storage options."""
 
     def after_vacuum(self, job: Job) -> Answer:
-        """Files that are left."""
-        self.asked.send("deleted")
-        deleted, others = self.asked.recv()
-        assert not others, f"{others} files that are not old are gone"
+        """The number of remaining files."""
+        self.pipe.send("deleted")
+        deleted, others = self.pipe.recv()
+        assert not others, f"{others} files were deleted that are not old"
         facts = work_tables.facts_of(job.uri)
         return {"files": facts["files"] + facts["removed"] * EACH - deleted}
 
 
 @contextmanager
 def served(job: Job) -> Iterator[SimulatedStore]:
-    """A store with the table and its old files."""
-    with process(job, _serve) as (options, asked):
-        yield SimulatedStore(URI, options, asked)
+    """A server with the table and its old files."""
+    with process(job, _serve) as (options, pipe):
+        yield SimulatedStore(URI, options, pipe)
 
 
-def _serve(source: str, asked: Connection) -> None:
+def _serve(source: str, pipe: Connection) -> None:
     from object_store import Handler, object_store
 
     facts = work_tables.facts_of(source)
@@ -45,11 +45,11 @@ def _serve(source: str, asked: Connection) -> None:
     live, old = facts["files"] // count, facts["removed"] * EACH // count
     folders = sorted(f"table/p={folder}/" for folder in range(count))
     described = "<LastModified>2025-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>0</Size>"
-    # Data files deleted: old ones, and others.
+    # Numbers of deleted data files: old ones, and others.
     deleted = [0, 0]
 
     def page(folder: str, first: int) -> list[str]:
-        """Names in a folder, from a position on."""
+        """A page of names in a folder, from a position on."""
         number = int(folder.removeprefix("table/p=").removesuffix("/"))
         places = range(first, min(first + PAGE, live + old))
         return [
@@ -60,7 +60,7 @@ def _serve(source: str, asked: Connection) -> None:
         ]
 
     def listing(self: Handler, bucket: str, query: dict[str, str]) -> bytes:
-        """A page of one folder, whose token is the folder and a position in it; of the root its folders."""
+        """A page of one folder, whose token is the folder and a position; for the root its folders."""
         prefix, token = query.get("prefix", ""), query.get("continuation-token", "")
         if prefix.startswith("table/_delta_log"):
             return others(self, bucket, query)
@@ -84,21 +84,21 @@ def _serve(source: str, asked: Connection) -> None:
         return f"<ListBucketResult>{''.join(lines)}</ListBucketResult>".encode()
 
     def act(self: Handler, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
-        """Counts the files that are deleted, and says which ones, as S3 does."""
+        """Count deleted files, and return their names, as S3 does."""
         if "delete" not in query:
             return rest(self, path, query, body)
         keys = body.count(b"<Key>table/p=")
         found = len(OLD.findall(body))
         deleted[0] += found
         deleted[1] += keys - found
-        said = b"".join(b"<Deleted>%b</Deleted>" % key for key in re.findall(rb"<Key>[^<]*</Key>", body))
-        return 200, b"<DeleteResult>%b</DeleteResult>" % said, {}
+        content = b"".join(b"<Deleted>%b</Deleted>" % key for key in re.findall(rb"<Key>[^<]*</Key>", body))
+        return 200, b"<DeleteResult>%b</DeleteResult>" % content, {}
 
     others, rest = Handler.listing, Handler.act
     Handler.listing, Handler.act = listing, act  # type: ignore[method-assign]
     with object_store() as store:
         for file in Path(source, "_delta_log").iterdir():
             store.files[f"{BUCKET}/table/_delta_log/{file.name}"] = (file.read_bytes(), file.stat().st_mtime)
-        asked.send(store.options)
-        while asked.recv() != "stop":
-            asked.send(deleted)
+        pipe.send(store.options)
+        while pipe.recv() != "stop":
+            pipe.send(deleted)

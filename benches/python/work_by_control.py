@@ -1,4 +1,4 @@
-"""What deltic's results are held against: the same by deltic, without what the case is about."""
+"""Control cases: the same work by deltic without the aspect that is measured."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,12 +11,12 @@ from job import Answer, Job
 
 
 def update_together(job: Job) -> Iterator[Answer | None]:
-    """Each process has a file of its own."""
+    """Each process updates its own file."""
     yield from work.contend(work.table_of(job, vectors=True, part="apart"), work_by_deltic.update_one)
 
 
 def scan_marked(job: Job) -> Iterator[Answer | None]:
-    """The same files, no rows of which are deleted."""
+    """The same files without deletion vectors."""
     name = work_tables.scaled("fifth", work_tables.facts_of(job.uri)["scale"])
     plain = replace(job, uri=str(tables.FOLDER / name))
     yield None

@@ -1,4 +1,4 @@
-"""Rows written and changed and tables maintained by deltalake, which writes files again where others mark rows."""
+"""Writes, row changes and maintenance by deltalake, which has only copy-on-write."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def _merge(job: Job, *, spread: bool) -> Iterator[Answer | None]:
     uri = work.table_of(job)
     yield None
     table = deltalake.DeltaTable(uri)
-    # Not streamed, so that it knows the bounds of the source's keys.
+    # Not streamed, so that it can use the bounds of the source's keys.
     merge = table.merge(source, "source.id = target.id", "source", "target", streamed_exec=False)
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     yield None
@@ -89,7 +89,7 @@ def delete_row_by_handle(job: Job) -> Iterator[Answer | None]:
 
 
 def update_one(uri: str, id: int) -> bool:
-    """Update the row with an id; False if another writer wins."""
+    """Update one row; return False if another writer wins."""
     try:
         deltalake.DeltaTable(uri).update({"value": "-1"}, predicate=f"id = {id}")
     except CommitFailedError:

@@ -1,4 +1,4 @@
-"""Rows written and changed and tables maintained by deltic."""
+"""Writes, row changes and maintenance by deltic."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from job import Answer, Job
 
 import deltic
 
-# As the peers do, which leave it to the system when a file reaches the disk.
+# Without fsync, like the peers.
 UNSYNCED = {"deltic.durability": "none"}
 CODEC = {"compression": work.CODEC, "compression_level": work.LEVEL}
 
@@ -58,7 +58,7 @@ def write_from_spark(job: Job) -> Iterator[Answer | None]:
 
 def _merge(job: Job, *, spread: bool) -> Iterator[Answer | None]:
     _, _, source = work.merged(job, spread=spread)
-    # Files that the bounds of the keys rule out are not even there.
+    # Files that the bounds of the keys exclude do not exist, which proves that they are not read.
     uri = work.table_of(job, vectors=True, only=work.kept_by_bounds(job, source))
     yield None
     merge = deltic.Table(uri).merge(source, "source.id = target.id")
@@ -101,7 +101,7 @@ def delete_day(job: Job) -> Iterator[Answer | None]:
 
 
 def _of_the_row(job: Job) -> str:
-    """A table of which only the file with the row is there."""
+    """A table in which only the file with the row exists."""
     name = f"/part-{work.the_row(job) // 100:06}.parquet"
     return work.table_of(job, vectors=True, only=lambda path: path.endswith(name))
 
@@ -128,7 +128,7 @@ _TABLES: dict[str, deltic.Table] = {}
 
 
 def update_one(uri: str, id: int) -> bool:
-    """Update the row with an id, on a handle that the process keeps; False if another writer wins."""
+    """Update one row on a handle that the process keeps; return False if another writer wins."""
     table = _TABLES.setdefault(uri, deltic.Table(uri))
     try:
         table.update({"value": deltic.lit(-1)}, f"id = {id}")
@@ -142,7 +142,7 @@ def update_together(job: Job) -> Iterator[Answer | None]:
 
 
 def totals(uri: str) -> Answer:
-    """Rows, and the sum of two columns, of all that a scan gives."""
+    """The number of rows of a scan, and the sum of two columns."""
     import pyarrow.compute as pc
 
     rows, total = 0, 0

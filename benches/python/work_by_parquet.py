@@ -1,4 +1,4 @@
-"""Rows written by Spark in its own format of Parquet files."""
+"""Writes by Spark as plain Parquet files."""
 
 from collections.abc import Iterator
 

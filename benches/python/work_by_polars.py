@@ -1,4 +1,4 @@
-"""Rows read and written by polars, as Parquet files without a log."""
+"""Reads and writes by polars as Parquet files without a log."""
 
 from collections.abc import Iterator
 from pathlib import Path

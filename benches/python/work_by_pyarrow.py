@@ -1,4 +1,4 @@
-"""Rows written by pyarrow, as Parquet files without a log."""
+"""Writes by pyarrow as Parquet files without a log."""
 
 from collections.abc import Iterator
 

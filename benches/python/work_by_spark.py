@@ -1,4 +1,4 @@
-"""Rows written and changed and tables maintained by delta-spark, after a statement of the same kind on a tiny table."""
+"""Writes, row changes and maintenance by delta-spark, each after the same statement on a tiny table as a warm-up."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,7 +21,7 @@ def _run(
     *,
     source: object = None,
 ) -> Iterator[Answer | None]:
-    """Run a statement, whose `{}` is the table; the warm-up's is a table of a hundred rows."""
+    """Run a statement, in which `{}` stands for the table, first on a table of a hundred rows as a warm-up."""
     warm = job.scratch / "warm"
     if source is not None:
         pq.write_table(source, job.scratch / "source.parquet")

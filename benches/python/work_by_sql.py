@@ -1,4 +1,4 @@
-"""Rows written by DuckDB's COPY, as Parquet files without a log."""
+"""Writes by DuckDB's COPY as Parquet files without a log."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""The cases that read a few rows, write rows, change them and maintain tables, at any scale: see `work_tables`.
+"""The cases that read a few rows, write rows, change them or maintain tables, at any scale: see `work_tables`.
 
-The prefix of a name is its section of the page: `reading-`, `writing-`, `changing-`, `maintenance-`.
+The prefix of a name is its section of the results: `reading-`, `writing-`, `changing-`, `maintenance-`.
 """
 
 from case import Case, Target
@@ -18,7 +18,7 @@ def work(
     once: bool = False,
     cut_off: float = 600,
 ) -> Case:
-    """`minutes`: what all runs of all engines should take; `cut_off`: seconds after which a peer is cut off."""
+    """A case. `minutes`: the estimate for all runs of all engines. `cut_off`: seconds after which a peer is cut off."""
     return Case(
         *(name, title, does, table),
         quick_table=_hundredth(table),

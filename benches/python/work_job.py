@@ -1,6 +1,6 @@
-"""What the cases that write rows, change them and maintain tables have in common: their copies, changes and checks.
+"""Copies, changes and checks that the cases for writes, row changes and maintenance share.
 
-The answers are read back by DuckDB, which has no part in what is measured where the table is a Delta table.
+DuckDB reads the answers back. It is not measured itself, except for plain Parquet files.
 """
 
 import json
@@ -17,21 +17,21 @@ import pyarrow as pa
 import work_tables
 from job import Answer, Job
 
-# The same for all: the level is what the crate of Parquet takes if none is given.
+# The same for all engines: the default level of the parquet crate.
 CODEC, LEVEL = "zstd", 1
-# A file that a writer of a new table or an OPTIMIZE should make.
+# The target file size of writes and of OPTIMIZE.
 FILE_BYTES = 128 * 2**20
 WRITERS, CHANGES_EACH = 8, 50
-# Processes of a run whose memory is not that of the engine.
+# Processes of a run whose memory does not count for the engine.
 UNCOUNTED: list[int] = []
-# What an UPDATE changes: a thousandth of the rows, some in each file.
+# An UPDATE changes a thousandth of the rows, some in each file.
 UPDATED, UPDATED_TO = "value = 7", 1_007
 CURVE = ["quantity", "event_time"]
 DAY = 3
 
 
 def table_of(job: Job, *, vectors: bool = False, part: str = "", only: Callable[[str], bool] = lambda _: True) -> str:
-    """A copy that a run may change, made of links. `vectors`: its rows are marked; `only`: data files that it gets."""
+    """A copy for one run, made of links. `vectors`: enable deletion vectors; `only`: the data files that it gets."""
     target = job.scratch / "table"
     work_tables.link(Path(job.uri, part), target, only)
     if vectors:
@@ -40,7 +40,7 @@ def table_of(job: Job, *, vectors: bool = False, part: str = "", only: Callable[
 
 
 def complete(job: Job, uri: str) -> None:
-    """Put the data files of a copy where it lacks them, for what reads all of it afterwards."""
+    """Add the missing data files of a copy, before all of it is read."""
     for path in Path(job.uri).glob("*.parquet"):
         if not (link := Path(uri, path.name)).exists():
             link.hardlink_to(path)
@@ -54,7 +54,7 @@ def files_alone(job: Job) -> str:
 
 
 def rows(job: Job) -> pa.Table:
-    """The rows to be written, in memory."""
+    """The rows to write, in memory."""
     with pa.OSFile(str(Path(job.uri, "rows.arrow"))) as file:
         return pa.ipc.open_file(file).read_all()
 
@@ -63,7 +63,7 @@ def rows(job: Job) -> pa.Table:
 
 
 def sorted_range(job: Job) -> tuple[int, int]:
-    """The first id and the one behind the last of a thousandth of the rows, within a file in the middle."""
+    """First and end of a range of ids with a thousandth of the rows, in a file in the middle."""
     rows = int(work_tables.facts_of(job.uri)["rows"])
     return rows * 2 // 5 + rows // 100, rows * 2 // 5 + rows // 100 + rows // 1_000
 
@@ -73,12 +73,12 @@ def sorted_filter(job: Job) -> str:
     return f"id >= {low} AND id < {high}"
 
 
-# Quantities are random, below 100,000.
+# Quantities are random numbers below 100,000.
 RANDOM_FILTER = "quantity < 100"
 
 
 def picked_answer(picked: pa.Table) -> Answer:
-    """Rows that were read, and the sum of the hashes of all their values."""
+    """The number of rows, and the sum of the hashes of their values."""
     return work_tables.checked_sum("picked", picked=picked)
 
 
@@ -88,7 +88,7 @@ def after_reading_sorted(job: Job) -> Answer:
 
 
 def after_reading_random(job: Job) -> Answer:
-    """Of all rows as they were made, in pieces."""
+    """The expected answer, from all rows as they were generated, in pieces."""
     import pyarrow.compute as pc
 
     rows, step = int(work_tables.facts_of(job.uri)["rows"]), 1_000_000
@@ -100,9 +100,9 @@ def after_reading_random(job: Job) -> Answer:
 
 
 def merged(job: Job, *, spread: bool) -> tuple[np.ndarray, np.ndarray, pa.Table]:
-    """Numbers of the rows that a merge updates, their values, and its source: of ten rows nine are updates.
+    """The numbers of the rows that a merge updates, their new values, and the source. Nine of ten rows are updates.
 
-    The keys are spread over all files, or lie a hundred rows apart, so that some ten files have all of them.
+    The keys are spread over all files, or are a hundred rows apart, so that about ten files have all of them.
     """
     facts = work_tables.facts_of(job.uri)
     count = max(100, round(10_000 * facts["scale"]))
@@ -116,7 +116,7 @@ def merged(job: Job, *, spread: bool) -> tuple[np.ndarray, np.ndarray, pa.Table]
 
 
 def kept_by_bounds(job: Job, source: pa.Table) -> Callable[[str], bool]:
-    """Which files of the keyed table may hold keys of a merge, by the bounds of their ids."""
+    """A predicate for the files of the keyed table that may have keys of a merge, by their bounds."""
     ids = np.asarray(source["id"])
     names = set()
     for line in Path(job.uri, "_delta_log", f"{0:020}.json").read_text().splitlines():
@@ -141,7 +141,7 @@ def after_update(job: Job) -> Answer:
 
 
 def the_row(job: Job) -> int:
-    """The id of the row that is deleted, in the middle of a file in the middle."""
+    """The id of the row to delete, in the middle of a file in the middle."""
     return int(work_tables.facts_of(job.uri)["files"]) // 2 * 100 + 50
 
 
@@ -149,7 +149,7 @@ def the_row(job: Job) -> int:
 
 
 def duck_connection() -> Any:
-    """DuckDB with its function for Delta tables."""
+    """A connection to DuckDB with its delta extension."""
     import duckdb
     import duckdb_extension_delta
 
@@ -161,7 +161,7 @@ def duck_connection() -> Any:
 
 
 def duck(sql: str) -> Any:
-    """The first row of what DuckDB answers."""
+    """The first row of a query in DuckDB."""
     return duck_connection().execute(sql).fetchall()[0]
 
 
@@ -171,20 +171,20 @@ def keyed_answer(uri: str) -> Answer:
 
 
 def wide_answer(uri: str) -> Answer:
-    """Rows of a Delta table, and the sum of the hashes of all their values."""
+    """The number of rows of a Delta table, and the sum of the hashes of their values."""
     count, total = duck(f"SELECT count(*), sum({work_tables.CHECKED}) FROM delta_scan('{uri}')")
     return {"rows": count, "sum": int(total)}
 
 
 def parquet_answer(folder: str) -> Answer:
-    """The same of a folder of Parquet files."""
+    """The same for a folder of Parquet files."""
     source = f"read_parquet('{folder}/**/*.parquet', hive_partitioning = true)"
     count, total = duck(f"SELECT count(*), sum({work_tables.CHECKED}) FROM {source}")
     return {"rows": count, "sum": int(total)}
 
 
 def written_answer(uri: str) -> Answer:
-    """`wide_answer` of what was written. Its files must have statistics of all columns."""
+    """`wide_answer` of a written table, whose files must have statistics of all columns."""
     for action in actions(uri):
         if "add" in action:
             stats = json.loads(action["add"]["stats"])
@@ -196,7 +196,7 @@ def written_answer(uri: str) -> Answer:
 
 
 def actions(uri: str) -> Iterator[dict[str, Any]]:
-    """Actions of all commits."""
+    """The actions of all commits."""
     for path in sorted(Path(uri, "_delta_log").glob("*.json")):
         if path.stem.isdigit():
             yield from map(json.loads, path.read_text().splitlines())
@@ -212,25 +212,25 @@ def live_files(uri: str) -> int:
 
 
 def after_partition(uri: str) -> Answer:
-    """Files that are left, and the rows of three days of which one was deleted."""
+    """The number of live files, and the rows of three days of which one was deleted."""
     near = f"SELECT count(*) FROM delta_scan('{uri}') WHERE day BETWEEN {DAY - 1} AND {DAY + 1}"
     return {"files": live_files(uri), "rows": duck(near)[0]}
 
 
 def after_row(job: Job, uri: str) -> Answer:
-    """Files that are left, and the rows of the file of which one was deleted."""
+    """The number of live files, and the rows of the file of which one row was deleted."""
     first = the_row(job) - 50
     within = f"SELECT count(*) FROM delta_scan('{uri}') WHERE id BETWEEN {first} AND {first + 99}"
     return {"files": live_files(uri), "rows": duck(within)[0]}
 
 
 def after_convert(uri: str) -> Answer:
-    """Files of the log that a conversion made, and the rows that their statistics say."""
+    """The number of files in the log of a conversion, and of rows in their statistics."""
     adds = [action["add"] for action in actions(uri) if "add" in action]
     return {"files": len(adds), "rows": sum(json.loads(add["stats"])["numRecords"] for add in adds)}
 
 
-# --- rows that Spark makes ---
+# --- rows that Spark generates ---
 
 SPARK_ROWS = (
     "id",
@@ -249,7 +249,7 @@ def spark_rows(job: Job) -> int:
 
 
 def spark_answer(source: str) -> Answer:
-    """Rows and a sum over all columns but the price, of a source of rows as DuckDB calls it."""
+    """The number of rows, and a sum over all columns except the price. `source` is DuckDB's table expression."""
     day = "date_diff('day', DATE '2020-12-04', shipped)"
     total = f"id + quantity + length(customer) + {day} + epoch_ms(event_time) + amount * 100 + part"
     count, found = duck(f"SELECT count(*), sum({total}) FROM {source}")
@@ -260,7 +260,7 @@ def after_spark(job: Job) -> Answer:
     n = np.arange(spark_rows(job))
     lengths = 9 + np.char.str_len((np.arange(50_000)).astype(str))
     columns = [n, n % 100_000, lengths[n % 50_000], n % 2_000, 1_640_000_000_000 + n * 37, n * 31 % 10**9, n % 1_000]
-    # Halves, for the sum of all is beyond 64 bits.
+    # In halves, since the total exceeds 64 bits.
     return {"rows": len(n), "sum": sum(int(half.sum()) for column in columns for half in np.array_split(column, 64))}
 
 
@@ -268,7 +268,7 @@ def after_spark(job: Job) -> Answer:
 
 
 def removed_files(job: Job) -> str:
-    """A copy of the log, and the files that it has and that it removed, all of them empty and old."""
+    """A copy of the log, with its live and removed files, all of them empty and old."""
     import os
 
     facts, uri = work_tables.facts_of(job.uri), table_of(job)
@@ -281,46 +281,47 @@ def removed_files(job: Job) -> str:
 
 
 def after_vacuum(job: Job, uri: str) -> Answer:
-    """Files that are left on the disk, all of which must be those that the table has."""
+    """The number of files on disk, among which all files of the table must be."""
     left = {str(path.relative_to(uri)) for path in Path(uri).glob("p=*/*")}
     live = {work_tables.removed_path(number) for number in range(work_tables.facts_of(job.uri)["files"])}
-    assert live <= left, f"{len(live - left)} files of the table are gone"
+    assert live <= left, f"{len(live - left)} files of the table were deleted"
     return {"files": len(left)}
 
 
-# --- processes that change rows of one table ---
+# --- concurrent changes of one table ---
 
 
-def _writer(uri: str, writer: int, change: Callable[[str, int], bool], ready: Any, told: Any) -> None:
+def _writer(uri: str, writer: int, change: Callable[[str, int], bool], ready: Any, results: Any) -> None:
     change(uri, -1)
     ready.wait()
     outcomes = []
     for number in range(CHANGES_EACH):
         began = time.perf_counter()
         outcomes.append((change(uri, row_of(writer, number)), time.perf_counter() - began))
-    told.put(outcomes)
+    results.put(outcomes)
 
 
 def row_of(writer: int, number: int) -> int:
-    """The id of a row that one writer changes, far from those of others and each in the range of its own file."""
+    """The id of a row for one writer, in the range of that writer's own file."""
     return 2 * (writer * 12_500 + number * 200)
 
 
 def contend(uri: str, change: Callable[[str, int], bool]) -> Iterator[Answer | None]:
-    """Processes that change rows of one table at once; what gives up is counted, not tried again.
+    """Concurrent processes that change rows of one table. Failed changes are counted and not retried.
 
-    Each begins with a change of no row, so that whatever is loaded first is.
+    Each process begins with a change that matches no row, as a warm-up.
     """
     spawn = get_context("spawn")
-    ready, told = spawn.Barrier(WRITERS + 1), spawn.Queue()
+    ready, results = spawn.Barrier(WRITERS + 1), spawn.Queue()
     writers = [
-        spawn.Process(target=_writer, args=(uri, writer, change, ready, told), daemon=True) for writer in range(WRITERS)
+        spawn.Process(target=_writer, args=(uri, writer, change, ready, results), daemon=True)
+        for writer in range(WRITERS)
     ]
     for writer in writers:
         writer.start()
     ready.wait(120)
     yield None
-    outcomes = [outcome for _ in writers for outcome in told.get(timeout=600)]
+    outcomes = [outcome for _ in writers for outcome in results.get(timeout=600)]
     yield None
     for writer in writers:
         writer.join()
@@ -332,7 +333,7 @@ def contend(uri: str, change: Callable[[str, int], bool]) -> Iterator[Answer | N
     yield {"done": len(took), "failed": len(outcomes) - len(took), "p99_us": slow, "rows": count}
 
 
-# --- what must be there afterwards ---
+# --- expected answers ---
 
 
 def _facts(*names: str) -> Callable[[Job], Answer]:

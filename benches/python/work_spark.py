@@ -1,7 +1,7 @@
-"""A Spark session with delta-spark for one run, and rows that Spark makes.
+"""A delta-spark session for one run, and rows that Spark generates.
 
-The tests' module says which release and fetches its jars; its settings are for tiny tables, those here are Spark's
-own but for memory, the codec, and numbers of partitions that fit the machine.
+The tests' module has the release and fetches its jars. The settings here are Spark's defaults, except for memory, the
+codec, and numbers of partitions that fit the machine.
 """
 
 import os
@@ -23,7 +23,7 @@ MEMORY = "6g"
 
 @contextmanager
 def session(job: Job) -> "Iterator[SparkSession]":
-    """A session on all processors. Starting it and what warms it up happen before the clock runs."""
+    """A session on all processors. Start and warm-up are not measured."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     import delta_spark
@@ -37,7 +37,7 @@ def session(job: Job) -> "Iterator[SparkSession]":
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", parts)
-        # VACUUM lists in so many tasks, 10,000 unless it is told otherwise, and deletes in so many.
+        # Numbers of tasks in which VACUUM lists (default 10,000) and deletes.
         .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", parts)
         .config("spark.databricks.delta.vacuum.parallelDelete.enabled", "true")
         .config("spark.databricks.delta.vacuum.parallelDelete.parallelism", parts)
@@ -64,7 +64,7 @@ def frame(spark: "SparkSession", rows: int) -> "DataFrame":
 
 
 def write(job: Job, format: str, source: str) -> Iterator[Answer | None]:
-    """Write rows in a format; `source` is how DuckDB reads them."""
+    """Write rows in a format. `source` is DuckDB's table expression for the answer."""
     uri = str(job.scratch / "written")
     with session(job) as spark:
         frame(spark, 1_000).write.format(format).save(str(job.scratch / "warm"))

@@ -1,6 +1,6 @@
-"""The tests' S3 store in a process of its own, each request of which takes some time, with a table of removed files.
+"""The tests' S3 server in a separate process, with a delay for each request and a table with removed files.
 
-The tests' listing looks at all names for each page, so this one has its own.
+It has its own listing, since that of the tests scans all names for each page.
 """
 
 import sys
@@ -29,24 +29,24 @@ PAGE = 1_000
 
 @dataclass
 class Store:
-    """Where the table is, and how it is reached."""
+    """The location of the table, and its storage options."""
 
     uri: str
     options: dict[str, str]
-    asked: Connection
+    pipe: Connection
 
     def after_vacuum(self, job: Job) -> Answer:
-        """Data files that are left, all of which must be those that the table has."""
-        self.asked.send("names")
-        left = {name for name in self.asked.recv() if "_delta_log" not in name}
+        """The number of remaining data files, among which all files of the table must be."""
+        self.pipe.send("names")
+        left = {name for name in self.pipe.recv() if "_delta_log" not in name}
         live = {work_tables.removed_path(number) for number in range(work_tables.facts_of(job.uri)["files"])}
-        assert live <= left, f"{len(live - left)} files of the table are gone"
+        assert live <= left, f"{len(live - left)} files of the table were deleted"
         return {"files": len(left)}
 
 
 @contextmanager
 def process(job: Job, serve: Callable[[str, Connection], None]) -> Iterator[tuple[dict[str, str], Connection]]:
-    """A process that runs `serve`, whose memory does not count: the options of its store, and a connection to it."""
+    """A process that runs `serve`, whose memory does not count: its storage options, and a connection to it."""
     spawn = get_context("spawn")
     here, there = spawn.Pipe()
     server = spawn.Process(target=serve, args=(job.uri, there), daemon=True)
@@ -61,18 +61,18 @@ def process(job: Job, serve: Callable[[str, Connection], None]) -> Iterator[tupl
 
 @contextmanager
 def served(job: Job) -> Iterator[Store]:
-    """A store with the table of removed files."""
-    with process(job, _serve) as (options, asked):
-        yield Store(URI, options, asked)
+    """A server with the table of removed files."""
+    with process(job, _serve) as (options, pipe):
+        yield Store(URI, options, pipe)
 
 
-def _serve(source: str, asked: Connection) -> None:
+def _serve(source: str, pipe: Connection) -> None:
     from object_store import Handler, object_store, tag
 
     known: list[str] = []
 
     def listing(self: Handler, bucket: str, query: dict[str, str]) -> bytes:
-        """A page of names, with one look at all of them only after some came or went."""
+        """A page of names. All names are sorted again only after changes."""
         root, files = bucket.rstrip("/") + "/", self.store.files
         if len(known) != len(files):
             known[:] = sorted(files)
@@ -108,13 +108,13 @@ def _serve(source: str, asked: Connection) -> None:
         return f"<ListBucketResult>{''.join(lines)}</ListBucketResult>".encode()
 
     def act(self: Handler, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
-        """Of many files that are deleted it says which ones, as S3 does."""
+        """Return the names of bulk-deleted files, as S3 does."""
         done = others(self, path, query, body)
         if "delete" not in query:
             return done
         keys = (key.text or "" for key in ElementTree.fromstring(body).iter() if key.tag.endswith("Key"))
-        told = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
-        return 200, f"<DeleteResult>{told}</DeleteResult>".encode(), {}
+        deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+        return 200, f"<DeleteResult>{deleted}</DeleteResult>".encode(), {}
 
     others = Handler.act
     Handler.listing, Handler.act = listing, act  # type: ignore[method-assign]
@@ -125,6 +125,6 @@ def _serve(source: str, asked: Connection) -> None:
         for path in Path(source, "_delta_log").iterdir():
             store.files[f"{root}_delta_log/{path.name}"] = (path.read_bytes(), path.stat().st_mtime)
         store.before = lambda *_: time.sleep(LATENCY)
-        asked.send(store.options)
-        while asked.recv() != "stop":
-            asked.send([name.removeprefix(root) for name in list(store.files)])
+        pipe.send(store.options)
+        while pipe.recv() != "stop":
+            pipe.send([name.removeprefix(root) for name in list(store.files)])

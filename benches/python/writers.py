@@ -1,4 +1,4 @@
-"""What the cases that write have in common: the table they write to, what they append, and what must be there after."""
+"""Parts that the cases with writes share: the table, the appended rows, and the expected answers."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from job import Answer, Job, copy_of_log
 
 APPENDS = 200
 WRITERS, APPENDS_EACH = 4, 50
-# Of a long log, and how many at its beginning and end are compared.
+# Appends of a long log, and the number at its beginning and end that are compared.
 LONG, COMPARED = 1_000, 50
 TINY = pa.table({"id": pa.array([1, 2, 3]), "name": pa.array(["one", "two", "three"])})
 AN_EVENT = pa.table(
@@ -34,7 +34,7 @@ AN_EVENT = pa.table(
         "p_date": pa.array([18_993], pa.int32()).cast(pa.date32()),
     }
 )
-# One filter for each column with statistics or partition values, none of which any file passes.
+# One filter for each column with statistics or partition values. No file matches any of them.
 NOTHING = [
     "event_id < 0",
     "quantity < 0",
@@ -49,7 +49,7 @@ NOTHING = [
 
 
 def small_table(job: Job) -> str:
-    """An empty table of `TINY`'s columns, the same whoever goes on."""
+    """An empty table with the columns of `TINY`, the same for all engines."""
     import deltic
 
     uri = str(job.scratch / "small")
@@ -63,19 +63,19 @@ def files_of(uri: str) -> Answer:
 
 
 def rows_committed(uri: str) -> Answer:
-    """Rows of a table, counted in the footers of its live files."""
+    """The number of rows in the footers of a table's live files."""
     table, tail = plain.replay(uri)
     paths = [*(table["path"].to_pylist() if table.num_rows else []), *(add["path"] for add in tail)]
     return {"rows": sum(pq.read_metadata(Path(uri, path)).num_rows for path in paths)}
 
 
 def log_to_checkpoint(job: Job) -> str:
-    """A copy whose table asks for statistics as text alone, as some peers always write them, unless they are typed."""
+    """A copy whose properties request statistics only as JSON, as some peers always write them, unless `typed`."""
     uri = copy_of_log(job)
     if not job.typed:
         log = Path(uri, "_delta_log")
         _, (checkpoint,) = plain.last_checkpoint(log)
-        # Batch by batch, for what is read here counts as memory of what follows.
+        # In batches, since this memory counts for what is measured afterwards.
         batches = pq.ParquetFile(checkpoint).iter_batches(columns=["metaData"])
         (metadata,) = (row for batch in batches for row in batch["metaData"].drop_null().to_pylist())
         metadata["format"]["options"] = {}
@@ -86,7 +86,7 @@ def log_to_checkpoint(job: Job) -> str:
 
 
 def written_checkpoint(uri: str) -> Answer:
-    """What a checkpoint alone says, with no commit after it."""
+    """The answer from the newest checkpoint, after which there must be no commit."""
     log = Path(uri, "_delta_log")
     version, paths = plain.last_checkpoint(log)
     parts = [rows for path in paths if (rows := plain.checkpoint_rows(path)) is not None]
@@ -97,7 +97,7 @@ def written_checkpoint(uri: str) -> Answer:
 
 
 def timed_appends(append: Callable[[], object]) -> Answer:
-    """Many appends to one table: microseconds of one at the beginning, and at the end of the log."""
+    """Many appends to one table: the mean microseconds of the first and the last ones."""
     took = []
     for _ in range(LONG):
         began = time.perf_counter()
@@ -110,25 +110,25 @@ def timed_appends(append: Callable[[], object]) -> Answer:
     return {"first_us": mean(took[:COMPARED]), "last_us": mean(took[-COMPARED:])}
 
 
-def _writer(uri: str, append: Callable[[str], bool], ready: Any, told: Any) -> None:
+def _writer(uri: str, append: Callable[[str], bool], ready: Any, results: Any) -> None:
     ready.wait()
     outcomes = []
     for _ in range(APPENDS_EACH):
         began = time.perf_counter()
         outcomes.append((append(uri), time.perf_counter() - began))
-    told.put(outcomes)
+    results.put(outcomes)
 
 
 def contend(job: Job, append: Callable[[str], bool]) -> Iterator[Answer | None]:
-    """Processes that append to one table at once; an append that gives up is counted, not tried again."""
+    """Concurrent processes that append to one table. Failed appends are counted and not retried."""
     uri, spawn = small_table(job), get_context("spawn")
-    ready, told = spawn.Barrier(WRITERS + 1), spawn.Queue()
-    writers = [spawn.Process(target=_writer, args=(uri, append, ready, told), daemon=True) for _ in range(WRITERS)]
+    ready, results = spawn.Barrier(WRITERS + 1), spawn.Queue()
+    writers = [spawn.Process(target=_writer, args=(uri, append, ready, results), daemon=True) for _ in range(WRITERS)]
     for writer in writers:
         writer.start()
     ready.wait(60)
     yield None
-    outcomes = [outcome for _ in writers for outcome in told.get(timeout=120)]
+    outcomes = [outcome for _ in writers for outcome in results.get(timeout=120)]
     yield None
     for writer in writers:
         writer.join()

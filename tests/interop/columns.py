@@ -1,8 +1,7 @@
 """Random Arrow columns of every type and layout, with their values as Python objects.
 
-Dates are days and timestamps are the numbers of their unit, for Python's own calendar ends with the year 9999. A `Kind`
-says of one column, or of what is inside one, how values are made, how an array is built of them, and what a table that
-stores them exactly gives back.
+Dates and timestamps are integers in their unit, since Python's dates end with the year 9999. A `Kind` describes a
+column or a nested element: how to generate values, how to build an array from them, and what a table must return.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ EXACT = Context(prec=80)
 
 @dataclass(frozen=True)
 class Kind:
-    """One Arrow type, with values of it."""
+    """An Arrow type and a generator of its values."""
 
     type: pa.DataType
     values: st.SearchStrategy[Any]
     zero: Any
-    """A value for places that no reader sees."""
+    """A value for slots that are not visible, as below a null."""
     build: Callable[[Sequence[Any]], pa.Array]
     kept: Callable[[Any], Any] = lambda value: value
-    """What is read back of a value."""
+    """Converts a written value to the value that is read back."""
     nullable: bool = True
     metadata: dict[str, str] | None = None
 
     def some(self) -> st.SearchStrategy[Any]:
-        """Values, with nulls where there may be some."""
+        """A strategy for values, including nulls if the type is nullable."""
         return st.one_of(st.none(), self.values, self.values) if self.nullable else self.values
 
     def field(self, name: str) -> pa.Field:
@@ -59,7 +58,7 @@ def whole(bits: int, signed: bool = True) -> st.SearchStrategy[int]:
 
 
 def spelled(value: float) -> str:
-    """A float so that NaN equals NaN, and -0.0 is not 0.0."""
+    """A float as a string: NaN equals NaN, and -0.0 differs from 0.0."""
     return "NaN" if math.isnan(value) else repr(value)
 
 
@@ -70,7 +69,7 @@ def floating(kind: pa.DataType, width: int) -> Kind:
 
 @st.composite
 def strings(draw: st.DrawFn) -> str:
-    """Short ones, and long ones with characters of many bytes where statistics cut them."""
+    """Short strings, and long ones with multi-byte characters at the truncation point of statistics."""
     some = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
     if draw(st.booleans()):
         return draw(some)
@@ -82,7 +81,7 @@ blobs = st.one_of(st.binary(max_size=4), st.integers(30, 40).map(lambda size: b"
 
 
 def numbered(kind: pa.DataType, storage: pa.DataType, values: st.SearchStrategy[int], **more: Any) -> Kind:
-    """A type that is a number of something."""
+    """A type that is stored as an integer."""
     return Kind(kind, values, 0, lambda column: pa.array(column, storage).cast(kind), **more)
 
 
@@ -94,7 +93,7 @@ def timestamps(unit: str, zone: str | None) -> Kind:
     per = PER_SECOND[unit]
     first, last = -DAYS * 86_400 * per, (LAST_DAY + 1) * 86_400 * per - 1
     if unit == "ns":
-        # Whole microseconds; not all of these years fit 64 bits of nanoseconds.
+        # Whole microseconds. 64 bits of nanoseconds do not cover all of these years.
         first, last = -(2**63) // 1000 + 1, (2**63 - 1) // 1000
         values = st.one_of(st.sampled_from([first, last, 0, -1]), st.integers(first, last)).map(lambda v: v * 1000)
         return numbered(pa.timestamp(unit, zone), pa.int64(), values, kept=lambda v: v // 1000)
@@ -115,8 +114,8 @@ def decimals(draw: st.DrawFn) -> Kind:
 
 
 def extension(name: str, storage: Kind) -> Kind:
-    told = {"ARROW:extension:name": name, "ARROW:extension:metadata": ""}
-    return Kind(storage.type, storage.values, storage.zero, storage.build, storage.kept, metadata=told)
+    metadata = {"ARROW:extension:name": name, "ARROW:extension:metadata": ""}
+    return Kind(storage.type, storage.values, storage.zero, storage.build, storage.kept, metadata=metadata)
 
 
 def leaves() -> st.SearchStrategy[Kind]:
@@ -147,7 +146,7 @@ def leaves() -> st.SearchStrategy[Kind]:
 
 @st.composite
 def encoded(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
-    """A dictionary, with values that rows share and some that none has; or runs."""
+    """A dictionary with shared, repeated and unused values, or a run-end encoded type."""
     of = draw(inner)
     if draw(st.booleans()):
         kind = pa.dictionary(draw(st.sampled_from([pa.int8(), pa.uint32(), pa.int64()])), of.type)
@@ -186,12 +185,12 @@ def lists(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
     values = st.lists(of.some(), min_size=sizes[0], max_size=sizes[1])
 
     def build(column: Sequence[Any]) -> pa.Array:
-        # There are elements below nulls, too.
+        # Null lists have elements, too.
         hidden = [of.zero] * (1 if fixed is None else fixed)
         shown = [hidden if value is None else value for value in column]
         elements = of.build([item for value in shown for item in value])
         if fixed == 0:
-            # pyarrow divides by the size in `from_arrays`, and the process ends.
+            # `from_arrays` of pyarrow divides by the list size: a size of 0 crashes the process.
             return pa.array([None if value is None else [] for value in column], kind)
         if fixed is not None:
             return pa.FixedSizeListArray.from_arrays(elements, type=kind, mask=mask(column))
@@ -250,14 +249,14 @@ def maps(draw: st.DrawFn, inner: st.SearchStrategy[Kind]) -> Kind:
 
 
 def kinds() -> st.SearchStrategy[Kind]:
-    """Every type that a table has a place for."""
+    """Every type that a table can store."""
     some = st.one_of(leaves(), leaves(), encoded(leaves()))
     nested = st.recursive(some, lambda inner: st.one_of(lists(inner), structs(inner), maps(inner)), max_leaves=4)
     return st.one_of(leaves(), some, nested, nested)
 
 
 def read(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column, spelled as `Kind.kept` does."""
+    """The values of a column, in the form that `Kind.kept` returns."""
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in read(chunk)]
     kind = array.type
@@ -288,5 +287,5 @@ def read(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _cut(offsets: list[int], items: list[Any], valid: list[bool]) -> list[Any]:
-    # The items of a slice are those of the whole.
+    # `items` are those of the whole array; the offsets of a slice refer to them.
     return [items[offsets[at] : offsets[at + 1]] if is_valid else None for at, is_valid in enumerate(valid)]

@@ -1,4 +1,4 @@
-"""Fixtures of the interoperability tests. Each suite runs in a process of its own: see the Makefile."""
+"""Fixtures of the interoperability tests. Each suite runs in its own process: see the Makefile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take some cases of the tests that are marked so, others each time; all of them with DELTIC_CASES=all."""
+    """Run a random sample of the cases of tests marked `some`; all of them with DELTIC_CASES=all."""
     if os.environ.get("DELTIC_CASES") == "all":
         return
     cases: dict[str, list[pytest.Item]] = {}
@@ -50,7 +50,7 @@ def uri(tmp_path: Path) -> str:
 
 @pytest.fixture
 def flights() -> pa.Table:
-    """Rows of every type, with two columns fit to partition by, one of which holds nulls and awkward text."""
+    """Rows of every type, with two partition columns; `origin` has nulls and special characters."""
     table = every_type(120)
     origins = [["EWR", "JFK", "a b/c=d%", None][i % 4] for i in range(120)]
     return table.append_column("origin", pa.array(origins)).append_column(
@@ -71,12 +71,12 @@ FILTERS = [
     "big_decimal > 10",
     "boolean AND double < 10.5",
 ]
-"""Text that means the same to every engine."""
+"""Filters that mean the same in every engine."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session with delta-spark for all modules. Its VACUUM deletes what was removed a moment ago, in one task."""
+    """One delta-spark session for all modules. Its VACUUM accepts a retention of zero, and runs in one task."""
     settings = {
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
@@ -88,7 +88,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def validating(spark: SparkSession) -> Iterator[None]:
-    """The session of the suite validates checksums meanwhile."""
+    """Let the session validate checksums for the duration of a module."""
     before = {name: spark.conf.get(name, None) for name in VALIDATING}
     for name, value in VALIDATING.items():
         spark.conf.set(name, value)
@@ -101,26 +101,26 @@ def validating(spark: SparkSession) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how much was compared, for the number of filters is a choice."""
+    """Print the number of comparisons, which depends on DELTIC_FILTER_SEEDS."""
     matrix = sys.modules.get("test_matrix")
     if matrix is not None and matrix.COMPARED:
         terminalreporter.write_line(f"rows compared with delta-spark {matrix.COMPARED.total()} times")
 
 
 def with_reused_sidecars(uri: str, flights: pa.Table) -> pa.Table:
-    """A table read from a checkpoint whose sidecars are partly those of the one before; returns its rows."""
+    """Write a table whose last checkpoint reuses sidecars of the one before; return its rows."""
     properties = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "100"}
     for start in range(0, 120, 40):
         deltic.write(uri, flights.slice(start, 40), partition_by=["month"], properties=None if start else properties)
         deltic.Table(uri).checkpoint()
     log = Path(uri, "_delta_log")
-    # One file is removed: its sidecar is rewritten, the others are used again.
+    # One file is removed: its sidecar is rewritten, the others are reused.
     add = next(action["add"] for action in log_actions(uri, 1) if "add" in action)
     Log(uri).commit(3, [remove(add["path"], deletionTimestamp=4102444800000)])
     assert deltic.Table(uri).checkpoint() == 3
     hints = [json.loads(line)["v2Checkpoint"] for line in (log / "_last_checkpoint").read_text().splitlines()]
     assert len(hints[0]["sidecarFiles"]) == 4
-    # delta-spark wants the commit of the checkpoint's version to be there.
+    # delta-spark requires the commit of the checkpoint's version.
     kept = (hints[0]["path"], "_last_checkpoint", f"{3:020}.json")
     for file in log.iterdir():
         if file.is_file() and file.name not in kept:
@@ -131,7 +131,7 @@ def with_reused_sidecars(uri: str, flights: pa.Table) -> pa.Table:
 
 @pytest.fixture(scope="session")
 def connection() -> duckdb.DuckDBPyConnection:
-    """DuckDB with its delta extension, which comes as a wheel."""
+    """DuckDB with its delta extension, which is installed as a wheel."""
     duckdb = pytest.importorskip("duckdb")
     wheel = pytest.importorskip("duckdb_extension_delta", reason="the wheel duckdb-extension-delta is not installed")
     extensions = sorted(Path(wheel.__file__).parent.rglob("delta.duckdb_extension"))
@@ -146,7 +146,7 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 @pytest.fixture
 def turns(spark: SparkSession, uri: str, validating: None) -> Turns:
-    """A table for two writers, in a session that validates checksums."""
+    """A table that deltic and delta-spark write in turns, in a session that validates checksums."""
     from turns import Turns
 
     return Turns(spark, uri)
@@ -154,7 +154,7 @@ def turns(spark: SparkSession, uri: str, validating: None) -> Turns:
 
 @pytest.fixture
 def in_duckdb(connection: duckdb.DuckDBPyConnection) -> Callable[[str], pa.Table]:
-    """The rows that DuckDB reads of a table."""
+    """A function that reads a table in DuckDB."""
 
     def in_duckdb(uri: str) -> pa.Table:
         return connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()

@@ -1,9 +1,9 @@
-"""Random filters that mean the same to Spark and to deltic, made from a table's own schema and values.
+"""Random filters that mean the same in Spark and in deltic, generated from a table's schema and values.
 
-A filter has two spellings, for the two languages quote text and name NaN differently; everything else is the same text.
-Left out are cases in which Spark differs: a double literal compared with a whole number or a decimal (deltic compares
-exactly, Spark casts to double), decimal literals too long for Spark to widen a column to, and whole numbers beyond 64
-bits (Spark 4.2 takes `n < 9223372036854775808` for TRUE where `n` is null).
+A filter has two spellings: only the quoting of strings and the name of NaN differ. Not generated are cases in which
+Spark differs: a double literal compared with an integer or a decimal (deltic compares exactly, Spark casts to double),
+decimal literals that are too long for Spark to widen a column to, and integers beyond 64 bits (in Spark 4.2
+`n < 9223372036854775808` is TRUE where `n` is null).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIZES = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
 class Text(NamedTuple):
-    """One filter, or a part of one, in both spellings."""
+    """A filter, or a part of one, in both spellings."""
 
     ours: str
     theirs: str
@@ -36,7 +36,7 @@ class Text(NamedTuple):
 
 @dataclass
 class Leaf:
-    """A column, or a field of structs, with values that occur in it."""
+    """A column or a struct field, with values that occur in it."""
 
     path: tuple[str, ...]
     type: pa.DataType
@@ -47,7 +47,7 @@ class Leaf:
 
 
 def leaves(table: pa.Table, opaque: frozenset[str] = frozenset()) -> list[Leaf]:
-    """All that a filter can name; of columns that are `opaque` it asks only whether they are null."""
+    """All columns and fields that a filter can name. Of `opaque` columns it tests only whether they are null."""
     found = []
 
     def walk(path: tuple[str, ...], array: pa.Array) -> None:
@@ -86,7 +86,7 @@ def floating(value: float, single: bool) -> Text:
 
 
 def moment(value: int, kind: pa.DataType, rng: random.Random) -> Text:
-    """Microseconds since 1970 as a literal of the type, with and without an offset where it may have one."""
+    """Microseconds since 1970 as a timestamp literal, with and without an offset if the type has a zone."""
     at = EPOCH + timedelta(microseconds=min(max(value, FIRST), LAST))
     if kind.tz is None:
         return both(f"TIMESTAMP_NTZ '{at.isoformat(' ', 'microseconds')}'")
@@ -105,7 +105,7 @@ def micros(value: datetime) -> int:
 
 
 class Filters:
-    """A source of filters over one table, the same for the same seed."""
+    """A generator of filters over one table, deterministic by its seed."""
 
     def __init__(self, table: pa.Table, seed: str, opaque: frozenset[str] = frozenset()) -> None:
         self.rng = random.Random(seed)
@@ -167,7 +167,7 @@ class Filters:
         return Text(*(f"{leaf.name()} {word} {text} ESCAPE '!'" for text in pattern))
 
     def literal(self, leaf: Leaf) -> Text:
-        """A value of the column, a neighbouring one, an extreme of its type, or a value of a comparable type."""
+        """A value of the column, one close to it, an extreme of its type, or a value of a comparable type."""
         rng = self.rng
         if rng.random() < 0.02:
             return both("NULL")

@@ -1,7 +1,7 @@
-"""Random histories of a table: after each step, by one of the clients, every client must read the rows of the model.
+"""Random histories of a table: after each step every client must read the rows of a model.
 
-The seed determines the steps. Each step is done by one of the writers, and in the model. A failure names the seed and
-all steps.
+Each step is executed by one client, chosen at random, and in the model. The seed determines the steps. A failure names
+the seed and all steps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ import deltic
 IDS = ("n", "_metadata.row_id", "_metadata.row_commit_version")
 FEED = ("_commit_version", "_commit_timestamp")
 TURNS, LOOKS = 0.4, 0.5
-"""How often delta-spark takes a step, and how often it looks at one."""
+"""Probabilities that delta-spark executes a step, and that it checks the table after one."""
 MAPPING = "delta.columnMapping.mode"
 FLAGS = ("enableDeletionVectors", "enableChangeDataFeed", "enableRowTracking", "enableTypeWidening")
 
@@ -66,36 +66,36 @@ def is_wider(type: str, than: str) -> bool:
 
 @dataclass
 class History:
-    """A table, its model, and what must be true after each step."""
+    """A table, its model, the steps, and the checks after each step."""
 
     spark: SparkSession | None
-    """None for a history of deltic's alone."""
+    """None for a history without delta-spark."""
     folder: str
     seed: int
     others: dict[str, Callable[[str], pa.Table | None]]
-    """Other readers, which give None for a table that they do not support."""
+    """Other readers, which return None for a table that they do not support."""
     steps: list[str] = field(default_factory=list)
     past: dict[int, State] = field(default_factory=dict)
-    """The versions that must be readable."""
+    """The expected state of each version that must be readable."""
     feeds: dict[int, Counter[Any]] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
     compared: Counter[str] = field(default_factory=Counter)
     fresh: int = 0
     greatest: int = -1
     within: Deltic | None = None
-    """Whose transaction is open."""
+    """The writer of the open transaction, if one is open."""
     is_shallow: bool = False
-    """Whether the table may have files of another table."""
+    """Whether the table may refer to files of another table."""
 
     def run(self, count: int) -> None:
-        """Make the table and take so many steps; a failure names the seed and the steps that led there."""
+        """Create the table and take `count` steps; a failure names the seed and all steps."""
         try:
             self.create()
             self.walk(count)
         except Exception as error:
             steps = "\n".join(f"  {number}. {step}" for number, step in enumerate(self.steps))
-            told = f"seed {self.seed}, the table at {self.uri}, {self.state.properties}, after\n{steps}"
-            raise AssertionError(f"{str(error)[:4000]}\n{told}") from error
+            context = f"seed {self.seed}, the table at {self.uri}, {self.state.properties}, after\n{steps}"
+            raise AssertionError(f"{str(error)[:4000]}\n{context}") from error
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -105,7 +105,7 @@ class History:
         self.clusters: list[str] = []
 
     def create(self) -> None:
-        """An empty table with features by chance."""
+        """Create an empty table with random features."""
         rng = self.rng
         mapping = rng.choice(["none", "none", "name", "id"])
         properties = {f"delta.{name}": rng.choice(["true", "false"]) for name in FLAGS}
@@ -115,7 +115,7 @@ class History:
         if rng.random() < 0.4:
             properties["delta.checkpointPolicy"] = "v2"
         if rng.random() < 0.2:
-            # What delta-rs writes, too.
+            # Without features, so that delta-rs can write the table too.
             properties = {MAPPING: "none", "delta.checkpointInterval": "3"}
         if rng.random() < 0.3:
             properties["delta.dataSkippingNumIndexedCols"] = "12"
@@ -132,7 +132,7 @@ class History:
         return Deltic(self.uri, self.state, self.rng)
 
     def writer(self, verb: str) -> Any:
-        """One of the writers, by chance."""
+        """A random writer that supports the verb."""
         if self.within is not None:
             self.steps.append(f"  {verb}")
             return self.within
@@ -146,12 +146,12 @@ class History:
         return Spark(self.spark, self.uri, self.state)
 
     def done(self, step: Callable[..., None], *arguments: Any) -> None:
-        told = [f"{one.num_rows} rows" if isinstance(one, pa.Table) else repr(one) for one in arguments]
-        self.steps[-1] += f" {', '.join(told)}"
+        shown = [f"{one.num_rows} rows" if isinstance(one, pa.Table) else repr(one) for one in arguments]
+        self.steps[-1] += f" {', '.join(shown)}"
         step(*arguments)
 
     def walk(self, count: int) -> None:
-        """Take so many steps."""
+        """Take `count` random steps."""
         verbs = {
             self.append: 4,
             self.overwrite: 1,
@@ -187,7 +187,8 @@ class History:
         if kind is not None:
             self.settle(before, kind)
 
-    # The steps. Each says what the change data feed has of it: "rows", "net", "schema" for nothing to be read of it.
+    # The steps. Each returns how to check its change data feed: "rows" (each change), "net" (the sum of changes), or
+    # "schema" (not at all). None means that the step was not possible.
 
     def rows(self, count: int, columns: list[Column] | None = None, **values: Callable[[], Any]) -> list[Row]:
         made = []
@@ -222,7 +223,7 @@ class History:
         return tuple(row[name] for name in self.partitions)
 
     def replace_where(self) -> str:
-        """The rows that come have numbers of those that may go, or the same partition."""
+        """The new rows match the condition: they are in the replaced range of `n`, or in the replaced partition."""
         if self.rng.random() < 0.5:
             start = self.rng.randrange(self.fresh + 1)
             condition: Condition = Both("AND", Is(("n",), ">=", start), Is(("n",), "<", start + 8))
@@ -245,7 +246,7 @@ class History:
     def delete(self) -> str:
         writer, condition = self.writer("delete"), self.condition()
         if isinstance(writer, DeltaRs):
-            # Elsewhere it means something else by NaN and -0.0.
+            # delta-rs compares NaN and -0.0 differently.
             condition = Is(("n",), "IN", tuple(row["n"] for row in self.state.rows[::4]) or (0,))
         self.done(writer.delete, sql(condition, self.state.columns))
         self.state.keep(lambda row: holds(condition, row) is not True)
@@ -258,7 +259,7 @@ class History:
         return "rows"
 
     def merge(self) -> str:
-        """A row that matches except for the extra condition is not inserted, so that numbers stay unique."""
+        """Source rows that match except for the extra condition are not inserted, so that `n` stays unique."""
         rng, columns = self.rng, self.state.columns
         extra = self.condition() if rng.random() < 0.3 else None
         inserts = extra is None or rng.random() < 0.5
@@ -300,14 +301,14 @@ class History:
         return "rows"
 
     def transaction(self) -> str:
-        """Steps in one commit of deltic's, in which each sees what the ones before it did."""
+        """Several steps in one transaction of deltic. Each step sees the results of those before."""
         self.within = self.deltic("transaction")
         try:
             with deltic.Table(self.uri).transaction() as tx:
                 self.within.open = tx
                 verbs = self.rng.choices([self.append, self.delete, self.update, self.merge], k=3)
                 if self.state.on("enableChangeDataFeed"):
-                    # Rows are changed once then.
+                    # With a change data feed a transaction may change a row only once.
                     verbs = [self.rng.choice([self.delete, self.update, self.merge]), self.append]
                 for verb in verbs:
                     verb()
@@ -347,8 +348,8 @@ class History:
         self.done(self.writer("restore").restore, version)
         then = self.past[version]
         widened = {path for path, _ in self.types().items() - self.types(then).items()} & self.types(then).keys()
-        # Rows that leave may be in files of wider types, which no client reads as what the columns are now; and of a
-        # column that comes back the feed has what their files hold.
+        # The feed cannot be compared in two cases: removed rows are in files of wider types than the restored schema,
+        # which no client can read; or a dropped column is restored, and the feed has its values from the files.
         comes_back = set(self.paths(then.columns)) - set(self.paths())
         self.state = then.copy()
         return "schema" if widened or comes_back else "net"
@@ -357,7 +358,7 @@ class History:
         kept, newest = self.rng.choice(sorted(self.times)), max(self.past)
         seconds, lite = time.time() - self.times[kept] + 2, self.rng.random() < 0.3
         self.done(self.writer(f"vacuum to {kept}").vacuum, seconds, lite)
-        # The writer looked at its clock some time ago.
+        # Not before the writer's cutoff, which it computed earlier.
         cutoff = time.time() - seconds
         for version in [one for one, at in self.times.items() if at < cutoff and one != newest]:
             del self.past[version], self.times[version]
@@ -366,7 +367,7 @@ class History:
         return "schema"
 
     def clone(self) -> str:
-        """The history goes on in the clone; the table that it came from stays."""
+        """The history continues in the clone; the source stays."""
         target, writer = f"{self.folder}/clone-{len(self.steps)}", self.writer("clone")
         shallow = isinstance(writer, Spark) or self.rng.random() < 0.5
         self.done(writer.clone, target, shallow)
@@ -388,7 +389,7 @@ class History:
         return "schema"
 
     def evolve(self) -> str:
-        """An append of rows with a column that the table does not have."""
+        """Append rows with a new column."""
         key = f"c{len(self.steps)}"
         columns = [*self.state.columns, Column(key, key, self.rng.choice(["int", "string", "double"]))]
         rows = self.rows(self.rng.randrange(1, 9), columns)
@@ -467,10 +468,10 @@ class History:
         self.done(self.writer("checkpoint").checkpoint)
         return "schema"
 
-    # What must be true after a step.
+    # The checks after a step.
 
     def settle(self, before: State, kind: str, last: bool = False) -> None:
-        """Look at the table after a step, and remember the version. delta-spark looks at every other step."""
+        """Check the table after a step, and remember the version. delta-spark checks about every other step."""
         state, table = self.state, deltic.Table(self.uri)
         looks = last or self.rng.random() < LOOKS
         spark = Spark(self.spark, self.uri, state) if self.spark is not None and looks else None
@@ -500,7 +501,7 @@ class History:
         self.past[snapshot.version], self.times[snapshot.version] = state.copy(), time.time()
 
     def unable(self) -> set[str]:
-        """Readers that are known to be wrong.
+        """Readers with known bugs for this table.
 
         DuckDB 1.5.5 reads partition values of mapped columns as nulls, and takes absolute paths for relative ones.
         """
@@ -513,7 +514,7 @@ class History:
         assert found == wanted, f"{what}: too many {more[:4]}\nmissing {less[:4]}"
 
     def check_spark(self, spark: Spark, schema: str) -> None:
-        """delta-spark has the same columns, rows, row ids and checksum."""
+        """Check that delta-spark reads the same columns, rows and row ids, and accepts the checksum."""
         state, frame = self.state, spark.read()
         assert frame.schema.simpleString() == schema
         tracks = state.on("enableRowTracking")
@@ -546,7 +547,7 @@ class History:
                 self.feeds[end] = found
 
     def check_ids(self, table: deltic.Table) -> None:
-        """Rows keep their ids, new rows have ids that none had, and versions say when a row changed last."""
+        """Check that row ids are stable and unique, and that commit versions are those of each row's last change."""
         state = self.state
         name = state.column("n").name
         rows = table.scan([name, *IDS[1:]]).to_arrow().to_pylist()
@@ -559,29 +560,29 @@ class History:
             if learns:
                 state.rows[at] = {**row, CHANGED: changed}
             elif known is None:
-                assert row_id > self.greatest, f"new row {row['n']} has the id {row_id}, which was given out"
+                assert row_id > self.greatest, f"new row {row['n']} has the id {row_id}, which was assigned before"
             else:
                 assert row_id == known, f"row {row['n']} had the id {known} and has {row_id}"
             if cloned and changed == 0:
-                # Unless the row's own version is in its file, it is of the clone's first.
+                # Rows without a materialized commit version get the clone's first version.
                 state.rows[at] = row = {**row, CHANGED: 0}
             assert learns or changed == row[CHANGED], f"row {row['n']} changed in {row[CHANGED]}, not {changed}"
         state.ids |= {row[IDENTITY]: found[row["n"]][0] for row in state.rows}
         self.greatest = max([self.greatest, *state.ids.values()])
 
     def check_diff(self, table: deltic.Table, version: int) -> None:
-        """What differs between an older version and the newest, which is found without the feed."""
+        """Check the diff of an older version and the newest, which does not use the feed."""
         before, after = self.past[version], self.state
         types = self.types(before)
         if any(is_wider(types[path], type) for path, type in self.types().items() if path in types):
-            # Restored since: refused, for the values of then may not fit.
+            # After a restore to narrower types the diff is refused, since older values may not fit.
             return
         names = ["_change_type", *(one.name for one in after.columns)]
         found = counted(table.diff(version, rows=True).to_arrow().select(names).to_pylist())
         self.same(f"deltic's difference from {version}", net(found), difference(before, after))
 
     def look_back(self, table: deltic.Table, spark: Spark | None) -> None:
-        """An older version is what it was, and so is its change data feed."""
+        """Check that an older version and its change data feed are unchanged."""
         if not self.past:
             return
         version = self.rng.choice(sorted(self.past))

@@ -1,8 +1,8 @@
-"""A table as a list of rows, with a schema that changes: the rows that every client must read after every step.
+"""A model of a table: a list of rows with a schema that changes. Every client must read the same rows.
 
-A row is a dict of values by the keys of columns, which stay when columns are renamed. `IDENTITY` is the number by which
-the model knows the row for ever, `CHANGED` the version that changed it last; None while that is not committed yet.
-Nothing here comes from a client of Delta.
+A row is a dict of values by column key. The key of a column stays when the column is renamed. `IDENTITY` identifies a
+row in the model, `CHANGED` is the version of its last change (None until it is committed). The model uses no Delta
+client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 Row: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
-"""Keys of a column and of what is inside it."""
+"""The key of a column, and the keys of the nested fields below it."""
 
 IDENTITY, CHANGED = "#identity", "#changed"
 
@@ -48,7 +48,7 @@ WIDER = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column or a field of a struct. Its type is the name of one, a struct's fields, or `ListOf` either."""
+    """A column or a struct field. Its type is the name of a primitive type, a tuple of fields, or a `ListOf` those."""
 
     key: str
     name: str
@@ -90,7 +90,7 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
 
 
 def named(type: Type, value: Any) -> Any:
-    """A value with the names of fields in place of their keys."""
+    """Replace the keys of fields in a value by their names."""
     if value is None:
         return None
     if isinstance(type, ListOf):
@@ -103,7 +103,7 @@ def named(type: Type, value: Any) -> Any:
 
 
 def plain(row: Row, columns: Sequence[Column]) -> Row:
-    """A row as a client reads it."""
+    """A row by column names, as a client reads it."""
     return {column.name: named(column.type, row.get(column.key)) for column in columns}
 
 
@@ -112,7 +112,7 @@ def table_of(rows: Iterable[Row], columns: Sequence[Column]) -> pa.Table:
 
 
 def frozen(value: Any) -> Any:
-    """A value that hashes. NaN is NaN, -0.0 is not 0.0, the entries of a map have no order."""
+    """A hashable form of a value: NaN equals NaN, -0.0 differs from 0.0, map entries have no order."""
     if isinstance(value, dict):
         return ("struct", *sorted((name, frozen(one)) for name, one in value.items()))
     if isinstance(value, list):
@@ -127,7 +127,7 @@ def frozen(value: Any) -> Any:
 
 
 def counted(rows: Iterable[Row]) -> Counter[Any]:
-    """Rows whatever their order and that of their columns."""
+    """Rows as a multiset, independent of the order of columns."""
     return Counter(tuple(sorted((name, frozen(value)) for name, value in row.items())) for row in rows)
 
 
@@ -150,7 +150,7 @@ SOME: dict[str, Callable[[random.Random], Any]] = {
     "decimal(14,3)": lambda rng: Decimal(rng.randrange(-500, 500)) / 8,
     "map<string,int>": lambda rng: [(f"k{at}", rng.choice([None, at])) for at in range(rng.randrange(3))],
 }
-"""Values of each type. Those of floats are exact as such."""
+"""Generators of values by type. Those of `float` are exact in 32 bits."""
 
 
 def some_value(rng: random.Random, type: Type) -> Any:
@@ -214,7 +214,7 @@ Condition: TypeAlias = "Is | Both | Not"
 
 
 def walk(columns: Sequence[Column], path: Path) -> list[Column]:
-    """The columns that a path goes through."""
+    """The columns and fields along a path."""
     found = []
     inside: Any = columns
     for key in path:
@@ -251,12 +251,12 @@ def value_at(row: Row, path: Path) -> Any:
 
 
 def ordered(value: Any) -> Any:
-    """Spark's order: NaN is greater than any other number and equal to itself, -0.0 equals 0.0."""
+    """A sort key with Spark's order: NaN is the greatest number and equals itself, -0.0 equals 0.0."""
     return (value != value, 0 if value != value else value) if isinstance(value, float | int | Decimal) else value
 
 
 def holds(condition: Condition, row: Row) -> bool | None:
-    """Whether a condition holds of a row, with SQL's three values."""
+    """Evaluate a condition on a row with SQL's three-valued logic."""
     if isinstance(condition, Not):
         inner = holds(condition.inner, row)
         return None if inner is None else not inner
@@ -276,7 +276,7 @@ def holds(condition: Condition, row: Row) -> bool | None:
 
 
 def some_condition(rng: random.Random, rows: Sequence[Row], columns: Sequence[Column]) -> Condition:
-    """A condition that holds of some rows, as a rule."""
+    """A random condition, which usually matches some rows."""
     if rng.random() < 0.3:
         word = rng.choice(["AND", "OR"])
         return Both(word, some_condition(rng, rows, columns), some_condition(rng, rows, columns))
@@ -313,11 +313,11 @@ def some_condition(rng: random.Random, rows: Sequence[Row], columns: Sequence[Co
 
 @dataclass(frozen=True)
 class Assignment:
-    """A column that is set to SQL, of which the model knows what it gives."""
+    """An assignment to a column, as SQL and as a function for the model."""
 
     path: Path
     text: Callable[[str], str] = field(repr=False)
-    """The SQL, of the column's own."""
+    """The SQL expression, given the column's own name."""
     value: Callable[[Any], Any] = field(repr=False)
 
 
@@ -348,7 +348,7 @@ def some_assignments(rng: random.Random, columns: Sequence[Column]) -> list[Assi
 
 
 def assigned(row: Row, changes: Iterable[Assignment]) -> Row:
-    """A row that is updated. A struct that is null becomes one whose other fields are."""
+    """Update a row. An assignment to a field of a null struct makes a struct whose other fields are null."""
     after = {**row, CHANGED: None}
     for change in changes:
         value = change.value(value_at(row, change.path))
@@ -360,12 +360,12 @@ def assigned(row: Row, changes: Iterable[Assignment]) -> Row:
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause of MERGE. `changes` is None for all columns of the source, and an empty list for DELETE."""
+    """A clause of MERGE. `changes` is None for `UPDATE SET *` and `INSERT *`, and empty for DELETE."""
 
     when: str
     condition: Condition | None = None
     of_source: bool = False
-    """Whether the condition is about the source."""
+    """Whether the condition refers to the source."""
     changes: tuple[Assignment, ...] | None = None
 
     def applies(self, target: Row | None, source: Row | None) -> bool:
@@ -375,13 +375,13 @@ class Clause:
 
 @dataclass
 class State:
-    """A version of the table."""
+    """The expected state of the table at one version."""
 
     columns: list[Column]
     rows: list[Row] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
     ids: dict[int, int] = field(default_factory=dict)
-    """Row ids by identity, as the table gave them."""
+    """Row ids by `IDENTITY`, as the table assigned them."""
 
     def copy(self) -> State:
         return State(list(self.columns), list(self.rows), dict(self.properties), dict(self.ids))
@@ -406,7 +406,7 @@ class State:
         self.rows = [assigned(row, changes) if holds(condition, row) is True else row for row in self.rows]
 
     def merge(self, source: list[Row], extra: Condition | None, clauses: Sequence[Clause]) -> None:
-        """Rows of the source match those with the same `n`, where the extra condition on the target holds."""
+        """A source row matches the target row with the same `n`, if the extra condition on the target holds."""
         after, matched = [], set()
         for row in self.rows:
             matches = [one for one in source if one["n"] == row["n"] and (extra is None or holds(extra, row) is True)]
@@ -428,7 +428,7 @@ class State:
         self.rows = after
 
     def edit(self, path: Path, change: Callable[[list[Column]], list[Column]]) -> None:
-        """Change the list of columns that contains the last part of a path."""
+        """Change the list of columns or fields that contains the last element of a path."""
 
         def inside(columns: Sequence[Column], keys: Path) -> list[Column]:
             if not keys:
@@ -444,7 +444,7 @@ class State:
         self.columns = inside(self.columns, path[:-1])
 
     def drop(self, path: Path) -> None:
-        """A column goes, and its values: they do not come back with a column of its key."""
+        """Drop a column and its values, so that a new column of the same key has none."""
         self.edit(path, lambda columns: [one for one in columns if one.key != path[-1]])
 
         def without(value: Any, keys: Path) -> Any:
@@ -457,12 +457,12 @@ class State:
         self.rows = [without(row, path) for row in self.rows]
 
     def commit(self, version: int) -> None:
-        """What was changed is of this version."""
+        """Set `CHANGED` of new and updated rows to this version."""
         self.rows = [row if row[CHANGED] is not None else {**row, CHANGED: version} for row in self.rows]
 
 
 def feed(before: State, after: State) -> Counter[Any]:
-    """What the change data feed has of what became of rows, before they are committed."""
+    """The expected change data feed between two states. Call it before `commit`."""
     old = {row[IDENTITY]: row for row in before.rows}
     new = {row[IDENTITY]: row for row in after.rows}
     found = [(row, "delete") for key, row in old.items() if key not in new]
@@ -474,7 +474,7 @@ def feed(before: State, after: State) -> Counter[Any]:
 
 
 def net(changes: Counter[Any]) -> Counter[Any]:
-    """What changes leave, rows that leave and come again aside: by row, how many more there are."""
+    """The net effect of changes: for each row, how many copies were added; a row removed and added again has none."""
     found: Counter[Any] = Counter()
     for row, count in changes.items():
         kind = dict(row)["_change_type"]
@@ -484,7 +484,7 @@ def net(changes: Counter[Any]) -> Counter[Any]:
 
 
 def difference(before: State, after: State) -> Counter[Any]:
-    """The same of two versions, however the one became the other."""
+    """The net difference of two states, independent of the changes between them."""
     found = after.counted()
     found.subtract(counted(plain(row, after.columns) for row in before.rows))
     return Counter({row: count for row, count in found.items() if count})

@@ -1,4 +1,4 @@
-"""The writers of a history: the same steps by deltic and by delta-spark, and some by delta-rs."""
+"""The writers of a history: deltic and delta-spark implement the same steps, delta-rs some of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Deltic:
     def __init__(self, uri: str, state: State, rng: random.Random) -> None:
         self.uri, self.state, self.rng = uri, state, rng
         self.open: deltic.Transaction | None = None
-        """A transaction of which the steps are part."""
+        """The transaction that steps are part of, if one is open."""
 
     @property
     def table(self) -> Any:
@@ -194,7 +194,7 @@ class Spark:
         self.sql(f"VACUUM @ {'LITE ' if lite else ''}RETAIN {seconds / 3600:.6f} HOURS")
 
     def clone(self, target: str, shallow: bool) -> None:
-        assert shallow, "deep clones are not of the open delta-spark"
+        assert shallow, "open-source delta-spark has no deep clone"
         self.spark.sql(f"CREATE TABLE delta.`{target}` SHALLOW CLONE delta.`{self.uri}`")
 
     def add_column(self, path: str, type: Type) -> None:
@@ -225,7 +225,7 @@ class Spark:
 
 
 class DeltaRs:
-    """The steps of delta-rs, on tables that it can write."""
+    """The steps of delta-rs, for tables that it can write."""
 
     VERBS = ("append", "overwrite", "delete", "optimize", "checkpoint")
     FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz", "vacuumProtocolCheck"})

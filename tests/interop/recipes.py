@@ -1,6 +1,6 @@
-"""Tables that delta-spark makes during the tests, one recipe for each kind of table.
+"""Tables that delta-spark creates during the tests, one recipe for each kind of table.
 
-A recipe is a function that runs SQL through a `Maker`, with `@` for the table.
+A recipe is a function that runs SQL through a `Maker`. `@` stands for the table.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ COLUMNS = {
     "list": ("ARRAY<INT>", "if(id % 4 = 0, array(), array(cast(id as int), null))"),
     "pairs": ("MAP<STRING, DOUBLE>", "map('a', id / 2e0, 'b', null)"),
 }
-"""Columns in addition to `id`: their type, and their values as an expression over it. One row in twelve has a null."""
+"""Columns besides `id`: their type, and an expression over `id` for their values. One row in twelve is null."""
 
 
 def ddl(*names: str) -> str:
@@ -67,7 +67,7 @@ def ddl(*names: str) -> str:
 
 
 def select(start: int, end: int, *names: str, files: int = 2) -> str:
-    """Rows with the ids from `start` to `end`, in so many files."""
+    """A query for the rows with ids from `start` to `end`, in `files` files."""
     values = [
         f"if(id % 12 = {place % 12}, null, {COLUMNS[name][1]}) AS {name}" for place, name in enumerate(names or COLUMNS)
     ]
@@ -84,13 +84,13 @@ def recipe(build: Callable[[Maker], None]) -> Callable[[Maker], None]:
 
 
 def grow(maker: Maker, count: int, *names: str, size: int = 30, start: int = 0, files: int = 2) -> None:
-    """Appends rows in so many commits."""
+    """Append rows in `count` commits."""
     for begin in range(start, start + count * size, size):
         maker.run(f"INSERT INTO @ {select(begin, begin + size, *names, files=files)}")
 
 
 def create(maker: Maker, columns: str, *properties: str, clause: str = "") -> None:
-    """Creates the table; properties are written `name=value`, without `delta.` in front."""
+    """Create the table. Properties are given as `name=value`, without the prefix `delta.`."""
     pairs = [f"'delta.{name}' = '{value}'" for name, _, value in (text.partition("=") for text in properties)]
     wanted = f"TBLPROPERTIES ({', '.join(pairs)})" if pairs else ""
     maker.run(f"CREATE TABLE @ ({columns}) USING delta {clause} {wanted}")
@@ -98,7 +98,7 @@ def create(maker: Maker, columns: str, *properties: str, clause: str = "") -> No
 
 @recipe
 def checkpoints(maker: Maker) -> None:
-    """A checkpoint of every kind at every other version, commits that add, remove and change nothing between them."""
+    """Checkpoints of every kind, with commits between them that add files, remove files, or do neither."""
     kinds = [
         "'delta.checkpoint.writeStatsAsStruct' = 'true', 'delta.checkpoint.writeStatsAsJson' = 'true'",
         "'delta.checkpoint.writeStatsAsStruct' = 'true', 'delta.checkpoint.writeStatsAsJson' = 'false'",
@@ -223,7 +223,7 @@ WIDENED = [
     ("list", "ARRAY<SMALLINT>", "ARRAY<INT>", "array(id, null)"),
     ("pairs", "MAP<TINYINT, FLOAT>", "MAP<INT, DOUBLE>", "map(id, id / 2e0)"),
 ]
-"""Columns whose type is widened: the types before and after, and values for both."""
+"""Columns whose type is widened: the types before and after, and values of both."""
 
 
 @recipe
@@ -271,7 +271,7 @@ def row_tracking_later(maker: Maker) -> None:
 
 @recipe
 def rules_for_columns(maker: Maker) -> None:
-    # The protocol knows no CHAR: `fixed` is text as it was written. Spark would pad it, and what it is compared with.
+    # To the protocol a CHAR is a string, so deltic does not pad it. By default Spark pads the column and literals.
     maker.spark.conf.set("spark.sql.readSideCharPadding", "false")
     maker.made.unfiltered = frozenset({"fixed"})
     create(
@@ -452,7 +452,7 @@ def deep_types(maker: Maker) -> None:
 
 @recipe
 def collations(maker: Maker) -> None:
-    # This release writes no protocol feature for them, so that to readers they are a remark on plain text.
+    # This release writes no table feature for collations: other readers see a plain string column.
     maker.set("schema.typeCheck.enabled", "false")
     maker.made.unfiltered = frozenset({"text"})
     maker.attempt("CREATE TABLE @ (id BIGINT, text STRING COLLATE UTF8_LCASE) USING delta", "UNSUPPORTED_DATA_TYPES")

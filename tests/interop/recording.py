@@ -1,7 +1,7 @@
-"""Records delta-spark's rows of a table while it makes the table: of every version, without and with random filters.
+"""Records what delta-spark reads of a table: the rows of every version, without and with random filters.
 
-A `Maker` runs a recipe's SQL. After every statement it records each new version as Spark reads it, so that deltic can
-be compared later, without Spark.
+A `Maker` runs a recipe's SQL and records each new version after every statement. deltic is compared with the records
+later, without Spark.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SEEDS = int(os.environ.get("DELTIC_FILTER_SEEDS", "1"))
-"""How many times as many filters as in a quick run."""
+"""Multiplies the number of filters of a quick run."""
 AT_LAST, BEFORE = 30, 6
-"""Filters of one seed over the last version, and over each earlier one."""
+"""Filters for each seed: on the last version, and on each earlier one."""
 AT_ONCE = 120
-"""Filters that Spark decides in one job."""
+"""Filters that Spark evaluates in one job."""
 ROW_TRACKING = ("_metadata.row_id", "_metadata.row_commit_version")
 CHANGES = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class Unsupported(Exception):
-    """Why this delta-spark cannot make the table."""
+    """This release of delta-spark cannot create the table, for the given reason."""
 
 
 class Decided(NamedTuple):
-    """A filter, and for which rows Spark says that it holds."""
+    """A filter, and Spark's result for each row."""
 
     filter: Text
     rows: pa.Table
@@ -43,7 +43,7 @@ class Decided(NamedTuple):
 
 @dataclass
 class Version:
-    """What Spark reads of one version: the rows, and which of them are left under filters."""
+    """What Spark reads of one version: the rows, and the results of filters."""
 
     rows: pa.Table
     decided: list[Decided]
@@ -51,7 +51,7 @@ class Version:
 
 @dataclass
 class Feed:
-    """What Spark reads of the changes from one version to another."""
+    """What Spark reads of the change data feed of a range of versions."""
 
     start: int
     end: int
@@ -60,28 +60,28 @@ class Feed:
 
 @dataclass
 class Made:
-    """A table and all that Spark said about it."""
+    """A table and everything that Spark read of it."""
 
     name: str
     uri: str
     versions: dict[int, Version] = field(default_factory=dict)
     feeds: list[Feed] = field(default_factory=list)
     times: dict[int, pa.Table] = field(default_factory=dict)
-    """Milliseconds since 1970, and the ids that Spark finds there."""
+    """The ids that Spark reads by time travel, by time in milliseconds since 1970."""
     clustered: dict[int, list[str]] = field(default_factory=dict)
-    """By which columns a version is clustered, as Spark says."""
+    """The clustering columns of a version, according to Spark."""
     columns: tuple[str, ...] = ()
-    """Columns of row tracking, where they are asked for."""
+    """Metadata columns of row tracking to read too."""
     unfiltered: frozenset[str] = frozenset()
-    """Columns that are not filtered by, because Spark's filters mean something else there."""
+    """Columns that filters do not name, because Spark's comparisons differ there."""
     spatial: frozenset[str] = frozenset()
-    """Columns of shapes, which Spark is asked to spell as bytes."""
+    """Columns of geometries and geographies, which Spark returns as WKB."""
     variants: frozenset[str] = frozenset()
-    """Columns of variants; of these filters ask only whether they are null."""
+    """Variant columns; filters test only whether they are null."""
 
 
 class Maker:
-    """Runs a recipe's SQL and records what Spark sees."""
+    """Runs a recipe's SQL and records what Spark reads."""
 
     def __init__(self, spark: SparkSession, name: str, uri: str) -> None:
         self.spark = spark.newSession()
@@ -96,13 +96,13 @@ class Maker:
         self.spark.conf.set(f"spark.databricks.delta.{conf}", str(value))
 
     def run(self, *statements: str) -> None:
-        """Runs statements and records the versions that each one made."""
+        """Run statements, and record the new versions after each."""
         for statement in statements:
             self.spark.sql(statement.replace("@", self.table)).collect()
             self.record()
 
     def attempt(self, statement: str, error: str) -> None:
-        """Runs a statement that some releases refuse, with an error that has this text in it."""
+        """Run a statement that some releases refuse with an error that contains the given string."""
         try:
             self.run(statement)
         except Exception as refused:
@@ -111,7 +111,7 @@ class Maker:
             raise Unsupported(str(refused).splitlines()[0]) from None
 
     def append(self, rows: str, mode: str = "append", **options: str) -> None:
-        """Writes the rows of a query through the DataFrame interface."""
+        """Write the rows of a query with the DataFrame API."""
         self.spark.sql(rows).write.format("delta").mode(mode).options(**options).save(self.made.uri)
         self.record()
 
@@ -131,7 +131,7 @@ class Maker:
             known[version] = self.see(frame.load(self.made.uri), f"{version}", before, BEFORE * SEEDS)
 
     def see(self, frame: DataFrame, label: str, values: pa.Table | None, count: int) -> Version:
-        """The rows of a frame and what holds of them, of filters with values like those of another table."""
+        """Read a frame, and evaluate filters on it whose literals are close to `values`."""
         made = self.made
         columns = [*map(self.spell, frame.columns), *(f"{name} AS `{name}`" for name in made.columns)]
         if values is None or self.schema != frame.schema:
@@ -149,15 +149,15 @@ class Maker:
         return Version(found[0].rows, found)
 
     def changes(self, start: int, end: int) -> None:
-        """Records the change data feed of a range."""
+        """Record the change data feed of a range of versions."""
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
         frame = reader.option("startingVersion", start).option("endingVersion", end).load(self.made.uri)
-        # Spark gives older changes the columns of today, deltic those of the last version that was asked for.
+        # Spark returns changes with the current schema, deltic with the schema of the range's last version.
         frame = frame.select(*(self.quote(name) for name in [*self.made.versions[end].rows.schema.names, *CHANGES]))
         self.made.feeds.append(Feed(start, end, self.see(frame, f"{start} to {end}", None, 2 * BEFORE * SEEDS)))
 
     def look_back(self) -> None:
-        """Records which rows Spark finds at the time of every commit, and a millisecond before and after."""
+        """Record time travel to the time of every commit, and to a millisecond before and after it."""
         history = self.spark.sql(f"DESCRIBE HISTORY {self.table}").selectExpr("unix_millis(timestamp) AS at").collect()
         times = sorted(row.at for row in history)
         for at in {near for time in times for near in (time - 1, time, time + 1) if times[0] <= near <= times[-1]}:
@@ -173,7 +173,7 @@ class Maker:
         return "`" + name.replace("`", "``") + "`"
 
     def spell(self, name: str) -> str:
-        """A column as Arrow can have it."""
+        """Select a column in a form that Arrow supports."""
         if name in self.made.spatial:
             return f"ST_AsBinary({self.quote(name)}) AS {self.quote(name)}"
         if name in self.made.variants:
@@ -181,7 +181,7 @@ class Maker:
         return self.quote(name)
 
     def finish(self) -> Made:
-        """Records what the many filters say about the last version."""
+        """Evaluate the filters on the last version."""
         made, last = self.made, self.latest
         frame = self.spark.read.format("delta").load(made.uri)
         made.versions[last] = self.see(frame, "last", made.versions[last].rows, AT_LAST * SEEDS)

@@ -94,16 +94,16 @@ def _together(table: deltic.Table) -> None:
 
 
 def check(spark: SparkSession, table: deltic.Table) -> None:
-    """delta-spark has the rows and the details that deltic has, and appends to the table."""
+    """Check that delta-spark has the same rows and DESCRIBE DETAIL as deltic, and can append."""
     check_checksum(spark, table.uri, needed=False)
     frame = spark.read.format("delta").load(table.uri)
     assert rows(frame.toArrow()) == rows(table.scan().to_arrow())
     (theirs,) = spark.sql(f"DESCRIBE DETAIL delta.`{table.uri}`").collect()
     ours = table.detail()
-    told = ours.to_dict()
+    detail = ours.to_dict()
     for name in ("id", "name", "description", "partitionColumns", "clusteringColumns", "numFiles", "sizeInBytes"):
-        assert told[name] == theirs[name], name
-    # delta-spark leaves out what it keeps for itself.
+        assert detail[name] == theirs[name], name
+    # delta-spark omits internal properties.
     assert theirs["properties"].items() <= ours.properties.items()
     features = {"clustering", "domainMetadata"} | set(ours.table_features)
     assert set(theirs["tableFeatures"]) <= features
@@ -116,13 +116,13 @@ def check(spark: SparkSession, table: deltic.Table) -> None:
 
 
 def history_of_spark(spark: SparkSession, uri: str) -> list[tuple[str, dict[str, str]]]:
-    told = spark.sql(f"DESCRIBE HISTORY delta.`{uri}`").collect()
-    return [(row["operation"], row["operationParameters"]) for row in told]
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{uri}`").collect()
+    return [(row["operation"], row["operationParameters"]) for row in history]
 
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("name", CHANGES)
-def test_delta_spark_goes_on_after_each_change(spark: SparkSession, uri: str, name: str) -> None:
+def test_delta_spark_continues_after_each_change(spark: SparkSession, uri: str, name: str) -> None:
     deltic.write(uri, ROWS, partition_by=["part"], name="n")
     table = deltic.Table(uri)
     for change in CHANGES[name]:
@@ -145,7 +145,7 @@ def test_a_new_mapped_table_is_filled_by_delta_spark(spark: SparkSession, uri: s
         check(spark, table)
 
 
-def test_clustering_goes_both_ways(spark: SparkSession, uri: str) -> None:
+def test_both_clients_change_the_clustering(spark: SparkSession, uri: str) -> None:
     ours, theirs = deltic.Table(uri), deltic.Table(uri + "2")
     deltic.write(ours, ROWS.drop_columns(["tags", "sizes"]))
     for columns in (["id", "place.zip"], "place.city", None, ["part"]):
@@ -194,14 +194,14 @@ def test_deltic_alters_what_delta_spark_made(spark: SparkSession, uri: str, mode
     check(spark, table)
     table.drop_columns(["where.city"])
     check(spark, table)
-    # And delta-spark goes on altering.
+    # delta-spark alters the table again.
     spark.sql(f"ALTER TABLE delta.`{uri}` RENAME COLUMN half TO part")
     spark.sql(f"ALTER TABLE delta.`{uri}` ALTER COLUMN where.zip TYPE BIGINT")
     check(spark, table)
 
 
-def test_history_tells_what_delta_spark_would(spark: SparkSession, tmp_path: Any) -> None:
-    """Names and parameters of operations are delta-spark's own."""
+def test_history_has_the_operations_of_delta_spark(spark: SparkSession, tmp_path: Any) -> None:
+    """Names and parameters of operations are those of delta-spark."""
     ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
     columns = "id INT, place STRUCT<city: STRING, zip: INT>, part STRING"
     for uri in (ours, theirs):
@@ -228,23 +228,23 @@ def test_history_tells_what_delta_spark_would(spark: SparkSession, tmp_path: Any
         spark.sql(f"ALTER TABLE delta.`{theirs}` {sql}")
         (operation, parameters), *_ = history_of_spark(spark, ours)
         (operation_of_theirs, parameters_of_theirs), *_ = history_of_spark(spark, theirs)
-        assert (operation, _told(parameters)) == (operation_of_theirs, _told(parameters_of_theirs)), sql
+        assert (operation, _parsed(parameters)) == (operation_of_theirs, _parsed(parameters_of_theirs)), sql
     stored = [json.loads(deltic.Table(uri).snapshot().metadata["schemaString"]) for uri in (ours, theirs)]
     assert stored[0] == stored[1]
 
 
-def _told(parameters: dict[str, str]) -> dict[str, Any]:
-    """Parameters with parsed JSON, and without delta-spark's members about column mapping.
+def _parsed(parameters: dict[str, str]) -> dict[str, Any]:
+    """Parse JSON in parameters; drop delta-spark's members about column mapping, and `ifExists`.
 
-    Its SQL unsets a property whether or not it is there; deltic refuses one that is not.
+    `UNSET TBLPROPERTIES` of delta-spark accepts a missing property, which deltic refuses.
     """
-    told: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     for key, value in parameters.items():
         try:
-            told[key] = json.loads(value)
+            parsed[key] = json.loads(value)
         except ValueError:
-            told[key] = value
-    told.pop("ifExists", None)
-    if isinstance(column := told.get("column"), dict):
+            parsed[key] = value
+    parsed.pop("ifExists", None)
+    if isinstance(column := parsed.get("column"), dict):
         column["metadata"] = {key: value for key, value in column["metadata"].items() if not key.startswith("delta.")}
-    return told
+    return parsed

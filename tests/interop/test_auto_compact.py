@@ -1,4 +1,4 @@
-"""Compaction after a write with delta-spark: its small files count, and it reads and continues the compacted table."""
+"""Auto compaction of a table of delta-spark: its small files count, and it continues the compacted table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 import deltic
 
 
-def test_delta_spark_reads_what_was_packed_and_goes_on(spark: SparkSession, uri: str) -> None:
+def test_delta_spark_reads_and_continues_a_compacted_table(spark: SparkSession, uri: str) -> None:
     spark.sql(
         f"CREATE TABLE delta.`{uri}` (id BIGINT, part STRING) USING delta PARTITIONED BY (part) TBLPROPERTIES "
         "('delta.autoOptimize.autoCompact' = 'true', 'delta.enableDeletionVectors' = 'true', "

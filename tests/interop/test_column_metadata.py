@@ -1,4 +1,4 @@
-"""Comments and lengths of strings, between DataFrames of deltic and of delta-spark."""
+"""Column comments and string lengths in DataFrames of deltic and delta-spark."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ DEFINES = {"delta.generationExpression": "id", "CURRENT_DEFAULT": "1"}
 
 
 def described(spark: SparkSession, name: str) -> dict[str, tuple[str, str | None]]:
-    """Types and comments of the columns in SQL."""
+    """Type and comment of each column, by DESCRIBE."""
     found = spark.sql(f"DESCRIBE {name}").select("col_name", "data_type", "comment").collect()
     return {row.col_name: (row.data_type, row.comment or None) for row in found}
 
@@ -30,9 +30,9 @@ def test_delta_spark_describes_what_deltic_wrote(spark: SparkSession, uri: str) 
         ]
     )
     deltic.spark.write(spark.createDataFrame([(1, "ab", (2,), 3)], schema), uri)
-    told = described(spark, f"delta.`{uri}`")
-    assert told["id"] == ("bigint", "the key, ключ")
-    assert told["name"][1] == "short"
+    columns = described(spark, f"delta.`{uri}`")
+    assert columns["id"] == ("bigint", "the key, ключ")
+    assert columns["name"][1] == "short"
     theirs = spark.read.format("delta").load(uri)
     assert theirs.schema["name"].metadata == {NAMED: "varchar(4)", "comment": "short"}
     assert theirs.schema["s"].dataType.fields[0].metadata == {"comment": "inside", **OWN}  # type: ignore[attr-defined]
@@ -56,7 +56,7 @@ def test_deltic_describes_what_delta_spark_made(spark: SparkSession, uri: str, t
         assert frame.schema == theirs.schema
         assert frame.collect() == theirs.collect()
         assert frame.where("code = 'c'").count() == theirs.where("code = 'c'").count() == 1
-    # Spark pads what it compares with a CHAR, and pads the column only where it reads it: here it is a STRING.
+    # `deltic.spark.read` returns the CHAR as a STRING, which Spark does not pad.
     ours = deltic.spark.read(spark, uri)
     assert ours.schema["code"].metadata == {"comment": "padded"}
     assert [field for field in ours.schema if field.name != "code"] == [
@@ -64,7 +64,7 @@ def test_deltic_describes_what_delta_spark_made(spark: SparkSession, uri: str, t
     ]
     assert ours.where("code = 'c'").count() == 1
     assert [row.code.rstrip() for row in ours.collect()] == ["c"]
-    # And on into a table of deltic's, which delta-spark describes as it describes its own.
+    # A copy written by deltic has the same description.
     copy = str(tmp_path / "copy")
     deltic.spark.write(spark.read.format("deltic").load(uri), copy)
     assert described(spark, f"delta.`{copy}`") == described(spark, f"delta.`{uri}`")

@@ -1,7 +1,7 @@
 """Every reader returns the values that `deltic.write` accepted; values that a table cannot store exactly are refused.
 
-Columns are random (`columns`): every Arrow type and layout, nulls allowed and forbidden at every level, values at the
-ends of their types. `DELTIC_SEED` repeats a run, and the seed of each is printed.
+Columns are random (`columns`): every Arrow type and layout, nullable and required at every level, with extreme values.
+Each run prints its seed, and `DELTIC_SEED` repeats it.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ def bounded(examples: int) -> Any:
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[Iterator[str]]:
-    """Paths without a table."""
+    """New paths for tables."""
     print(f"DELTIC_SEED={SEED}")
     yield (str(tmp_path / f"table{number}") for number in itertools.count())
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 class Rows:
-    """A random table, and what must be read back of it."""
+    """A random table, and the rows that must be read back."""
 
     def __init__(self, draw: st.DrawFn, most: int = 3) -> None:
         names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=most, unique=True))
         self.kinds: dict[str, Kind] = {name: draw(kinds()) for name in names}
         count = draw(st.integers(0, 6))
         values = {name: [draw(kind.some()) for _ in range(count)] for name, kind in self.kinds.items()}
-        # As a slice of what holds more.
+        # The arrays may be slices with an offset.
         skipped = draw(st.integers(0, 1))
         arrays = [kind.build([kind.zero] * skipped + values[name])[skipped:] for name, kind in self.kinds.items()]
         numbers = pa.array(range(count), pa.int64())
@@ -81,7 +81,7 @@ def spelled(table: pa.Table, names: list[str]) -> Counter[str]:
 
 
 def written(draw: st.DrawFn, uri: str, rows: Rows) -> None:
-    """In one commit or two, so that a table is created by the data and appended to."""
+    """Write the rows in two parts: the first creates the table, the second is appended."""
     cut = draw(st.integers(0, rows.data.num_rows))
     for part in (rows.data.slice(0, cut), rows.data.slice(cut)):
         deltic.write(uri, part)
@@ -105,7 +105,7 @@ def test_what_is_written_is_read_back(
     assert spelled(pa.table(deltalake.DeltaTable(uri).to_pyarrow_table()), rows.names()) == rows.expected
     theirs = connection.execute(f"SELECT * FROM delta_scan('{uri}')").to_arrow_table()
     assert spelled(theirs, rows.names()) == rows.expected
-    # Once more, from what was read.
+    # Write the scanned rows again.
     deltic.write(uri, table.scan(), mode="overwrite")
     assert spelled(table.scan().to_arrow(), rows.names()) == rows.expected
 
@@ -158,7 +158,7 @@ def test_partition_values_are_read_back(
         assert pa.types.is_binary(kind.type)
         assert "partition column `p`" in str(error)  # noqa: PT017
         return
-    # In a partition value the empty string is null, and zero has no sign.
+    # As a partition value an empty string is null, and -0.0 is 0.0.
     stored = {"": None, b"": None, "-0.0": "0.0"}
     kept = [stored.get(value, value) for value in map(kind.keep, values)]
     expected = spell([list(range(len(values))), kept])
@@ -221,7 +221,7 @@ def test_what_no_table_can_hold_is_refused(places: Iterator[str], array: pa.Arra
 
 
 class Batch:
-    """Tables for one session of Spark, which takes its time to begin."""
+    """Many tables for one Spark session, which is slow to start."""
 
     def __init__(self, places: Iterator[str]) -> None:
         self.places = places
@@ -239,7 +239,7 @@ class Batch:
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, with nulls allowed at every level."""
+    """The schema with nulls allowed at every level."""
     text = schema.json()
     for key in ("nullable", "containsNull", "valueContainsNull"):
         text = text.replace(f'"{key}":false', f'"{key}":true')
@@ -251,6 +251,6 @@ def test_delta_spark_reads_the_same(places: Iterator[str], spark: SparkSession) 
     batch.make(20)
     for uri, rows in batch.made:
         frame = spark.read.format("delta").load(uri)
-        # PySpark cannot bring over a null struct whose children may not be null.
+        # toArrow() of PySpark fails for a null struct with required fields.
         theirs = pa.table(frame.to(nullable(frame.schema)).toArrow())
         assert spelled(theirs, rows.names()) == rows.expected, uri

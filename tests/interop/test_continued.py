@@ -1,8 +1,7 @@
 """deltic and other clients continue each other's tables: seeded random steps, compared with a simple model.
 
-The tables have names and values whose encoding can go wrong: names and partition values beyond ASCII, with spaces,
-quotes and percent signs, nested types, values at the edges. After each step deltic, the other client and the model have
-the same rows.
+Names and partition values are hard to encode: beyond ASCII, with spaces, quotes and percent signs. There are nested
+types and extreme values. After each step deltic, the other client and the model have the same rows.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ DOUBLES = [0.0, -0.0, float("nan"), float("inf"), 5e-324, -1.5, None]
 
 
 def some_rows(rng: random.Random, ids: list[int]) -> dict[int, dict[str, Any]]:
-    """A row for each id, a twelfth of the values null."""
+    """A row for each id. One value in twelve is null."""
 
     def row(n: int) -> dict[str, Any]:
         maybe: Callable[[Any], Any] = lambda value: None if rng.random() < 1 / 12 else value  # noqa: E731
@@ -71,7 +70,7 @@ def table_of(model: dict[int, dict[str, Any]]) -> pa.Table:
 
 @dataclass
 class Walk:
-    """A table of two clients, its expected rows, and the versions that can be restored."""
+    """A table with two writers, its expected rows, and the rows of versions that can be restored."""
 
     uri: str
     rng: random.Random
@@ -93,14 +92,14 @@ class Walk:
         self.model.update(new)
 
     def remove(self) -> None:
-        """deltic's own change: a partition goes, whose value is spelled in the log as deltic spells it."""
+        """Remove a partition by deltic, also one whose value another client spelled in the log."""
         value = self.rng.choice([part for part in PARTITIONS if part is not None])
         with deltic.Table(self.uri).transaction() as tx:
             tx.remove(f"`teilé` = '{value.replace(chr(39), chr(39) * 2)}'")
         self.model = {n: row for n, row in self.model.items() if row["teilé"] != value}
 
     def erase(self) -> None:
-        """deltic's own change of rows: marked, or by files written again, as the table asks."""
+        """Delete rows by deltic, with deletion vectors or copy-on-write as the table says."""
         ids = self.some_ids(6)
         commit = deltic.Table(self.uri).delete(f"id IN ({', '.join(map(str, [*ids, -1]))}) OR `it's` = '日本 🐎'")
         before = len(self.model)
@@ -132,7 +131,7 @@ def _zero(row: dict[str, Any]) -> bool:
 
 
 class DeltaSpark:
-    """The steps that delta-spark takes."""
+    """The steps of delta-spark."""
 
     def __init__(self, spark: SparkSession, walk: Walk, tmp_path: Path) -> None:
         self.spark, self.walk, self.tmp_path = spark, walk, tmp_path
@@ -184,14 +183,14 @@ class DeltaSpark:
             self.walk.model = dict(self.walk.past[version])
 
     def clone(self) -> None:
-        """The walk goes on with the clone; the table it came from stays, and keeps its files."""
+        """Continue with a shallow clone; the source stays, and keeps its files."""
         base, self.walk.uri = self.walk.uri, str(self.tmp_path / "clone é 2")
         self.at = f"delta.`{self.walk.uri}`"
         self.spark.sql(f"CREATE TABLE {self.at} SHALLOW CLONE delta.`{base}`")
         self.walk.past.clear()
 
     def stream(self) -> pa.Table:
-        """All rows of the table, by a stream that starts now."""
+        """All rows of the table, read by a new stream."""
         target, checkpoints = str(self.tmp_path / "streamed"), str(self.tmp_path / "checkpoints")
         reader = self.spark.readStream.format("delta").load(self.walk.uri)
         writer = reader.writeStream.format("delta").option("checkpointLocation", checkpoints)
@@ -204,7 +203,7 @@ class DeltaSpark:
 
 @pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
 def test_delta_spark_continues_what_deltic_began(spark: SparkSession, tmp_path: Path, vectors: bool) -> None:
-    """Each of the two does half of the steps, in its own order."""
+    """Each case takes half of the shuffled steps."""
     walk = Walk(str(tmp_path / "tafel é 100% 日本"), random.Random(7))
     walk.model = walk.fresh(40)
     properties = {"delta.enableDeletionVectors": str(vectors).lower()}

@@ -1,4 +1,4 @@
-"""CONVERT compared with delta-spark: it makes the same table of the same files, and reads and continues deltic's."""
+"""CONVERT compared with delta-spark: equal tables from the same files, and delta-spark continues that of deltic."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_both_convert_alike(spark: SparkSession, uri: str) -> None:
     expected = rows(spark, theirs)
     assert len(expected) == 9
     assert rows(spark, uri) == expected
-    # As text, for NaN is not NaN.
+    # By repr(), in which NaN equals NaN.
     ours, same = (sorted(map(repr, deltic.Table(at).scan().to_arrow().to_pylist())) for at in (uri, theirs))
     assert ours == same
-    # Not on `f`: by Parquet's bounds, which leave NaN out, Spark passes over NaN.
+    # No condition on `f`: Parquet's bounds ignore NaN, so Spark skips row groups with NaN.
     for condition in ("text >= 'é'", "u > 5", "day < DATE '0002-01-01'", "q IS NULL", "p = 2 AND i = 3"):
         counts = [spark.read.format("delta").load(at).where(condition).count() for at in (uri, theirs)]
         assert counts == [deltic.Table(uri).scan(filter=condition).count()] * 2, condition
-    # It compares the paths of the log with those of the folder as strings.
+    # VACUUM of delta-spark compares paths in the log with those of the listing as strings.
     spark.sql(f"VACUUM delta.`{uri}` RETAIN 0 HOURS")
     assert rows(spark, uri) == expected
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE i = 1")

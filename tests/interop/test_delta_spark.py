@@ -1,6 +1,6 @@
 """deltic and delta-spark, the JVM library, read each other's tables.
 
-Its release is the one for the installed PySpark. If its jars cannot be fetched, these tests are skipped.
+The release of delta-spark is that for the installed PySpark. If its jars cannot be fetched, the tests are skipped.
 """
 
 import json
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("validating")
 
 
 def theirs(spark: SparkSession, uri: str, version: int | None = None) -> pa.Table:
-    """What delta-spark reads; the checksum of the newest version, if there is one, agrees."""
+    """What delta-spark reads. For the newest version, check the checksum if one exists."""
     reader = spark.read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)
@@ -80,7 +80,7 @@ def test_statistics_of_deltic_prune_for_delta_spark(spark: SparkSession, uri: st
         deltic.write(uri, flights.slice(start, 40))
     frame = spark.read.format("delta").load(uri).where("id BETWEEN 45 AND 50")
     assert frame.count() == 6
-    assert len(frame.inputFiles()) == 1, "delta-spark skips the files our statistics rule out"
+    assert len(frame.inputFiles()) == 1, "delta-spark skips files by deltic's statistics"
 
 
 def test_delta_sparks_changes(spark: SparkSession, uri: str, flights: pa.Table) -> None:
@@ -161,7 +161,7 @@ def test_delta_spark_accepts_our_checksums(spark: SparkSession, uri: str, flight
         tx.set_domain("app.x", "text")
         tx.remove("month = 1")
     check_checksum(spark, uri)
-    # Theirs has more members, which ours keep up to date.
+    # A checksum of delta-spark has more members, which deltic keeps up to date.
     append(spark, uri, flights.slice(0, 10), "month")
     check_checksum(spark, uri)
     with table.transaction() as tx:
@@ -187,7 +187,7 @@ SPOILED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("member", SPOILED)
 def test_delta_spark_refuses_a_checksum_that_is_wrong(spark: SparkSession, uri: str, member: str) -> None:
-    """So its silence about ours says something: where it reads, where it commits, and that nothing is wrong before."""
+    """Shows that delta-spark does validate checksums, in reads and commits: a wrong one is an error."""
     row = pa.table({"id": [1]})
     deltic.write(uri, row)
     with deltic.Table(uri).transaction(app_id="job", app_version=7) as tx:
@@ -210,9 +210,9 @@ def test_delta_spark_refuses_a_checksum_that_is_wrong(spark: SparkSession, uri: 
     check_checksum(spark, uri)
 
 
-def test_row_ids_and_times_go_on_both_ways(spark: SparkSession, uri: str, flights: pa.Table) -> None:
-    asked = {"delta.enableRowTracking": "true", "delta.enableInCommitTimestamps": "true"}
-    deltic.write(uri, flights.slice(0, 30), properties=asked)
+def test_both_clients_continue_row_ids_and_timestamps(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    properties = {"delta.enableRowTracking": "true", "delta.enableInCommitTimestamps": "true"}
+    deltic.write(uri, flights.slice(0, 30), properties=properties)
     append(spark, uri, flights.slice(30, 30))
     deltic.write(uri, flights.slice(60, 30))
     append(spark, uri, flights.slice(90, 30))
@@ -224,8 +224,8 @@ def test_row_ids_and_times_go_on_both_ways(spark: SparkSession, uri: str, flight
     assert [entry["version"] for entry in deltic.Table(uri).history()] == [3, 2, 1, 0]
 
 
-def test_delta_spark_meets_our_commits(spark: SparkSession, uri: str, flights: pa.Table) -> None:
-    """What each reads of the other's commits: blind appends, and transactions that were decided on older versions."""
+def test_transactions_meet_concurrent_commits_of_delta_spark(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    """Transactions of deltic rebase on concurrent commits of delta-spark, or conflict with them."""
     deltic.write(uri, flights.slice(0, 60), partition_by=["month"])
     table = deltic.Table(uri)
     with table.transaction() as tx:
@@ -242,7 +242,7 @@ def test_delta_spark_meets_our_commits(spark: SparkSession, uri: str, flights: p
         tx.append(flights.slice(80, 10))
         spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.checkpointInterval' = '50')")
     check_checksum(spark, uri)
-    # What a handle remembers may be older than its transaction: rows whose files fit the table as it is go there.
+    # A handle with cached state commits files that still fit the table's newest schema.
     before = deltic.Table(uri).scan().to_arrow().num_rows
     with table.transaction() as tx:
         tx.append(flights.slice(90, 10))
@@ -250,7 +250,7 @@ def test_delta_spark_meets_our_commits(spark: SparkSession, uri: str, flights: p
     found = table.scan().to_arrow()
     assert found.num_rows == before + 10
     assert rows(theirs(spark, uri)) == rows(found)
-    # A writer that read the table before gets an error.
+    # A transaction that read the table before gets an error.
     with pytest.raises(deltic.MetadataChangedError), deltic.Table(uri).transaction() as tx:
         tx.append(flights.slice(100, 10))
         spark.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN (more STRING)")
@@ -276,7 +276,7 @@ def test_delta_spark_reads_the_row_ids_that_deltic_gave_to_old_files(
 
     before = ids()
     assert len(before) == 120
-    # Rewritten rows keep their ids, and new rows get new ones.
+    # Rewritten rows keep their row ids, and new rows get new ones.
     spark.sql(f"UPDATE delta.`{uri}` SET id = id + 1000 WHERE id < 10")
     append(spark, uri, flights.slice(0, 5))
     after = ids()

@@ -16,7 +16,7 @@ COARSE_CLOCK_MS = 20
 
 
 def part(table: pa.Table, start: int, length: int) -> pa.Table:
-    """Rows of a table in buffers of their own: delta-rs 1.6 aborts the process on a slice of a struct."""
+    """Copy rows of a table: delta-rs 1.6 aborts the process on a sliced struct array."""
     return table.take(list(range(start, min(start + length, table.num_rows))))
 
 
@@ -25,7 +25,7 @@ def theirs(uri: str, version: int | None = None) -> pa.Table:
 
 
 def query(uri: str, filter: str) -> pa.Table:
-    """Their answer from their own engine, which prunes by our statistics."""
+    """Query with delta-rs' own engine, which prunes files by deltic's statistics."""
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(uri))
     return pa.table(builder.execute(f"SELECT id FROM t WHERE {filter}"))
 
@@ -92,7 +92,7 @@ def test_they_read_deltics_checkpoint(uri: str, flights: pa.Table) -> None:
 def test_they_read_reused_sidecars(uri: str, flights: pa.Table) -> None:
     left = with_reused_sidecars(uri, flights)
     assert rows(deltic.Table(uri).scan().to_arrow()) == rows(left)
-    # Their PyArrow reader knows no such checkpoints; their engine does.
+    # Of delta-rs' readers only its own engine supports V2 checkpoints.
     assert rows(query(uri, "TRUE")) == rows(left.select(["id"]))
     for filter in FILTERS:
         ours = deltic.Table(uri).scan(columns=["id"], filter=filter).to_arrow()
@@ -113,8 +113,8 @@ def test_they_understand_deltics_history(uri: str, flights: pa.Table) -> None:
     deltic.write(uri, flights, user_metadata="why")
     (entry,) = deltalake.DeltaTable(uri).history()
     assert entry["userMetadata"] == "why"
-    # They tell when the writer began, deltic when the commit was there: the time that time travel goes by. File systems
-    # stamp with a clock that is some milliseconds behind.
+    # delta-rs returns the commit info's timestamp, deltic the file's modification time, as time travel uses it. File
+    # systems use a clock that is some milliseconds behind.
     assert 0 <= deltic.Table(uri).history()[0]["timestamp"] - entry["timestamp"] + COARSE_CLOCK_MS < 60_000
     (info,) = [action["commitInfo"] for action in log_actions(uri, 0) if "commitInfo" in action]
     assert entry["engineInfo"] == info["engineInfo"]
@@ -128,8 +128,8 @@ def test_an_overwrite_of_theirs_by_deltic(uri: str, flights: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", None])
-def test_they_find_rows_beside_the_last_instant(uri: str, zone: str | None) -> None:
-    """Rows that are valid for ever are often valid until then, and a missing bound is null to delta-rs."""
+def test_they_find_rows_at_the_last_instant(uri: str, zone: str | None) -> None:
+    """The last instant of 9999 often means "valid forever". delta-rs treats a missing bound as null."""
     kind = pa.timestamp("us", zone)
     instants = pa.array([0, 253_402_300_799_999_999], pa.int64()).cast(kind)
     deltic.write(uri, pa.table({"id": [1, 2], "until": instants}))

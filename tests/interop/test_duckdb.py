@@ -1,4 +1,4 @@
-"""DuckDB's delta extension reads what deltic wrote. It comes as a wheel; where it is absent these tests are skipped."""
+"""DuckDB's delta extension reads what deltic wrote. The tests are skipped if its wheel is not installed."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Change data feed, append-only tables and row ids when deltic appends to and overwrites tables of delta-spark."""
+"""Change data feed, append-only tables and row ids: deltic appends to and overwrites tables of delta-spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def table(*ids: int) -> pa.Table:
 
 
 def test_overwrites_need_no_change_files(turns: Turns) -> None:
-    """Whole files go and come, so the feed is what the adds and the removes say."""
+    """An overwrite adds and removes whole files, so that the change data feed follows from the actions."""
     turns.sql(
         "CREATE TABLE @ (id BIGINT, p STRING) USING delta PARTITIONED BY (p) "
         "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
@@ -59,7 +59,7 @@ def test_append_only_tables(turns: Turns) -> None:
 
 
 def ids_of(turns: Turns) -> dict[int, tuple[int, int]]:
-    """Row ids and commit versions by id; both clients have the same."""
+    """Row ids and commit versions by id, which both clients must read alike."""
     names = ["id", "_metadata.row_id", "_metadata.row_commit_version"]
     ours = deltic.Table(turns.uri).scan(columns=names).to_arrow().to_pylist()
     found = {row["id"]: (row[names[1]], row[names[2]]) for row in ours}
@@ -76,7 +76,7 @@ def watermark(turns: Turns) -> int:
 
 
 @pytest.mark.parametrize("mapping", ["none", "name"])
-def test_row_ids_go_on_through_overwrites(turns: Turns, mapping: str) -> None:
+def test_row_ids_continue_after_overwrites(turns: Turns, mapping: str) -> None:
     turns.sql(
         "CREATE TABLE @ (id BIGINT, p STRING) USING delta TBLPROPERTIES ('delta.enableRowTracking' = 'true', "
         f"'delta.columnMapping.mode' = '{mapping}')"

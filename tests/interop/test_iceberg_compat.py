@@ -1,4 +1,4 @@
-"""deltic continues tables of delta-spark that are readable as Iceberg, or have partition columns in files."""
+"""deltic continues tables of delta-spark with IcebergCompat or materialized partition columns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def create(turns: Turns, schema: pa.Schema, *properties: str) -> None:
 
 
 def check_files(turns: Turns, theirs: list[dict[str, Any]], ours: list[dict[str, Any]]) -> None:
-    """The same columns with the same ids, the partition columns after the others, without statistics."""
+    """Check that files of both have the same columns and field ids, partition columns last and without statistics."""
     (wanted,) = {tuple(shape(turns.file(add))) for add in theirs}
     for add in ours:
         assert tuple(shape(turns.file(add))) == wanted

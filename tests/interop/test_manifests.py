@@ -1,4 +1,4 @@
-"""Manifests, REORG and repair with delta-spark: the same manifests, nothing left to purge, tables that it reads."""
+"""Manifests, purge and repair, compared with delta-spark's manifests and REORG; delta-spark continues the tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import deltic
 
 
 def both(spark: SparkSession, uri: str) -> dict[str, list[str]]:
-    """The manifests of both, written into an empty folder each."""
+    """Check that both write the same manifests into an empty folder; return them."""
     shutil.rmtree(Path(uri, FOLDER), ignore_errors=True)
     spark.sql(f"GENERATE symlink_format_manifest FOR TABLE delta.`{uri}`")
     theirs = manifests(uri)
@@ -62,7 +62,7 @@ def test_nothing_is_left_for_reorg(spark: SparkSession, uri: str) -> None:
     assert spark.sql(f"DESCRIBE HISTORY delta.`{uri}` LIMIT 1").collect()[0]["operation"] == "REORG"
 
 
-def test_a_repaired_table_goes_on(spark: SparkSession, uri: str) -> None:
+def test_delta_spark_continues_a_repaired_table(spark: SparkSession, uri: str) -> None:
     for n in range(3):
         spark.range(n, n + 1).coalesce(1).write.format("delta").mode("append").save(uri)
     table = deltic.Table(uri)

@@ -1,7 +1,7 @@
-"""Every table that `recipes` makes with delta-spark, read by deltic: each version, and under random filters.
+"""deltic reads every table that `recipes` creates with delta-spark: the same rows as delta-spark.
 
-`DELTIC_FILTER_SEEDS=20` tries twenty times as many filters. What must hold is that the same rows come out, of every
-version, under every filter, and of every range of changes.
+Compared are every version and every range of changes, without and with random filters. `DELTIC_FILTER_SEEDS=20` tests
+twenty times as many filters.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 Scan = Callable[..., pa.Table]
 COMPARED: Counter[str] = Counter()
-"""How often the rows of both were compared, by table."""
+"""Number of comparisons by table."""
 SHOWN = 5
-"""How many differing rows of each side a failure shows."""
+"""Number of differing rows of each side that a failure shows."""
 
 
 @pytest.fixture(scope="session")
 def tables(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[dict[str, Future[Made]]]:
-    """The tables of the tests that were chosen, made two at a time while the first are already read."""
+    """The tables of the selected tests. Two are created at a time, in the background."""
 
     def make(name: str) -> Made:
         maker = Maker(spark, name, str(tmp_path_factory.mktemp(name) / "table"))
@@ -58,7 +58,7 @@ def made(tables: dict[str, Future[Made]], name: str) -> Made:
 
 
 def check(made: Made, place: str, filter: str | None, theirs: Counter[Any], ours: Counter[Any]) -> None:
-    """The same rows came out."""
+    """Check that both read the same rows."""
     if ours != theirs:
         lines = [f"{made.name}, {place}, filter {filter}: Spark has {theirs.total()} rows, deltic {ours.total()}"]
         for who, some in [("Spark", theirs - ours), ("deltic", ours - theirs)]:
@@ -68,7 +68,7 @@ def check(made: Made, place: str, filter: str | None, theirs: Counter[Any], ours
 
 
 def readable(made: Made, table: pa.Table) -> pa.Table:
-    """deltic's rows with variants as their JSON, as Spark's are: one value has many encodings."""
+    """Convert variants to JSON, as in Spark's records, since a value has many encodings."""
     from pyspark.sql.types import VariantVal
 
     for name in made.variants & set(table.schema.names):
@@ -79,7 +79,7 @@ def readable(made: Made, table: pa.Table) -> pa.Table:
 
 
 def check_all(made: Made, place: str, seen: Version, scan: Scan) -> None:
-    """The rows, their columns, and the rows under each filter: of these the ids always, everything now and then."""
+    """Check rows, types, and the rows of each filter: only ids for most filters, all columns for every fifth."""
     names = seen.rows.schema.names
     whole = readable(made, scan(columns=names, filter=None))
     simple = [field for field in seen.rows.schema if not pa.types.is_nested(field.type)]

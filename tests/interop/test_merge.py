@@ -1,4 +1,4 @@
-"""MERGE compared with delta-spark: both merge the same rows into equal tables, and read both results."""
+"""MERGE compared with delta-spark: the same merges of equal tables have equal results, which both clients read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONDITIONS = [
 
 
 def clauses(rng: random.Random, merge: deltic.Merge[Any]) -> str:
-    """Add random clauses to a merge of ours; the SQL that says the same."""
+    """Add random clauses to a merge of deltic; return the same clauses as SQL."""
     chosen = rng.sample(["delete", "set", "all", "insert all", "insert", "gone", "left"], rng.randrange(1, 6))
     sql = []
     if "delete" in chosen:
@@ -88,9 +88,9 @@ def test_both_merge_alike(spark: SparkSession, uri: str, properties: dict[str, s
         spark.createDataFrame(rows).createOrReplaceTempView("news")
         spark.sql(f"MERGE INTO delta.`{theirs}` t USING news s ON {on} {sql}")
         commit = merge.execute()
-        told = deltic.Table(theirs).history(limit=1)[0]
-        if told["operation"] == "MERGE" and commit.attempts:
-            wanted = {name: int(told["operationMetrics"][name]) for name in COUNTS}
+        entry = deltic.Table(theirs).history(limit=1)[0]
+        if entry["operation"] == "MERGE" and commit.attempts:
+            wanted = {name: int(entry["operationMetrics"][name]) for name in COUNTS}
             assert {name: commit.metrics[name] for name in COUNTS} == wanted, sql
         wanted_rows = Counter(map(key, read_by_spark(spark, theirs).to_pylist()))
         for found in (
@@ -111,7 +111,7 @@ def test_both_merge_alike(spark: SparkSession, uri: str, properties: dict[str, s
             same(
                 counted(changes.to_pylist()), counted(deltic.Table(uri).changes(commit.version).to_arrow().to_pylist())
             )
-        # Each goes on with the table of the other.
+        # Each client continues with the table of the other.
         uri, theirs = theirs, uri
         ours.rows = {row["n"]: row for row in deltic.Table(uri).scan().to_arrow().to_pylist()}
 
@@ -204,7 +204,7 @@ def test_what_delta_spark_refuses_is_refused(spark: SparkSession, uri: str) -> N
     twice = pa.table({"id": [1, 1], "v": [5, 6]})
     spark.createDataFrame(twice).createOrReplaceTempView("twice")
     several = (UnsupportedOperationException, "DELTA_MULTIPLE_SOURCE_ROW_MATCHING", "several rows of the source")
-    # delta-spark's own errors arrive as those of Java.
+    # PySpark does not convert delta-spark's own exceptions.
     unresolved = (Py4JJavaError, "DELTA_MERGE_UNRESOLVED_EXPRESSION")
     for sql, build, (error, theirs, ours) in (
         ("WHEN MATCHED THEN UPDATE SET v = s.v", lambda merge: merge.when_matched_update({"v": "s.v"}), several),

@@ -1,7 +1,7 @@
-"""Random tables written by both engines of `deltic.spark.write`: the same rows and statistics for every client.
+"""Random tables written by both engines of `deltic.spark.write`: every client reads the same rows and statistics.
 
-delta-spark reads and continues what Spark's own Parquet writer wrote for deltic, and so does delta-rs. `DELTIC_SEED`
-repeats a run.
+delta-spark and delta-rs read and continue the tables of the native engine, whose files Spark's Parquet writer writes.
+`DELTIC_SEED` repeats a run.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ LEAVES: list[tuple[DataType, Values]] = [
     (DecimalType(38, 10), decimals(38, 10)),
 ]
 PARTITIONED = [
-    # Disks have no folders of the longest text.
+    # Without the longest strings, which are too long for the name of a folder.
     (kind, (lambda rng: rng.choice(SHORT)) if isinstance(kind, StringType) else values)
     for kind, values in LEAVES
     if not isinstance(kind, BinaryType)
@@ -118,7 +118,7 @@ def maybe(rng: random.Random, values: Values) -> Any:
 
 
 def frame(spark: SparkSession, rng: random.Random) -> tuple[DataFrame, list[str]]:
-    """A DataFrame of random columns, and which of them partition a table."""
+    """A DataFrame of random columns, and its partition columns."""
     names = rng.sample(NAMES, rng.randint(2, 6))
     partitions = names[: rng.choice([0, 0, 1, 2])] if len(names) > 2 else []
     columns = [rng.choice(PARTITIONED) if name in partitions else drawn(rng) for name in names]
@@ -128,7 +128,7 @@ def frame(spark: SparkSession, rng: random.Random) -> tuple[DataFrame, list[str]
 
 
 def without_lists(stats: Any, schema: StructType) -> Any:
-    """Null counts without those of lists and maps, which footers lack, and of structs with nothing else."""
+    """Drop null counts of lists and maps, which Parquet footers lack, and structs that become empty."""
     found = {}
     for field in schema.fields:
         if isinstance(field.dataType, StructType) and field.name in stats:
@@ -167,7 +167,7 @@ def test_both_engines_write_the_same_table(spark: SparkSession, uri: str, round:
     arrow, native = refusal("arrow", uri + "-arrow"), refusal("native", uri)
     assert (arrow is None) == (native is None), (arrow, native)
     if arrow is not None:
-        assert partitions, "only a partition value may be one that no log can say"
+        assert partitions, "only a partition value may be refused"
         return
     ours = deltic.Table(uri).scan().to_arrow()
     assert rows_of(ours) == rows_of(deltic.Table(uri + "-arrow").scan().to_arrow())
@@ -176,7 +176,7 @@ def test_both_engines_write_the_same_table(spark: SparkSession, uri: str, round:
     assert rows_of(spark.read.format("delta").load(uri).toArrow()) == rows_of(ours)
     check_checksum(spark, uri, needed=False)
     count = ours.num_rows
-    # They go on with it.
+    # Both clients continue the table.
     df.write.format("delta").mode("append").save(uri)
     spark.sql(f"OPTIMIZE delta.`{uri}`")
     assert deltic.Table(uri).scan().count() == 2 * count

@@ -1,6 +1,6 @@
-"""OPTIMIZE by deltic and delta-spark on each other's tables: both read the rows and ids of before.
+"""OPTIMIZE by deltic and delta-spark on each other's tables: both read the same rows and row ids as before.
 
-After every step delta-spark compares the checksum with the state that it reads.
+After every step delta-spark validates the checksum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("validating")
 
 @dataclass
 class Shared:
-    """A table that two clients keep."""
+    """A table that both clients write."""
 
     spark: SparkSession
     uri: str
@@ -54,7 +54,7 @@ class Shared:
         return rows(found.rename_columns(["id", "row_id", "row_commit_version"]))
 
     def state(self) -> tuple[Counter[Any], Counter[Any]]:
-        """Rows and ids, on which both have to agree."""
+        """Rows and row ids, which both clients must read alike."""
         check_checksum(self.spark, self.uri, needed=False)
         found = rows(self.table.scan().to_arrow())
         assert self.in_spark() == found
@@ -69,7 +69,7 @@ class Shared:
 
 
 def made(spark: SparkSession, uri: str, clauses: str, **properties: str) -> Shared:
-    """A table that delta-spark made in some appends, with rows deleted."""
+    """A table that delta-spark created with several appends and deletes."""
     listed = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
     shared = Shared(spark, uri, properties.get("enableRowTracking") == "true")
     shared.sql(
@@ -106,7 +106,7 @@ def test_deltic_optimizes_what_delta_spark_made(
     spark: SparkSession, uri: str, properties: dict[str, str], partitioned: bool, layout: str
 ) -> None:
     shared = made(spark, uri, "PARTITIONED BY (part)" if partitioned else "", **properties)
-    # Rows that were deleted by copying are in one file already.
+    # Add small files: a copy-on-write DELETE has left one file.
     shared.sql("INSERT INTO @ VALUES (1000, 'p0', 1, NULL), (1001, 'p1', NULL, NULL), (1002, NULL, 3, NULL)")
     before = shared.state()
     where = "part = 'p0'" if partitioned else None
@@ -118,18 +118,18 @@ def test_deltic_optimizes_what_delta_spark_made(
     assert (entry["operation"], entry["isBlindAppend"]) == ("OPTIMIZE", False)
     assert {name: int(value) for name, value in entry["operationMetrics"].items()} == dict(result.metrics)
     assert json.loads(entry["operationParameters"]["zOrderBy"]) == (zorder_by or [])
-    # delta-spark goes on: it appends, deletes and optimizes.
+    # delta-spark continues the table.
     shared.sql("INSERT INTO @ VALUES (2000, 'p0', 5, NULL)", "DELETE FROM @ WHERE id = 8")
     between = shared.state()
     shared.sql("OPTIMIZE @")
     assert shared.state() == between
     again = shared.table.optimize()
-    assert (again.files_to_rewrite, again.versions) == (0, []), "delta-spark left nothing to do"
+    assert (again.files_to_rewrite, again.versions) == (0, []), "delta-spark has compacted all files"
     assert shared.state() == between
     assert shared.table.check(files=True).ok
 
 
-def test_both_say_the_same_of_an_optimize(spark: SparkSession, uri: str) -> None:
+def test_optimize_is_recorded_as_by_delta_spark(spark: SparkSession, uri: str) -> None:
     entries = []
     for number, by in enumerate(("deltic", "delta-spark")):
         shared = made(spark, f"{uri}{number}", "PARTITIONED BY (part)", enableDeletionVectors="true")
@@ -163,7 +163,7 @@ def test_deltic_clusters_what_delta_spark_made(spark: SparkSession, uri: str, ma
     assert shared.state() == before
     tags = adds(uri, result.versions[0])[0]["tags"]
     assert json.loads(shared.history()["operationParameters"]["clusterBy"]) == ["value", "s.x"]
-    # To delta-spark it is clustered, so that it has nothing to do; and the other way round.
+    # Each client recognizes the clustering of the other, and rewrites nothing.
     version = shared.table.snapshot().version
     shared.sql("OPTIMIZE @")
     assert shared.table.snapshot().version == version
@@ -195,7 +195,7 @@ def test_type_widening_and_identity_columns(spark: SparkSession, uri: str) -> No
     assert shared.state() == before
     shared.sql("INSERT INTO @ (a) VALUES (7)")
     found = shared.table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
-    assert len(set(found)) == len(found), "numbers go on"
+    assert len(set(found)) == len(found), "identity values stay unique"
 
     widened = Shared(spark, uri + "-wide")
     widened.sql(
@@ -231,7 +231,7 @@ def test_delta_spark_and_deltic_optimize_what_deltic_wrote(spark: SparkSession, 
 
 
 def skipped(table: Table, columns: list[str]) -> float:
-    """The share of files that conditions on one column let queries skip, on average."""
+    """The average share of files that a condition on one of the columns skips."""
     shares = []
     for column in columns:
         for low in range(0, 1000, 20):
@@ -263,7 +263,7 @@ def test_curves_skip_as_much_as_those_of_delta_spark(spark: SparkSession, uri: s
     assert found["zorder"] >= found["delta-spark"] - 0.02, found
 
 
-def test_delta_rs_reads_and_goes_on(uri: str) -> None:
+def test_delta_rs_reads_and_continues_an_optimized_table(uri: str) -> None:
     for number in range(5):
         deltic.write(uri, pa.table({"id": range(number * 20, number * 20 + 20)}))
     table = Table(uri)
@@ -315,7 +315,7 @@ def test_rows_are_found_where_delta_spark_moved_them(spark: SparkSession, uri: s
     assert {row: found[row] for row in expected} == expected
     assert found.keys() == {*expected, 2000, 3000}
     assert shared.table.check(files=True).ok
-    # delta-spark goes on with the vectors in its own files.
+    # delta-spark continues to delete and optimize.
     shared.sql("DELETE FROM @ WHERE id = 32", "OPTIMIZE @")
     del found[32]
     assert state() == found

@@ -1,4 +1,4 @@
-"""Paths of unusual partitions: other clients compare their spelling with the log's, and delete files that differ."""
+"""Paths of unusual partitions: VACUUM of other clients compares paths as strings, and deletes files that differ."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ODD = [
     *["a%2Fb", "..", ".", "dot.", "trailing..", "\t", "new\nline", "\x01\x1f\x7f", "__HIVE_DEFAULT_PARTITION__x"],
     *["x" * 120, "x" * 300, "é" * 40, "日" * 200],
 ]
-"""Values of a partition column, each its own partition."""
+"""Values of a partition column."""
 
 NAMES = ["p", "é", "日本", "a%b", "x:y", "#?", "..", "it's", '"', "[]^`~|<>", "+&@!$", "k" * 200]
-"""Names of partition columns that every client takes without column mapping."""
+"""Names of partition columns that every client supports without column mapping."""
 
 
 def odd_values(first: int = 0) -> pa.Table:
@@ -50,7 +50,7 @@ def check(uri: str, expected: pa.Table) -> None:
     assert rows(table.scan().to_arrow()) == rows(expected)
 
 
-# Spark itself has no names of directories for the longest values.
+# Spark fails for the longest values: the name of the directory is too long.
 SHORT = "WHERE p IS NULL OR length(p) < 200"
 
 
@@ -81,8 +81,8 @@ def test_deltalake_keeps_every_file(tmp_path: Path, compacted: bool) -> None:
     uri = str(tmp_path / "table")
     parts = [odd_values(0), odd_values(1000)]
     if compacted:
-        # delta-rs has no names of directories for the longest values either, and finds no file below a tilde, whoever
-        # wrote it: that is an error, and nothing is lost.
+        # delta-rs fails for the longest values too, and finds no file below a folder `p=~`. Both are errors without
+        # loss of data.
         parts = [part.filter([len(p or "") < 200 and p != "~" for p in part["p"].to_pylist()]) for part in parts]
     for part in parts:
         deltic.write(uri, part, partition_by=["p"])

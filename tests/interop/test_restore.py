@@ -28,7 +28,7 @@ def theirs(spark: SparkSession, uri: str) -> Counter[Any]:
 
 
 def both(spark: SparkSession, uri: str) -> Counter[Any]:
-    """The rows, which both clients read alike."""
+    """The rows, which both clients must read alike."""
     found = theirs(spark, uri)
     ours = deltic.Table(uri).scan().to_arrow().to_pylist()
     assert Counter(tuple(row.values()) for row in ours) == found
@@ -63,7 +63,7 @@ def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> s
 
 @pytest.fixture
 def made(original: str, uri: str) -> str:
-    """A table of the test's own."""
+    """A copy of the table for one test."""
     shutil.copytree(original, uri, copy_function=shutil.copy2)
     return uri
 
@@ -82,8 +82,8 @@ def test_what_deltic_restores(spark: SparkSession, made: str) -> None:
     assert both(spark, made) == expected
 
 
-def test_the_same_is_said_of_it(spark: SparkSession, made: str) -> None:
-    """delta-spark's RESTORE of the same table: the same files, the same numbers, the same metadata."""
+def test_restore_is_recorded_as_by_delta_spark(spark: SparkSession, made: str) -> None:
+    """RESTORE of delta-spark on the same table has the same actions, metrics and metadata."""
     table = deltic.Table(made)
     newest = table.snapshot().version
     spark.sql(f"RESTORE TABLE delta.`{made}` TO VERSION AS OF 2")
@@ -98,7 +98,7 @@ def test_the_same_is_said_of_it(spark: SparkSession, made: str) -> None:
     for name, count in their_info["operationMetrics"].items():
         assert our_info["operationMetrics"][name] == count, name
 
-    def said(actions: list[dict[str, Any]], kind: str) -> list[Any]:
+    def of_kind(actions: list[dict[str, Any]], kind: str) -> list[Any]:
         keys = (
             "path",
             "size",
@@ -110,11 +110,11 @@ def test_the_same_is_said_of_it(spark: SparkSession, made: str) -> None:
         )
         return sorted(json.dumps({key: a[kind].get(key) for key in keys}, sort_keys=True) for a in actions if kind in a)
 
-    assert said(our_actions, "add") == said(their_actions, "add")
-    assert said(our_actions, "remove") == said(their_actions, "remove")
+    assert of_kind(our_actions, "add") == of_kind(their_actions, "add")
+    assert of_kind(our_actions, "remove") == of_kind(their_actions, "remove")
     metadata = [next(a["metaData"] for a in actions if "metaData" in a) for actions in (our_actions, their_actions)]
     assert metadata[0]["schemaString"] == metadata[1]["schemaString"]
-    # Column ids that were assigned since are not assigned again.
+    # deltic does not reset the highest column id, so that it assigns no id twice.
     largest = [int(m["configuration"].pop("delta.columnMapping.maxColumnId")) for m in metadata]
     assert largest[0] >= largest[1]
     assert metadata[0]["configuration"] == metadata[1]["configuration"]
@@ -149,7 +149,7 @@ def test_what_delta_spark_clones(spark: SparkSession, made: str, tmp_path: Path)
     assert their_info["operationParameters"].items() <= our_info["operationParameters"].items()
     assert our_info["operationMetrics"] == their_info["operationMetrics"]
     assert [path.encode() for path in our_paths] == [path.replace("é", "%C3%A9").encode() for path in their_paths]
-    # Each goes on from the other's.
+    # deltic changes and updates the clone of delta-spark.
     deltic.Table(clone).delete("id = 8")
     assert both(spark, clone) == Counter({row: n for row, n in expected.items() if row[0] != 8})
     assert deltic.Table(made).clone(clone, mode="update").attempts == 1

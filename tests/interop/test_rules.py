@@ -1,4 +1,4 @@
-"""Tables of delta-spark with constraints and computed columns: deltic applies them from Python and from Spark."""
+"""Tables of delta-spark with constraints, defaults and generated columns: deltic applies them in Python and Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(request: pytest.FixtureRequest) -> Write:
 
 
 def rows(spark: SparkSession, uri: str, order: str) -> list[dict[str, Any]]:
-    """The rows, as both see them."""
+    """The rows, which both clients must read alike."""
     theirs: list[dict[str, Any]] = spark.read.format("delta").load(uri).orderBy(order).toArrow().to_pylist()
     assert deltic.Table(uri).scan().to_arrow().sort_by(order).to_pylist() == theirs
     return theirs
@@ -43,10 +43,10 @@ def data_files(uri: str) -> set[Path]:
     return {path for path in Path(uri).rglob("*.parquet") if "_delta_log" not in path.parts}
 
 
-def refused(uri: str, write: Write, frame: DataFrame, told: str) -> None:
-    """Nothing is committed; the files of the other process were deleted."""
+def refused(uri: str, write: Write, frame: DataFrame, message: str) -> None:
+    """Check that a write is refused with this message, commits nothing and leaves no files."""
     version, files = deltic.Table(uri).snapshot().version, data_files(uri)
-    with pytest.raises(Exception, match=told):
+    with pytest.raises(Exception, match=message):
         write(uri, frame)
     assert deltic.Table(uri).snapshot().version == version
     assert data_files(uri) == files
@@ -69,7 +69,7 @@ def test_check_constraints(spark: SparkSession, uri: str, write: Write) -> None:
     )
     write(uri, good)
     assert [row["id"] for row in rows(spark, uri, "id")] == [1, 2]
-    for values, told in {
+    for values, message in {
         "10L, 'x', NULL": r"`positive`.*row 0.*id = 10",
         "NULL, 'x', NULL": r"`positive`.*id = NULL",
         "1L, 'xy', NULL": r"`named`.*`odd name` = 'xy'",
@@ -81,7 +81,7 @@ def test_check_constraints(spark: SparkSession, uri: str, write: Write) -> None:
         )
         with pytest.raises(Exception, match="CHECK constraint"):
             frame.write.format("delta").mode("append").save(uri)
-        refused(uri, write, frame, told)
+        refused(uri, write, frame, message)
     spark.sql(f"INSERT INTO delta.`{uri}` VALUES (4, 'z', NULL)")
     assert [row["id"] for row in rows(spark, uri, "id")] == [1, 2, 4]
 
@@ -128,7 +128,7 @@ def test_defaults(spark: SparkSession, uri: str, write: Write) -> None:
     write(uri, spark.sql("SELECT 4L AS id, CAST(NULL AS INT) AS n, CAST(NULL AS STRING) AS p"))
     theirs, *ours, nulls = rows(spark, uri, "id")
     at = {row.pop("at") for row in ours}
-    assert len(at) == 1, "one time for a write"
+    assert len(at) == 1, "one timestamp for each write"
     started = theirs.pop("at")
     assert 0 <= (at.pop() - started).total_seconds() < 600
     for row in ours:
@@ -146,14 +146,14 @@ def test_invariants(spark: SparkSession, uri: str, write: Write) -> None:
     assert "delta.invariants" in json.dumps(deltic.Table(uri).snapshot().metadata["schemaString"])
     plain = "a bigint, s struct<x:int>"
     write(uri, spark.createDataFrame([(5, (2,))], plain))
-    for row, told in [
+    for row, message in [
         ((1, (1,)), r"invariant of column `a` \(a > 3\).*a = 1"),
         ((5, (10,)), r"`s.x` \(s.x < 10\).*s.x = 10"),
     ]:
         frame = spark.createDataFrame([row], plain)
         with pytest.raises(Exception, match="violated"):
             frame.write.format("delta").mode("append").save(uri)
-        refused(uri, write, frame, told)
+        refused(uri, write, frame, message)
     assert rows(spark, uri, "a") == [{"a": 4, "s": {"x": 1}}, {"a": 5, "s": {"x": 2}}]
 
 
@@ -169,8 +169,8 @@ def test_what_deltic_does_not_evaluate_refuses_the_write(spark: SparkSession, ur
     assert deltic.Table(uri).scan().to_arrow().num_rows == 0
 
 
-def test_rows_of_deltic_alone(spark: SparkSession, uri: str) -> None:
-    """A table that deltic makes: delta-spark holds its rows to the same rules."""
+def test_delta_spark_applies_the_rules_of_a_table_of_deltic(spark: SparkSession, uri: str) -> None:
+    """delta-spark applies the rules of a table that deltic created."""
     fields = [
         pa.field("id", pa.int64()),
         pa.field("g", pa.int64(), metadata={"delta.generationExpression": "id + 1"}),

@@ -1,4 +1,4 @@
-"""Tables on real servers: the contract of `Storage`, and all operations from the first write to time travel."""
+"""Tables on real servers: the conformance suite of `Storage`, and operations from the first write to time travel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STARTERS = {"s3": servers.s3, "azure": servers.azure, "gcs": servers.gcs, "dynam
 
 
 class Store:
-    """Where a test's tables go."""
+    """A server for a test's tables."""
 
     def __init__(self, server: servers.Server, kind: str) -> None:
         self.server = server
@@ -38,7 +38,7 @@ class Store:
 
 
 class Started:
-    """The servers that tests have asked for so far; they stop together."""
+    """The servers that are running. Each is started on first use, and all stop at the end."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.stack = stack
@@ -71,7 +71,7 @@ def ids(table: deltic.Table, version: int | None = None) -> list[int]:
 
 
 def conform(stores: list[dict[str, object]]) -> str:
-    """Runs `deltic_store::conformance` on the stores; returns what it printed."""
+    """Run `deltic_store::conformance` on the stores; return its output."""
     command = ["cargo", "test", "--workspace", "--locked", "--quiet", "--test", "table"]
     command += ["storage::servers", "--", "--nocapture", "--test-threads=1"]
     if shutil.which("cargo") is None:
@@ -88,7 +88,7 @@ def test_stores_conform(store: Store) -> None:
 
 
 def lists_of_blocks(server: servers.Server, uri: str) -> list[int]:
-    """How Azurite answered the lists of blocks of the large file that the contract makes twice."""
+    """The status codes of Azurite's Put Block List for the large file that the conformance suite creates twice."""
     path = re.escape(f"/{uri.removeprefix('az://')}/large/w/many?comp=blocklist")
     log = (server.folder / "server.log").read_text()
     return [int(status) for status in re.findall(rf'"PUT /\w+{path}\S* HTTP/1.1" (\d+)', log)]
@@ -102,12 +102,12 @@ def test_azure_takes_large_files_in_blocks(started: Started, signed: bool) -> No
         options = {name: value for name, value in options.items() if not name.endswith("_account_key")}
         options |= servers.azure_shared_access()
     uri = server.uri(uuid.uuid4().hex)
-    # Azurite takes no such signature for the batches in which files are deleted.
+    # Azurite does not accept a shared access signature for batch deletes, so files are kept.
     assert f"takes parts: {uri}" in conform([{"uri": uri, "options": options, "keeps": True}])
     assert lists_of_blocks(server, uri) == [201, 409]
 
 
-def test_a_server_that_keeps_names_for_unnamed_blocks_takes_large_files_in_one_request() -> None:
+def test_large_files_are_put_whole_where_a_put_takes_blocks_for_a_file() -> None:
     with servers.azure(blocks_are_no_file=False) as server:
         uri = server.uri(uuid.uuid4().hex)
         assert f"conforms: {uri}" in conform([{"uri": uri, "options": server.storage_options, "without": "\\"}])
@@ -126,7 +126,7 @@ def test_a_table_from_the_first_write_to_time_travel(store: Store) -> None:
     with table.transaction() as tx:
         tx.remove("part = '0 %/ü'")
         tx.append(rows(10, 12))
-    assert ids(other) == [1, 3, 5, 7, 9, 10, 11], "a handle that knows a version sees the next one"
+    assert ids(other) == [1, 3, 5, 7, 9, 10, 11], "a handle with a cached version reads newer ones"
 
     assert table.checkpoint() == 1
     deltic.write(uri, rows(12, 13), storage_options=store.options)
@@ -186,7 +186,9 @@ def deep_clone_by_the_store(uri: str, options: dict[str, str], caplog: pytest.Lo
     caplog.set_level(logging.DEBUG, logger="deltic")
     source.clone(f"{uri}_clone", shallow=False)
     assert not [record for record in caplog.records if "instead" in record.getMessage()]
-    assert source.request_counts()["bytes_read"] - before["bytes_read"] < 100_000, "2 MB of files do not come here"
+    assert source.request_counts()["bytes_read"] - before["bytes_read"] < 100_000, (
+        "the client does not read the 2 MB of files"
+    )
     clone = deltic.Table(f"{uri}_clone", storage_options=options)
     assert clone.scan().to_arrow().sort_by("id") == source.scan().to_arrow().sort_by("id")
     assert clone.check(files=True).ok
@@ -230,10 +232,10 @@ def test_delta_rs_writes_to_the_same_table() -> None:
 
 
 def unfinish(server: servers.Server, uri: str, version: int) -> dict[str, str]:
-    """As if the writer of the version had died: its text is in a temporary file, and its item is not complete."""
+    """Undo the last step of a commit, as if its writer had died: a temporary file and an incomplete item remain."""
     name = f"{version:020}.json"
     log = f"{server.endpoint}/{uri.removeprefix('s3://')}/_delta_log"
-    # Without a content type the body would be taken for a form.
+    # Without a content type the server would parse the body as a form.
     authorized = {"Authorization": servers.scope("s3"), "Content-Type": "application/json"}
     text = servers.send("GET", f"{log}/{name}", b"", authorized)
     servers.send("PUT", f"{log}/.tmp/{name}.died", text, authorized)
@@ -275,13 +277,13 @@ for i in range(first, first + count):
     deltalake.write_deltalake(uri, data, mode="append", storage_options=options)
 read = deltalake.DeltaTable(uri, storage_options=options).to_pyarrow_table()
 print(json.dumps([deltalake.__version__, sorted(read["id"].to_pylist())]), flush=True)
-# What its threads do when the interpreter ends is not the matter here.
+# Exit without waiting for the package's threads.
 os._exit(0)
 """
 
 
 class OtherWriter:
-    """A delta-rs that takes turns in delta-spark's format, as newer ones do not; delta-spark's own is not to be had."""
+    """An older delta-rs, which uses delta-spark's format of the lock table. delta-spark's own jar is not available."""
 
     PACKAGE = "deltalake==1.2.1"
 
@@ -297,19 +299,19 @@ class OtherWriter:
         return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True)
 
     def append(self, first: int, count: int) -> list[int]:
-        """Appends rows one by one, and returns the ids that it reads then."""
-        return self.heard(self.start(first, count))
+        """Append rows one by one; return the ids that the process then reads."""
+        return self.result(self.start(first, count))
 
-    def heard(self, process: subprocess.Popen[str]) -> list[int]:
-        said, _ = process.communicate(timeout=300)
+    def result(self, process: subprocess.Popen[str]) -> list[int]:
+        output, _ = process.communicate(timeout=300)
         assert process.returncode == 0
-        version, read = json.loads(said)
+        version, read = json.loads(output)
         assert version == self.PACKAGE.split("==")[1]
         return list(read)
 
 
 def items(server: servers.Server, uri: str) -> dict[str, dict[str, dict[str, str]]]:
-    """The entries of the DynamoDB table for each commit."""
+    """The item of each commit in the DynamoDB table, by file name."""
     found = servers.aws_json(server.endpoint, "Scan", {"TableName": "delta_log"})["Items"]
     assert isinstance(found, list)
     own = {item["fileName"]["S"]: item for item in found if item["tablePath"] == {"S": uri}}
@@ -333,7 +335,7 @@ def test_another_writer_takes_turns_through_dynamodb(started: Started) -> None:
     theirs = [other.start(first, 5) for first in (300, 400)]
     assert [writer.wait(300) for writer in ours] == [0, 0]
     for process in theirs:
-        other.heard(process)
+        other.result(process)
     expected += [first + i for first in (100, 200, 300, 400) for i in range(5)]
     table = deltic.Table(uri, storage_options=store.options)
     assert table.snapshot().version == 25

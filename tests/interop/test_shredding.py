@@ -1,4 +1,4 @@
-"""Shredded variants that deltic writes, as delta-spark reads them, and the other way round."""
+"""Shredded variants: delta-spark reads those of deltic, and deltic those of Spark."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def test_spark_reads_any_json_that_deltic_shreds(turns: Turns, seed: int) -> Non
     assert read(turns) == expected
     deltic.Table(turns.uri).optimize()
     assert read(turns) == expected
-    # Paths are read from the typed columns.
+    # This query reads paths from the typed columns.
     where = "try_variant_get(v, '$.b.c', 'string') = 'x'"
     query = f"SELECT id, try_variant_get(v, '$.a', 'bigint') a FROM {turns.at} WHERE {where}"
     mode = "spark.sql.codegen.factoryMode"
     before = turns.spark.conf.get(mode)
-    # Spark's reader of typed columns cannot do without.
+    # Spark's reader of typed columns requires generated code.
     turns.spark.conf.set(mode, "CODEGEN_ONLY")
     try:
         found = {row.id: row.a for row in turns.spark.sql(query).collect()}

@@ -42,7 +42,7 @@ def test_delta_spark_reads_what_the_executors_wrote(spark: SparkSession, uri: st
     assert in_delta_spark(spark, uri) == before == rows(deltic.Table(uri).scan().to_arrow())
     assert in_delta_spark(spark, uri, *tracked) == ids
     check_checksum(spark, uri, needed=False)
-    # It goes on there.
+    # delta-spark continues the table.
     spark.sql(f"INSERT INTO {at} SELECT 1000, 'p0'")
     spark.sql(f"OPTIMIZE {at}")
     assert rows(deltic.Table(uri).scan().to_arrow()) == in_delta_spark(spark, uri)
@@ -69,7 +69,7 @@ def test_delta_spark_reads_an_iceberg_table(spark: SparkSession, tmp_path: Path,
         evolve.rename_column("old", "new")
         evolve.rename_column(("s", "x"), "n")
     with table.update_schema() as again:
-        again.add_column("old", LongType())  # another column under a name that was
+        again.add_column("old", LongType())  # a new column with the former name
     later = table.schema().as_arrow()
     days = pa.array([date(1960, 5, 5), None], pa.date32())
     more = [{"n": 3, "y": []}, None]
@@ -84,7 +84,7 @@ def test_delta_spark_reads_an_iceberg_table(spark: SparkSession, tmp_path: Path,
     assert rows(deltic.Table(uri).scan().to_arrow()) == expected == in_delta_spark(spark, uri)
     where = spark.read.format("delta").load(uri).where("day = DATE '1960-05-05' AND new = 'b' AND s.n = 3")
     assert [row["old"] for row in where.collect()] == [30]
-    # It goes on there: columns, changed rows, and files that are written again.
+    # delta-spark continues the table: schema changes, updates and rewritten files.
     at = f"delta.`{uri}`"
     spark.sql(f"ALTER TABLE {at} ADD COLUMN more STRING")
     spark.sql(f"INSERT INTO {at} (id, new, more) VALUES (5, 'd', 'm')")

@@ -1,4 +1,4 @@
-"""Tables that Spark writes through deltic, with each option by Spark's and Delta's names, as delta-spark reads them."""
+"""`format("deltic")` with each option under Spark's and Delta's names: delta-spark reads and continues the tables."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def check(spark: SparkSession, uri: str, way: str) -> None:
 @pytest.mark.usefixtures("installed")
 @pytest.mark.some(4)
 @pytest.mark.parametrize("way", WAYS)
-def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: str) -> None:
+def test_delta_spark_reads_and_continues_the_table(spark: SparkSession, uri: str, way: str) -> None:
     spark.createDataFrame(TABLE, "p string, n long").write.format("deltic").partitionBy("p").save(uri)
     assert spark.sql(f"DESCRIBE DETAIL delta.`{uri}`").collect()[0].partitionColumns == ["p"]
     save(spark, uri, way)
@@ -98,7 +98,7 @@ def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: st
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in ("ignore", "optimizeWrite")])
-def test_so_it_does_where_spark_commits(spark: SparkSession, uri: str, way: str) -> None:
+def test_delta_spark_reads_and_continues_writes_of_the_data_source(spark: SparkSession, uri: str, way: str) -> None:
     deltic.spark.register(spark)
     spark.createDataFrame(TABLE, "p string, n long").write.format("delta").partitionBy("p").save(uri)
     save(spark, uri, way)
@@ -106,14 +106,14 @@ def test_so_it_does_where_spark_commits(spark: SparkSession, uri: str, way: str)
 
 
 @pytest.mark.usefixtures("installed")
-def test_reads_ask_for_the_same_as_delta_sparks(spark: SparkSession, uri: str) -> None:
+def test_read_options_select_the_same_rows_as_delta_spark(spark: SparkSession, uri: str) -> None:
     spark.sql(f"CREATE TABLE delta.`{uri}` (n BIGINT) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     for n in (1, 2, 3):
         spark.createDataFrame([(n,)], "n long").write.format("delta").mode("append").save(uri)
     spark.sql(f"UPDATE delta.`{uri}` SET n = 20 WHERE n = 2")
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE n = 1")
     times = [str(row.timestamp) for row in spark.sql(f"DESCRIBE HISTORY delta.`{uri}`").collect()][::-1]
-    asked: list[dict[str, Any]] = [
+    reads: list[dict[str, Any]] = [
         {"versionAsOf": 2},
         {"timestampAsOf": times[2]},
         {"readChangeFeed": "true", "startingVersion": 0},
@@ -121,7 +121,7 @@ def test_reads_ask_for_the_same_as_delta_sparks(spark: SparkSession, uri: str) -
         {"readChangeFeed": "true", "startingTimestamp": times[2], "endingTimestamp": times[4]},
         {"readChangeFeed": "true", "startingVersion": 4, "endingTimestamp": times[5]},
     ]
-    for options in asked:
+    for options in reads:
         ours, theirs = (spark.read.format(name).options(**options).load(uri) for name in ("deltic", "delta"))
         assert ours.columns == theirs.columns
         assert content(ours) == content(theirs), options

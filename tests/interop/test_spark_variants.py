@@ -1,4 +1,4 @@
-"""Variants that deltic.spark writes, read and continued by delta-spark, and the reverse."""
+"""Variants: delta-spark reads and continues those of deltic.spark, and deltic.spark those of delta-spark."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KINDS = ["id", "schema_of_variant(v) AS v", "schema_of_variant(s.v) AS s"]
 
 
 def drawn(rng: random.Random, depth: int = 0) -> str:
-    """An expression of a random variant."""
+    """An SQL expression for a random variant."""
     shape = rng.random() if depth < 3 else 0.0
     if shape < 0.6:
         return rng.choice(SCALARS)
@@ -67,7 +67,7 @@ def drawn(rng: random.Random, depth: int = 0) -> str:
 
 
 def frame(turns: Turns, rng: random.Random, start: int) -> DataFrame:
-    """Rows of random variants at all places, computed once."""
+    """Rows of random variants in columns, structs, arrays and maps, computed once."""
 
     def maybe() -> str:
         return "CAST(NULL AS VARIANT)" if rng.random() < 0.1 else drawn(rng)
@@ -84,7 +84,7 @@ def frame(turns: Turns, rng: random.Random, start: int) -> DataFrame:
     return turns.spark.createDataFrame(rows, schema).coalesce(1)
 
 
-def told(frame: DataFrame, query: list[str] = QUERY) -> dict[int, Any]:
+def query_rows(frame: DataFrame, query: list[str] = QUERY) -> dict[int, Any]:
     return {row.id: row for row in frame.selectExpr(*query).collect()}
 
 
@@ -108,14 +108,14 @@ def test_delta_spark_reads_random_variants_of_both_engines(turns: Turns, propert
             deltic.spark.write(made, turns.uri, properties=properties if at == 0 else None, engine=engine)  # type: ignore[arg-type]
             (add,) = newest_adds(turns.uri)
             assert is_shredded(turns, add) == (bool(properties) and engine == "arrow"), f"seed {SEED}"
-        expected |= told(made)
-        kinds |= told(made, KINDS)
+        expected |= query_rows(made)
+        kinds |= query_rows(made, KINDS)
         theirs = turns.spark.read.format("delta").load(turns.uri)
-        assert told(theirs) == expected, f"seed {SEED}"
+        assert query_rows(theirs) == expected, f"seed {SEED}"
         if not properties:
-            assert told(theirs, KINDS) == kinds, f"seed {SEED}"
+            assert query_rows(theirs, KINDS) == kinds, f"seed {SEED}"
     for found in (deltic.spark.read(turns.spark, turns.uri), turns.spark.read.format("deltic").load(turns.uri)):
-        assert told(found) == expected, f"seed {SEED}"
+        assert query_rows(found) == expected, f"seed {SEED}"
     check_checksum(turns.spark, turns.uri, needed=False)
     turns.describe()
     where = "try_variant_get(v, '$.x', 'string') = 'same'"
@@ -123,7 +123,7 @@ def test_delta_spark_reads_random_variants_of_both_engines(turns: Turns, propert
     mode = "spark.sql.codegen.factoryMode"
     before = turns.spark.conf.get(mode)
     assert before
-    # Spark's reader of typed columns cannot do without.
+    # Spark's reader of typed columns requires generated code.
     turns.spark.conf.set(mode, "CODEGEN_ONLY")
     try:
         numbers = {row.id: row.n for row in turns.spark.sql(query).collect()}
@@ -132,11 +132,11 @@ def test_delta_spark_reads_random_variants_of_both_engines(turns: Turns, propert
     assert numbers
     assert numbers == {at: at for at in numbers}
     turns.sql("DELETE FROM @ WHERE id % 2 = 0", "OPTIMIZE @")
-    assert told(deltic.spark.read(turns.spark, turns.uri)) == {at: row for at, row in expected.items() if at % 2}
+    assert query_rows(deltic.spark.read(turns.spark, turns.uri)) == {at: row for at, row in expected.items() if at % 2}
 
 
 def test_variants_of_delta_spark_come_back(turns: Turns) -> None:
-    """With their bytes, which the files hold whole."""
+    """deltic returns the same bytes, since the files are not shredded."""
     rng = random.Random(SEED)
     columns = "id BIGINT, v VARIANT, s STRUCT<v: VARIANT>, a ARRAY<VARIANT>, m MAP<STRING, VARIANT>"
     turns.sql(f"CREATE TABLE @ ({columns}) USING delta")

@@ -1,4 +1,4 @@
-"""UPDATE compared with delta-spark: both update equal tables, and read both results."""
+"""UPDATE compared with delta-spark: the same updates of equal tables have equal results, which both clients read."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_both_update_alike(spark: SparkSession, uri: str, properties: dict[str, 
                     counted(changes.to_pylist()),
                     counted(deltic.Table(uri).changes(version, version).to_arrow().to_pylist()),
                 )
-        # Each goes on with the table of the other.
+        # deltic continues with the table of delta-spark.
         if step == 1:
             shutil.rmtree(uri)
             shutil.copytree(theirs, uri)
@@ -111,7 +111,7 @@ def test_metrics_and_history_are_those_of_delta_spark(spark: SparkSession, uri: 
         assert found["operation"] == wanted["operation"]
         assert found["operationParameters"].keys() == wanted["operationParameters"].keys()
         counts = ["numUpdatedRows", "numCopiedRows", "numAddedFiles", "numDeletionVectorsAdded"]
-        # A file of which rows are marked is still there, and delta-spark counts it as removed.
+        # With deletion vectors delta-spark counts the marked file as removed, and deltic does not.
         counts += [] if VECTORS.items() <= properties.items() else ["numRemovedFiles"]
         found_metrics, wanted_metrics = found["operationMetrics"], wanted["operationMetrics"]
         assert {name: found_metrics[name] for name in counts} == {name: wanted_metrics[name] for name in counts}
@@ -136,7 +136,7 @@ def test_rules_are_those_of_delta_spark(spark: SparkSession, uri: str) -> None:
         )
     at = f"delta.`{uri}-theirs`"
     table = deltic.Table(f"{uri}-ours")
-    # delta-spark's own errors arrive as those of Java.
+    # PySpark does not convert delta-spark's own exceptions.
     refused = [
         ("id", "id + 98", Py4JJavaError, "DELTA_VIOLATE_CONSTRAINT", "CHECK constraint `c`"),
         ("id", "NULL", Py4JJavaError, "DELTA_VIOLATE_CONSTRAINT|DELTA_NOT_NULL", "id is not nullable"),

@@ -1,4 +1,4 @@
-"""VACUUM compared with delta-spark: both delete the same files, and read each other's table."""
+"""VACUUM compared with delta-spark: both delete the same files, and read each other's tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(spark: SparkSession, uri: str) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def made(spark: SparkSession, uri: str) -> str:
-    """Partitions with awkward names, vectors, change files, files that were rewritten, and files of no version."""
+    """A table with unusual partition values, deletion vectors, change files, removed files and orphans."""
     spark.sql(
         f"CREATE TABLE delta.`{uri}` (id BIGINT, `_p é` STRING) USING delta PARTITIONED BY (`_p é`) "
         f"TBLPROPERTIES ({PROPERTIES})"
@@ -52,7 +52,7 @@ def made(spark: SparkSession, uri: str) -> str:
     return uri
 
 
-def test_the_same_files_go(spark: SparkSession, made: str) -> None:
+def test_both_delete_the_same_files(spark: SparkSession, made: str) -> None:
     expected = rows(spark, made)
     time.sleep(0.01)
     listed = deltic.Table(made).vacuum(0, force=True, dry_run=True).files
@@ -61,7 +61,7 @@ def test_the_same_files_go(spark: SparkSession, made: str) -> None:
     dry_run = spark.sql(f"VACUUM delta.`{made}` RETAIN 0 HOURS DRY RUN").collect()
     root = Path(made).resolve()
     theirs = {Path(unquote(urlparse(row[0]).path)).resolve() for row in dry_run}
-    # Theirs has folders that would be empty, too.
+    # delta-spark also lists folders that would become empty.
     assert ours == {path.relative_to(root).as_posix() for path in theirs if path.is_file()}
     assert deltic.Table(made).vacuum(0, force=True).files_deleted == len(ours)
     assert rows(spark, made) == expected
@@ -73,7 +73,7 @@ def test_the_same_files_go(spark: SparkSession, made: str) -> None:
     assert history[1:3] == ["VACUUM END", "VACUUM START"]
 
 
-def test_lite_follows_theirs(spark: SparkSession, made: str) -> None:
+def test_a_lite_vacuum_follows_one_of_delta_spark(spark: SparkSession, made: str) -> None:
     expected = rows(spark, made)
     spark.sql(f"VACUUM delta.`{made}` RETAIN 0 HOURS")
     # With a retention of zero, delta-spark writes no version to _last_vacuum_info, so deltic lists deleted files again.

@@ -1,4 +1,4 @@
-"""All modes of a write: delta-spark reads and continues the table, and validates its checksums."""
+"""All write modes: delta-spark reads and continues the table, and validates its checksums."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def spread(rows: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: str) -> None:
+def test_delta_spark_reads_and_continues_the_table(spark: SparkSession, uri: str, way: str) -> None:
     deltic.write(uri, FIRST, partition_by="p", properties={"delta.enableTypeWidening": "true"})
     data, options = WAYS[way]
     deltic.write(uri, data, **options)
@@ -57,7 +57,7 @@ def test_delta_spark_reads_it_and_goes_on(spark: SparkSession, uri: str, way: st
         assert spread([row.asDict(recursive=True) for row in theirs.collect()]) == spread(ours)
         check_checksum(spark, uri, needed=step == 0)
         if step == 0:
-            # What is there once more.
+            # Append the table to itself.
             theirs.write.format("delta").mode("append").save(uri)
     deltic.write(uri, deltic.Table(uri).scan(), mode="overwrite")
     check_checksum(spark, uri)

@@ -1,7 +1,7 @@
-"""Tables that delta-spark made with a writer feature: deltic appends and overwrites, delta-spark checks and continues.
+"""Tables that delta-spark created with a writer feature: deltic and delta-spark write in turns.
 
-In each test the two take turns, compared with a simple model. After every turn delta-spark compares the checksum with
-the state, describes the table and reads it; deltic reads it; DuckDB and delta-rs do where they support the feature.
+After every step delta-spark validates the checksum, and all clients that support the feature must read the rows of a
+simple model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PARTS = ["a/b", "c=d e", None, "%41", "日本"]
 
 
 def mapped(number: int) -> pa.Table:
-    """Rows for a number."""
+    """Rows that depend on a number."""
 
     def row(n: int) -> dict[str, Any]:
         return {
@@ -61,7 +61,7 @@ def mapped(number: int) -> pa.Table:
 @pytest.mark.parametrize("mode", ["name", "id"])
 @pytest.mark.parametrize("partition", ["", "PARTITIONED BY (`part 1`)"], ids=["whole", "partitioned"])
 def test_mapped_columns(turns: Turns, in_duckdb: Callable[[str], pa.Table], mode: str, partition: str) -> None:
-    # DuckDB finds no partition values under physical names, delta-spark's own neither.
+    # DuckDB reads partition values of mapped columns as nulls, also in tables of delta-spark.
     turns.readers = [in_delta_rs] if partition else [in_duckdb, in_delta_rs]
     turns.sql(
         "CREATE TABLE @ (id BIGINT, `a.b` INT, `c d` STRING, `ünï``🐎` DATE, `x,;{}()=` DOUBLE, "
@@ -72,12 +72,12 @@ def test_mapped_columns(turns: Turns, in_duckdb: Callable[[str], pa.Table], mode
     turns.spark_appends(mapped(0))
     (theirs, *_) = newest_adds(turns.uri)
     (ours, *_) = turns.append(mapped(8))
-    # delta-spark has the partition column in its files as well, which nobody asks for.
+    # delta-spark writes the partition column into its files too, though the table does not require it.
     assert shape(turns.file(ours)) == shape(turns.file(theirs))[: -1 if partition else None]
     assert all(
         identifier for path, identifier in shape(turns.file(ours)) if not path.endswith((".element", ".key", ".value"))
     )
-    # Names in the log are the physical ones, everywhere.
+    # The log has physical names only.
     for part in ("minValues", "maxValues", "nullCount"):
         assert leaves(ours["stats"][part]) == leaves(theirs["stats"][part])
     assert set(ours["partitionValues"]) == set(theirs["partitionValues"])
@@ -136,7 +136,7 @@ def test_clustered_tables(turns: Turns, in_duckdb: Callable[[str], pa.Table], ma
         "'delta.enableDeletionVectors' = 'false')"
     )
     turns.spark_appends(wide(0))
-    # The number of indexed columns may fall below the clustering columns.
+    # Clustering columns have statistics even beyond `delta.dataSkippingNumIndexedCols`.
     (theirs,) = newest_adds(turns.uri)
     (ours,) = turns.append(wide(8))
     for part in ("minValues", "maxValues", "nullCount"):
@@ -154,11 +154,11 @@ def test_clustered_tables(turns: Turns, in_duckdb: Callable[[str], pa.Table], ma
     turns.append(wide(10))
 
 
-def test_clustering_columns_have_statistics_whatever_the_property_says(turns: Turns) -> None:
+def test_clustering_columns_always_have_statistics(turns: Turns) -> None:
     turns.sql("CREATE TABLE @ (a BIGINT, s STRUCT<x: BIGINT, y: BIGINT>, b BIGINT) USING delta CLUSTER BY (b, s.y)")
     row = pa.table({"a": [1], "s": [{"x": 2, "y": 3}], "b": [4]})
     turns.spark_appends(row)
-    # delta-spark lets nobody do so: another writer has.
+    # delta-spark refuses this property, so the commit is written by hand, as by another writer.
     change: dict[str, Any] = {}
     for version in range(turns.version + 1):
         for action in log_actions(turns.uri, version):
@@ -174,8 +174,8 @@ def test_clustering_columns_have_statistics_whatever_the_property_says(turns: Tu
     turns.append(row)
 
 
-def test_a_table_that_is_clustered_anew_meanwhile(turns: Turns) -> None:
-    """Files that were written before may lack the statistics of the new clustering columns."""
+def test_a_concurrent_change_of_the_clustering_columns(turns: Turns) -> None:
+    """Files written for the old clustering columns may lack statistics of the new ones."""
     turns.sql("CREATE TABLE @ (a BIGINT, b BIGINT, c BIGINT) USING delta CLUSTER BY (a)")
     row = pa.table({"a": [1], "b": [2], "c": [3]})
     turns.append(row)
@@ -191,7 +191,7 @@ def test_a_table_that_is_clustered_anew_meanwhile(turns: Turns) -> None:
     turns.check("CLUSTER BY NONE")
 
 
-# --- wider types ---
+# --- type widening ---
 
 
 def test_widened_columns(turns: Turns) -> None:
@@ -244,7 +244,7 @@ def test_widened_columns(turns: Turns) -> None:
 
 
 def ids(turns: Turns) -> list[int]:
-    """The numbers of both clients' rows; delta-spark's checksum agrees."""
+    """The identity values, which both clients must read alike."""
     check_checksum(turns.spark, turns.uri, needed=False)
     found = sorted(deltic.Table(turns.uri).scan().to_arrow()["id"].to_pylist())
     assert found == sorted(row.id for row in turns.spark.read.format("delta").load(turns.uri).select("id").collect())

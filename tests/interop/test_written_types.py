@@ -1,4 +1,4 @@
-"""Values of VARIANT, GEOMETRY and GEOGRAPHY that deltic writes, as delta-spark reads them."""
+"""VARIANT, GEOMETRY and GEOGRAPHY values that deltic writes: delta-spark reads the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIANT = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value",
 
 
 def as_json(turns: Turns) -> dict[int, Any]:
-    """By id, what delta-spark reads of the variant."""
+    """The variants that delta-spark reads, by id."""
     check_checksum(turns.spark, turns.uri, needed=False)
     found = turns.spark.sql(f"SELECT id, to_json(v) AS v FROM {turns.at}").collect()
     return {row.id: None if row.v is None else json.loads(row.v) for row in found}
@@ -47,13 +47,13 @@ def test_variants(turns: Turns, property: str) -> None:
     assert {row.id: None if row.v is None else json.loads(row.v) for row in found} == dict(
         zip(range(10, 16), values, strict=True)
     )
-    # What deltic reads it writes again, as bytes.
+    # deltic writes the bytes that it read.
     read = deltic.Table(turns.uri).scan().to_arrow()
     assert read.schema.field("v").type == VARIANT
     deltic.write(turns.uri, read, mode="overwrite")
     turns.describe()
     assert as_json(turns) == expected
-    # And what Spark has, in its Arrow.
+    # Variants in Spark's Arrow layout.
     of_spark = turns.spark.sql("SELECT 30L AS id, parse_json('[1, {\"k\": 2.5}]') AS v").toArrow()
     deltic.write(turns.uri, of_spark)
     assert as_json(turns) == expected | {30: [1, {"k": 2.5}]}

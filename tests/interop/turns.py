@@ -1,4 +1,4 @@
-"""A table that delta-spark and deltic write in turns, with its expected rows; and facts about its files."""
+"""A table that delta-spark and deltic write in turns, with its expected rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ import deltic
 
 @dataclass
 class Turns:
-    """A table under two writers, and the rows that it should have."""
+    """A table with two writers, and its expected rows."""
 
     spark: SparkSession
     uri: str
     model: list[pa.Table] = field(default_factory=list)
     readers: list[Callable[[str], pa.Table]] = field(default_factory=list)
-    """Other clients that support what the table uses."""
+    """Other clients that support the table's features."""
 
     @property
     def at(self) -> str:
@@ -37,7 +37,7 @@ class Turns:
         return deltic.Table(self.uri).snapshot().version
 
     def sql(self, *statements: str) -> None:
-        """Each with `@` for the table."""
+        """Run statements, in which `@` stands for the table."""
         for statement in statements:
             self.spark.sql(statement.replace("@", self.at))
 
@@ -48,7 +48,7 @@ class Turns:
         self.check("delta-spark's append")
 
     def append(self, table: pa.Table) -> list[dict[str, Any]]:
-        """The files that deltic's append added."""
+        """Append by deltic; return the added files."""
         version = deltic.write(self.uri, table).version
         self.model.append(table)
         self.check("deltic's append")
@@ -74,7 +74,7 @@ class Turns:
             assert rows(reader(self.uri)) == wanted, f"{reader.__name__} after {step}"
 
     def take_turns(self, table: Callable[[int], pa.Table]) -> None:
-        """Rows of numbers: deltic appends and overwrites, delta-spark goes on, deltic appends from a checkpoint."""
+        """Write `table(1)` to `table(5)` by both clients, with a checkpoint before the second append of deltic."""
         self.append(table(1))
         self.overwrite(table(2))
         self.describe()
@@ -101,7 +101,7 @@ def in_delta_rs(uri: str) -> pa.Table:
 
 
 def shape(file: pq.ParquetFile) -> list[tuple[str, str | None]]:
-    """Every column of a file, at any depth, with its field id."""
+    """Every column of a file, at any depth, with its Parquet field id."""
 
     def walk(field: pa.Field, above: str) -> Iterator[tuple[str, str | None]]:
         path = f"{above}{field.name}"

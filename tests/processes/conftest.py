@@ -1,6 +1,6 @@
-"""The amount of work of the processes, and the summary at the end.
+"""Numbers of processes and commits, and the summary at the end.
 
-The suite runs in a process of its own: see the Makefile.
+The suite runs in its own process: see the Makefile.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WRITERS = int(os.environ.get("DELTIC_WRITERS", "8"))
-"""Processes that append at once."""
+"""Processes that append concurrently."""
 APPENDS = int(os.environ.get("DELTIC_APPENDS", "25"))
-"""Appends of each."""
+"""Appends of each process."""
 MIXED_APPENDS = int(os.environ.get("DELTIC_MIXED_APPENDS", "25"))
-"""The least commits of each process other than delta-spark."""
+"""Minimum number of commits of each process other than delta-spark."""
 KILLS = int(os.environ.get("DELTIC_KILLS", "20"))
-"""Processes that are killed while they write."""
+"""Number of processes that are killed while they write."""
 
-_told: list[str] = []
+_lines: list[str] = []
 
 
 def report(line: str) -> None:
-    """Keep a line for the end of the run."""
-    _told.append(line)
+    """Print a line at the end of the run."""
+    _lines.append(line)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for line in _told:
+    for line in _lines:
         terminalreporter.write_line(f"soak: {line}")
 
 
@@ -46,7 +46,7 @@ def uri(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with delta-spark that compares checksums with the state before and after each of its commits."""
+    """A delta-spark session that validates checksums before and after each of its commits."""
     store = build(tmp_path_factory.mktemp("store"), delta_spark.jars())
     settings = {"spark.delta.logStore.file.impl": STORE, **delta_spark.VALIDATING}
     made = delta_spark.session(tmp_path_factory.mktemp("warehouse"), settings, cores=1, more_jars=(store,))

@@ -1,8 +1,8 @@
-"""A LogStore for delta-spark on a local disk that is safe with several processes.
+"""A LogStore for delta-spark that is safe for several processes on a local disk.
 
-delta-spark's own checks whether the file exists and then renames, with a lock for the threads of one process. A commit
-of another process in between is overwritten. This one makes a hard link to a complete file, which the system refuses if
-the name exists. It is in Java, compiled by the compiler that comes with Spark.
+delta-spark's own LogStore checks whether the file exists and then renames, under a lock that only the threads of one
+process share. It overwrites a commit that another process makes in between. This LogStore creates a hard link to a
+complete file, which fails if the name exists. The Java compiler that comes with Spark compiles it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ public class ExclusiveLogStore extends io.delta.storage.HDFSLogStore {
 
 
 def build(folder: Path, jars: list[Path]) -> Path:
-    """A jar with the store."""
+    """Compile the LogStore into a jar."""
     pyspark = find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None

@@ -1,4 +1,4 @@
-"""Checks of a table after the acknowledged writes: every row once, every version once, nothing incomplete."""
+"""Checks after concurrent writes: each acknowledged row and version exists once, and no commit is incomplete."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from writers import Refused, Told
+from writers import Committed, Refused
 
 import deltic
 
 Actions = list[dict[str, Any]]
 
 NAME = re.compile(r"(?P<version>\d{20})\.(?P<kind>json|crc|checkpoint\.parquet)")
-# The checksum file of Hadoop for each file that it writes.
+# Hadoop writes a checksum file for each file.
 OF_HADOOP = re.compile(r"\..+\.crc")
 TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]{36}")
 
 
 class Left(NamedTuple):
-    """Files that no commit names: unfinished ones, and whole ones whose commit was never made."""
+    """Numbers of files that no commit names: temporary files, and data files whose commit was not made."""
 
     unfinished: int
     unreferenced: int
@@ -32,11 +32,11 @@ def committed_ids(table: deltic.Table) -> Counter[str]:
     return Counter(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
 
 
-def check_appends(table: deltic.Table, told: list[Any], expected: int) -> list[Told]:
-    """Of a table made empty: all appends were acknowledged, each is one version and one row."""
-    refused = [one for one in told if isinstance(one, Refused)]
+def check_appends(table: deltic.Table, messages: list[Any], expected: int) -> list[Committed]:
+    """Check a table that was created empty: all appends were acknowledged, and each is one version with one row."""
+    refused = [one for one in messages if isinstance(one, Refused)]
     assert not refused, refused[:3]
-    acknowledged = sorted(told, key=lambda one: one.version)
+    acknowledged = sorted(messages, key=lambda one: one.version)
     assert len(acknowledged) == expected
     assert [one.version for one in acknowledged] == list(range(1, expected + 1)), "versions are acknowledged once"
     ids = committed_ids(table)
@@ -45,7 +45,7 @@ def check_appends(table: deltic.Table, told: list[Any], expected: int) -> list[T
     history = {entry["version"]: entry for entry in table.history()}
     assert sorted(history) == list(range(expected + 1))
     for one in acknowledged:
-        assert (history[one.version]["userMetadata"],) == one.kept, f"version {one.version} is somebody else's"
+        assert (history[one.version]["userMetadata"],) == one.kept, f"version {one.version} is another writer's"
     assert len({entry["txnId"] for entry in history.values()}) == expected + 1
     assert table.snapshot().num_files == expected
     assert table.check(files=True).ok
@@ -53,9 +53,9 @@ def check_appends(table: deltic.Table, told: list[Any], expected: int) -> list[T
 
 
 def read_log(uri: str, *, mixed: bool = False) -> list[Actions]:
-    """The commits of a local table, all of them whole; there is no other file in the log than those of its kinds.
+    """Read all commits of a local table, and check that each is complete and that the log has no unexpected files.
 
-    In a `mixed` table others have written too: files of Hadoop, and commits without id or without the last line's end.
+    In a `mixed` table other writers may have left Hadoop checksums, commits without `txnId` or without a final newline.
     """
     versions: dict[int, Actions] = {}
     for path in Path(uri, "_delta_log").iterdir():
@@ -64,7 +64,7 @@ def read_log(uri: str, *, mixed: bool = False) -> list[Actions]:
         if path.name == "_last_checkpoint" or TEMPORARY.fullmatch(path.name):
             continue
         name = NAME.fullmatch(path.name)
-        assert name, f"{path.name} does not belong into a log"
+        assert name, f"{path.name} does not belong in a log"
         if name["kind"] == "json":
             text = path.read_text()
             assert text.endswith("\n") or (mixed and "deltic/" not in text), f"{path.name} is cut off"
@@ -76,12 +76,12 @@ def read_log(uri: str, *, mixed: bool = False) -> list[Actions]:
     infos = [action["commitInfo"] for actions in commits for action in actions if "commitInfo" in action]
     assert len(infos) == len(commits)
     ids = [info["txnId"] for info in infos if "txnId" in info or not mixed]
-    assert len(set(ids)) == len(ids), "no commit is there twice"
+    assert len(set(ids)) == len(ids), "transaction ids are unique"
     return commits
 
 
 def check_checksums(uri: str, commits: list[Actions]) -> int:
-    """Check that every checksum has the number of live files of its version; return the number of checksums."""
+    """Check file count and size in every checksum; return the number of checksums."""
     sizes: dict[str, int] = {}
     found = 0
     for version, actions in enumerate(commits):
@@ -92,15 +92,15 @@ def check_checksums(uri: str, commits: list[Actions]) -> int:
                 sizes.pop(action["remove"]["path"], None)
         path = Path(uri, "_delta_log", f"{version:020}.crc")
         if path.exists():
-            said = json.loads(path.read_text())
+            checksum = json.loads(path.read_text())
             counted = (len(sizes), sum(sizes.values()))
-            assert (said["numFiles"], said["tableSizeBytes"]) == counted, path.name
+            assert (checksum["numFiles"], checksum["tableSizeBytes"]) == counted, path.name
             found += 1
     return found
 
 
 def leftovers(uri: str, commits: list[Actions]) -> Left:
-    """Count files that are not part of the table, and check that all files of the table exist with their sizes."""
+    """Count files that no commit names, and check that all live files exist with their sizes."""
     named = {
         unquote(file["path"])
         for actions in commits
@@ -120,8 +120,8 @@ def leftovers(uri: str, commits: list[Actions]) -> Left:
     return Left(unfinished, len(data - named))
 
 
-def rates(acknowledged: list[Told], seconds: float) -> str:
-    """Commits a second, and how long one took."""
+def rates(acknowledged: list[Committed], seconds: float) -> str:
+    """Commits per second and latencies, as text."""
     took = sorted(one.seconds for one in acknowledged)
     attempts = Counter(one.attempts for one in acknowledged)
     slow = took[min(len(took) * 99 // 100, len(took) - 1)]

@@ -1,4 +1,4 @@
-"""Many processes append to one table at the same time: no row is lost or duplicated, no append fails."""
+"""Many processes append to one table concurrently: no row is lost or duplicated, no append fails."""
 
 import time
 from collections.abc import Callable
@@ -22,15 +22,15 @@ def check_all_append(uri: str, storage_options: dict[str, str] | None, where: st
     works = [
         (append, Work(uri, f"w{n}", APPENDS, storage_options=storage_options, how=WAYS[n % 3])) for n in range(WRITERS)
     ]
-    told: list[Any] = []
+    received: list[Any] = []
     with running(works) as processes:
         began = time.perf_counter()
         for process in processes:
-            said = process.everything()
-            assert len(said) == APPENDS, f"{process.work.name} ended after {len(said)} appends"
-            told += said
+            messages = process.everything()
+            assert len(messages) == APPENDS, f"{process.work.name} ended after {len(messages)} appends"
+            received += messages
         seconds = time.perf_counter() - began
-    acknowledged = check_appends(table, told, WRITERS * APPENDS)
+    acknowledged = check_appends(table, received, WRITERS * APPENDS)
     report(f"{WRITERS} processes, {where}: {rates(acknowledged, seconds)}")
 
 

@@ -1,4 +1,4 @@
-"""Writers are killed at any moment: the table opens, every acknowledged commit exists, and none is incomplete."""
+"""Writers are killed at random moments: the table opens, every acknowledged commit exists, no commit is incomplete."""
 
 import itertools
 import random
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import KILLS, report
 from proof import committed_ids, leftovers, read_log
-from writers import SCHEMA, Running, Told, Work, all_kinds, row, running
+from writers import SCHEMA, Committed, Running, Work, all_kinds, row, running
 
 import deltic
 
@@ -20,13 +20,16 @@ FOREVER = 1_000_000
 
 
 def wait_for_one(process: Running) -> list[Any]:
-    """What a process says first: it has committed, so it is at work."""
-    assert process.pipe.poll(60), "the process does not commit"
+    """Wait for the first message of a process, which it sends after its first commit."""
+    assert process.pipe.poll(60), "the process made no commit"
     return [process.pipe.recv()]
 
 
-def check_survivors(uri: str, told: dict[str, list[Told]], killed: set[str]) -> None:
-    """Each writer has its own part, so its last acknowledged write must be there."""
+def check_survivors(uri: str, received: dict[str, list[Committed]], killed: set[str]) -> None:
+    """Check that all acknowledged commits exist, and of each killed writer at most one commit that it did not report.
+
+    Each writer has its own part, so that no other writer removes its rows.
+    """
     commits = read_log(uri)
     by_id: dict[str, int] = {}
     for version, actions in enumerate(commits):
@@ -36,23 +39,23 @@ def check_survivors(uri: str, told: dict[str, list[Told]], killed: set[str]) -> 
             by_id[id] = version
     rows = committed_ids(deltic.Table(uri))
     assert not rows or set(rows.values()) == {1}
-    for name, heard in told.items():
-        for one in heard:
-            assert [by_id[id] for id in one.kept] == [one.version], "what was acknowledged is there"
-        gone = {id for one in heard for id in one.removed}
-        acknowledged = {id for one in heard for id in one.kept}
+    for name, messages in received.items():
+        for one in messages:
+            assert [by_id[id] for id in one.kept] == [one.version], "an acknowledged commit exists"
+        gone = {id for one in messages for id in one.removed}
+        acknowledged = {id for one in messages for id in one.kept}
         there = {id for id in rows if id.startswith(f"{name}-")}
-        unheard = {id for id in by_id if id.startswith(f"{name}-")} - acknowledged
-        assert len(unheard) <= (name in killed), f"{name} has commits that nobody was told of: {unheard}"
-        replaced = [action for id in unheard for action in commits[by_id[id]] if "remove" in action]
-        assert there == unheard | (set() if replaced else acknowledged - gone)
+        unreported = {id for id in by_id if id.startswith(f"{name}-")} - acknowledged
+        assert len(unreported) <= (name in killed), f"{name} has unreported commits: {unreported}"
+        replaced = [action for id in unreported for action in commits[by_id[id]] if "remove" in action]
+        assert there == unreported | (set() if replaced else acknowledged - gone)
 
 
 def test_kills_leave_no_half_commit(uri: str) -> None:
     chosen = random.Random(SEED)
     table = deltic.Table(uri)
     deltic.create(table, SCHEMA, ["part"], properties={"delta.checkpointInterval": "3"})
-    told: dict[str, list[Told]] = {}
+    received: dict[str, list[Committed]] = {}
     killed: set[str] = set()
     began, own = time.perf_counter(), itertools.count()
     while len(killed) < KILLS:
@@ -60,25 +63,25 @@ def test_kills_leave_no_half_commit(uri: str) -> None:
         works = [(all_kinds, Work(uri, name, FOREVER, name, seed=chosen.randrange(2**32))) for name in names]
         with running(works) as processes:
             first = [wait_for_one(process) for process in processes]
-            for process, heard in zip(processes, first, strict=True):
+            for process, messages in zip(processes, first, strict=True):
                 time.sleep(chosen.random() * 0.2)
                 process.process.kill()
                 killed.add(process.work.name)
-                told[process.work.name] = [*heard, *process.everything()]
-                # The table opens, with the others still writing, and goes on.
+                received[process.work.name] = [*messages, *process.everything()]
+                # The table can be opened and written while the others still write.
                 number = next(own)
                 version = deltic.write(uri, row("own", number, "own"), user_metadata=f"own-{number}").version
-                told.setdefault("own", []).append(Told(version, 1, 0, (f"own-{number}",)))
-        check_survivors(uri, told, killed)
+                received.setdefault("own", []).append(Committed(version, 1, 0, (f"own-{number}",)))
+        check_survivors(uri, received, killed)
     seconds = time.perf_counter() - began
-    # Who dies between a checkpoint and the hint to it leaves that to an older one: allowed, and mended by the next.
+    # A writer killed between a checkpoint and its hint leaves an outdated hint. The next checkpoint corrects it.
     assert {finding.kind for finding in table.check(files=True).findings} <= {"last_checkpoint"}
     table.checkpoint()
     left = leftovers(uri, read_log(uri))
-    commits = sum(map(len, told.values()))
-    unheard = table.snapshot().version - commits
+    commits = sum(map(len, received.values()))
+    unreported = table.snapshot().version - commits
     report(
-        f"{KILLS} kills among {commits} acknowledged commits in {seconds:.1f} s: {unheard} commits landed unheard, "
+        f"{KILLS} kills among {commits} acknowledged commits in {seconds:.1f} s: {unreported} unreported commits, "
         f"{left.unreferenced} data files and {left.unfinished} unfinished files left over"
     )
     check_others_read(uri)

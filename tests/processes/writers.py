@@ -1,7 +1,6 @@
-"""Processes that write to a table, and send the acknowledged writes through a pipe.
+"""Processes that write to a table, and report each acknowledged write through a pipe.
 
-Messages of a killed process stay in the pipe: each message is one write to the pipe, which the system does completely
-or not at all.
+Messages of a killed process stay in the pipe. Each message is one write to the pipe, which is atomic.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ import deltic
 
 SCHEMA = pa.schema([("id", pa.string()), ("number", pa.int64()), ("part", pa.string())])
 
-# New processes, without the threads and handles of this one. Those of the server have imported everything already.
+# A fork server: processes inherit no threads or handles of the tests, and need not import the packages again.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["writers", "deltic", "pyarrow"])
 
 
-class Told(NamedTuple):
-    """The message of a process about a commit: `kept` and `removed` are ids of rows that it added or removed."""
+class Committed(NamedTuple):
+    """A message about an acknowledged commit. `kept` and `removed` are the ids of rows that it added and removed."""
 
     version: int
     attempts: int
@@ -40,7 +39,7 @@ class Told(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A commit that was not made, by an error that says so."""
+    """A message about a commit that raised an error."""
 
     ids: tuple[str, ...]
     error: str
@@ -48,7 +47,7 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What one process does."""
+    """The arguments of one process."""
 
     uri: str
     name: str
@@ -57,17 +56,17 @@ class Work:
     storage_options: dict[str, str] | None = None
     how: Literal["path", "handle", "transaction"] = "path"
     seed: int = 0
-    # Seconds at most between two commits.
+    # Maximum pause between two commits, in seconds.
     pause: float = 0
 
 
 def event() -> Event:
-    """Something that one process can say to all others."""
+    """An event shared by all processes."""
     return _context.Event()
 
 
 def numbers(work: Work, more: Event | None) -> Iterator[int]:
-    """A number for each commit, with a pause before it: those asked for, then slowly on while there is to be `more`."""
+    """Number the commits of a process, with a pause before each: `work.commits`, then slower while `more` is set."""
     chosen = random.Random(work.name)
     for number in itertools.count():
         if number >= work.commits and (more is None or not more.is_set()):
@@ -86,32 +85,32 @@ class Running(NamedTuple):
     pipe: Connection
 
     def everything(self) -> list[Any]:
-        """All that it said until its end."""
-        said = []
+        """All messages until the process ends."""
+        messages = []
         while True:
             try:
-                said.append(self.pipe.recv())
+                messages.append(self.pipe.recv())
             except EOFError:
-                return said
+                return messages
 
 
 Tell = Callable[[Any], None]
 Does = Callable[[Work, Iterator[int], Tell], None]
 
 
-def _live(does: Does, work: Work, gate: Any, more: Event | None, pipe: Connection) -> None:
+def _run(does: Does, work: Work, gate: Any, more: Event | None, pipe: Connection) -> None:
     gate.wait(120)
     does(work, numbers(work, more), pipe.send)
 
 
 @contextmanager
 def running(works: list[tuple[Does, Work]], more: Event | None = None) -> Iterator[list[Running]]:
-    """Processes that begin at once; the block begins with them, and those still there at its end are killed."""
+    """Start processes together at the beginning of the block, and kill those that still run at its end."""
     gate = _context.Barrier(len(works) + 1)
     started = []
     for does, work in works:
         ours, theirs = _context.Pipe(duplex=False)
-        process = _context.Process(target=_live, args=(does, work, gate, more, theirs), daemon=True)
+        process = _context.Process(target=_run, args=(does, work, gate, more, theirs), daemon=True)
         process.start()
         theirs.close()
         started.append(Running(work, process, ours))
@@ -125,11 +124,11 @@ def running(works: list[tuple[Does, Work]], more: Event | None = None) -> Iterat
             one.pipe.close()
 
 
-# --- what they do ---
+# --- kinds of writers ---
 
 
 def append(work: Work, numbers: Iterator[int], tell: Tell) -> None:
-    """Append rows one by one; every failure ends the process."""
+    """Append rows one by one. An error ends the process."""
     table = deltic.Table(work.uri, work.storage_options)
     for number in numbers:
         data = row(work.name, number, work.part)
@@ -143,7 +142,7 @@ def append(work: Work, numbers: Iterator[int], tell: Tell) -> None:
         else:
             place = table if work.how == "handle" else work.uri
             commit = deltic.write(place, data, user_metadata=id, storage_options=_options(work))
-        tell(Told(commit.version, commit.attempts, time.perf_counter() - began, (id,)))
+        tell(Committed(commit.version, commit.attempts, time.perf_counter() - began, (id,)))
 
 
 def _options(work: Work) -> dict[str, str] | None:
@@ -151,7 +150,7 @@ def _options(work: Work) -> dict[str, str] | None:
 
 
 def append_by_deltalake(work: Work, numbers: Iterator[int], tell: Tell) -> None:
-    """The same by delta-rs, which gives up now and then; it also joins the small files of its part."""
+    """Append by delta-rs, which sometimes gives up, and compact the part's small files."""
     import deltalake
     from deltalake.exceptions import CommitFailedError
 
@@ -162,7 +161,7 @@ def append_by_deltalake(work: Work, numbers: Iterator[int], tell: Tell) -> None:
         properties = deltalake.CommitProperties(custom_metadata={"userMetadata": id})
         try:
             deltalake.write_deltalake(work.uri, data, mode="append", commit_properties=properties)
-            tell(Told(-1, 0, time.perf_counter() - began, (id,)))
+            tell(Committed(-1, 0, time.perf_counter() - began, (id,)))
             if number % 10 == 9:
                 deltalake.DeltaTable(work.uri).optimize.compact([("part", "=", work.part)])
         except CommitFailedError as error:
@@ -170,7 +169,7 @@ def append_by_deltalake(work: Work, numbers: Iterator[int], tell: Tell) -> None:
 
 
 def rewrite(work: Work, numbers: Iterator[int], tell: Tell) -> None:
-    """Read a part, remove it and rewrite it, while others append to it: no row may be lost or duplicated."""
+    """Read a part, remove its files and write its rows again, while others append to it."""
     table = deltic.Table(work.uri, work.storage_options)
     filter = f"part = '{work.part}'"
     for _ in numbers:
@@ -184,12 +183,12 @@ def rewrite(work: Work, numbers: Iterator[int], tell: Tell) -> None:
             tell(Refused((), type(error).__name__))
             continue
         commit = transaction.committed
-        assert commit is not None, "there are rows from the beginning"
-        tell(Told(commit.version, commit.attempts, time.perf_counter() - began))
+        assert commit is not None, "the part always has rows"
+        tell(Committed(commit.version, commit.attempts, time.perf_counter() - began))
 
 
 def all_kinds(work: Work, numbers: Iterator[int], tell: Tell) -> None:
-    """Commits of every kind without end, to be killed at any moment."""
+    """Make commits of every kind until killed."""
     table = deltic.Table(work.uri, work.storage_options)
     chosen = random.Random(work.seed)
     live: list[str] = []
@@ -213,4 +212,4 @@ def all_kinds(work: Work, numbers: Iterator[int], tell: Tell) -> None:
             assert transaction.committed is not None
             commit = transaction.committed
         live = [id] if gone else [*live, id]
-        tell(Told(commit.version, commit.attempts, time.perf_counter() - began, (id,), gone))
+        tell(Committed(commit.version, commit.attempts, time.perf_counter() - began, (id,), gone))

@@ -10,25 +10,25 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """Where a test's table goes; nothing is there yet."""
+    """The path of a test's table, which does not exist yet."""
     return str(tmp_path / "table")
 
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The project's folder."""
+    """The root folder of the repository."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def python() -> str:
-    """The interpreter, for tests that need a process of their own."""
+    """The interpreter, for tests that start processes."""
     return sys.executable
 
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's temporary files go."""
+    """The folder of temporary files, TMPDIR, for one test."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))

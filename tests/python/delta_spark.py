@@ -1,6 +1,6 @@
-"""delta-spark for the suites that need it: its jars, a session, and its check of a table's checksum.
+"""delta-spark for the suites that need it: its jars, a session, and validation of checksums.
 
-Spark's resolver fetches the jars from Maven once, into the cache; if that fails, the tests are skipped.
+Spark's resolver fetches the jars from Maven once, into a cache. If that fails, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 RELEASES = {"4.0": "io.delta:delta-spark_2.13:4.0.0", "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0"}
 RELEASES["4.2"] = "io.delta:delta-spark_4.2_2.13:4.4.0"
-# PySpark has what these groups hold.
+# PySpark contains the packages of these groups.
 EXCLUDES = ",".join(
     f"{group}:*"
     for group in (
@@ -39,9 +39,9 @@ EXCLUDES = ",".join(
         "javax.*",
     )
 )
-# Compile quickly rather than well; the small cache for code that comes with this would fill up.
+# Short compile times matter more than fast code. The default code cache of this mode would be too small.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-# Each commit compares the checksums before and after it with the state, and fails where they differ.
+# Each commit validates the checksums before and after it against the state, and fails if they differ.
 VALIDATING = {
     "spark.databricks.delta.incremental.commit.verify": "true",
     "spark.databricks.delta.checksum.mismatch.fatal": "true",
@@ -51,7 +51,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delt
 
 
 def resolve(package: str) -> list[Path]:
-    """The jars of a package, from the cache or through Spark's resolver, in a process that ends with it."""
+    """The jars of a package, from the cache or by Spark's resolver in a separate process."""
     folder = CACHE / package.replace(":", "_")
     done = folder / "resolved"
     if not done.exists():
@@ -68,7 +68,7 @@ def resolve(package: str) -> list[Path]:
                 capture_output=True,
                 text=True,
                 timeout=600,
-                # A local Maven repository that holds descriptions without jars would spoil the resolution.
+                # Do not use the local Maven repository: an entry without a jar would fail the resolution.
                 env={**os.environ, "JAVA_TOOL_OPTIONS": f"-Duser.home={folder}"},
             )
         except (subprocess.SubprocessError, OSError) as error:
@@ -79,7 +79,7 @@ def resolve(package: str) -> list[Path]:
 
 
 def jars() -> list[Path]:
-    """The jars of the release for the PySpark in use; skips the test where there are none."""
+    """The jars of the release for the installed PySpark; skip the test if there is none."""
     pyspark = pytest.importorskip("pyspark")
     release = RELEASES.get(".".join(pyspark.__version__.split(".")[:2]))
     if release is None:
@@ -90,7 +90,7 @@ def jars() -> list[Path]:
 def session(
     warehouse: Path, settings: Mapping[str, str], *, cores: int = 2, more_jars: tuple[Path, ...] = ()
 ) -> SparkSession:
-    """A session with delta-spark, the only one of the process."""
+    """A delta-spark session, the only session of the process."""
     found = [*jars(), *more_jars]
     from pyspark.sql import SparkSession
 
@@ -101,7 +101,7 @@ def session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        # Tables are tiny and plans many: what prepares for much data costs more than it saves.
+        # Many plans on tiny tables: code generation, adaptive plans and many partitions cost more than they save.
         .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
@@ -121,7 +121,7 @@ def session(
 
 
 def check_checksum(spark: SparkSession, uri: str, *, needed: bool = True) -> None:
-    """delta-spark's own comparison of the newest version's checksum with the state that it computes; it raises."""
+    """Let delta-spark validate the newest version's checksum against the state; it raises if they differ."""
     jvm = spark._jvm
     assert jvm is not None
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -1,4 +1,4 @@
-"""Helpers of several suites: tables of every type, nested types, extreme values; and which files are open."""
+"""Sample data with every type, nested types and extreme values; comparison of rows; a count of open files."""
 
 import json
 import os
@@ -39,7 +39,7 @@ NTZ = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us"))])
 
 
 def every_type(rows: int = 4) -> pa.Table:
-    """A row of nulls, a row of zeros, a row of extremes, and ordinary rows."""
+    """A row of nulls, a row of zeros, a row of extreme values, and ordinary rows."""
     utc = timezone.utc
     nulls = {"id": 0}
     zeros: dict[str, Any] = {
@@ -106,7 +106,7 @@ def every_type(rows: int = 4) -> pa.Table:
 
 
 def _plain(value: Any) -> Any:
-    """A value that hashes, and compares as Delta's values do: -0.0 is 0.0, NaN is NaN, map entries have no order."""
+    """A hashable form of a value, compared as in Delta: -0.0 equals 0.0, NaN equals NaN, map entries have no order."""
     if isinstance(value, dict):
         return ("struct", tuple(sorted((key, _plain(item)) for key, item in value.items())))
     if isinstance(value, list):
@@ -121,25 +121,25 @@ def _plain(value: Any) -> Any:
 
 
 def rows(table: pa.Table) -> Counter[Any]:
-    """The rows as a multiset, columns by name."""
+    """The rows as a multiset, independent of the order of columns."""
     columns = sorted(table.schema.names)
     values = [table.column(name).to_pylist() for name in columns]
     return Counter(tuple(_plain(value) for value in row) for row in zip(*values, strict=True))
 
 
 def log_actions(uri: str, version: int) -> list[dict[str, Any]]:
-    """The actions of one commit, as they stand in the log."""
+    """The actions of one commit."""
     return Log(uri).read(version)
 
 
 def adds(uri: str, version: int) -> list[dict[str, Any]]:
-    """The files added by one commit, `stats` parsed."""
+    """The add actions of one commit, with `stats` parsed."""
     found = [action["add"] for action in log_actions(uri, version) if "add" in action]
     return [{**add, "stats": json.loads(add["stats"]) if add.get("stats") else None} for add in found]
 
 
 def open_files(folder: Path) -> int:
-    """Files that this process has open in a folder, those without a name and those that it maps into memory too."""
+    """The number of open file descriptors of this process for files in a folder, including unlinked files."""
     found = 0
     for number in os.listdir("/proc/self/fd"):
         try:

@@ -1,4 +1,4 @@
-"""Changes of a table that change no rows: each method alone, several in one commit, and refused ones."""
+"""Changes of a table's metadata: each method alone, several in one commit, and refused changes."""
 
 import json
 import re
@@ -33,15 +33,15 @@ def table(uri: str) -> Table:
 
 
 def info(table: Table) -> dict[str, Any]:
-    """The commit info of the newest version, its parameters with what is JSON in them parsed."""
-    told = dict(table.history(1)[0])
+    """The commit info of the newest version, with JSON in its parameters parsed."""
+    entry = dict(table.history(1)[0])
     parameters = {}
-    for key, value in told["operationParameters"].items():
+    for key, value in entry["operationParameters"].items():
         try:
             parameters[key] = json.loads(value)
         except (TypeError, ValueError):
             parameters[key] = value
-    return {**told, "operationParameters": parameters}
+    return {**entry, "operationParameters": parameters}
 
 
 def fields(table: Table) -> dict[str, dict[str, Any]]:
@@ -56,9 +56,9 @@ def rows(table: Table) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def refused(told: str) -> Iterator[None]:
-    """A change of a table that is there: what is refused is the change, and no table is to be created."""
-    with pytest.raises(InvalidInputError, match=told) as caught:
+def refused(message: str) -> Iterator[None]:
+    """The change is refused with this message, which must not speak of creating a table."""
+    with pytest.raises(InvalidInputError, match=message) as caught:
         yield
     assert not re.search(r"(?i)cannot create|creat\w* this table|this table .{0,20}created", str(caught.value))
 
@@ -73,10 +73,10 @@ def test_columns_are_added(table: Table) -> None:
     assert (commit.version, commit.attempts, commit.num_added_files) == (1, 1, 0)
     assert table.snapshot().schema.names == ["id", "day", "note", "place", "tags", "part"]
     assert fields(table)["day"]["metadata"] == {"comment": "of the visit"}
-    told = info(table)
-    assert told["operation"] == "ADD COLUMNS"
-    assert [column["column"]["name"] for column in told["operationParameters"]["columns"]] == ["day", "note"]
-    assert [column["position"] for column in told["operationParameters"]["columns"]] == ["AFTER id", "AFTER day"]
+    commit_info = info(table)
+    assert commit_info["operation"] == "ADD COLUMNS"
+    assert [column["column"]["name"] for column in commit_info["operationParameters"]["columns"]] == ["day", "note"]
+    assert [column["position"] for column in commit_info["operationParameters"]["columns"]] == ["AFTER id", "AFTER day"]
     table.add_columns(deltic.field("place.country", "string"))
     table.add_columns(pa.schema([("tags.element.v", pa.int64())]))
     first = rows(table)[0]
@@ -90,7 +90,7 @@ def test_columns_are_added(table: Table) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("new", "after", "told"),
+    ("new", "after", "message"),
     [
         (pa.field("ID", pa.int64()), None, "there is a column `ID` already"),
         (pa.field("new", pa.int64(), nullable=False), None, "must be nullable"),
@@ -107,8 +107,8 @@ def test_columns_are_added(table: Table) -> None:
         (pa.field("x", pa.time32("s")), None, "Arrow type time32"),
     ],
 )
-def test_columns_that_cannot_be_added(table: Table, new: Any, after: str | None, told: str) -> None:
-    with refused(told):
+def test_columns_that_cannot_be_added(table: Table, new: Any, after: str | None, message: str) -> None:
+    with refused(message):
         table.add_columns(new, after=after)
     assert table.snapshot().version == 0
 
@@ -127,8 +127,8 @@ def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> 
     assert "columnMapping" in table.snapshot().protocol["readerFeatures"]
     assert rows(table) == before
     table.rename_column("id", "the id")
-    told = info(table)
-    assert (told["operation"], told["operationParameters"]) == (
+    commit_info = info(table)
+    assert (commit_info["operation"], commit_info["operationParameters"]) == (
         "RENAME COLUMN",
         {"oldColumnPath": "id", "newColumnPath": "`the id`"},
     )
@@ -149,7 +149,7 @@ def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> 
         {"the id": 1, "place": {"code": 89}, "half": "x"},
         {"the id": 2, "place": {"code": 1}, "half": "y"},
     ]
-    # A name that was dropped is another column when it comes back.
+    # A new column with the name of a dropped one does not have its values.
     table.add_columns(pa.field("tags", pa.int64()))
     assert [row["tags"] for row in rows(table)] == [None, None]
     assert table.snapshot().properties["delta.columnMapping.maxColumnId"] == "8"
@@ -158,7 +158,7 @@ def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda t: t.rename_column("nope", "x"), "no column `nope`"),
         (lambda t: t.rename_column("id", "PLACE"), "a column `PLACE` already"),
@@ -176,9 +176,9 @@ def test_columns_are_renamed_and_dropped_where_they_are_mapped(table: Table) -> 
         (lambda t: t.replace_columns(pa.schema([("id", pa.int32()), ("new", pa.int32())])), "use `rename_column`"),
     ],
 )
-def test_mapped_columns_that_stay(table: Table, change: Any, told: str) -> None:
+def test_changes_of_mapped_columns_that_are_refused(table: Table, change: Any, message: str) -> None:
     table.set_properties(MAPPED)
-    with refused(told):
+    with refused(message):
         change(table)
     assert table.snapshot().version == 1
 
@@ -192,9 +192,9 @@ def test_columns_are_altered(table: Table) -> None:
     assert table.snapshot().schema.names == ["place", "tags", "id", "part"]
     assert table.snapshot().schema.field("place").type.field(0).name == "zip"
     assert fields(table)["id"]["metadata"] == {"comment": "of the visit"}
-    told = info(table)
-    assert (told["operation"], told["operationParameters"]["position"]) == ("CHANGE COLUMN", "AFTER tags")
-    assert told["operationParameters"]["column"]["name"] == "id"
+    commit_info = info(table)
+    assert (commit_info["operation"], commit_info["operationParameters"]["position"]) == ("CHANGE COLUMN", "AFTER tags")
+    assert commit_info["operationParameters"]["column"]["name"] == "id"
     table.alter_column("id", comment="")
     assert fields(table)["id"]["metadata"] == {}
     assert rows(table)[0]["place"] == {"zip": 89, "city": "Ulm"}
@@ -240,7 +240,7 @@ def test_types_are_widened(uri: str) -> None:
     assert stored["m"]["metadata"]["delta.typeChanges"][0]["fieldPath"] == "value"
     assert "typeWidening" in table.snapshot().protocol["readerFeatures"]
     assert rows(table) == [{**row, "a": 1}]
-    for name, kind, told in [
+    for name, kind, message in [
         ("a", "long", "cannot go from the type decimal"),
         ("m.key", "binary", "cannot go from the type string"),
         ("d", "decimal(8,5)", None),
@@ -248,16 +248,16 @@ def test_types_are_widened(uri: str) -> None:
         ("a", "text", "is not a primitive type of Delta"),
         ("a", "decimal(40,2)", "is not a primitive type of Delta"),
     ]:
-        if told is None:
+        if message is None:
             table.alter_column(name, type=kind)
             continue
-        with refused(told):
+        with refused(message):
             table.alter_column(name, type=kind)
     assert table.check().ok
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({}, "no change of the column `id` is given"),
         ({"name": "nope", "comment": "x"}, "no column `nope`"),
@@ -271,8 +271,8 @@ def test_types_are_widened(uri: str) -> None:
         ({"type": 5}, "type must be a pyarrow type or the name of a type"),
     ],
 )
-def test_columns_that_cannot_be_altered(table: Table, arguments: dict[str, Any], told: str) -> None:
-    with refused(told):
+def test_columns_that_cannot_be_altered(table: Table, arguments: dict[str, Any], message: str) -> None:
+    with refused(message):
         table.alter_column(**{"name": "id", **arguments})
     assert table.snapshot().version == 0
 
@@ -314,14 +314,14 @@ def test_columns_are_replaced(table: Table) -> None:
     assert fields(table)["id"]["metadata"] == {"comment": "kept"}
     assert info(table)["operation"] == "REPLACE COLUMNS"
     assert rows(table)[0]["tags"] in ([{"k": "a", "v": None}], [])
-    for schema, told in [
+    for schema, message in [
         (given.remove(3), "`id` would be gone"),
         (given.set(3, pa.field("id", pa.string())), "cannot go from the type integer to string"),
         (given.append(pa.field("x", pa.int64(), nullable=False)), "must be nullable"),
         (given.append(pa.field("Part", pa.string())), "two columns"),
         (5, "schema must be pyarrow fields"),
     ]:
-        with refused(told):
+        with refused(message):
             table.replace_columns(schema)
     table.set_properties(MAPPED)
     table.replace_columns(pa.schema([given.field("part"), pa.field("id", pa.int32())]))
@@ -343,7 +343,7 @@ def test_properties_name_and_description(table: Table) -> None:
     table.set_name(None)
     table.set_description(None)
     assert {"name", "description"}.isdisjoint(table.snapshot().metadata)
-    for change, told in [
+    for change, message in [
         (lambda: table.unset_properties(["owner"]), "`owner` is not set"),
         (lambda: table.set_properties({"delta.appendOnli": "true"}), "did you mean `delta.appendOnly`"),
         (lambda: table.set_properties({"delta.appendOnly": "perhaps"}), "true or false"),
@@ -352,17 +352,17 @@ def test_properties_name_and_description(table: Table) -> None:
         (lambda: table.set_properties({"a": 1}), "property 'a' must be a string"),
         (lambda: table.drop_constraint("x"), "no constraint `x`: it has none"),
     ]:
-        with refused(told):
+        with refused(message):
             change()
     assert table.snapshot().version == 6
 
 
-def test_a_column_behind_an_escaped_quote_is_mentioned(uri: str) -> None:
+def test_columns_after_an_escaped_quote_are_found(uri: str) -> None:
     h = deltic.field("h", "int", generated=r"hash('it\'s', amount)")
     deltic.create(uri, pa.schema([pa.field("amount", pa.int32()), h]), properties={"delta.enableTypeWidening": "true"})
     with refused("`h`"):
         Table(uri).alter_column("amount", type="long")
-    # A raw string has no escapes. The function is one that deltic does not know.
+    # A raw string has no escapes. The unknown function is not the reason for the refusal.
     ids = [{"delta.columnMapping.id": n, "delta.columnMapping.physicalName": f"c{n}"} for n in (1, 2)]
     schema = struct(field("p", "string", **ids[0]), field("other", "integer", **ids[1]))
     properties = {"columnMapping.mode": "name", "columnMapping.maxColumnId": "2", "constraints.c": r"f(p, r'\', other)"}
@@ -371,7 +371,7 @@ def test_a_column_behind_an_escaped_quote_is_mentioned(uri: str) -> None:
         log.table.rename_column("other", "new")
 
 
-def test_a_column_that_takes_the_name_of_another_is_another(uri: str) -> None:
+def test_an_append_conflicts_with_a_column_dropped_and_added_again(uri: str) -> None:
     schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
     deltic.create(uri, schema, properties={"delta.columnMapping.mode": "name"})
     ours, theirs = Table(uri), Table(uri)
@@ -390,7 +390,7 @@ def test_a_column_that_takes_the_name_of_another_is_another(uri: str) -> None:
     assert theirs.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "x": None}, {"id": 2, "x": 20}]
 
 
-def test_a_drop_of_row_tracking_is_not_beside_changes_of_files(uri: str) -> None:
+def test_a_feature_is_not_dropped_in_a_commit_that_uses_it(uri: str) -> None:
     deltic.create(uri, pa.schema([("id", pa.int64())]), properties={"delta.enableRowTracking": "true"})
     deltic.write(uri, pa.table({"id": [1, 2]}))
     table, free = Table(uri), Table(f"{uri}-free")
@@ -412,7 +412,7 @@ def test_a_drop_of_row_tracking_is_not_beside_changes_of_files(uri: str) -> None
 
 
 @pytest.mark.parametrize("winner", ["optimize", "restore"])
-def test_ids_that_come_while_they_are_dropped_are_a_conflict(uri: str, winner: str) -> None:
+def test_dropping_row_tracking_conflicts_with_commits_that_assign_ids(uri: str, winner: str) -> None:
     deltic.create(uri, pa.schema([("id", pa.int64())]), properties={"delta.enableRowTracking": "true"})
     for first in (0, 10):
         deltic.write(uri, pa.table({"id": range(first, first + 10)}))
@@ -468,13 +468,13 @@ def test_a_table_is_clustered(uri: str) -> None:
     table.drop_columns("b")
     table.cluster_by(None)
     assert (clustering(table), table.detail().clustering_columns) == ([], [])
-    for columns, told in [
+    for columns, message in [
         ("flag", "of the type boolean"),
         ("nope", "no column `nope`"),
         (["s.x", "s.x"], "there twice"),
         (5, "columns must be a list of names"),
     ]:
-        with refused(told):
+        with refused(message):
             table.cluster_by(columns)  # type: ignore[arg-type]
     deltic.create(table, schema, mode="replace", cluster_by="a")
     assert clustering(table) == [["a"]]
@@ -502,7 +502,7 @@ DROPPED = ["DROP FEATURE", "Empty Commit", "Empty Commit", "Empty Commit"]
         ("checkConstraints", {}),
     ],
 )
-def test_features_of_writers_are_dropped(uri: str, feature: str, properties: dict[str, str]) -> None:
+def test_writer_features_are_dropped(uri: str, feature: str, properties: dict[str, str]) -> None:
     table = Table(uri)
     clusters = "a" if feature == "clustering" else None
     deltic.create(table, pa.schema([("a", pa.int64())]), properties=properties, cluster_by=clusters)
@@ -514,8 +514,8 @@ def test_features_of_writers_are_dropped(uri: str, feature: str, properties: dic
     assert commit.version == table.snapshot().version == version + 1
     assert feature not in features(table)
     assert table.snapshot().properties == {}
-    told = info(table)
-    assert (told["operation"], told["operationParameters"]) == (
+    commit_info = info(table)
+    assert (commit_info["operation"], commit_info["operationParameters"]) == (
         "DROP FEATURE",
         {"featureName": feature, "truncateHistory": False},
     )
@@ -538,7 +538,9 @@ def test_features_of_writers_are_dropped(uri: str, feature: str, properties: dic
         ("vacuumProtocolCheck", {}),
     ],
 )
-def test_features_of_readers_are_dropped_behind_checkpoints(uri: str, feature: str, properties: dict[str, str]) -> None:
+def test_reader_features_are_dropped_with_checkpoint_protection(
+    uri: str, feature: str, properties: dict[str, str]
+) -> None:
     deltic.write(uri, pa.table({"a": [1, 2]}))
     table = Table(uri)
     if properties:
@@ -571,7 +573,7 @@ def test_features_of_readers_are_dropped_behind_checkpoints(uri: str, feature: s
 
 
 @pytest.mark.slow
-def test_dropping_goes_on_where_it_was_stopped(uri: str) -> None:
+def test_dropping_a_feature_continues_after_an_interruption(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}))
     table = Table(uri)
     table.set_properties({"delta.enableDeletionVectors": "true"})
@@ -615,7 +617,7 @@ ICEBERG = ("columnMapping", "icebergCompatV2", "icebergWriterCompatV1")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("uses", "feature", "told"),
+    ("uses", "feature", "message"),
     [
         (with_renamed, "columnMapping", "column `c` under another name"),
         (with_dropped, "columnMapping", "columns that were dropped"),
@@ -634,19 +636,19 @@ ICEBERG = ("columnMapping", "icebergCompatV2", "icebergWriterCompatV1")
         (lambda table: None, "zebra", "does not have the feature"),
     ],
 )
-def test_features_that_cannot_be_dropped(uri: str, uses: Any, feature: str, told: str) -> None:
+def test_features_that_cannot_be_dropped(uri: str, uses: Any, feature: str, message: str) -> None:
     deltic.write(uri, pa.table({"a": pa.array([1, 2], pa.int32()), "b": ["x", "y"]}))
     table = Table(uri)
     uses(table)
     before = (table.snapshot().version, table.snapshot().protocol, table.snapshot().metadata)
-    with refused(told):
+    with refused(message):
         table.drop_feature(feature)
     with table.transaction(operation="DROP") as tx, pytest.raises(InvalidInputError):
         tx.drop_feature(feature)
     assert (table.snapshot().version, table.snapshot().protocol, table.snapshot().metadata) == before
 
 
-def test_dropping_conflicts_with_whoever_writes(uri: str) -> None:
+def test_dropping_a_feature_conflicts_with_a_write(uri: str) -> None:
     deltic.create(uri, pa.schema([("a", pa.int64())]), properties={"delta.enableRowTracking": "true"})
     table = Table(uri)
 
@@ -668,7 +670,7 @@ def test_partitions_and_clustering_exclude_each_other(table: Table, uri: str) ->
     assert not Table(uri + "2").exists()
 
 
-def test_files_have_statistics_of_columns_that_cluster_since_the_same_commit(uri: str) -> None:
+def test_files_have_statistics_of_clustering_columns_set_in_the_same_commit(uri: str) -> None:
     deltic.create(uri, pa.schema([("a", pa.int64()), ("b", pa.int64())]))
     table = Table(uri)
     with table.transaction() as tx:
@@ -702,9 +704,9 @@ def test_several_verbs_are_one_commit(table: Table) -> None:
     assert tx.committed is not None
     assert tx.committed.version == 1
     assert [(row["key"], row["id"]) for row in rows(table)] == [(1, None), (2, None), (9, "new")]
-    told = info(table)
-    assert told["operation"] == "TRANSACTION"
-    steps = [step["operation"] for step in told["operationParameters"]["operations"]]
+    commit_info = info(table)
+    assert commit_info["operation"] == "TRANSACTION"
+    steps = [step["operation"] for step in commit_info["operationParameters"]["operations"]]
     names = ["SET TBLPROPERTIES", "RENAME COLUMN", "ADD COLUMNS", "DROP COLUMNS", "SET TBLPROPERTIES"]
     assert steps == names
     assert [next(iter(action)) for action in Log(table.uri).read(1)].count("metaData") == 1
@@ -729,11 +731,11 @@ def test_a_change_conflicts_with_another(table: Table) -> None:
     assert len(rows(table)) == 3
 
 
-def test_a_remembered_table_that_is_another_by_now(table: Table) -> None:
+def test_a_handle_with_outdated_state_alters_the_newest_version(table: Table) -> None:
     deltic.write(table, ROWS)
     assert table.remembers()
     Table(table.uri).add_columns(pa.field("new", pa.int64()))
-    # What is remembered does not know the column; the table as it is does.
+    # The handle's cached state lacks the column, which the newest version has.
     table.alter_column("new", comment="of others")
     assert fields(table)["new"]["metadata"] == {"comment": "of others"}
 
@@ -741,7 +743,7 @@ def test_a_remembered_table_that_is_another_by_now(table: Table) -> None:
 # --- new tables
 
 
-def test_fields_say_what_the_protocol_says() -> None:
+def test_fields_have_the_metadata_of_the_protocol() -> None:
     every = deltic.field("a", "long", False, comment="c", identity={"start": 5, "step": -2, "always": False})
     assert (every.name, every.type, every.nullable) == ("a", pa.int64(), False)
     assert every.metadata == {
@@ -752,7 +754,7 @@ def test_fields_say_what_the_protocol_says() -> None:
     }
     assert deltic.field("a", pa.list_(pa.int8())).metadata is None
     assert deltic.field("a", "int", default="1 + 1").metadata == {b"CURRENT_DEFAULT": b"1 + 1"}
-    for arguments, told in [
+    for arguments, message in [
         ({"type": "number"}, "is not a primitive type of Delta"),
         ({"default": 5}, "default must be a string of SQL, not int: write '5'"),
         ({"generated": True}, "generated must be a string of SQL"),
@@ -764,7 +766,7 @@ def test_fields_say_what_the_protocol_says() -> None:
         ({"comment": 1}, "comment must be a string"),
         ({"nullable": None}, "nullable must be True or False"),
     ]:
-        with refused(told):
+        with refused(message):
             deltic.field(**{"name": "a", "type": "long", **arguments})
 
 
@@ -773,8 +775,8 @@ def test_a_mapped_table_from_the_start(uri: str) -> None:
     deltic.create(uri, schema, partition_by="p", properties=MAPPED)
     stored = fields(Table(uri))
     metadata = [field["metadata"] for field in [*stored.values(), *stored["s"]["type"]["fields"]]]
-    assert [told["delta.columnMapping.id"] for told in metadata] == [1, 2, 4, 3]
-    names = [told["delta.columnMapping.physicalName"] for told in metadata]
+    assert [field["delta.columnMapping.id"] for field in metadata] == [1, 2, 4, 3]
+    names = [field["delta.columnMapping.physicalName"] for field in metadata]
     assert len(set(names)) == 4
     assert all(name.startswith("col-") and len(name) == 40 for name in names)
     assert Table(uri).snapshot().properties == {**MAPPED, "delta.columnMapping.maxColumnId": "4"}
@@ -817,7 +819,7 @@ def test_modes_of_creating(uri: str) -> None:
     assert table.snapshot().version == 5
 
 
-def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
+def test_a_replacement_keeps_properties_that_history_needs(uri: str) -> None:
     schema = pa.schema([("a", pa.int64())])
     deltic.write(uri, pa.table({"a": [1]}))
     table = Table(uri)
@@ -826,7 +828,7 @@ def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
     kept = {"delta.enableInCommitTimestamps": "true", **MAPPED}
     deltic.create(table, schema, mode="replace", properties=kept)
     replaced = table.snapshot()
-    # Earlier versions have no in-commit timestamp, and ids are not assigned twice.
+    # Time travel needs the version since which in-commit timestamps exist, and column ids are not assigned twice.
     assert {key: replaced.properties[key] for key in since if key.startswith("delta.inCommit")} == {
         key: since[key] for key in since if key.startswith("delta.inCommit")
     }
@@ -839,7 +841,7 @@ def test_what_history_asks_for_outlives_a_replacement(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_replacing_conflicts_with_whoever_writes(uri: str) -> None:
+def test_replacing_conflicts_with_a_write(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}))
     table = Table(uri)
 
@@ -875,7 +877,7 @@ def test_two_creators_race(uri: str, mode: Any) -> None:
     made = sorted(commit.version for commit in commits if commit.attempts)
     assert len(outcomes) == 6
     if mode == "create_or_replace":
-        # Replacing a table that another writer has replaced meanwhile is a conflict.
+        # A concurrent replacement is a conflict.
         assert made == list(range(len(made)))
         assert all(isinstance(o, deltic.Commit | deltic.CommitConflictError) for o in outcomes)
         return
@@ -886,8 +888,8 @@ def test_two_creators_race(uri: str, mode: Any) -> None:
     assert sum(isinstance(outcome, deltic.TableExistsError) for outcome in outcomes) == 5
 
 
-def test_a_table_of_others_is_altered(uri: str) -> None:
-    """What deltic does not know of a table stays as it is."""
+def test_altering_keeps_unknown_properties(uri: str) -> None:
+    """deltic keeps properties that it does not know."""
     deltic.write(uri, pa.table({"a": [1]}))
     log = Path(uri, "_delta_log", f"{0:020}.json")
     text = log.read_text().replace('"configuration":{}', '"configuration":{"other.engine":"x"}')
@@ -898,7 +900,7 @@ def test_a_table_of_others_is_altered(uri: str) -> None:
     assert table.snapshot().properties == {"other.engine": "x"}
 
 
-# --- what a table is
+# --- details of a table
 
 
 def test_detail_is_what_spark_describes(table: Table) -> None:
@@ -918,13 +920,13 @@ def test_detail_is_what_spark_describes(table: Table) -> None:
     assert detail.last_modified is not None
     assert detail.created_at is not None
     assert detail.last_modified >= detail.created_at
-    told = detail.to_dict()
-    assert set(told) == {
+    fields = detail.to_dict()
+    assert set(fields) == {
         *("format", "id", "name", "description", "location", "createdAt", "lastModified", "partitionColumns"),
         *("clusteringColumns", "numFiles", "sizeInBytes", "properties", "minReaderVersion", "minWriterVersion"),
         *("tableFeatures", "numRows", "version"),
     }
-    assert told["id"] == table.snapshot().metadata["id"]
+    assert fields["id"] == table.snapshot().metadata["id"]
     assert "rows: 2 in 2 files" in repr(detail)
     assert "partitioned by: part" in repr(detail)
     assert table.uri in detail._repr_html_()
@@ -933,7 +935,7 @@ def test_detail_is_what_spark_describes(table: Table) -> None:
         assert tx.detail().version == 2
 
 
-def test_detail_of_a_table_whose_rows_nobody_counted(table: Table) -> None:
+def test_detail_of_a_table_without_row_counts(table: Table) -> None:
     log = Log(table.uri)
     log.edit(0, "add", lambda add: add.pop("stats"))
     log.path(0, "crc").unlink(missing_ok=True)
@@ -942,18 +944,18 @@ def test_detail_of_a_table_whose_rows_nobody_counted(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type", "told", "words"),
+    ("type", "identity", "message"),
     [
         (pa.int64(), {"start": 1, "step": 0}, "step"),
         (pa.int64(), {"start": 1}, "step"),
         (pa.int32(), {"start": 1, "step": 1}, "long"),
     ],
 )
-def test_identity_columns_that_cannot_be_followed_are_not_made(
-    uri: str, type: pa.DataType, told: dict[str, int], words: str
+def test_invalid_identity_columns_are_refused(
+    uri: str, type: pa.DataType, identity: dict[str, int], message: str
 ) -> None:
-    metadata = {f"delta.identity.{key}": str(value) for key, value in told.items()}
+    metadata = {f"delta.identity.{key}": str(value) for key, value in identity.items()}
     schema = pa.schema([pa.field("id", type, metadata=metadata), pa.field("a", pa.int64())])
-    with pytest.raises(InvalidInputError, match=words):
+    with pytest.raises(InvalidInputError, match=message):
         deltic.create(uri, schema)
     assert not Table(uri).exists()

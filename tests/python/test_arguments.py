@@ -85,16 +85,16 @@ def table(uri: str) -> deltic.Table:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", CALLS)
-def test_an_argument_of_a_wrong_kind_is_named(table: deltic.Table, told: str) -> None:
+@pytest.mark.parametrize("message", CALLS)
+def test_an_argument_of_a_wrong_kind_is_named(table: deltic.Table, message: str) -> None:
     with pytest.raises(deltic.InvalidInputError) as caught:
-        CALLS[told](table)
-    assert told in str(caught.value)
+        CALLS[message](table)
+    assert message in str(caught.value)
     assert table.snapshot().version == 0
     assert not deltic.Table(table.uri + "2").exists()
 
 
-def test_a_setting_is_named_and_not_shown(uri: str) -> None:
+def test_a_storage_option_is_named_without_its_value(uri: str) -> None:
     with pytest.raises(deltic.InvalidInputError, match="aws_secret_access_key") as caught:
         deltic.Table(uri, {"aws_secret_access_key": b"hunter2"})
     assert "hunter2" not in str(caught.value)
@@ -115,14 +115,14 @@ HALF_NULL = pa.array([{"a": 1}, None])
     ],
     ids=["mixed", "twice", "array", "chunks", "null row", "null row in chunks"],
 )
-def test_data_that_are_no_rows(table: deltic.Table, data: Any) -> None:
+def test_invalid_data_is_refused(table: deltic.Table, data: Any) -> None:
     for call in (deltic.write, lambda uri, data: within(deltic.Table(uri), lambda tx: tx.append(data))):
         with pytest.raises(deltic.InvalidInputError):
             call(table.uri, data)
     assert table.snapshot().version == 0
 
 
-def test_names_may_come_from_anything_that_yields_them(table: deltic.Table) -> None:
+def test_columns_may_be_any_iterable_of_names(table: deltic.Table) -> None:
     for columns in (pd.Index(["a"]), (name for name in "a"), {"a": 0}):
         assert table.scan(columns=columns).to_arrow().num_rows == 1
 
@@ -153,7 +153,7 @@ def altering(owner: str, verb: str, given: dict[str, Any]) -> Callable[[T, dict[
 
 
 def without_constraint(table: T, drop: Callable[[], object]) -> object:
-    """The name is taken, and the table has a constraint of it."""
+    """Call `drop` on a table that has the constraint `c`."""
     table.add_constraint("c", "a > 0")
     return drop()
 
@@ -179,7 +179,6 @@ def merging(table: T, **options: Any) -> deltic.Merge[deltic.Commit]:
     return table.merge(**{"source": ROW, "on": "source.a = target.a", **options})
 
 
-# Calls of all public functions that take numbers, flags, strings, names, times or paths, and a value for each of these.
 def parquet_beside(table: T) -> Path:
     """A folder `files` next to a table, with a Parquet file."""
     folder = Path(table.uri).parent / "files"
@@ -188,6 +187,8 @@ def parquet_beside(table: T) -> Path:
     return folder
 
 
+# A call of every public function, with a value for each argument of a simple type. `test_every_argument_is_tested`
+# checks that none is missing.
 ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]] = {
     "Table": (lambda t, a: deltic.Table(**{"uri": t.uri, **a}), {"uri": Path("table"), "cache_bytes": 0}),
     "Table.snapshot": (lambda t, a: t.snapshot(**a), {"version": 0, "timestamp": "written"}),
@@ -485,13 +486,13 @@ SCHEMA_OF_TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 
 
 def signatures() -> set[tuple[str, str]]:
-    """Every argument of those kinds of every public function, method and class that callers make."""
+    """Every argument of these types, of all public functions, methods and constructors for callers."""
     found = set()
     kinds = re.compile(r"\b(int|bool|str|Time|Mode|PartitionOverwrite|SchemaMode|Isolation|Compression|PathLike)\b")
     for name in deltic.__all__:
         thing = getattr(deltic, name)
         if name in ("Commit", "Check", "Detail", "Finding") or name.endswith("Error"):
-            continue  # made by deltic
+            continue  # not created by callers
         calls = {name: thing} if not isinstance(thing, type) or thing is deltic.Table else {}
         if isinstance(thing, type):
             calls |= {
@@ -509,7 +510,7 @@ def signatures() -> set[tuple[str, str]]:
     return found
 
 
-def test_every_argument_of_these_kinds_is_tried() -> None:
+def test_every_argument_is_tested() -> None:
     tried = {(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments}
     assert signatures() == tried, "give a value for each of them in ACCEPTED"
 
@@ -518,7 +519,7 @@ PROPERTIES = {"delta.enableChangeDataFeed": "true", "delta.logRetentionDuration"
 
 
 def forms(value: Any, table: deltic.Table) -> list[Any]:
-    """The value as others spell it."""
+    """The value as other types that callers may pass, such as NumPy scalars."""
     if value == "written":
         stamp = pd.Timestamp(table.history()[0]["timestamp"], unit="ms", tz="UTC")
         naive = stamp.tz_convert(None)
@@ -552,7 +553,7 @@ class Spelled(str):
 @pytest.mark.parametrize(
     ("call", "argument"), [(call, argument) for call, (_, arguments) in ACCEPTED.items() for argument in arguments]
 )
-def test_scalars_of_numpy_and_pandas_are_taken(tmp_path: Path, call: str, argument: str) -> None:
+def test_scalars_of_numpy_and_pandas_are_accepted(tmp_path: Path, call: str, argument: str) -> None:
     function, arguments = ACCEPTED[call]
     count = None
     for at in range(10):
@@ -578,7 +579,7 @@ def test_ends_of_changes_may_be_days(table: deltic.Table, day: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda t: t.changes(np.bool_(True)), "start must be a version, a datetime or an ISO 8601 string, not bool"),
         (lambda t: t.changes(1.0), "start must be a version, a datetime or an ISO 8601 string, not float"),
@@ -590,10 +591,10 @@ def test_ends_of_changes_may_be_days(table: deltic.Table, day: Any) -> None:
         (lambda t: t.snapshot(timestamp=5), "timestamp must be a datetime or an ISO 8601 string, not int"),
     ],
 )
-def test_what_is_no_such_scalar_is_refused(table: deltic.Table, call: Callable[[T], object], told: str) -> None:
+def test_other_scalars_are_refused(table: deltic.Table, call: Callable[[T], object], message: str) -> None:
     with pytest.raises(deltic.InvalidInputError) as caught:
         call(table)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -613,7 +614,7 @@ def test_times_are_rounded_to_milliseconds(time: Any, down: int, up: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (("a", "=", 1), "write 'a = 1'"),
         ([("a", "==", 1), ("c", "in", ["UA", "O'H"])], "write \"a = 1 AND c IN ('UA', 'O''H')\""),
@@ -627,18 +628,18 @@ def test_times_are_rounded_to_milliseconds(time: Any, down: int, up: int) -> Non
         (duckdb.ColumnExpression("a"), "an expression of duckdb cannot be taken apart: write it as SQL"),
     ],
 )
-def test_filters_of_others_are_answered_with_sql(table: deltic.Table, given: Any, told: str) -> None:
+def test_filters_of_other_libraries_are_refused_with_the_sql(table: deltic.Table, given: Any, message: str) -> None:
     for call in (table.scan, table.plan, table.files, table.changes):
         with pytest.raises(deltic.InvalidInputError) as caught:
             call(filter=given)
-        assert told in str(caught.value)
+        assert message in str(caught.value)
 
 
 def test_metadata_of_a_commit_may_hold_scalars(table: deltic.Table) -> None:
     given = {"rows": np.int64(3), "share": np.float32(0.5), "day": date(2026, 3, 1), "from": Path("in") / "file"}
     deltic.write(table, ROW, user_metadata=given)
-    told = json.loads(table.history(1)[0]["userMetadata"])
-    assert told == {"rows": 3, "share": 0.5, "day": "2026-03-01", "from": os.path.join("in", "file")}
+    metadata = json.loads(table.history(1)[0]["userMetadata"])
+    assert metadata == {"rows": 3, "share": 0.5, "day": "2026-03-01", "from": os.path.join("in", "file")}
 
 
 CHOICES: dict[str, set[object]] = {
@@ -648,11 +649,11 @@ CHOICES: dict[str, set[object]] = {
     "isolation": {arguments.Isolation},
     "compression": {arguments.Compression},
 }
-"""Arguments that are a choice of words, in whichever call they are, and the types that list the words."""
+"""Arguments that take one of several strings, and the `Literal` type that lists the strings."""
 
 
 def choices_of(name: str) -> Iterator[tuple[str, str, object]]:
-    """The arguments of a public function or class that are a choice by their name, and what type they have."""
+    """The arguments of a public function or class that have such a name, with their types."""
     thing = getattr(deltic, name)
     calls = {name: thing} if inspect.isfunction(thing) else {}
     if isinstance(thing, type):
@@ -664,7 +665,7 @@ def choices_of(name: str) -> Iterator[tuple[str, str, object]]:
             yield call, argument, optional[0] if type(None) in get_args(kind) else kind
 
 
-def test_words_to_choose_from_are_listed_by_the_types() -> None:
+def test_string_choices_have_literal_types() -> None:
     assert all(get_origin(kind) is Literal and get_args(kind) for kinds in CHOICES.values() for kind in kinds)
     found = {(call, argument): kind for name in deltic.__all__ for call, argument, kind in choices_of(name)}
     assert {key: kind for key, kind in found.items() if kind not in CHOICES[key[1]]} == {}
@@ -685,7 +686,7 @@ def test_the_snapshot_of_a_transaction_has_a_type() -> None:
     assert get_type_hints(snapshot.fget)["return"] is deltic.Snapshot
 
 
-def test_the_choices_of_the_types_are_those_that_are_taken(table: deltic.Table) -> None:
+def test_literal_types_list_the_accepted_strings(table: deltic.Table) -> None:
     for mode in get_args(arguments.Mode):
         if mode != "error":
             deltic.write(table, ROW, mode=mode)

@@ -1,4 +1,4 @@
-"""Compaction after a write: when it runs, which files it compacts, and that it does not affect the write."""
+"""Auto compaction: when it runs, which files it compacts, and that it does not affect the write."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def compactions(commits: list[deltic.Commit]) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_handle", [True, False])
-def test_the_fiftieth_small_file_is_packed_with_the_others(uri: str, by_handle: bool) -> None:
+def test_the_fiftieth_small_file_starts_a_compaction(uri: str, by_handle: bool) -> None:
     table = made(uri)
     commits = append(table if by_handle else uri, range(49))
     assert compactions(commits) == []
@@ -62,17 +62,19 @@ def test_the_fiftieth_small_file_is_packed_with_the_others(uri: str, by_handle: 
     for kind in ("add", "remove"):
         assert {action[kind]["dataChange"] for action in Log(uri).read(51) if kind in action} == {False}
     more = append(table if by_handle else uri, range(50, 99))
-    assert compactions(more) == [101], "the packed file is small too: 49 more make 50"
+    assert compactions(more) == [101], "the compacted file is small too: 49 more make 50"
     assert ids(table) == list(range(99))
     assert table.check(files=True).ok
 
 
 @pytest.mark.slow
-def test_nothing_is_packed_unless_the_table_asks(uri: str) -> None:
+def test_nothing_is_compacted_unless_the_property_is_set(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     assert compactions(append(table, range(60))) == []
     table.compact_automatically()
-    assert compactions(append(table, range(60, 61))) == [table.snapshot().version], "old files too"
+    assert compactions(append(table, range(60, 61))) == [table.snapshot().version], (
+        "files from before it was enabled count"
+    )
     assert table.snapshot().num_files == 1
     table.compact_automatically(False)
     assert table.snapshot().properties == {
@@ -84,13 +86,13 @@ def test_nothing_is_packed_unless_the_table_asks(uri: str) -> None:
         tx.compact_automatically()
         tx.append(rows(121))
     assert tx.committed is not None
-    assert tx.committed.compaction == tx.committed.version + 1, "after the commit that enables it"
+    assert tx.committed.compaction == tx.committed.version + 1, "compaction runs after the commit that enables it"
     assert ids(table) == list(range(122))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "value", "packs"),
+    ("name", "value", "compacts"),
     [
         ("delta.autoOptimize.autoCompact", "auto", True),
         ("delta.autoOptimize.autoCompact", "TRUE", True),
@@ -98,9 +100,9 @@ def test_nothing_is_packed_unless_the_table_asks(uri: str) -> None:
         ("delta.autoOptimize.optimizeWrite", "true", False),
     ],
 )
-def test_properties(uri: str, name: str, value: str, packs: bool) -> None:
+def test_properties(uri: str, name: str, value: str, compacts: bool) -> None:
     deltic.create(uri, rows(0).schema, properties={name: value})
-    assert bool(compactions(append(Table(uri), range(50)))) is packs
+    assert bool(compactions(append(Table(uri), range(50)))) is compacts
 
 
 def test_other_values_are_refused(uri: str) -> None:
@@ -112,7 +114,7 @@ def test_other_values_are_refused(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_large_files_are_no_small_ones(uri: str) -> None:
+def test_large_files_do_not_count(uri: str) -> None:
     table = made(uri)
     append(table, range(1))
     size = pa.table(table.files())["size"][0].as_py()
@@ -130,13 +132,13 @@ def test_partitions_are_counted_apart(uri: str) -> None:
     assert compactions(append(table, range(40), "a") + append(table, range(40, 80), "b")) == []
     commits = append(table, range(80, 90), "a")
     assert compactions(commits) == [commits[-1].version + 1]
-    assert table.snapshot().num_files == 41, "partition b has 40 still"
+    assert table.snapshot().num_files == 41, "partition b still has 40 files"
     assert ids(table) == list(range(90))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [True, False])
-def test_partitions_that_a_write_does_not_touch_are_left_alone(uri: str, checkpointed: bool) -> None:
+def test_only_partitions_of_the_write_are_compacted(uri: str, checkpointed: bool) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"}, partition_by=["part"])
     append(table, range(60), "cold")
     append(table, range(60, 109), "warm")
@@ -147,7 +149,7 @@ def test_partitions_that_a_write_does_not_touch_are_left_alone(uri: str, checkpo
     assert commit.compaction is None
     commit = deltic.write(uri, rows(110, part="warm"))
     assert commit.compaction == commit.version + 1
-    assert table.snapshot().num_files == 62, "50 became one"
+    assert table.snapshot().num_files == 62, "50 files became one"
     commit = deltic.write(uri, rows(111, part="cold"))
     assert commit.compaction == commit.version + 1
     assert table.snapshot().num_files == 3
@@ -157,10 +159,10 @@ def test_partitions_that_a_write_does_not_touch_are_left_alone(uri: str, checkpo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("partitions", [None, ["part"]])
-def test_a_handle_counts_files_now_and_then(uri: str, partitions: list[str] | None) -> None:
+def test_a_handle_counts_files_only_when_needed(uri: str, partitions: list[str] | None) -> None:
     def requests(value: str) -> list[int]:
         table = made(f"{uri}-{value}", {"delta.autoOptimize.autoCompact": "false"}, partition_by=partitions)
-        # A hundred files, none of which is small.
+        # A hundred files, none of them small.
         table.set_properties({"delta.targetFileSize": "2"})
         append(table, range(101))
         table.set_properties({"delta.autoOptimize.autoCompact": value})
@@ -173,12 +175,12 @@ def test_a_handle_counts_files_now_and_then(uri: str, partitions: list[str] | No
         return counts
 
     off, on = requests("false"), requests("true")
-    assert on[0] > off[0], "files are counted"
-    assert on[1:] == off[1:], "and not again before there can be 50"
+    assert on[0] > off[0], "the first write counts files"
+    assert on[1:] == off[1:], "later writes count them again only when 50 are possible"
 
 
 @pytest.mark.slow
-def test_changes_of_rows_pack_too(uri: str) -> None:
+def test_row_changes_start_a_compaction_too(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
     table.compact_automatically()
@@ -192,7 +194,7 @@ def test_changes_of_rows_pack_too(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_happens_once_packs_once(uri: str) -> None:
+def test_a_replayed_application_write_does_not_compact(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
     table.compact_automatically()
@@ -202,7 +204,7 @@ def test_what_happens_once_packs_once(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_rows_keep_ids_vectors_are_applied_and_the_feed_shows_nothing(uri: str) -> None:
+def test_compaction_keeps_row_ids_applies_vectors_and_adds_no_changes(uri: str) -> None:
     properties = FEED | IDS | VECTORS | MAPPED
     table = made(uri, properties | {"delta.autoOptimize.autoCompact": "false"})
     for first in range(0, 180, 3):
@@ -221,7 +223,7 @@ def test_rows_keep_ids_vectors_are_applied_and_the_feed_shows_nothing(uri: str) 
 
 
 @pytest.mark.slow
-def test_clustered_files_are_left_alone(uri: str) -> None:
+def test_clustered_files_are_not_compacted(uri: str) -> None:
     table = made(uri, cluster_by=["id"])
     commits = append(table, range(50))
     assert compactions(commits) == [commits[-1].version + 1]
@@ -265,7 +267,7 @@ def test_concurrent_writers_lose_no_row(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_of_several_threads_one_packs(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_several_threads_compacts(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
     table.compact_automatically()
@@ -278,7 +280,7 @@ def test_of_several_threads_one_packs(uri: str, caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.slow
-def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_succeeds_if_compaction_fails(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     append(table, range(60))
     gone = Path(uri, pa.table(table.files())["path"][7].as_py())
@@ -289,12 +291,12 @@ def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptur
         commit = deltic.write(table, rows(60))
     assert (commit.attempts, commit.compaction) == (1, None)
     assert "small files were not compacted after version" in caplog.text
-    assert len({path.name for path in Path(uri).glob("*.parquet")} - files) == 1, "its own files are deleted"
+    assert len({path.name for path in Path(uri).glob("*.parquet")} - files) == 1, "compaction deletes its own files"
     kept.rename(gone)
     assert ids(table) == list(range(61))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert compactions([deltic.write(uri, rows(61))]) == [], "not for a while"
+        assert compactions([deltic.write(uri, rows(61))]) == [], "this process does not try again soon"
     program = """
         import sys, deltic, pyarrow as pa
         print(deltic.write(sys.argv[1], pa.table({"id": [62], "part": ["a"]})).compaction)
@@ -307,7 +309,7 @@ def test_a_write_stands_when_compaction_fails(uri: str, caplog: pytest.LogCaptur
 
 
 @pytest.mark.slow
-def test_a_bin_that_cannot_be_read_keeps_no_other_from_being_packed(uri: str) -> None:
+def test_an_unreadable_bin_does_not_stop_other_bins(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"}, partition_by=["part"])
     for part in ("a", "b"):
         append(table, range(60), part)
@@ -339,7 +341,7 @@ def test_a_table_that_optimize_refuses_can_be_written(uri: str) -> None:
     assert table.snapshot().num_files == 51
 
 
-def test_a_property_that_others_wrote_and_nobody_understands_stops_no_write(uri: str) -> None:
+def test_an_invalid_property_value_does_not_stop_a_write(uri: str) -> None:
     table = made(uri, {"delta.autoOptimize.autoCompact": "false"})
     path = Path(uri, "_delta_log", f"{0:020}.json")
     path.write_text(

@@ -35,7 +35,7 @@ def test_rust_raises_the_classes_that_exist():
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_errors_are_what_they_say(cls):
+def test_errors_have_base_classes_and_messages(cls):
     assert issubclass(cls, errors.DelticError)
     assert issubclass(cls, BUILT_IN.get(cls, Exception))
     assert cls.__doc__

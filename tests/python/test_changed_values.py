@@ -1,4 +1,4 @@
-"""Values that UPDATE and MERGE assign are stored or refused, never NULL; a failed merge can be repeated."""
+"""UPDATE and MERGE store a value or refuse it, and never store NULL instead; a failed merge can be repeated."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def held(uri: str, values: pa.Array, properties: dict[str, str]) -> Table:
 
 
 def changes(table: Table, value: pa.Array) -> dict[str, Callable[[], Any]]:
-    """The ways to give a column a value."""
+    """All operations that assign a value to a column."""
     source = pa.table({"id": [1], "v": value})
     new = pa.table({"id": [2], "v": value})
     return {
@@ -115,18 +115,18 @@ def test_a_value_that_fits_is_stored_whatever_its_arrow_type(
         deltic.write(table, pa.table({"id": [1], "v": SHAPES[shape](old)}))
 
 
-def test_what_stands_below_a_null_struct_is_no_value(uri: str) -> None:
-    """Arrow has values of fields where the struct is NULL; 300 is none of a byte."""
+def test_values_below_a_null_struct_are_ignored(uri: str) -> None:
+    """In Arrow fields of a NULL struct have values. They are ignored, even 300 for a byte."""
     hidden = pa.StructArray.from_arrays([pa.array([300])], ["f"], mask=pa.array([True]))
     table = held(uri, SHAPES["struct"](BYTE), {})
     changes(table, hidden)["set all"]()
     changes(table, hidden)["insert all"]()
     assert table.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": None}, {"id": 2, "v": None}]
-    # Read in a predicate, it is NULL too.
+    # In a filter it is NULL too.
     assert table.scan(filter="v.f IS NULL").count() == 2
 
 
-def test_a_clause_that_was_refused_leaves_nothing_of_itself(uri: str) -> None:
+def test_a_refused_clause_leaves_the_merge_unchanged(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1, 2], "v": ["a", "b"], "w": ["c", "d"]}))
     table = Table(uri)
     merge = table.merge(pa.table({"id": [1, 9]}), ON)
@@ -209,14 +209,14 @@ def test_a_string_that_is_too_long_is_refused_and_nothing_is_committed(
 
 @COPIES_AND_VECTORS
 @pytest.mark.parametrize("feed", [False, True], ids=["", "feed"])
-def test_longer_strings_of_writers_that_know_no_lengths_are_moved_and_replaced(
+def test_existing_strings_that_are_too_long_can_be_moved_and_replaced(
     uri: str, properties: dict[str, str], feed: bool
 ) -> None:
     properties = {**properties, "delta.enableChangeDataFeed": str(feed).lower()}
     log = Log(uri)
     for ids, texts in (([1, 2], ["four", "eleven long"]), ([3], ["abc"])):
         deltic.write(uri, pa.table({"id": ids, "s": texts}), properties=properties if ids[0] == 1 else None)
-    # Spark's metadata for the length, added without a check of existing rows.
+    # Add Spark's metadata for the length, without checking existing rows.
     short = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(4)"}
     table = Table(uri)
     kept = {key: value for key, value in table.snapshot().metadata.items() if key != "schemaString"}
@@ -259,7 +259,7 @@ def test_lengths_become_longer_and_not_shorter(uri: str, shape: str) -> None:
 
 @pytest.mark.slow
 @COPIES_AND_VECTORS
-def test_long_constants_are_put_into_a_few_rows_at_a_time(uri: str, properties: dict[str, str]) -> None:
+def test_long_constants_do_not_overflow_a_batch(uri: str, properties: dict[str, str]) -> None:
     rows = 70_000
     deltic.write(uri, pa.table({"id": range(rows), "doc": [""] * rows}), properties=properties)
     table = Table(uri)
@@ -271,7 +271,7 @@ def test_long_constants_are_put_into_a_few_rows_at_a_time(uri: str, properties: 
     assert sorted({(text[0], len(text)) for text in found}) == [("y", 40_000), ("z", 40_000)]
 
 
-def test_a_number_of_rows_that_no_file_has_takes_no_memory(uri: str) -> None:
+def test_a_wrong_row_count_allocates_no_memory(uri: str) -> None:
     log = Log.empty(uri, protocol(), metadata(struct(field("x", "long"))))
     stats = {"numRecords": 9_000_000_000_000_000_000}
     log.append([log.file("part-0.parquet", pa.table({"x": [1, 2]}), stats=stats)])

@@ -1,6 +1,6 @@
-"""The change data feed: of tables by other writers, row by row, and through each method that returns rows.
+"""The change data feed: of tables of other writers, for ranges and filters, and by each method that returns rows.
 
-The former are read in place, from the folder in DELTIC_CORPUS or ../shared/corpus, and skipped where that is absent.
+Tables of other writers are in the folder DELTIC_CORPUS or ../shared/corpus; without it these tests are skipped.
 """
 
 import json
@@ -28,7 +28,7 @@ FEED_COLUMNS = ["_change_type", "_commit_version", "_commit_timestamp"]
 
 
 def shown(value: Any) -> str:
-    """A value as the expected tables print it."""
+    """A value in the format of the expected tables."""
     match value:
         case None:
             return ""
@@ -43,13 +43,13 @@ def shown(value: Any) -> str:
 
 
 def lines(table: pa.Table, names: list[str]) -> Counter[tuple[str, ...]]:
-    """The rows as text, whatever their order."""
+    """The rows as strings, in a multiset."""
     columns = [table.column(name).to_pylist() for name in names]
     return Counter(tuple(shown(value) for value in row) for row in zip(*columns, strict=True))
 
 
 def expected_lines(path: Path) -> tuple[list[str], Counter[tuple[str, ...]]]:
-    """Names and rows of a feed shipped as Parquet or as text between bars."""
+    """Column names and rows of an expected feed, from Parquet or from a text table with bars."""
     if path.suffix == ".parquet":
         table = pq.read_table(path)
         return table.column_names, lines(table, table.column_names)
@@ -63,7 +63,7 @@ def expected_lines(path: Path) -> tuple[list[str], Counter[tuple[str, ...]]]:
 @pytest.mark.parametrize(
     ("entry", "feed"), FEEDS, ids=[f"{entry['id']}-{feed['start']}-{feed['end']}" for entry, feed in FEEDS]
 )
-def test_feeds_of_others(entry: dict[str, Any], feed: dict[str, Any]) -> None:
+def test_feeds_of_other_writers(entry: dict[str, Any], feed: dict[str, Any]) -> None:
     changes = deltic.Table(CORPUS / entry["table_path"]).changes(feed["start"], feed["end"])
     assert changes.schema.names == [*entry["columns"], *FEED_COLUMNS]
     names, expected = expected_lines(CORPUS / feed["path"])
@@ -71,14 +71,14 @@ def test_feeds_of_others(entry: dict[str, Any], feed: dict[str, Any]) -> None:
     assert table.schema == changes.schema
     assert set(changes.schema.names) - set(names) <= {"_commit_timestamp"}
     assert lines(table, names) == expected
-    # The versions one by one are the whole.
+    # The feeds of single versions together are the feed of the range.
     parts = [deltic.Table(CORPUS / entry["table_path"]).changes(v, v).to_arrow() for v in changes.versions]
     assert lines(pa.concat_tables(parts, promote_options="default"), names) == expected
 
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """A table with three commits: two appends and an overwrite."""
+    """A table of two appends and an overwrite."""
     where = str(tmp_path / "table")
     deltic.write(where, pa.table({"n": [1, 2]}), properties=ON)
     deltic.write(where, pa.table({"n": [3]}))
@@ -119,7 +119,7 @@ def when(seconds: float) -> datetime:
         (None, 0, [0]),
         (when(1), None, [1, 2]),
         (when(0.5), when(1.5), [1]),
-        # Between a millisecond and the next.
+        # Commits have whole milliseconds.
         (when(1.0005), when(1.9), []),
         (when(1.1), when(1.2), []),
         (when(-1000), when(1_000_000), [0, 1, 2]),
@@ -163,7 +163,7 @@ def test_columns_and_filter(uri: str) -> None:
     ],
     ids=["reader", "pandas", "polars", "c_stream", "c_reader"],
 )
-def test_ways_out(uri: str, numbers: Callable[[deltic.Changes], list[int]]) -> None:
+def test_output_formats(uri: str, numbers: Callable[[deltic.Changes], list[int]]) -> None:
     changes = deltic.Table(uri).changes()
     # A feed can be read again.
     for _ in range(2):
@@ -187,7 +187,7 @@ def test_a_feed_is_data_for_a_table(uri: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["tomorrow", -1, 1.5, True, b"1"])
-def test_ends_that_are_none(uri: str, end: Any) -> None:
+def test_invalid_ends_are_refused(uri: str, end: Any) -> None:
     for arguments in ({"start": end}, {"end": end}):
         with pytest.raises(deltic.InvalidInputError):
             deltic.Table(uri).changes(**arguments)
@@ -247,7 +247,7 @@ def narrow(number: pa.DataType) -> pa.Schema:
     return pa.schema({"s": pa.struct({"n": number}), "gone": pa.string()})
 
 
-def test_removed_rows_need_no_columns_that_are_gone(tmp_path: Path) -> None:
+def test_removed_rows_are_read_without_dropped_columns(tmp_path: Path) -> None:
     uri = str(tmp_path / "table")
     deltic.write(uri, pa.table({"n": [1], "gone": ["x"]}), properties=ON)
     deltic.write(uri, pa.table({"n": [2]}), mode="overwrite", schema_mode="overwrite")

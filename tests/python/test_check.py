@@ -1,4 +1,4 @@
-"""`Table.check`: facts that a table has twice must be equal, and are reported if they differ."""
+"""`Table.check`: redundant facts, as in checksums, checkpoints and commits, are compared; differences are reported."""
 
 import json
 import os
@@ -19,7 +19,7 @@ HINT = "_delta_log/_last_checkpoint"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    """Versions 0 to 5 with everything that a checksum has, and all of it right."""
+    """Versions 0 to 5, with a complete and correct checksum, checkpoint and hint."""
     log = Log(str(tmp_path / "table"), commits=5)
     vector = {
         "storageType": "i",
@@ -58,7 +58,7 @@ def found(log: Log, version: int | None = None, *, files: bool = False) -> list[
 
 
 @pytest.mark.slow
-def test_all_is_well(log: Log) -> None:
+def test_a_sound_table_has_no_findings(log: Log) -> None:
     checked = log.table.check()
     assert checked == deltic.Check(version=5, ok=True, findings=())
     assert repr(checked) == "Check(version=5, ok=True)"
@@ -136,8 +136,8 @@ def test_the_metadata_in_a_checksum(log: Log) -> None:
     assert '`metadata.configuration.delta.appendOnly` is "true" in the checksum and null in the log' in messages[1]
 
 
-def test_a_checksum_never_speaks_for_the_log(log: Log) -> None:
-    # Opening a snapshot may take the protocol from the checksum; checking must not.
+def test_the_protocol_is_not_taken_from_the_checksum(log: Log) -> None:
+    # A snapshot may take the protocol from the checksum, the check must not.
     log.checksum(
         5, protocol={"minReaderVersion": 3, "minWriterVersion": 7, **features("deletionVectors", "v2Checkpoint")}
     )
@@ -147,9 +147,9 @@ def test_a_checksum_never_speaks_for_the_log(log: Log) -> None:
 @pytest.mark.slow
 def test_a_checksum_of_an_old_writer(log: Log) -> None:
     path = log.checksum(5)
-    told = json.loads(path.read_text())
+    checksum = json.loads(path.read_text())
     path.write_text(
-        json.dumps({key: told[key] for key in ("tableSizeBytes", "numFiles", "numMetadata", "numProtocol")})
+        json.dumps({key: checksum[key] for key in ("tableSizeBytes", "numFiles", "numMetadata", "numProtocol")})
     )
     assert log.table.check().ok
     path.write_text("{")
@@ -199,26 +199,26 @@ def test_hints_to_two_levels(log: Log) -> None:
     path, sidecar = log.two_level_checkpoint(5)
     sidecars = [json.loads(line)["sidecar"] for line in path.read_text().splitlines() if line.startswith('{"sidecar"')]
     assert sidecars
-    told: dict[str, Any] = {
+    hint: dict[str, Any] = {
         "version": 5,
         "size": 12,
         "sizeInBytes": path.stat().st_size + sidecar.stat().st_size,
         "numOfAddFiles": 4,
         "v2Checkpoint": {"path": path.name, "sizeInBytes": path.stat().st_size, "modificationTime": 0},
     }
-    log.put_hint(told)
+    log.put_hint(hint)
     assert log.table.check().ok
-    told["v2Checkpoint"]["sidecarFiles"] = sidecars
-    log.put_hint(told)
+    hint["v2Checkpoint"]["sidecarFiles"] = sidecars
+    log.put_hint(hint)
     assert log.table.check().ok
-    told["v2Checkpoint"].update(sizeInBytes=1, sidecarFiles=[{**sidecars[0], "sizeInBytes": 1}])
-    log.put_hint(told)
+    hint["v2Checkpoint"].update(sizeInBytes=1, sidecarFiles=[{**sidecars[0], "sizeInBytes": 1}])
+    log.put_hint(hint)
     assert [message for _, message, _ in found(log)] == [
         f"`v2Checkpoint.sizeInBytes` is 1, the file has {path.stat().st_size} bytes",
         f"`v2Checkpoint.sidecarFiles` are not those that {path.name} names",
     ]
-    told["v2Checkpoint"] = {"path": "other.json", "sizeInBytes": 1, "modificationTime": 0}
-    log.put_hint(told)
+    hint["v2Checkpoint"] = {"path": "other.json", "sizeInBytes": 1, "modificationTime": 0}
+    log.put_hint(hint)
     assert [message for _, message, _ in found(log)] == ["the checkpoint other.json that it names is not in the log"]
 
 
@@ -240,7 +240,7 @@ def test_checkpoints_against_commits(log: Log) -> None:
     log.checkpoint(5, actions=[new for action in state if (new := changed(action)) is not None])
     log.hint(5)
     path = f"_delta_log/{5:020}.checkpoint.parquet"
-    # The version stands on the checkpoint, so its checksum differs too.
+    # The version is read from the checkpoint, so its checksum differs too.
     expected = {
         ("checkpoint", '`metadata.name` is "other" in the checkpoint and null in the commits', path),
         ("checkpoint", "the version of the transaction `stream` is 5 in the checkpoint and 4 in the commits", path),
@@ -254,7 +254,7 @@ def test_checkpoints_against_commits(log: Log) -> None:
     findings = found(log)
     assert expected == {finding for finding in findings if finding[0] == "checkpoint"}
     assert any(kind == "checksum" for kind, *_ in findings)
-    # Without the commits there is nothing to compare it with.
+    # Without the commits the checkpoint cannot be compared.
     log.path(5, "crc").unlink()
     log.remove(0)
     assert log.table.check().ok
@@ -340,7 +340,7 @@ def test_what_cannot_be_read_raises(log: Log) -> None:
 
 
 EXPECTED = {
-    # Findings in tables of other writers, apart from files that are not in the corpus.
+    # Expected findings in tables of other writers, besides missing files.
     "golden/corrupted-last-checkpoint-kernel": {"last_checkpoint"},
     "kernel/v2-classic-checkpoint-parquet": {"last_checkpoint"},
     "deltars/issue_1374": {"last_checkpoint"},
@@ -364,5 +364,5 @@ def test_tables_written_by_others(entry: dict[str, Any]) -> None:
     kinds = {finding.kind for finding in checked.findings}
     missing = {kind for cause, kind in MISSING.items() if (entry["expect_error"] or "").startswith(cause)}
     assert kinds - missing == EXPECTED.get(entry["id"], set())
-    # Where the same path is once written with `file:`, deltic knows that no file is live.
+    # If one action spells the path with `file:`, deltic recognizes it, and the file is not live.
     assert missing <= kinds or table.snapshot().num_files == 0

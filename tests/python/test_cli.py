@@ -1,4 +1,4 @@
-"""The command line: what it prints and how it fails."""
+"""The command line: output and errors."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_history(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (entry["version"], entry["operationMetrics"]["numOutputRows"]) == (1, "1")
 
 
-def test_history_has_what_operations_counted(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_has_metrics(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     deltic.Table(table).delete("km = 1")
     assert main(["history", table, "--limit", "1"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
@@ -128,7 +128,7 @@ def test_json(table: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_history_is_limited_and_says_so(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limited_history_is_marked(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(22):
         deltic.write(uri, pa.table({"a": [1]}))
     for arguments, shown, more in (
@@ -186,7 +186,7 @@ def test_a_terminal_that_cannot_show_a_letter_gets_its_escape(uri: str) -> None:
     assert "gr\\xf6\\xdfe" in shown.stdout
 
 
-def test_ctrl_c_is_no_traceback(
+def test_ctrl_c_prints_no_traceback(
     table: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: deltic.Table, limit: int) -> None:
@@ -214,14 +214,14 @@ def test_errors_are_one_line(uri: str, capsys: pytest.CaptureFixture[str]) -> No
     assert captured.err.count("\n") == 1
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main([*arguments]) == 1
     return capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_messages_name_options_rather_than_arguments(table: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for told, arguments in {
+    for message, arguments in {
         "deltic: --full clusters all files": ["optimize", table, "--full"],
         "--zorder-by names the column `km` twice": ["optimize", table, "--zorder-by", "km,km"],
         "deltic: --max-tasks must be a whole number from 1": ["optimize", table, "--max-tasks", "0"],
@@ -229,13 +229,13 @@ def test_messages_name_options_rather_than_arguments(table: str, capsys: pytest.
         "deltic: FROM 'soon' is not ISO 8601": ["diff", table, "soon"],
         "deltic: TO 'soon' is not ISO 8601": ["diff", table, "0", "soon"],
     }.items():
-        assert told in said(capsys, *arguments)
-    # A column that is called as an argument is none.
-    assert "`xmax_tasks`" in said(capsys, "files", table, "--filter", "xmax_tasks = 1")
+        assert message in output(capsys, *arguments)
+    # The name of a column is not replaced by an option.
+    assert "`xmax_tasks`" in output(capsys, "files", table, "--filter", "xmax_tasks = 1")
 
 
 @pytest.mark.slow
-def test_of_a_damaged_table_it_is_said_how_to_mend_it(
+def test_errors_of_a_damaged_table_recommend_repair(
     uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for value in range(12):
@@ -243,13 +243,13 @@ def test_of_a_damaged_table_it_is_said_how_to_mend_it(
     for path in Path(uri, "_delta_log").glob("*.checkpoint*"):
         path.write_bytes(b"no checkpoint")
     advice = f"`deltic repair --dry-run {uri}` says what of the newest version is damaged and what can be mended"
-    assert advice in said(capsys, "check", uri)
+    assert advice in output(capsys, "check", uri)
     assert main(["repair", uri]) == 0
     assert main(["check", uri]) == 0
     for path in Path(uri).glob("*.parquet"):
         path.unlink()
-    assert advice in said(capsys, "clone", uri, str(tmp_path / "copy"), "--deep")
-    assert "deltic repair" not in said(capsys, "show", str(tmp_path / "none"))
+    assert advice in output(capsys, "clone", uri, str(tmp_path / "copy"), "--deep")
+    assert "deltic repair" not in output(capsys, "show", str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["dance"], ["show"], ["show", "x", "--storage", "novalue"]])

@@ -1,4 +1,4 @@
-"""CLONE from Python: the clone equals the table, has its files in the right folder, and changes alone."""
+"""CLONE from Python: the clone equals the table, has its files in the right folder, and changes independently."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def adds(table: deltic.Table, version: int) -> list[dict[str, Any]]:
 
 
 def files(uri: str) -> dict[str, int]:
-    """Everything below the table but its log, with the time of its last change."""
+    """All files below the table except the log, with modification times."""
     found = {}
     for path in Path(uri).rglob("*"):
-        # A copy in the background may be renamed between the listing and this look.
+        # A copy in the background may be renamed after the listing.
         with contextlib.suppress(FileNotFoundError):
             if path.is_file() and "_delta_log" not in path.parts:
                 found[path.relative_to(uri).as_posix()] = path.stat().st_mtime_ns
@@ -43,7 +43,7 @@ def files(uri: str) -> dict[str, int]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> deltic.Table:
-    """Two versions, with awkward names and a deletion vector."""
+    """A table with two versions, special characters in names and a deletion vector."""
     uri = str(tmp_path / "a source %20ü[1]")
     rows = pa.table({"id": range(6), "p": ["a b", "50%", "x/y"] * 2})
     deltic.write(uri, rows, partition_by=["p"], properties=VECTORS, name="mine", description="of mine")
@@ -59,7 +59,7 @@ def target(tmp_path: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
-def test_the_clone_is_what_the_table_is(table: deltic.Table, target: str, shallow: bool) -> None:
+def test_the_clone_equals_the_table(table: deltic.Table, target: str, shallow: bool) -> None:
     commit = table.clone(target, shallow=shallow, user_metadata="copy")
     clone = deltic.Table(target)
     size = sum(batch["size"][i].as_py() for batch in table.files() for i in range(len(batch)))
@@ -101,7 +101,7 @@ def test_absolute_paths_are_uris_that_java_takes(table: deltic.Table, target: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
-def test_each_lives_by_itself(table: deltic.Table, target: str, shallow: bool) -> None:
+def test_clone_and_source_are_independent(table: deltic.Table, target: str, shallow: bool) -> None:
     table.clone(target, shallow=shallow)
     clone = deltic.Table(target)
     before = files(table.uri)
@@ -112,7 +112,7 @@ def test_each_lives_by_itself(table: deltic.Table, target: str, shallow: bool) -
     deltic.write(table, pa.table({"id": [7], "p": ["a b"]}))
     assert ids(clone) == [1, 2, 5, 9]
     assert before.keys() < files(table.uri).keys()
-    # Of a clone, a vacuum deletes nothing that is elsewhere.
+    # A vacuum of the clone does not delete files of the source.
     for path in [*Path(target).rglob("*.parquet"), *Path(table.uri).rglob("*.parquet"), *Path(table.uri).glob("*.bin")]:
         os.utime(path, (time.time() - 10**7,) * 2)
     clone.vacuum(0, force=True)
@@ -133,7 +133,7 @@ def test_older_versions(table: deltic.Table, target: str) -> None:
     assert not deltic.Table(target + "3").exists()
 
 
-def test_a_table_that_is_there(table: deltic.Table, target: str) -> None:
+def test_an_existing_target(table: deltic.Table, target: str) -> None:
     deltic.write(target, pa.table({"other": [1.5]}), name="theirs", properties={"delta.appendOnly": "false"})
     clone = deltic.Table(target)
     id_before = clone.snapshot().metadata["id"]
@@ -146,7 +146,7 @@ def test_a_table_that_is_there(table: deltic.Table, target: str) -> None:
     assert clone.snapshot().metadata["id"] == id_before
     assert clone.snapshot().metadata["name"] == "theirs"
     assert clone.snapshot(0).scan().to_arrow().to_pylist() == [{"other": 1.5}]
-    # The same again: a commit that says nothing of files.
+    # Again: a commit without file actions.
     commit = table.clone(clone, mode="replace")
     assert (commit.version, commit.metrics["numRemovedFiles"], commit.num_added_files) == (2, 0, 0)
     assert clone.check(files=True).ok
@@ -166,11 +166,11 @@ def test_updates_commit_only_what_changed(table: deltic.Table, target: str, shal
     assert (commit.version, commit.num_added_files, commit.metrics["numRemovedFiles"]) == (1, 2, 1)
     assert commit.metrics["numCopiedFiles"] == (0 if shallow else 2)
     assert ids(clone) == [0, 2, 4, 5, 8]
-    assert before.items() <= files(target).items(), "what was there is not written again"
+    assert before.items() <= files(target).items(), "existing files are not copied again"
     table.set_properties({"mine": "1"})
     assert table.clone(clone, shallow=shallow, mode="update").num_added_files == 0
     assert clone.snapshot().properties["mine"] == "1"
-    # What was written to the clone goes.
+    # An update removes rows that were written to the clone.
     clone.delete("id = 0")
     assert table.clone(clone, shallow=shallow, mode="update").num_added_files == 1
     assert ids(clone) == [0, 2, 4, 5, 8]
@@ -178,14 +178,14 @@ def test_updates_commit_only_what_changed(table: deltic.Table, target: str, shal
 
 
 @pytest.mark.slow
-def test_a_deep_clone_goes_on_where_it_stopped(table: deltic.Table, target: str) -> None:
+def test_a_failed_deep_clone_can_be_continued(table: deltic.Table, target: str) -> None:
     paths = sorted(files(table.uri))
     lost = next(path for path in paths if path.endswith(".parquet"))
     away = Path(table.uri, lost).rename(Path(table.uri).parent / "away")
     with pytest.raises(deltic.CorruptTableError):
         table.clone(target, shallow=False)
     assert not deltic.Table(target).exists()
-    # Copies that were under way when another failed end in the background: each is there as a whole, or not at all.
+    # Copies that were running when another failed end in the background. Each is complete or absent.
     before, ends = None, time.monotonic() + 60
     while (found := files(target)) != before or any("/.tmp-" in f"/{path}" for path in found):
         assert time.monotonic() < ends, found
@@ -207,13 +207,13 @@ def test_an_empty_copy_is_made_again(table: deltic.Table, target: str) -> None:
     assert Path(target, path).read_bytes() == Path(table.uri, path).read_bytes()
 
 
-def test_a_file_that_may_be_another_is_not_taken_for_the_copy(tmp_path: Path, target: str, table: deltic.Table) -> None:
+def test_a_different_file_is_not_taken_for_the_copy(tmp_path: Path, target: str, table: deltic.Table) -> None:
     path = Path(target, next(path for path in files(table.uri) if path.endswith(".parquet")))
     path.parent.mkdir(parents=True)
     path.write_bytes(b"shorter")
     with pytest.raises(deltic.InvalidInputError, match="may be different"):
         table.clone(target, shallow=False)
-    # Writers may use such names twice: the copy is identified by the log.
+    # Another table may use the same file name: the log of the clone tells which file was copied.
     schema = struct(field("id", "long"))
     one, two = (Log.empty(tmp_path / name, protocol(), metadata(schema)) for name in ("one", "two"))
     for log, value in ((one, 1), (two, 2)):
@@ -251,8 +251,8 @@ def test_no_clone_is_inside_of_a_table_by_an_encoded_name(table: deltic.Table) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("link", [False, True])
-def test_a_clone_back_has_no_file_by_two_names(table: deltic.Table, target: str, link: bool) -> None:
-    """The files that the table owns are named as they were: its log never adds and removes one of them at once."""
+def test_a_clone_back_keeps_relative_paths(table: deltic.Table, target: str, link: bool) -> None:
+    """Files of the table keep their relative paths: no commit adds and removes the same file by two paths."""
     table.clone(target)
     clone = deltic.Table(target)
     deltic.write(clone, pa.table({"id": [9], "p": ["new"]}))
@@ -275,13 +275,13 @@ def test_a_clone_back_has_no_file_by_two_names(table: deltic.Table, target: str,
     assert table.check(files=True).ok
     assert ids(table) == [0, 1, 2, 4, 5, 9]
     assert clone.clone(back, mode="update").attempts == 0
-    # Deep, it has copies, and its vacuum leaves those.
+    # A deep clone has copies, which vacuum keeps.
     clone.clone(back, shallow=False, mode="replace")
     table.vacuum(0, force=True)
     assert (ids(table), table.check(files=True).ok) == ([0, 1, 2, 4, 5, 9], True)
 
 
-def test_a_clone_back_of_a_vector_of_another_name(table: deltic.Table, target: str) -> None:
+def test_a_clone_back_of_a_renamed_vector_file_is_refused(table: deltic.Table, target: str) -> None:
     table.clone(target)
     (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
     vector.rename(vector.with_name("mine.bin"))
@@ -298,7 +298,7 @@ def test_a_clone_back_of_a_vector_of_another_name(table: deltic.Table, target: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
-def test_rows_get_the_ids_that_the_source_gave_them_since(table: deltic.Table, target: str, shallow: bool) -> None:
+def test_an_updated_clone_gets_the_row_ids_of_the_source(table: deltic.Table, target: str, shallow: bool) -> None:
     def rows(table: deltic.Table) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (
             table.scan(columns=["id", "_metadata.row_id"]).to_arrow().sort_by("id").to_pylist()
@@ -313,10 +313,10 @@ def test_rows_get_the_ids_that_the_source_gave_them_since(table: deltic.Table, t
         assert commit.metrics["numCopiedFiles"] == commit.metrics["numRemovedFiles"] == 0
         assert rows(clone) == rows(table)
         assert None not in [row["_metadata.row_id"] for row in rows(clone)]
-    assert not any(a["dataChange"] for a in adds(clone, 1)), "their rows are those that were there"
+    assert not any(a["dataChange"] for a in adds(clone, 1)), "no rows are added"
     assert (len(adds(clone, 1)), len(adds(clone, 2))) == (3, 0)
     versions = clone.scan(columns=["_metadata.row_commit_version"]).to_arrow()
-    assert set(versions["_metadata.row_commit_version"].to_pylist()) == {1}, "files are new to the clone"
+    assert set(versions["_metadata.row_commit_version"].to_pylist()) == {1}, "version 1 adds all files again"
     assert table.clone(clone, shallow=shallow, mode="update").attempts == 0
     assert clone.check(files=True).ok
     deltic.write(clone, pa.table({"id": [9], "p": ["new"]}))
@@ -327,7 +327,7 @@ def test_rows_get_the_ids_that_the_source_gave_them_since(table: deltic.Table, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
-def test_row_ids_of_the_clone_alone(table: deltic.Table, target: str, shallow: bool) -> None:
+def test_a_clone_with_row_ids_of_its_own(table: deltic.Table, target: str, shallow: bool) -> None:
     def ids() -> dict[int, int]:
         rows = clone.scan(columns=["id", "_metadata.row_id"]).to_arrow()
         given = dict(zip(rows["id"].to_pylist(), rows["_metadata.row_id"].to_pylist(), strict=True))
@@ -347,7 +347,7 @@ def test_row_ids_of_the_clone_alone(table: deltic.Table, target: str, shallow: b
     assert after.keys() == before.keys() | {8}
     assert before.items() <= after.items()
     assert clone.snapshot().metadata["configuration"] == named
-    # The source has its own ids: they are used from then on.
+    # Once the source has row ids, the clone takes them.
     table.enable_row_tracking()
     table.clone(clone, shallow=shallow, mode="update", properties=IDS)
     rows = table.scan(columns=["id", "_metadata.row_id"]).to_arrow().sort_by("id")
@@ -355,13 +355,13 @@ def test_row_ids_of_the_clone_alone(table: deltic.Table, target: str, shallow: b
     assert clone.check(files=True).ok
 
 
-def test_a_uuid_of_a_folder_names_no_file(tmp_path: Path, target: str) -> None:
+def test_a_uuid_in_a_folder_name_does_not_identify_a_file(tmp_path: Path, target: str) -> None:
     path = f"d={uuid.uuid4()}/part-0.parquet"
     for name in ("one", "two"):
         Path(tmp_path, name, path).parent.mkdir(parents=True)
         pq.write_table(pa.table({"id": [{"one": 1, "two": 2}[name]]}), Path(tmp_path, name, path))
         deltic.convert(tmp_path / name, partition_schema={"d": "string"})
-    # What a clone of the first one would have left that was stopped.
+    # A file that an interrupted clone of the first table would leave.
     Path(target, path).parent.mkdir(parents=True)
     shutil.copy(tmp_path / "one" / path, Path(target, path))
     with pytest.raises(deltic.InvalidInputError, match="may be different"):
@@ -415,8 +415,8 @@ def test_a_file_of_another_size_is_not_copied(tmp_path: Path, target: str, chang
     size = action["add"]["size"]
     action["add"]["size"] += change
     log.append([action])
-    told = rf"the file has {size + change} bytes, and it has {size} .*part-0\.parquet"
-    with pytest.raises(deltic.CorruptTableError, match=told):
+    message = rf"the file has {size + change} bytes, and it has {size} .*part-0\.parquet"
+    with pytest.raises(deltic.CorruptTableError, match=message):
         log.table.clone(target, shallow=False)
     assert not deltic.Table(target).exists()
     assert files(target) == {}
@@ -456,7 +456,7 @@ def test_a_clone_of_a_clone(table: deltic.Table, target: str) -> None:
         assert ids(deltic.Table(uri)) == [1, 2, 4, 5, 7]
         assert deltic.Table(uri).check(files=True).ok
     assert not any(a["path"].startswith("file:") for a in adds(deltic.Table(target + "3"), 0))
-    # All of it is in its own folder.
+    # All files are in its own folder.
     for path in Path(table.uri).rglob("*.*"):
         if "_delta_log" not in path.parts and path.is_file():
             path.unlink()
@@ -475,7 +475,7 @@ def test_properties(table: deltic.Table, target: str) -> None:
     assert table.clone(clone, mode="update", properties={**FEED, "mine": "1"}).version == 2
 
 
-def test_in_commit_timestamps_begin_anew(tmp_path: Path, target: str) -> None:
+def test_a_clone_enables_in_commit_timestamps_from_its_first_version(tmp_path: Path, target: str) -> None:
     deltic.write(tmp_path / "t", pa.table({"id": [1]}))
     table = deltic.Table(tmp_path / "t")
     table.set_properties(TIMES)
@@ -489,14 +489,14 @@ def test_in_commit_timestamps_begin_anew(tmp_path: Path, target: str) -> None:
     assert deltic.Table(target + "2").check().ok
 
 
-def test_columns_that_are_mapped_otherwise(tmp_path: Path, target: str) -> None:
+def test_a_target_with_another_mapping_mode_is_refused(tmp_path: Path, target: str) -> None:
     deltic.write(tmp_path / "t", pa.table({"id": [1]}), properties=MAPPED)
     deltic.write(target, pa.table({"id": [1]}))
     with pytest.raises(deltic.InvalidInputError, match=r"mapped by `name` .* and by `none`"):
         deltic.Table(tmp_path / "t").clone(target, mode="replace")
 
 
-def test_clustering_columns_come_along_and_applications_do_not(tmp_path: Path, target: str) -> None:
+def test_a_clone_has_clustering_columns_but_no_application_transactions(tmp_path: Path, target: str) -> None:
     schema = pa.schema([("id", pa.int64())])
     deltic.create(tmp_path / "t", schema, cluster_by=["id"])
     deltic.write(tmp_path / "t", pa.table({"id": [1]}), app_id="stream", app_version=3)
@@ -517,13 +517,13 @@ def test_an_append_only_table_is_not_replaced(table: deltic.Table, target: str) 
 
 
 def test_arguments(table: deltic.Table, target: str) -> None:
-    for arguments, told in (
+    for arguments, message in (
         ({"mode": "overwrite"}, "mode must be"),
         ({"shallow": 1}, "shallow must be"),
         ({"version": 0, "timestamp": "2020-01-01"}, "not both"),
         ({"properties": {"a": 1}}, "property 'a' must be a string"),
     ):
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        with pytest.raises(deltic.InvalidInputError, match=message):
             table.clone(target, **arguments)  # type: ignore[arg-type]
     with pytest.raises(deltic.InvalidInputError, match="leave them out"):
         table.clone(deltic.Table(target), storage_options={})
@@ -531,7 +531,7 @@ def test_arguments(table: deltic.Table, target: str) -> None:
         deltic.Table(target).clone(target + "2")
 
 
-def test_stores_that_readers_could_not_follow_to(table: deltic.Table, target: str) -> None:
+def test_a_shallow_clone_in_another_store_needs_foreign_paths(table: deltic.Table, target: str) -> None:
     memory = deltic.Table(f"memory://{Path(target).parent.name}/t")
     with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
         table.clone(memory)
@@ -549,7 +549,7 @@ def test_stores_that_readers_could_not_follow_to(table: deltic.Table, target: st
 @pytest.mark.slow
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
 def test_clones_follow_random_histories(tmp_path: Path, target: str, properties: dict[str, str]) -> None:
-    """Clones that are updated now and then: rows, row ids, and what is written to them next."""
+    """Random changes of the source and updates of clones: rows, row ids, and later writes to the clone."""
     rng = random.Random(str(properties))
     properties = properties if rng.random() < 0.5 else {**properties, **TIMES}
     changed = Changed.create(str(tmp_path / "source"), properties, partitioned=rng.random() < 0.5)
@@ -585,7 +585,7 @@ def _ids(table: deltic.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", [200, 403, 501])
-def test_a_store_copies_files_by_itself(answer: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_copied_within_the_store(answer: int, caplog: pytest.LogCaptureFixture) -> None:
     with object_store() as store:
         options = store.options
         deltic.write("s3://bucket/source", pa.table({"id": [1]}), storage_options=options)
@@ -597,10 +597,12 @@ def test_a_store_copies_files_by_itself(answer: int, caplog: pytest.LogCaptureFi
         caplog.set_level(logging.DEBUG, logger="deltic")
         source.clone("s3://bucket/target", shallow=False)
         assert store.files[f"bucket/target/{name}"][0] == store.files[f"bucket/source/{name}"][0]
-        assert (f"bucket/source/{name}" in read) == (answer != 200), "the bytes are read only if they are not copied"
-        told = [record.getMessage() for record in caplog.records if "instead" in record.getMessage()]
-        assert len(told) == (answer != 200)
-        assert all(f"bytes of `source/{name}` instead" in text and "test" not in text for text in told), told
+        assert (f"bucket/source/{name}" in read) == (answer != 200), (
+            "the client reads the bytes only if the store refuses the copy"
+        )
+        lines = [record.getMessage() for record in caplog.records if "instead" in record.getMessage()]
+        assert len(lines) == (answer != 200)
+        assert all(f"bytes of `source/{name}` instead" in text and "test" not in text for text in lines), lines
         assert deltic.Table("s3://bucket/target", storage_options=options).scan().to_arrow()["id"].to_pylist() == [1]
 
 
@@ -612,6 +614,6 @@ def test_the_command_line(table: deltic.Table, target: str, capsys: pytest.Captu
     assert main(["clone", table.uri, target, "--mode", "update"]) == 0
     assert "nothing differs" in capsys.readouterr().out
     assert main(["clone", table.uri, target + "2", "--deep", "--version", "0", "--property", "mine=1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["version"], told["metrics"]["numCopiedFiles"]) == (0, 3)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["version"], output["metrics"]["numCopiedFiles"]) == (0, 3)
     assert deltic.Table(target + "2").snapshot().properties["mine"] == "1"

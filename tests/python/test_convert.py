@@ -101,7 +101,7 @@ def test_statistics_are_those_of_the_footers(uri: str) -> None:
     deltic.convert(uri)
     found = stats(uri, "1.parquet")
     assert found["numRecords"] == 4
-    # Of `text` the maximum is cut and rounded up; of `f` NaN is in no bound of Parquet.
+    # The maximum of `text` is truncated and rounded up. Parquet's bounds of `f` ignore NaN.
     assert found["maxValues"].pop("text") >= "z" * 40
     assert found["minValues"] == {
         "i": -1,
@@ -143,8 +143,8 @@ def test_files_without_statistics_have_no_bounds(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_converted_is_read_and_found(uri: str, seed: int) -> None:
-    """Random files: all rows are there, and a filter finds what a look at each row finds."""
+def test_random_files_are_read_and_filtered(uri: str, seed: int) -> None:
+    """Random files: all rows are read, and filters return the rows that a simple model returns."""
     rng = random.Random(seed)
     values = [None, -(2**31), -1, 0, 1, 2**31 - 1]
     texts = [None, "", "a", "é" * 40, "\U0010ffff" * 33, "zz"]
@@ -221,7 +221,7 @@ def test_the_table_is_like_any_other(uri: str) -> None:
     assert sorted((row["id"], row["p"]) for row in rows(uri)) == [(3, 2), (12, 1)]
 
 
-def test_hidden_files_are_left_alone(uri: str) -> None:
+def test_hidden_files_are_ignored(uri: str) -> None:
     store(uri, "1.parquet", {"id": [1]})
     for path in ("_SUCCESS", ".1.parquet.crc", "_temporary/0/x.parquet", "a/.hidden/x"):
         place = Path(uri, path)
@@ -230,7 +230,7 @@ def test_hidden_files_are_left_alone(uri: str) -> None:
     assert deltic.convert(uri).num_files == 1
 
 
-def test_what_is_no_parquet_is_named(uri: str) -> None:
+def test_files_that_are_not_parquet_are_named(uri: str) -> None:
     store(uri, "1.parquet", {"id": [1]})
     Path(uri, "notes.txt").write_text("hello, this is no Parquet")
     with pytest.raises(deltic.InvalidInputError, match=r"(?s)read as Parquet.*notes\.txt"):
@@ -239,11 +239,11 @@ def test_what_is_no_parquet_is_named(uri: str) -> None:
     Path(uri, "notes.txt").write_bytes(b"")
     with pytest.raises(deltic.InvalidInputError, match="read as Parquet") as caught:
         deltic.convert(uri)
-    assert "log" not in str(caught.value).split("[")[0], "there is none"
+    assert "log" not in str(caught.value).split("[")[0], "the message does not speak of a log"
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "message"),
     [
         ({"id": ["text"]}, "`id` has the type string here and long in earlier files"),
         ({"ID": [1]}, "`ID` is spelled `id` in other files"),
@@ -253,16 +253,16 @@ def test_what_is_no_parquet_is_named(uri: str) -> None:
         ({"id": [1], "t": pa.array([1], pa.time64("us"))}, "`t`"),
     ],
 )
-def test_columns_that_no_table_has_are_refused(uri: str, second: dict[str, Any], told: str) -> None:
+def test_columns_that_no_table_has_are_refused(uri: str, second: dict[str, Any], message: str) -> None:
     store(uri, "1.parquet", {"id": [1]})
     store(uri, "2.parquet", second)
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    with pytest.raises(deltic.InvalidInputError, match=message):
         deltic.convert(uri)
     assert is_no_table(uri)
 
 
 @pytest.mark.parametrize(
-    ("path", "schema", "told"),
+    ("path", "schema", "message"),
     [
         ("p=1/1.parquet", None, r"folders have the partition columns \[p\], and partition_schema has no partition"),
         ("1.parquet", {"p": "integer"}, r"folders have no partition columns, and .*\[p\]"),
@@ -272,9 +272,9 @@ def test_columns_that_no_table_has_are_refused(uri: str, second: dict[str, Any],
         ("p=1/1.parquet", "p int", "types by name"),
     ],
 )
-def test_folders_that_do_not_fit_are_refused(uri: str, path: str, schema: Any, told: str) -> None:
+def test_folders_that_do_not_fit_are_refused(uri: str, path: str, schema: Any, message: str) -> None:
     store(uri, path, {"id": [1]})
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    with pytest.raises(deltic.InvalidInputError, match=message):
         deltic.convert(uri, partition_schema=schema)
     assert is_no_table(uri)
 
@@ -289,7 +289,7 @@ def test_tables_are_not_converted(uri: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["_spark_metadata/0", ".hoodie/hoodie.properties"])
-def test_files_that_something_else_counts_are_refused(uri: str, path: str) -> None:
+def test_tables_of_other_formats_are_refused(uri: str, path: str) -> None:
     store(uri, "1.parquet", {"id": [1]})
     Path(uri, path).parent.mkdir()
     Path(uri, path).write_text("{}")
@@ -305,11 +305,11 @@ def test_values_that_look_like_paths_are_values(uri: str) -> None:
     deltic.convert(uri, partition_schema={"u": "string"})
     found = {row["id"]: row["u"] for row in rows(uri)}
     assert found == dict(enumerate([*values, "Zürich"]))
-    # As java.net.URI prints them, by which delta-spark's VACUUM compares.
+    # Paths are spelled as by java.net.URI, since delta-spark's VACUUM compares them as strings.
     assert {"u=Zürich/6.parquet", "u=Z%25C3%25BCrich/5.parquet"} < set(adds(uri))
 
 
-def test_what_would_be_left_out_is_refused(uri: str) -> None:
+def test_links_to_folders_and_names_not_in_utf8_are_refused(uri: str) -> None:
     store(uri, "1.parquet", {"id": [1]})
     other = Path(uri).parent / "other"
     store(str(other), "2.parquet", {"id": [2]})
@@ -325,7 +325,7 @@ def test_what_would_be_left_out_is_refused(uri: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["file:/1.parquet", "a:b.parquet", "d=10:30/1.parquet"])
-def test_names_that_a_log_takes_for_other_places_are_refused(uri: str, path: str) -> None:
+def test_paths_with_a_colon_are_refused(uri: str, path: str) -> None:
     store(uri, path, {"id": [1]})
     with pytest.raises(deltic.InvalidInputError, match="has a colon"):
         deltic.convert(uri, partition_schema={"d": "string"} if "=" in path else None)
@@ -340,19 +340,19 @@ def test_an_empty_folder_is_no_table(uri: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["delta.columnMapping.mode", "delta.constraints.c", "delta.enableIcebergCompatV2"])
-def test_properties_that_ask_of_files_are_refused(uri: str, key: str) -> None:
+def test_properties_with_requirements_on_files_are_refused(uri: str, key: str) -> None:
     store(uri, "1.parquet", {"id": [1]})
     with pytest.raises(deltic.InvalidInputError, match=key):
         deltic.convert(uri, properties={key: "true"})
 
 
-def test_properties_that_ask_for_nothing_are_taken(uri: str) -> None:
+def test_properties_without_requirements_are_accepted(uri: str) -> None:
     store(uri, "1.parquet", {"id": [1]})
     deltic.convert(uri, properties={"delta.columnMapping.mode": "none"})
     assert rows(uri) == [{"id": 1}]
 
 
-def test_of_several_that_convert_one_does_and_no_file_is_deleted(uri: str) -> None:
+def test_one_of_several_conversions_wins_and_no_file_is_deleted(uri: str) -> None:
     for number in range(20):
         store(uri, f"{number}.parquet", {"id": [number]})
 
@@ -381,8 +381,8 @@ def test_from_the_shell(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", uri, "--partition", "day=date", "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == ["id  long", "day  date"]
     assert main(["convert", uri, "--partition", "day=date", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["version"], told["files"], told["rows"]) == (0, 1, 2)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["version"], output["files"], output["rows"]) == (0, 1, 2)
     with pytest.raises(SystemExit):
         main(["convert", uri, "--partition", "day"])
     assert "write day=TYPE, such as day=string" in capsys.readouterr().err

@@ -82,9 +82,9 @@ def fields(uri: str) -> list[dict[str, Any]]:
 
 
 def physical(uri: str, name: str) -> str:
-    """By what the log and new files call a column."""
+    """The physical name of a column."""
     (found,) = [field["metadata"]["delta.columnMapping.physicalName"] for field in fields(uri) if field["name"] == name]
-    assert found.startswith("col-"), "no file that is there has a column of the name"
+    assert found.startswith("col-"), "no existing file has a column of this name"
     return str(found)
 
 
@@ -140,7 +140,7 @@ def test_every_type(catalog: Catalog) -> None:
     assert not any(add["path"].startswith(("/", "file:")) for add in adds(place(table)))
     with pytest.raises(deltic.TableExistsError):
         deltic.convert(place(table))
-    # And it goes on as any other table.
+    # The table can be written.
     deltic.write(place(table), TYPES)
     assert converted.scan().to_arrow().num_rows == 5
     assert converted.optimize().metrics["numAddedFiles"] == 1
@@ -158,7 +158,7 @@ def test_an_evolved_schema(catalog: Catalog) -> None:
         update.add_column("s", StructType(NestedField(100, "in", StringType(), required=False)))
     table.append(pa.table({"first": [3], "b": ["z"], "new": [30], "s": [{"in": "p"}]}))
     with table.update_schema() as update:
-        # Another column under the name of one that was.
+        # A new column with the former name of another.
         update.add_column("a", StringType())
         update.add_column("gone", StringType())
         update.rename_column("s.in", "within")
@@ -247,7 +247,7 @@ def test_partition_evolution(catalog: Catalog) -> None:
     table.append(rows)
     with pytest.raises(deltic.UnsupportedFeatureError, match=r"partitioned by `day` now.*rewrite_data_files"):
         deltic.convert(place(table))
-    # What every file has one value of still partitions.
+    # A field by which all files are partitioned remains a partition column.
     with table.update_spec() as update:
         update.remove_field("day")
     deltic.convert(place(table))
@@ -279,8 +279,8 @@ def test_a_metadata_file_may_be_named(catalog: Catalog, capsys: pytest.CaptureFi
     table.append(parts([None], ["b"]))
     copied = place(table) + " and more"
     shutil.copytree(place(table), copied)
-    assert deltic.convert(older).num_files == 1, "the version that was named"
-    # The copy names the files of the table that it is a copy of, which are outside of it.
+    assert deltic.convert(older).num_files == 1, "the given metadata file is used"
+    # The metadata of the copy refers to files of the original table.
     newest = Path(copied, "metadata", Path(table.metadata_location).name)
     assert main(["convert", str(newest)]) == 0
     assert "2 files converted" in capsys.readouterr().out
@@ -294,7 +294,7 @@ ID = pa.schema([("id", pa.int64())])
 
 
 def made(catalog: Catalog, appends: int, name: str = "n.t", **options: Any) -> Iceberg:
-    """A table with a row for each append, and as many metadata files and one more."""
+    """A table with one row for each append, and a metadata file for each append and the creation."""
     table = catalog.create_table(name, ID, **options)
     for number in range(appends):
         table.append(pa.table({"id": [number]}))
@@ -302,12 +302,12 @@ def made(catalog: Catalog, appends: int, name: str = "n.t", **options: Any) -> I
 
 
 def metadata_files(table: Iceberg) -> list[Path]:
-    """From the oldest to the newest."""
+    """The metadata files by age, the oldest first."""
     return sorted(Path(place(table), "metadata").glob("*.metadata.json*"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def renamed(table: Iceberg, name: Callable[[int], str]) -> Path:
-    """Gives the metadata files other names, and their folder."""
+    """Rename the metadata files; return their folder."""
     for number, path in enumerate(metadata_files(table)):
         path.rename(path.with_name(name(number + 1)))
     return Path(place(table), "metadata")
@@ -341,7 +341,7 @@ def test_a_hint_of_no_version_is_refused(catalog: Catalog, hint: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_hint_that_cannot_be_read_is_told_of(catalog: Catalog) -> None:
+def test_an_unreadable_hint_is_an_error(catalog: Catalog) -> None:
     table = made(catalog, 1)
     hint = Path(place(table)) / "metadata" / "version-hint.text"
     hint.symlink_to(hint)
@@ -349,7 +349,7 @@ def test_a_hint_that_cannot_be_read_is_told_of(catalog: Catalog) -> None:
         deltic.convert(place(table))
 
 
-def test_a_hint_decides_between_two_of_one_number(catalog: Catalog) -> None:
+def test_a_hint_decides_between_two_metadata_files_of_one_number(catalog: Catalog) -> None:
     table = made(catalog, 1)
     newest = metadata_files(table)[-1]
     twin = newest.with_name(f"{newest.name.split('-')[0]}-00000000-0000-4000-8000-000000000000.metadata.json")
@@ -358,7 +358,7 @@ def test_a_hint_decides_between_two_of_one_number(catalog: Catalog) -> None:
         deltic.convert(place(table))
     (newest.parent / "version-hint.text").write_text(twin.name)
     assert planned(table) == 1
-    # The other one was written first, and what came after it may be the table's.
+    # The hint names the older of the two, so the newer one may be the current metadata.
     (newest.parent / "version-hint.text").write_text(newest.name)
     with pytest.raises(deltic.InvalidInputError, match=f"was written after it.*{NAMED}"):
         deltic.convert(place(table))
@@ -377,7 +377,7 @@ def test_a_hint_decides_between_two_of_one_number(catalog: Catalog) -> None:
     ],
     ids=str,
 )
-def test_names_without_numbers_are_refused(catalog: Catalog, names: list[str]) -> None:
+def test_names_without_comparable_numbers_are_refused(catalog: Catalog, names: list[str]) -> None:
     table = made(catalog, 1)
     renamed(table, lambda number: f"{names[number - 1]}.metadata.json")
     with pytest.raises(deltic.InvalidInputError, match=NAMED):
@@ -385,7 +385,7 @@ def test_names_without_numbers_are_refused(catalog: Catalog, names: list[str]) -
     assert deltic.convert(metadata_files(table)[-1]).num_files == 1
 
 
-def test_one_file_needs_no_number(catalog: Catalog) -> None:
+def test_a_single_metadata_file_needs_no_number(catalog: Catalog) -> None:
     table = made(catalog, 0)
     renamed(table, lambda _: "any.metadata.json")
     assert planned(table) == 0
@@ -393,12 +393,12 @@ def test_one_file_needs_no_number(catalog: Catalog) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("appends", [0, 1, 2, 3])
-def test_a_table_that_was_created_again_is_refused(catalog: Catalog, appends: int) -> None:
+def test_a_location_with_metadata_of_two_tables_is_refused(catalog: Catalog, appends: int) -> None:
     before = made(catalog, 2)
     catalog.drop_table("n.t")
     table = made(catalog, appends, location=before.location())
     if appends == 3:
-        # The newest is the table's then, and only what was written before it shows that there were two.
+        # The newest metadata file is the right one here; only older files show that there were two tables.
         assert planned(table) == 3
         for path in metadata_files(table)[3:-1]:
             path.unlink()
@@ -409,7 +409,7 @@ def test_a_table_that_was_created_again_is_refused(catalog: Catalog, appends: in
 
 
 @pytest.mark.slow
-def test_metadata_that_a_writer_left_half_written_is_told_of(catalog: Catalog) -> None:
+def test_truncated_metadata_is_an_error(catalog: Catalog) -> None:
     table = made(catalog, 1)
     older, newest = metadata_files(table)
     older.write_text("{")
@@ -444,7 +444,7 @@ def test_compressed_metadata_has_a_limit(catalog: Catalog, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_an_iceberg_commit_meanwhile_is_refused(catalog: Catalog) -> None:
+def test_a_concurrent_iceberg_commit_is_a_conflict(catalog: Catalog) -> None:
     table = made(catalog, 1)
     for given in (place(table), table.metadata_location):
         conversion = Conversion.of(deltic.Table(given), None, True, {})
@@ -458,7 +458,7 @@ def test_an_iceberg_commit_meanwhile_is_refused(catalog: Catalog) -> None:
 
 
 def without(table: Iceberg, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes the only data file again without a column, as writers do that leave partition columns out."""
+    """Rewrite the only data file without a column, as by writers that omit partition columns."""
     from pyiceberg.manifest import DataFile
 
     (file,) = Path(place(table)).rglob("*.parquet")
@@ -470,7 +470,7 @@ def without(table: Iceberg, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [b"a", None])
 @pytest.mark.parametrize("type", ["string", "binary"])
-def test_values_that_only_manifests_have_are_not_read_as_null(
+def test_values_that_only_manifests_have_are_not_lost(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, type: str, value: bytes | None
 ) -> None:
     schema = column(StringType() if type == "string" else BinaryType())
@@ -508,7 +508,7 @@ def test_partition_columns_whose_type_changed(catalog: Catalog, before: Any, now
     arrow = table.schema().as_arrow().field("c").type
     table.append(pa.table({"id": [1], "c": pa.array([value], arrow)}))
     if before == DateType():
-        # A promotion of version 3, which pyiceberg does not do.
+        # A type promotion of format version 3, which pyiceberg does not support.
         def promote(metadata: dict[str, Any]) -> None:
             later = json.loads(json.dumps(metadata["schemas"][-1]))
             later["schema-id"] += 1
@@ -566,14 +566,14 @@ def test_column_mapping_is_by_id(catalog: Catalog) -> None:
     assert [value for key, value in properties.items() if key.lower() == "delta.columnmapping.mode"] == ["id"]
 
 
-def test_a_table_behind_a_symbolic_link_names_its_own_files_as_its_own(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_table_behind_a_symbolic_link_has_relative_paths(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.create_table("n.t", PARTS)
     table.append(parts([None], ["a"]))
     link = tmp_path / "link"
     link.symlink_to(place(table))
     deltic.convert(link)
     assert not any(add["path"].startswith(("/", "file:")) for add in adds(str(link)))
-    assert deltic.Table(link).vacuum(0, force=True).files_deleted > 0, "metadata that nobody needs any more"
+    assert deltic.Table(link).vacuum(0, force=True).files_deleted > 0, "Iceberg's metadata files are deleted"
     assert deltic.Table(link).scan().to_arrow().num_rows == 1
 
 
@@ -618,7 +618,7 @@ def test_a_column_that_was_widened_is_refused(catalog: Catalog) -> None:
 
 
 def edited(table: Iceberg, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Has the newest metadata say something that pyiceberg does not write."""
+    """Edit the newest metadata file."""
     path = Path(table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     edit(metadata)
@@ -635,7 +635,7 @@ def test_an_initial_default_is_refused(catalog: Catalog) -> None:
 def test_files_without_field_ids_are_refused(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.create_table("n.t", column(LongType()))
     pq.write_table(pa.table({"id": [1], "c": [2]}), tmp_path / "plain.parquet")
-    # Iceberg finds their columns by names, with its name mapping.
+    # Iceberg would use its name mapping here.
     table.add_files([f"file://{tmp_path}/plain.parquet"])
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "c": 2}]
     with pytest.raises(deltic.UnsupportedFeatureError, match=r"`id` of the file has no field id.*plain\.parquet"):
@@ -715,7 +715,7 @@ def test_files_of_other_formats_are_refused(catalog: Catalog, monkeypatch: pytes
         deltic.convert(place(table))
 
 
-def test_wrong_calls_and_damaged_metadata_are_told_of(catalog: Catalog) -> None:
+def test_wrong_calls_and_damaged_metadata_are_refused(catalog: Catalog) -> None:
     table = catalog.create_table("n.t", column(LongType()))
     table.append(pa.table({"id": [1], "c": [2]}))
     with pytest.raises(deltic.InvalidInputError, match="leave partition_schema out"):

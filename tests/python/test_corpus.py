@@ -1,7 +1,7 @@
 """Tables of other writers: each must return exactly the writer's rows, or be refused with a typed error.
 
-The tables are read in place, from the folder in DELTIC_CORPUS or ../shared/corpus, and skipped where that is absent.
-Where DELTIC_CORPUS_REQUIRED is set, as in a continuous integration (`.ci/run`), their absence is a failure.
+They are in the folder DELTIC_CORPUS or ../shared/corpus; without it the tests are skipped. With DELTIC_CORPUS_REQUIRED,
+as in CI (`.ci/run`), a missing folder is a failure.
 """
 
 import json
@@ -41,7 +41,7 @@ def test_the_tables_are_there() -> None:
 
 
 def expected_rows(where: str) -> pa.Table:
-    """The rows shipped with a table, INT96 timestamps as microseconds."""
+    """The expected rows of a table, with INT96 timestamps as microseconds."""
     path = CORPUS / where
     files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
     tables = [pq.read_table(file, partitioning=None, coerce_int96_timestamp_unit="us") for file in files]
@@ -49,7 +49,7 @@ def expected_rows(where: str) -> pa.Table:
 
 
 def zoned(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Timestamps of expected rows as UTC instants or local times, whichever the table's schema says."""
+    """Convert timestamps of expected rows to UTC or to local times, as in the table's schema."""
     for index, field in enumerate(table.schema):
         if not pa.types.is_timestamp(field.type) or field.name not in schema.names:
             continue
@@ -85,7 +85,7 @@ def test_table(entry: dict[str, Any]) -> None:
             found = snapshot.scan().to_arrow()
         except deltic.DelticError:
             return
-        assert entry["tolerance"], f"read {found.num_rows} rows where an error was due: {entry['expect_error']}"
+        assert entry["tolerance"], f"read {found.num_rows} rows instead of an error: {entry['expect_error']}"
         assert found.num_rows == 0
         return
     assert snapshot.num_files == entry["active_files"]

@@ -1,8 +1,7 @@
 """If the store fails at any request of an operation, the table still opens, and the operation can be repeated.
 
-Each operation runs once for each of its requests: the store answers the requests before it and refuses all later ones.
-Every second time it carries out the first refused request, but reports a failure. Every tenth request is tried, and all
-of them with `DELTIC_CRASHES=all`.
+An operation runs many times: the store answers the first n requests and refuses all later ones. In every second run it
+executes the first refused request, but reports a failure. Every tenth n is tested, all with `DELTIC_CRASHES=all`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def rows(table: deltic.Table) -> list[tuple[Any, ...]]:
 
 
 def fill(store: ObjectStore) -> None:
-    """Several files in two partitions, one of them with a deletion vector, and versions to go back to."""
+    """Write a table with several versions, and files in two partitions, one with a deletion vector."""
     of = table(store)
     for start in range(0, 40, 10):
         ids = list(range(start, start + 10))
@@ -63,7 +62,7 @@ def parquet_files(store: ObjectStore) -> None:
 
 
 def is_whole(of: deltic.Table) -> bool:
-    """Whether nothing is wrong but the hint of the last checkpoint, which a crash may leave behind the newest one."""
+    """Whether the table is sound, except that a crash may leave an outdated `_last_checkpoint`."""
     return all(finding.kind == "last_checkpoint" for finding in of.check(files=True).findings)
 
 
@@ -98,7 +97,7 @@ def has_vectors(of: deltic.Table) -> bool:
 
 @dataclass(frozen=True)
 class Crashes:
-    """An operation that is done once, and then from where it began with the store going away at each request of it."""
+    """An operation that is repeated from the same state, with a store that fails at each of its requests."""
 
     store: ObjectStore
     run: Callable[[], object]
@@ -107,7 +106,7 @@ class Crashes:
 
     @classmethod
     def of(cls, store: ObjectStore, run: Callable[[], object]) -> Crashes:
-        """Do it, and count its requests."""
+        """Run the operation without a failure, and count its requests."""
         before = dict(store.files)
         store.go_away(None)
         run()
@@ -137,7 +136,7 @@ def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, nam
     after = rows(table(store))
     for at in crashes:
         found = rows(table(store))
-        # A purge deletes rows in one commit and writes files again in the next.
+        # A purge deletes rows in one commit and rewrites files in the next. The state between has the final rows.
         assert found in (before, after), at
         assert is_whole(table(store)), at
         operate(table(store))

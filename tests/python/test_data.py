@@ -1,4 +1,4 @@
-"""All data of a frame reaches the table (columns, names and a named index), or there is an error."""
+"""All data of a frame is written (columns, names, a named index), or the write is refused."""
 
 import decimal
 from collections.abc import Callable
@@ -111,12 +111,12 @@ UNCLEAR: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("told", UNCLEAR)
-def test_what_is_unclear_is_refused(uri: str, told: str) -> None:
+@pytest.mark.parametrize("message", UNCLEAR)
+def test_ambiguous_data_is_refused(uri: str, message: str) -> None:
     deltic.create(uri, pa.schema([("v", pa.int64()), ("k", pa.string()), ("j", pa.string())]))
     with pytest.raises(deltic.InvalidInputError) as caught:
-        deltic.write(uri, UNCLEAR[told]())
-    assert told in str(caught.value)
+        deltic.write(uri, UNCLEAR[message]())
+    assert message in str(caught.value)
     assert deltic.Table(uri).snapshot().version == 0
 
 
@@ -126,7 +126,7 @@ def test_a_scan_without_columns_is_no_data(uri: str, tmp_path: Any) -> None:
         deltic.write(str(tmp_path / "copy"), deltic.Table(uri).scan(columns=[]))
 
 
-def test_frames_of_others_arrive_whole(uri: str) -> None:
+def test_frames_of_other_libraries_are_written(uri: str) -> None:
     frame = pl.DataFrame({"n": [1, 2]}).with_columns(
         c=pl.Series(["a", "b"], dtype=pl.Categorical), e=pl.Series(["x", "y"], dtype=pl.Enum(["y", "x"]))
     )
@@ -138,7 +138,7 @@ def test_frames_of_others_arrive_whole(uri: str) -> None:
     )
 
 
-def test_a_pandas_without_arrow_streams(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pandas_without_an_arrow_stream(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pd.DataFrame, "__arrow_c_stream__", raising=False)
     assert stored(uri, FRAME.groupby("k")[["v"]].sum()) == (["k", "v"], [{"k": "a", "v": 5}, {"k": "b", "v": 2}])
 
@@ -187,7 +187,7 @@ def test_dicts_become_the_tables_types_where_that_is_exact(uri: str) -> None:
     wanted = {"n": 1, "d": decimal.Decimal("1.50"), "s": {"x": 2.0}, "m": [("k", 7)], "day": date(2026, 3, 1)}
     assert wanted in rows
     assert sorted(map(repr, (row["m"] for row in rows))) == ["None", "[('k', 7)]", "[]"]
-    for wrong, told in (
+    for wrong, message in (
         ({"n": 70000}, "70000"),
         ({"d": decimal.Decimal("1.555")}, "`d`"),
         ({"m": {"k": 1.5}}, "1.5"),
@@ -195,7 +195,7 @@ def test_dicts_become_the_tables_types_where_that_is_exact(uri: str) -> None:
     ):
         with pytest.raises(deltic.InvalidInputError) as caught:
             deltic.write(uri, [wrong])
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     deltic.write(uri, [{"n": 2, "more": True}], schema_mode="merge")
     assert deltic.Table(uri).scan(filter="more").to_arrow()["n"].to_pylist() == [2]
     deltic.write(uri, [{"n": "text"}], mode="overwrite", schema_mode="overwrite")
@@ -216,7 +216,7 @@ AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 @pytest.mark.parametrize("kind", [None, pa.date32(), pa.timestamp("us", "UTC")], ids=str)
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "parts"),
     [
         (DAY, PLAIN, ("dates (row 1: 2026-01-01)", "times without an offset (row 3: 2026-01-01 12:00:00)")),
         (AWARE, DAY, ("times with an offset (row 1: 2026-01-01 12:00:00+00:00)", "dates (row 3: 2026-01-01)")),
@@ -235,14 +235,14 @@ AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
     ids=["plain", "list", "struct", "deep"],
 )
 def test_dates_and_times_of_several_kinds_are_refused_by_column_and_row(
-    uri: str, kind: pa.DataType | None, first: Any, second: Any, told: tuple[str, str], path: str, value: Any
+    uri: str, kind: pa.DataType | None, first: Any, second: Any, parts: tuple[str, str], path: str, value: Any
 ) -> None:
     if kind is not None:
         deltic.create(uri, pa.schema([("id", pa.int64()), ("at", kind)]))
     rows = [{"id": 0}, {"id": 1, "at": value(first)}, {"id": 2, "at": None}, {"id": 3, "at": value(second)}]
     with pytest.raises(deltic.InvalidInputError) as caught:
         deltic.write(uri, rows)
-    for part in (f"the values of `{path}` in the data", *told, "make all of them the same"):
+    for part in (f"the values of `{path}` in the data", *parts, "make all of them the same"):
         assert part in str(caught.value)
     if kind is None:
         assert not deltic.Table(uri).exists()
@@ -268,7 +268,7 @@ def test_a_generator_that_raises_midway_leaves_the_table_alone(uri: str) -> None
     assert deltic.Table(uri).snapshot().version == 0
 
 
-def test_lists_of_pairs_are_maps_with_all_of_them(uri: str) -> None:
+def test_lists_of_pairs_keep_duplicate_map_keys(uri: str) -> None:
     kind = pa.map_(pa.string(), pa.int64())
     deltic.write(uri, pa.table({"id": [1], "m": pa.array([[("a", 1)]], kind)}))
     deltic.write(uri, [{"id": 2, "m": [("k", 1), ("k", 2)]}, {"id": 3, "m": {"x": 9}}])
@@ -279,20 +279,23 @@ def test_lists_of_pairs_are_maps_with_all_of_them(uri: str) -> None:
     ]
 
 
-def test_what_is_no_map_is_refused_by_row(uri: str) -> None:
+def test_values_that_are_not_maps_are_refused_by_row(uri: str) -> None:
     deltic.create(uri, pa.schema([("m", pa.map_(pa.string(), pa.int64()))]))
     deltic.write(uri, [{"m": None}, {"m": {}}, {"m": {"a": 1}}, {"m": None}, {"m": None}])
     table = deltic.Table(uri)
     assert table.scan().to_arrow()["m"].to_pylist() == [None, [], [("a", 1)], None, None]
-    for value, told in ((5, "row 1 (the first is 0) of the data has an int for the map `m`"), ({None: 1}, "null key")):
+    for value, message in (
+        (5, "row 1 (the first is 0) of the data has an int for the map `m`"),
+        ({None: 1}, "null key"),
+    ):
         with pytest.raises(deltic.InvalidInputError) as caught:
             deltic.write(uri, [{"m": {}}, {"m": value}])
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     with pytest.raises(deltic.InvalidInputError, match="no type in common"):
         deltic.write(uri, [{"m": {"a": 1, "b": "x"}}])
 
 
-def test_frames_in_a_list_are_judged_as_frames(uri: str) -> None:
+def test_frames_in_a_list_are_checked_like_frames(uri: str) -> None:
     pandas = pytest.importorskip("pandas")
     polars = pytest.importorskip("polars")
     frame = pandas.DataFrame({"a": [1, 2, 3]})

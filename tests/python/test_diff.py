@@ -1,4 +1,4 @@
-"""`Table.diff`: the differences of two versions, compared with numbers worked out by hand and multisets of rows."""
+"""`Table.diff`: the differences of two versions, compared with known numbers and with multisets of rows."""
 
 import json
 import random
@@ -23,19 +23,19 @@ from deltic.row_keys import row_keys
 NAN = float("nan")
 
 
-def told(rows: pa.Table) -> Counter[str]:
-    """Rows as a multiset; NaN equals itself as a string."""
+def multiset(rows: pa.Table) -> Counter[str]:
+    """Rows as a multiset of strings, in which NaN equals NaN."""
     return Counter(repr(sorted(row.items())) for row in rows.to_pylist())
 
 
 def of_kind(diff: deltic.Diff, kind: str) -> Counter[str]:
     rows = diff.to_arrow()
     chosen = rows.filter(pa.compute.equal(rows["_change_type"], kind))
-    return told(chosen.drop_columns([n for n in ("_change_type", "_metadata.row_id") if n in rows.column_names]))
+    return multiset(chosen.drop_columns([n for n in ("_change_type", "_metadata.row_id") if n in rows.column_names]))
 
 
 def rows_of(table: deltic.Table, version: int) -> Counter[str]:
-    return told(table.snapshot(version).scan().to_arrow())
+    return multiset(table.snapshot(version).scan().to_arrow())
 
 
 def test_files_and_rows_by_hand(uri: str) -> None:
@@ -47,7 +47,7 @@ def test_files_and_rows_by_hand(uri: str) -> None:
     sizes = {row["path"]: row["size"] for v in range(4) for row in table.snapshot(v).files().read_all().to_pylist()}
     diff = table.diff(0)
     assert (diff.from_version, diff.to_version, diff.rows) == (0, 3, None)
-    # The file of 3 is removed whole; a vector takes 1 out of the file that has 2; those of 4 and 5 are new.
+    # Row 3: its file is removed. Row 1: deleted by a vector in the file of row 2. Rows 4 and 5: new files.
     found = {row.pop("partition"): row for row in diff.partitions.to_pylist()}
     counts = ("files_added", "files_removed", "files_changed", "rows_added", "rows_removed")
     assert {label: tuple(row[name] for name in counts) for label, row in found.items()} == {
@@ -70,14 +70,14 @@ def test_files_and_rows_by_hand(uri: str) -> None:
 
 
 def labels(diff: deltic.Diff) -> dict[str, tuple[int, int]]:
-    """Files that came and went, by partition; a label that is there twice fails."""
+    """Numbers of added and removed files by partition, whose labels must be unique."""
     rows = diff.partitions.to_pylist()
     found = {row["partition"]: (row["files_added"], row["files_removed"]) for row in rows}
     assert len(found) == len(rows)
     return found
 
 
-def test_partitions_are_told_apart(uri: str) -> None:
+def test_labels_of_partitions_are_unique(uri: str) -> None:
     kinds = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
     rows = [("NULL", "x"), (None, "x"), ("1/b=2", "3"), ("1", "2/b=3"), ("é %", "a b")]
     data = pa.table([[a for a, _ in rows], [b for _, b in rows], range(len(rows))], schema=kinds)
@@ -194,12 +194,12 @@ VALUES = {
 def test_rows_with_nan_null_nested_values_and_duplicates(uri: str) -> None:
     first = pa.table(VALUES)
     deltic.write(uri, first)
-    # The same rows in another order and other files, one less of the last and one more of the first.
+    # The same rows in another order and other files, without the last row and with the first one twice.
     deltic.write(uri, pa.concat_tables([first.slice(3, 2), first.slice(0, 3), first.slice(0, 1)]), mode="overwrite")
     table = deltic.Table(uri)
     diff = table.diff(0, rows=True)
-    assert of_kind(diff, "insert") == told(first.slice(0, 1))
-    assert of_kind(diff, "delete") == told(first.slice(5))
+    assert of_kind(diff, "insert") == multiset(first.slice(0, 1))
+    assert of_kind(diff, "delete") == multiset(first.slice(5))
     assert diff.row_counts() == {"insert": 1, "delete": 1, "update_preimage": 0, "update_postimage": 0}
     assert diff.to_arrow().schema.names == ["_change_type", *first.column_names]
 
@@ -227,19 +227,19 @@ EVERY_TYPE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_TYPE)
-def test_every_type_is_told_apart(uri: str, name: str) -> None:
+def test_values_of_every_type_are_distinguished(uri: str, name: str) -> None:
     values = EVERY_TYPE[name]
     deltic.write(uri, pa.table({"v": pa.concat_arrays([values, values.slice(0, 1)])}))
     for at in range(3):
-        # The first value is there twice, and goes once.
+        # The first value occurs twice; one of them is removed.
         kept = pa.concat_arrays([values.slice(0, at), values.slice(at + 1), values.slice(0, 1)])
         deltic.write(uri, pa.table({"v": kept}), mode="overwrite")
         diff = deltic.Table(uri).diff(0, at + 1, rows=True)
-        assert of_kind(diff, "delete") == told(pa.table({"v": values.slice(at, 1)}))
+        assert of_kind(diff, "delete") == multiset(pa.table({"v": values.slice(at, 1)}))
         assert of_kind(diff, "insert") == Counter()
 
 
-def test_variants_are_told_apart(uri: str) -> None:
+def test_variants_are_distinguished(uri: str) -> None:
     log = Log.empty(uri)
     variant = [pa.array([{"metadata": b"\1\0\0", "value": value}]) for value in (b"\0", b"\4")]
     adds = [log.file(f"{at}.parquet", pa.table({"v": column})) for at, column in enumerate(variant)]
@@ -262,7 +262,7 @@ ODD: list[list[Any]] = [
 ]
 
 
-def test_no_two_rows_have_one_key() -> None:
+def test_keys_of_different_rows_differ() -> None:
     rows = [[pa.array([value], pa.string()) for value in row] for row in ODD]
     keys = [row_keys(row, 1)[0].as_py() for row in rows]
     assert len(set(keys)) == len(ODD)
@@ -271,7 +271,7 @@ def test_no_two_rows_have_one_key() -> None:
     nested = row_keys([flat], len(flat)).to_pylist()
     assert len(set(nested)) == len(lists)
     assert nested[: len(lists)] == nested[len(lists) + 1 :]
-    # Slices, whose offsets do not begin at 0.
+    # Slices, whose offsets do not start at 0.
     assert row_keys([flat.slice(3, 5)], 5).to_pylist() == nested[3:8]
     entry = pa.map_(pa.string(), pa.struct([("x", pa.float32())]))
     maps = pa.array([[("a", {"x": NAN})], [("a", None)], [], None, [("a", {"x": None})]], entry)
@@ -282,7 +282,7 @@ def test_no_two_rows_have_one_key() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, IDS, {**VECTORS, **IDS}], ids=["", "v", "t", "vt"])
 @pytest.mark.parametrize("seed", range(3))
-def test_random_histories_beside_multisets(uri: str, seed: int, properties: dict[str, str]) -> None:
+def test_random_histories_match_multisets(uri: str, seed: int, properties: dict[str, str]) -> None:
     chosen = random.Random(seed)
 
     def some(count: int) -> pa.Table:
@@ -315,7 +315,7 @@ def test_random_histories_beside_multisets(uri: str, seed: int, properties: dict
             else:
                 assert old - gone + came == new
                 assert not of_kind(diff, "update_preimage") - old
-            # The row counts of files agree with the rows.
+            # Row counts from file actions agree with the rows.
             assert diff.rows_added is not None
             assert diff.rows_removed is not None
             assert diff.rows_added - diff.rows_removed == new.total() - old.total()
@@ -339,7 +339,7 @@ def test_updates_by_row_ids(uri: str) -> None:
         for row in table.snapshot(0).scan(["k", "_metadata.row_id"]).to_arrow().to_pylist()
     }
     found = [(row["_change_type"], row["k"], row["v"]) for row in rows]
-    # The fourth row was changed and is as it was; the second was only written again.
+    # Row 4 was changed and changed back, row 2 was only rewritten.
     assert sorted(found) == [
         ("delete", 1, 0),
         ("insert", 5, 5),
@@ -361,7 +361,7 @@ def test_rows_across_a_change_of_schema(uri: str) -> None:
     table.rename_column("s.x", "z")
     table.drop_columns(["b"])
     table.add_columns([pa.field("d", pa.date32())])
-    # No row changed, whatever became of the columns.
+    # Changes of the schema change no rows.
     assert table.diff(0, rows=True).to_arrow().num_rows == 0
     table.update({"c": "9"}, "c = 2")
     diff = table.diff(0, rows=True)
@@ -407,11 +407,11 @@ def test_only_files_that_differ_are_read(uri: str) -> None:
         table.diff(0, rows=True)
 
 
-def test_vectors_of_one_size_that_hold_other_rows(uri: str) -> None:
+def test_rows_of_vectors_with_equal_cardinality(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1, 2, 3]}), properties=VECTORS)
     table = deltic.Table(uri)
     table.delete("v = 1")
-    # As RESTORE does it: the file without its vector again.
+    # As after RESTORE: the file is added again without its vector.
     log = Log(uri)
     (add,), (marked,) = log.of(0, "add"), log.of(1, "add")
     gone = {"deletionTimestamp": 0, "deletionVector": marked["deletionVector"]}
@@ -422,7 +422,7 @@ def test_vectors_of_one_size_that_hold_other_rows(uri: str) -> None:
     assert found == [{"_change_type": "delete", "v": 3}, {"_change_type": "insert", "v": 1}]
 
 
-def test_vectors_of_one_size_are_told_apart(uri: str) -> None:
+def test_vectors_with_equal_cardinality_are_distinguished(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1, 2, 3]}), properties={"delta.enableDeletionVectors": "true"})
     table = deltic.Table(uri)
     table.delete("v = 1")
@@ -483,14 +483,14 @@ def test_versions_by_their_time(uri: str) -> None:
         assert (diff.from_version, diff.to_version) == versions
     with pytest.raises(deltic.VersionNotFoundError):
         table.diff(from_timestamp="1970-01-01")
-    for wrong, told in (
+    for wrong, message in (
         ({}, "give from_version or from_timestamp"),
         ({"from_version": 0, "from_timestamp": "1971-01-01"}, "give from_version or from_timestamp"),
         ({"from_version": 0, "to_version": 1, "to_timestamp": "1971-01-01"}, "give to_version or to_timestamp"),
         ({"from_version": 0, "to_timestamp": 5}, "to_timestamp must be a datetime"),
         ({"from_timestamp": "soon"}, "from_timestamp 'soon' is not ISO 8601"),
     ):
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        with pytest.raises(deltic.InvalidInputError, match=message):
             table.diff(**wrong)
 
 

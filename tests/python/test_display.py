@@ -1,4 +1,4 @@
-"""Display: reprs, tables for notebooks, hints for names of other clients; and pickling."""
+"""Display: reprs, tables for notebooks, and hints for attribute names of other clients; pickling."""
 
 import html.parser
 import pickle
@@ -25,7 +25,7 @@ def table(uri: str) -> deltic.Table:
     return table
 
 
-def test_nothing_that_steers_a_terminal_is_printed() -> None:
+def test_control_characters_are_escaped() -> None:
     shown = display.printable(f"a{HOSTILE}é😀\ud800b")
     assert shown.isprintable()
     assert shown.startswith(
@@ -37,12 +37,12 @@ def test_nothing_that_steers_a_terminal_is_printed() -> None:
 @pytest.mark.parametrize(
     ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (5 * 10**15, "5000.0 TB")]
 )
-def test_sizes_are_for_people(count: int, shown: str) -> None:
+def test_sizes_have_units(count: int, shown: str) -> None:
     assert display.size(count) == shown
 
 
 class Balanced(html.parser.HTMLParser):
-    """Reads HTML and fails on tags that do not close."""
+    """Parses HTML and fails on unclosed tags."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Balanced(html.parser.HTMLParser):
 
 def test_notebooks_get_tables(table: deltic.Table) -> None:
     snapshot = table.snapshot()
-    for thing, *told in (
+    for thing, *parts in (
         (table, table.uri),
         (snapshot, table.uri, "version", "1", "partitioned by", "m", "long"),
         (table.plan(filter="m = 1"), "filter", "m = 1", "1 of 3", "skipped by partition", "2"),
@@ -81,7 +81,7 @@ def test_notebooks_get_tables(table: deltic.Table) -> None:
     ):
         page = Balanced(thing._repr_html_())
         assert page.tags | {"td"} == {"div", "strong", "table", "tr", "th", "td"}
-        for part in told:
+        for part in parts:
             assert part in page.text
 
 
@@ -118,7 +118,7 @@ def test_results_of_maintenance_are_shown(table: deltic.Table) -> None:
     assert "3 versions, 2-4" in Balanced(held._repr_html_()).text
 
 
-def test_one_thing_is_no_several(uri: str) -> None:
+def test_a_count_of_one_is_singular(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}), properties={"delta.enableDeletionVectors": "true"})
     table = deltic.Table(uri)
     shown = [table.layout(), table.detail(), table.plan().explain(), table.optimize(dry_run=True), table.history()]
@@ -133,7 +133,7 @@ def test_one_thing_is_no_several(uri: str) -> None:
             assert not several.search(page), page
 
 
-def test_the_names_of_the_module_are_those_it_offers() -> None:
+def test_dir_lists_the_public_names() -> None:
     assert set(dir(deltic)) == {*deltic.__all__, "__version__"}
 
 
@@ -142,14 +142,14 @@ def test_a_plan_is_explained(table: deltic.Table) -> None:
     plan = table.plan(columns=["v"], filter="m = 1 AND v > 10")
     explained = plan.explain()
     assert explained.files is None
-    # One file of m = 1 has only 1 and 2 in v; two files have another m.
+    # One file with m = 1 has only 1 and 2 in v, and two files have another m.
     assert (explained.files_kept, explained.files_total) == (1, 4)
     assert explained.skipped == plan.skipped == {"partition": 2, "statistics": 1}
     assert (explained.bytes_kept, explained.bytes_total) == (plan.bytes_kept, plan.bytes_total)
     assert explained.columns == ["v"]
-    told = repr(explained)
+    text = repr(explained)
     for part in ("m = 1 AND v > 10", "1 of 4 files (25.0 %)", "1 file by their statistics", "version 2"):
-        assert part in told
+        assert part in text
     files = plan.explain(files=True).files
     assert files is not None
     assert [row["max"]["v"] for row in files.to_pylist() if row["kept"]] == [50]
@@ -167,7 +167,7 @@ def test_an_explanation_counts_deleted_rows(uri: str) -> None:
     assert "1 row that deletion vectors take out" in repr(explained)
 
 
-def test_showing_a_table_or_snapshot_asks_the_store_for_nothing(table: deltic.Table) -> None:
+def test_showing_a_table_or_snapshot_sends_no_request(table: deltic.Table) -> None:
     snapshot = table.snapshot()
     before = table.request_counts()
     for thing in (table, snapshot):
@@ -176,7 +176,7 @@ def test_showing_a_table_or_snapshot_asks_the_store_for_nothing(table: deltic.Ta
     assert table.request_counts() == before
 
 
-def test_names_of_others_are_escaped_wherever_they_are_shown(uri: str) -> None:
+def test_hostile_names_are_escaped_wherever_they_are_shown(uri: str) -> None:
     name = "<script>&\x1b[31m\u202e"
     deltic.write(uri, pa.table({name: [1]}))
     table = deltic.Table(uri)
@@ -210,7 +210,7 @@ def test_a_repr_is_bounded(uri: str) -> None:
         assert "2,990 more" in repr(tx.scan())
 
 
-def test_a_plan_shows_sizes_for_people_and_has_them_exactly(table: deltic.Table) -> None:
+def test_a_plan_shows_sizes_with_units_and_has_exact_ones(table: deltic.Table) -> None:
     plan = table.plan(filter="m = 1")
     assert re.fullmatch(
         r"Plan\(files=1/3, bytes=[\d.]+ k?B/[\d.]+ k?B, skipped=\{'partition': 2, 'statistics': 0\}\)", repr(plan)
@@ -218,7 +218,7 @@ def test_a_plan_shows_sizes_for_people_and_has_them_exactly(table: deltic.Table)
     assert plan.bytes_total == sum(table.files().read_all()["size"].to_pylist())
 
 
-def test_a_transaction_says_where_it_stands(table: deltic.Table) -> None:
+def test_a_transaction_shows_its_state(table: deltic.Table) -> None:
     transaction = table.transaction(operation="MOVE", app_id="a", app_version=1)
     head = f"Transaction({table.uri!r}, operation='MOVE', "
     assert repr(transaction) == head + "not begun)"
@@ -235,7 +235,7 @@ def test_a_transaction_says_where_it_stands(table: deltic.Table) -> None:
     assert repr(failed) == head + "ended without a commit)"
 
 
-def test_scans_and_plans_travel_with_their_version(table: deltic.Table) -> None:
+def test_scans_and_plans_pickle_with_their_version(table: deltic.Table) -> None:
     scan = table.scan(columns=["v"], filter="m < 3")
     plan, everything = table.plan(filter="m = 1"), table.snapshot(0).scan()
     kept = pickle.dumps((scan, plan, everything))
@@ -253,14 +253,14 @@ def test_scans_and_plans_travel_with_their_version(table: deltic.Table) -> None:
     assert limited.to_arrow().num_rows == limited.count() == 2
 
 
-def test_settings_travel_with_a_scan(tmp_path: Path) -> None:
+def test_storage_options_pickle_with_a_scan(tmp_path: Path) -> None:
     table = deltic.Table(tmp_path / "t", {"timeout": "7s"})
     deltic.write(table, pa.table({"v": [1]}))
     scan = pickle.loads(pickle.dumps(table.scan()))
     assert scan._query.snapshot._table.storage_options == {"timeout": "7s"}
 
 
-def test_changes_travel_with_their_versions(uri: str) -> None:
+def test_changes_pickle_with_their_versions(uri: str) -> None:
     recorded = {"delta.enableChangeDataFeed": "true"}
     deltic.write(uri, pa.table({"v": [1]}), properties=recorded)
     table = deltic.Table(uri)
@@ -280,31 +280,31 @@ def test_changes_travel_with_their_versions(uri: str) -> None:
 THINGS = {"Table": hints.TABLES, "Snapshot": hints.SNAPSHOTS, "Scan": hints.SCANS}
 
 
-def test_names_of_other_clients_are_answered(table: deltic.Table) -> None:
+def test_names_of_other_clients_get_hints(table: deltic.Table) -> None:
     snapshot = table.snapshot()
     things: dict[str, Any] = {"Table": table, "Snapshot": snapshot, "Scan": snapshot.scan()}
     for kind, known in THINGS.items():
-        for name, told in known.items():
-            assert not hasattr(things[kind], name), f"{kind} has {name} now: take out its hint"
-            with pytest.raises(AttributeError, match=re.escape(f"{kind} has no attribute {name!r}: {told}")):
+        for name, message in known.items():
+            assert not hasattr(things[kind], name), f"{kind} has {name} now: remove its hint"
+            with pytest.raises(AttributeError, match=re.escape(f"{kind} has no attribute {name!r}: {message}")):
                 getattr(things[kind], name)
         with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
             _ = things[kind].nothing_like_it
-    for name, told in hints.TOP.items():
-        assert not hasattr(deltic, name), f"deltic has {name} now: take out its hint"
-        with pytest.raises(AttributeError, match=re.escape(told)):
+    for name, message in hints.TOP.items():
+        assert not hasattr(deltic, name), f"deltic has {name} now: remove its hint"
+        with pytest.raises(AttributeError, match=re.escape(message)):
             getattr(deltic, name)
     with pytest.raises(AttributeError, match=r"module 'deltic' has no attribute 'nothing_like_it'$"):
         _ = deltic.nothing_like_it
 
 
 @pytest.mark.parametrize("kind", [*THINGS, "deltic"])
-def test_hints_name_what_there_is(kind: str, root: Path) -> None:
-    for told in {**THINGS, "deltic": hints.TOP}[kind].values():
-        for page in re.findall(r"docs/[\w-]+\.md", told):
+def test_hints_name_existing_pages_and_attributes(kind: str, root: Path) -> None:
+    for hint in {**THINGS, "deltic": hints.TOP}[kind].values():
+        for page in re.findall(r"docs/[\w-]+\.md", hint):
             assert (root / page).exists()
-        named = re.findall(r"`((?:deltic|Table|Snapshot|Scan|Transaction)[\w.]*)", told)
-        assert named or told.startswith(("deltic does not", "DuckDB reads", "checkpoints follow", "give `")), told
+        named = re.findall(r"`((?:deltic|Table|Snapshot|Scan|Transaction)[\w.]*)", hint)
+        assert named or hint.startswith(("deltic does not", "DuckDB reads", "checkpoints follow", "give `")), hint
         for path in named:
             thing: Any = deltic
             for part in path.removeprefix("deltic").strip(".").split("."):
@@ -314,7 +314,7 @@ def test_hints_name_what_there_is(kind: str, root: Path) -> None:
                     break
 
 
-def test_copying_and_looking_do_not_trip_over_the_hints(table: deltic.Table) -> None:
+def test_hints_do_not_affect_copy_and_hasattr(table: deltic.Table) -> None:
     import copy
 
     assert copy.copy(table) == table

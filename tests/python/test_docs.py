@@ -1,4 +1,4 @@
-"""The examples of the documentation run, and its generated lists are current."""
+"""The examples in the documentation run, and its generated parts are current."""
 
 import ast
 import doctest
@@ -20,7 +20,7 @@ from pages import python_of
 import deltic
 
 MODULES = [path.stem for path in sorted((ROOT / "python" / "deltic").glob("*.py")) if ">>> " in path.read_text()]
-"""Those with examples; what needs Spark is run by `tests/spark/test_read.py`."""
+"""Modules with examples; `tests/spark/test_read.py` runs those that need Spark."""
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def readme_block() -> str:
 
 
 @pytest.mark.slow
-def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
+def test_the_readme_example_is_short_and_runs(tmp_path: Path) -> None:
     block = readme_block()
     lines = [line for line in block.splitlines() if line.strip()]
     assert len(lines) <= 30
@@ -80,7 +80,7 @@ def test_the_readme_is_thirty_lines_that_run(tmp_path: Path) -> None:
 
 
 def section(page: str, heading: str) -> str:
-    """What stands below a heading, up to the next of any level."""
+    """The text below a heading, up to the next heading of any level."""
     found = re.search(
         rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
     )
@@ -101,10 +101,10 @@ def test_an_example_opens_a_table_on_s3_without_dynamodb() -> None:
 
 @pytest.mark.parametrize("scan", [deltic.Table.scan, deltic.Snapshot.scan])
 def test_the_help_of_a_scan_has_its_arguments(scan: object) -> None:
-    """The arguments stand there, not a hop away, and an example of a filter with them."""
-    told = scan.__doc__ or ""
-    assert re.search(r"^ +columns: .*None for all", told, re.MULTILINE)
-    assert re.search(r"^ +filter: SQL such as `\"", told, re.MULTILINE)
+    """The docstring describes the arguments itself, with an example of a filter."""
+    text = scan.__doc__ or ""
+    assert re.search(r"^ +columns: .*None for all", text, re.MULTILINE)
+    assert re.search(r"^ +filter: SQL such as `\"", text, re.MULTILINE)
 
 
 def test_the_howto_has_many_tasks(root: Path) -> None:
@@ -113,12 +113,12 @@ def test_the_howto_has_many_tasks(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["howto", "changing-rows", "maintenance"])
-def test_a_page_prints_what_it_says(tmp_path: Path, name: str) -> None:
-    source, told = python_of(f"{name}.md")
+def test_pages_print_the_documented_output(tmp_path: Path, name: str) -> None:
+    source, expected = python_of(f"{name}.md")
     (tmp_path / "page.py").write_text(source)
     result = run(["page.py"], tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert result.stdout.splitlines() == told
+    assert result.stdout.splitlines() == expected
 
 
 FLIGHTS = pa.table({"month": [7, 7, 8], "carrier": ["UA", "B6", "UA"], "distance": [2475, 1074, 2565]})
@@ -137,7 +137,7 @@ def test_the_commands_of_the_howto_run(tmp_path: Path) -> None:
 
 
 def constant(program: Path, name: str) -> Any:
-    """What a program calls by a name, without running it: the demo needs Spark and the data of others."""
+    """The value of a constant in a program, without running it: the demo needs Spark and a data set."""
     for node in ast.parse(program.read_text()).body:
         if isinstance(node, ast.Assign) and name in [ast.unparse(target) for target in node.targets]:
             return ast.literal_eval(node.value)
@@ -145,7 +145,7 @@ def constant(program: Path, name: str) -> Any:
 
 
 @pytest.mark.slow
-def test_the_commands_that_the_demo_tells_to_try_run(root: Path, tmp_path: Path) -> None:
+def test_the_commands_that_the_demo_recommends_run(root: Path, tmp_path: Path) -> None:
     for version in range(4):
         deltic.write(tmp_path / "flights", FLIGHTS.slice(version % 3, 1), partition_by=["month"])
     commands = constant(root / "examples" / "flights.py", "NEXT")

@@ -1,4 +1,4 @@
-"""Functions that DuckDB evaluates, in every call with an expression, and the errors without DuckDB."""
+"""Functions that DuckDB evaluates, in every operation with an expression, and the errors without DuckDB."""
 
 import importlib.util
 import subprocess
@@ -91,7 +91,7 @@ def test_writes_in_several_threads(table: deltic.Table) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("condition", "told"),
+    ("condition", "message"),
     [
         ("array_max(line) > 'a'", "the function array_max is not evaluated here: it does not take the type string"),
         ("size(split(line, 'a*')) > 1", "split is not evaluated here: it takes a literal of characters"),
@@ -101,8 +101,8 @@ def test_writes_in_several_threads(table: deltic.Table) -> None:
         ("get_json_object(line, '$.a') = 'a'", "there is no function get_json_object"),
     ],
 )
-def test_what_is_not_evaluated_is_named(table: deltic.Table, condition: str, told: str) -> None:
-    with pytest.raises(deltic.UnsupportedFeatureError, match=told.replace("$", r"\$")):
+def test_an_unsupported_function_is_named(table: deltic.Table, condition: str, message: str) -> None:
+    with pytest.raises(deltic.UnsupportedFeatureError, match=message.replace("$", r"\$")):
         table.delete(where=condition)
 
 
@@ -113,15 +113,15 @@ def test_without_the_packages_the_refusal_names_them(table: deltic.Table, monkey
         return None if name == "sqlglot" else find(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", missing)
-    told = r"the function array_max is evaluated by DuckDB, which is not installed; run pip install 'deltic\[sql\]'"
+    message = r"the function array_max is evaluated by DuckDB, which is not installed; run pip install 'deltic\[sql\]'"
     for refused in (
         lambda: table.delete(where="array_max(tags) = 'a'"),
         lambda: deltic.write(table, pa.table({"id": [1]})),
         lambda: table.add_constraint("more", "array_max(tags) = 'a'"),
     ):
-        with pytest.raises(deltic.UnsupportedFeatureError, match="deltic.sql" if refused is not None else told):
+        with pytest.raises(deltic.UnsupportedFeatureError, match="deltic.sql" if refused is not None else message):
             refused()
-    with pytest.raises(deltic.UnsupportedFeatureError, match=told):
+    with pytest.raises(deltic.UnsupportedFeatureError, match=message):
         table.update(set={"line": "array_max(tags)"})
 
 
@@ -131,8 +131,8 @@ def test_an_error_names_the_function_and_the_expression(table: deltic.Table, mon
         raise RuntimeError("out of marbles")
 
     monkeypatch.setattr(duckdb_functions, "_translated", fails)
-    told = r"the function array_max failed: out of marbles, in `array_max\(tags\) = 'a'`"
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    message = r"the function array_max failed: out of marbles, in `array_max\(tags\) = 'a'`"
+    with pytest.raises(deltic.InvalidInputError, match=message):
         table.delete(where="array_max(tags) = 'a'")
 
 
@@ -141,7 +141,7 @@ def run_alone(program: str, *arguments: str) -> "subprocess.CompletedProcess[str
 
 
 @pytest.mark.slow
-def test_a_process_that_has_not_read_all_rows_ends(uri: str) -> None:
+def test_a_process_exits_with_an_unread_stream(uri: str) -> None:
     for _ in range(8):
         deltic.write(uri, pa.table({"tags": pa.array([["a", "b"]] * 100_000)}))
     program = """

@@ -1,4 +1,4 @@
-"""Bad input: a typed error says what is wrong, where, and what to do, and nothing is lost."""
+"""Bad input and damaged tables: a typed error says what is wrong, where, and what to do; no data is lost."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ def test_not_a_table(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "name", "told"),
+    ("files", "name", "message"),
     [
         ([], "table", "there is no Delta log (`_delta_log`) at the location"),
         (["part-0.parquet", "part-1.parquet", "_SUCCESS"], "table", "3 of them"),
@@ -54,7 +54,9 @@ def test_not_a_table(uri: str) -> None:
         (["_delta_log/00000000000000000003.crc"], "table", "neither a commit nor a complete checkpoint"),
     ],
 )
-def test_what_is_there_in_the_place_of_a_table(tmp_path: Path, files: list[str], name: str, told: str) -> None:
+def test_the_error_describes_what_exists_instead_of_a_table(
+    tmp_path: Path, files: list[str], name: str, message: str
+) -> None:
     for file in files:
         path = tmp_path / name.removesuffix("/_delta_log") / file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,12 +66,12 @@ def test_what_is_there_in_the_place_of_a_table(tmp_path: Path, files: list[str],
     for read in reads:
         with pytest.raises(deltic.TableNotFoundError, match="not a Delta table: ") as caught:
             read()
-        assert told.replace("3 of them", "2 of them Parquet") in str(caught.value)
+        assert message.replace("3 of them", "2 of them Parquet") in str(caught.value)
         assert caught.value.table is not None
 
 
 @pytest.mark.slow
-def test_what_is_there_is_told_from_a_part_of_a_large_folder(tmp_path: Path) -> None:
+def test_a_large_folder_is_described_from_a_part_of_it(tmp_path: Path) -> None:
     for number in range(2500):
         (tmp_path / f"part-{number}.parquet").touch()
     with pytest.raises(deltic.TableNotFoundError, match="only files, many of them Parquet"):
@@ -145,7 +147,7 @@ MISSING: dict[str, tuple[Callable[[str], None], str, Callable[[deltic.Table], ob
 
 
 @pytest.mark.parametrize("kind", MISSING)
-def test_a_missing_file_is_named_once_whatever_it_is(uri: str, kind: str) -> None:
+def test_a_missing_file_of_any_kind_is_named_once(uri: str, kind: str) -> None:
     make, pattern, read = MISSING[kind]
     make(uri)
     (missing,) = Path(uri).glob(pattern)
@@ -153,7 +155,7 @@ def test_a_missing_file_is_named_once_whatever_it_is(uri: str, kind: str) -> Non
     with pytest.raises((deltic.DelticError, OSError, pa.ArrowException)) as caught:
         read(deltic.Table(uri))
     assert str(caught.value).count(missing.name) == 1, caught.value
-    assert not isinstance(caught.value, FileNotFoundError), "a table is there"
+    assert not isinstance(caught.value, FileNotFoundError), "the table exists"
 
 
 @pytest.mark.parametrize("version", [1, 7, 2**40])
@@ -161,7 +163,7 @@ def test_a_version_that_does_not_exist(table: deltic.Table, version: int) -> Non
     with pytest.raises(deltic.VersionNotFoundError, match=str(version)) as caught:
         table.snapshot(version)
     assert isinstance(caught.value, LookupError)
-    # Whoever creates a table where there is none must not do it here.
+    # Not FileNotFoundError, after which a caller may create the table.
     assert not isinstance(caught.value, FileNotFoundError)
     assert (caught.value.earliest_version, caught.value.latest_version) == (0, 0)
 
@@ -172,13 +174,13 @@ def test_a_negative_version(table: deltic.Table) -> None:
 
 
 @pytest.mark.parametrize("location", ["", "ftp://host/table", "s3://", "http://[::1"])
-def test_a_location_that_is_none(location: str) -> None:
+def test_invalid_locations(location: str) -> None:
     with pytest.raises((deltic.InvalidInputError, deltic.UnsupportedFeatureError)):
         deltic.Table(location).exists()
 
 
 @pytest.mark.parametrize(
-    ("filter", "told"),
+    ("filter", "message"),
     [
         ("nme = 'a'", "nme"),
         ("id = 'abc'", "id"),
@@ -197,11 +199,11 @@ def test_a_location_that_is_none(location: str) -> None:
         ("SELECT 1", "SELECT|expected"),
     ],
 )
-def test_filters_that_do_not_fit(table: deltic.Table, filter: str, told: str) -> None:
+def test_filters_that_do_not_fit(table: deltic.Table, filter: str, message: str) -> None:
     for call in (table.plan, table.scan):
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        with pytest.raises(deltic.InvalidInputError, match=message):
             call(filter=filter)
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    with pytest.raises(deltic.InvalidInputError, match=message):
         table.files(filter).read_all()
 
 
@@ -213,7 +215,7 @@ def test_an_unknown_column(table: deltic.Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         ({"id": ["1"], "name": ["a"], "part": ["x"]}, "id"),
         ({"id": [1], "name": ["a"], "part": ["x"], "extra": [1]}, "extra"),
@@ -221,15 +223,15 @@ def test_an_unknown_column(table: deltic.Table) -> None:
         ({"id": [1], "name": [["a"]], "part": ["x"]}, "name"),
     ],
 )
-def test_data_that_do_not_fit(table: deltic.Table, data: dict[str, Any], told: str) -> None:
+def test_data_that_do_not_fit(table: deltic.Table, data: dict[str, Any], message: str) -> None:
     before = sorted(Path(table.uri).rglob("*"))
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    with pytest.raises(deltic.InvalidInputError, match=message):
         deltic.write(table.uri, pa.table(data))
     assert sorted(Path(table.uri).rglob("*")) == before, "a refused write leaves no files"
     assert table.snapshot().version == 0
 
 
-def test_a_null_where_none_may_be(uri: str) -> None:
+def test_a_null_in_a_required_column(uri: str) -> None:
     deltic.create(uri, pa.schema([pa.field("a", pa.int64(), nullable=False)]))
     with pytest.raises(deltic.InvalidInputError, match="a"):
         deltic.write(uri, pa.table({"a": pa.array([1, None])}))
@@ -375,7 +377,7 @@ def test_a_data_file_that_is_no_parquet(table: deltic.Table) -> None:
 @pytest.mark.parametrize(
     "line", ["{", "[]", "7", '{"add":{}}', '{"add":{"path":{}}}', '{"add":[]}', "\x00", '{"a":1}{"b":2}']
 )
-def test_a_commit_of_nonsense(table: deltic.Table, line: str) -> None:
+def test_an_invalid_commit(table: deltic.Table, line: str) -> None:
     Log(table.uri).path(1).write_text(line)
     with pytest.raises(deltic.CorruptTableError) as caught:
         table.scan().to_arrow()
@@ -383,7 +385,7 @@ def test_a_commit_of_nonsense(table: deltic.Table, line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ['{"metaData":null}', '{"telepathy":{"strength":3}}'])
-def test_actions_that_say_nothing_to_a_reader(table: deltic.Table, line: str) -> None:
+def test_unknown_and_null_actions_are_ignored(table: deltic.Table, line: str) -> None:
     Log(table.uri).path(1).write_text(line)
     assert table.scan().to_arrow().num_rows == 2
 
@@ -432,7 +434,7 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\r\nINFO all is well"
 
 
 def hostile_table(uri: str) -> deltic.Table:
-    """A table of another's: its columns, properties, partitions and files are named to move a terminal's cursor."""
+    """A table of another writer with terminal escape sequences in all names."""
     fields = [
         {"name": f"a{HOSTILE}", "type": "long", "nullable": False, "metadata": {}},
         {"name": f"p{HOSTILE}", "type": "integer", "nullable": True, "metadata": {}},
@@ -509,7 +511,7 @@ ON_HOSTILE: dict[str, Callable[[deltic.Table], object]] = {
 
 
 def assert_printable(error: BaseException) -> None:
-    """No control character is in what an error says, nor in the errors behind it."""
+    """Check that an error and its causes contain no control characters."""
     seen: BaseException | None = error
     while seen is not None:
         text = str(seen)
@@ -541,7 +543,7 @@ def test_no_control_character_is_in_names_of_features_paths_and_log_records(
         table.scan().to_arrow()
     assert_printable(missing.value)
     assert missing.value.path == "f\\x1b[2J\\x1b]0;owned\\x07\\x9b31m\\u202e\\r\\nINFO all is well.parquet"
-    # A place of the caller's own is escaped as well, and so is what is logged of it.
+    # A path from the caller is escaped in log records too.
     caplog.set_level(logging.DEBUG, logger="deltic")
     odd = tmp_path / f"odd{HOSTILE.replace('/', '')}"
     deltic.write(odd, pa.table({"n": [1]}))

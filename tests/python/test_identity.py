@@ -1,4 +1,4 @@
-"""Identity columns: the numbers that rows get, values that callers may give, and that no number is assigned twice."""
+"""Identity columns: generated values, explicit values, and that no value is generated twice."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ NAMES = pa.table({"name": ["a", "b", "c"]})
 
 
 def identity(start: int = 1, step: int = 1, *, always: bool = True, mark: int | None = None) -> dict[str, Any]:
-    """The metadata of a column that numbers rows."""
+    """The metadata of an identity column."""
     made: dict[str, Any] = {
         "delta.identity.start": start,
         "delta.identity.step": step,
@@ -26,7 +26,7 @@ def identity(start: int = 1, step: int = 1, *, always: bool = True, mark: int | 
 
 
 def create(uri: str, *more: Any, partition: tuple[str, ...] = (), **column: Any) -> Log:
-    """An empty table with the columns `id`, an identity, and `name`."""
+    """An empty table with the identity column `id` and the column `name`."""
     schema = struct(field("id", "long", False, **identity(**column)), field("name", "string"), *more)
     listed = protocol(1, 7, writerFeatures=["identityColumns"])
     return Log.empty(uri, {"commitInfo": {"operation": "CREATE TABLE"}}, listed, metadata(schema, partition))
@@ -37,7 +37,7 @@ def ids(uri: str) -> list[int]:
 
 
 def mark(uri: str) -> int | None:
-    """The high watermark of the newest version, from a schema that nothing reads but this."""
+    """The high watermark of the newest version, parsed here from the log."""
     latest = deltic.Table(uri).snapshot().version
     versions = (log_actions(uri, version) for version in range(latest, -1, -1))
     found = next(action["metaData"] for actions in versions for action in actions if "metaData" in action)
@@ -65,12 +65,12 @@ def test_rows_are_numbered(uri: str, start: int, step: int, mark_before: int | N
     assert mark(uri) == following[-1]
     (add,) = adds(uri, 2)
     assert add["stats"]["minValues"]["id"] == min(following)
-    # The numbers go on where the rows are replaced.
+    # After an overwrite the values continue.
     deltic.write(uri, NAMES, mode="overwrite")
     assert ids(uri) == sorted(following[-1] + step * n for n in (1, 2, 3))
 
 
-def test_numbers_that_are_given(uri: str) -> None:
+def test_explicit_values(uri: str) -> None:
     create(uri)
     given = pa.table({"id": [7], "name": ["x"]})
     for data in (given, given.rename_columns(["ID", "name"]), pa.table({"id": pa.nulls(1, pa.int64()), "name": ["x"]})):
@@ -79,8 +79,8 @@ def test_numbers_that_are_given(uri: str) -> None:
     assert deltic.Table(uri).snapshot().version == 0
 
 
-def test_numbers_that_may_be_given_do_not_count(uri: str) -> None:
-    """As in delta-spark: who gives numbers sees to it that they are distinct."""
+def test_explicit_values_do_not_move_the_watermark(uri: str) -> None:
+    """As in delta-spark, explicit values do not move the high watermark, and need not be unique."""
     create(uri, always=False)
     deltic.write(uri, pa.table({"id": [7, 2], "name": ["x", "y"]}))
     assert (ids(uri), mark(uri)) == ([2, 7], None)
@@ -90,7 +90,7 @@ def test_numbers_that_may_be_given_do_not_count(uri: str) -> None:
         deltic.write(uri, pa.table({"id": pa.nulls(1, pa.int64()), "name": ["x"]}))
 
 
-def test_writes_of_one_transaction_go_on(uri: str) -> None:
+def test_writes_of_one_transaction_continue_the_values(uri: str) -> None:
     create(uri)
     with deltic.Table(uri).transaction() as tx:
         tx.append(NAMES)
@@ -99,18 +99,18 @@ def test_writes_of_one_transaction_go_on(uri: str) -> None:
         assert sorted(tx.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5, 6]
     assert ids(uri) == [1, 2, 3, 4, 5, 6]
     assert [sum("metaData" in action for action in log_actions(uri, version)) for version in (0, 1)] == [1, 1]
-    # A handle remembers the number of its own commit.
+    # A handle caches the high watermark of its last commit.
     table = deltic.Table(uri)
     for _ in range(3):
         deltic.write(table, NAMES)
     assert ids(uri) == list(range(1, 16))
-    # Without rows there is no number to say.
+    # A write without rows does not change the metadata.
     deltic.write(uri, NAMES.slice(0, 0))
     assert not any("metaData" in action for action in log_actions(uri, 5))
 
 
 @pytest.mark.parametrize("step", [1, -3])
-def test_clauses_of_a_merge_go_on(uri: str, step: int) -> None:
+def test_clauses_of_a_merge_continue_the_values(uri: str, step: int) -> None:
     create(uri, field("size", "long"), start=step, step=step, always=False)
     deltic.write(uri, pa.table({"name": ["a"], "size": [0]}))
     source = pa.table({"name": ["b", "c", "d", "e", "f"]})
@@ -143,7 +143,7 @@ def test_many_batches_partitions_and_files(uri: str) -> None:
 
 
 @pytest.mark.parametrize(("step", "last"), [(1, 2**63 - 1), (-1, -(2**63)), (2**62, 2**62 + 2**62 - 1)])
-def test_numbers_end(uri: str, step: int, last: int) -> None:
+def test_a_write_beyond_the_last_value_is_refused(uri: str, step: int, last: int) -> None:
     create(uri, start=last - 2 * step if abs(step) == 1 else 2**62 - 1, step=step)
     deltic.write(uri, NAMES.slice(0, 2))
     with pytest.raises(deltic.InvalidInputError, match="`id` has no number left"):
@@ -161,22 +161,22 @@ def test_numbers_end(uri: str, step: int, last: int) -> None:
         (field("id", "long", **{**identity(), "delta.identity.start": "1"}), "that is no long"),
     ],
 )
-def test_columns_that_cannot_count(uri: str, column: Any, message: str) -> None:
+def test_invalid_identity_columns(uri: str, column: Any, message: str) -> None:
     listed = protocol(1, 7, writerFeatures=["identityColumns"])
     Log.empty(uri, {"commitInfo": {}}, listed, metadata(struct(column, field("name", "string"))))
     with pytest.raises(deltic.CorruptTableError, match=message):
         deltic.write(uri, NAMES)
 
 
-def test_the_loser_of_a_race_is_told(uri: str) -> None:
-    """Its numbers are the winner's, so its rows may not stay."""
+def test_the_loser_of_a_race_gets_a_conflict(uri: str) -> None:
+    """Its values are the same as the winner's, so it cannot be rebased."""
     create(uri)
     table = deltic.Table(uri)
     with pytest.raises(deltic.MetadataChangedError), table.transaction() as tx:
         tx.append(NAMES)
         deltic.write(uri, NAMES)
     assert ids(uri) == [1, 2, 3]
-    # One that gave out none may follow.
+    # A transaction without new values can be rebased.
     with table.transaction() as tx:
         tx.remove("name = 'nobody'")
         deltic.write(uri, NAMES)
@@ -184,7 +184,7 @@ def test_the_loser_of_a_race_is_told(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_no_number_is_given_twice(uri: str) -> None:
+def test_concurrent_writers_generate_no_value_twice(uri: str) -> None:
     create(uri)
     failures: list[BaseException] = []
 
@@ -209,7 +209,7 @@ def test_no_number_is_given_twice(uri: str) -> None:
     assert ids(uri) == list(range(1, 4 * 8 * 3 + 1))
 
 
-def test_tasks_of_one_plan_number_apart(uri: str) -> None:
+def test_tasks_of_one_plan_generate_different_values(uri: str) -> None:
     create(uri, start=5, step=-3)
     options = json.dumps({"mode": "append"})
     planned = _deltic.plan_write(deltic.Table(uri)._core, NAMES.schema, options)
@@ -230,8 +230,8 @@ def test_tasks_of_one_plan_number_apart(uri: str) -> None:
 
 
 def test_a_new_table(uri: str) -> None:
-    told = {key: json.dumps(value) for key, value in identity(start=3, step=2, always=False).items()}
-    schema = pa.schema([pa.field("id", pa.int64(), metadata=told), ("name", pa.string())])
+    metadata = {key: json.dumps(value) for key, value in identity(start=3, step=2, always=False).items()}
+    schema = pa.schema([pa.field("id", pa.int64(), metadata=metadata), ("name", pa.string())])
     deltic.create(uri, schema)
     assert any(
         "identityColumns" in action["protocol"]["writerFeatures"]

@@ -1,4 +1,4 @@
-"""The memory of a commit of very many files: a fraction of the files' records or their JSON."""
+"""The memory of a commit with very many files: much less than their actions or JSON would take."""
 
 import json
 import os
@@ -18,18 +18,18 @@ from deltic import Table
 
 pytestmark = pytest.mark.slow
 
-# A million, and with `pytest -s`, gives the figures of docs/commit-protocol.md.
+# The figures of docs/commit-protocol.md are those of a million files, printed with `pytest -s`.
 ASKED = int(os.environ.get("DELTIC_FILES_IN_A_COMMIT", "0"))
 FILES = ASKED or 40_000
-# Enough to go in parts.
+# Enough for a multipart upload.
 IN_A_BUCKET = ASKED or 200_000
-# As structs, as JSON and as sets of paths, the files would take 2 kB each.
+# Limit in bytes for each file. As structs, JSON and sets of paths each would take 2 kB.
 MOST_OF_EACH = 700
-# Of however many.
+# Limit in bytes for any number of files.
 MOST = 180e6
 SCHEMA = struct(field("x", "long"))
 
-# The peak is the whole process's, so each measurement has a process of its own.
+# Each measurement runs in its own process, since the peak is that of the process.
 PEAK = """
 import json, sys, time
 import deltic
@@ -47,7 +47,7 @@ uri, options = sys.argv[1], json.loads(sys.argv[2])
 
 REMOVE = """
 table = deltic.Table(uri, options)
-# What reading the log holds is not the commit's.
+# Read the log first, since its memory is not that of the commit.
 sum(batch.num_rows for batch in table.files())
 before, began = peak(begin=True), time.monotonic()
 with table.transaction() as transaction:
@@ -74,7 +74,7 @@ print(peak() - before, time.monotonic() - began)
 
 @pytest.fixture
 def large(tmp_path: Path) -> str:
-    """A table of very many files, none of which is there."""
+    """A log with very many files, which do not exist."""
     stats = {"numRecords": 1000, "minValues": {"x": 0}, "maxValues": {"x": 999}, "nullCount": {"x": 0}}
     names = (f"part-{n:05}-{n * 2654435761 % 2**32:08x}-{n * 40503 % 2**16:04x}-c000.parquet" for n in range(FILES))
     adds = (add(name, 10**8 + n * 7919, stats) for n, name in enumerate(names))
@@ -86,7 +86,7 @@ def row(x: int) -> pa.Table:
 
 
 def measure(program: str, uri: str, files: int = FILES, options: dict[str, str] | None = None) -> int:
-    """The bytes that the process's memory grew by at its peak, while it committed."""
+    """The growth of the process's peak memory during the commit, in bytes."""
     command = [sys.executable, "-c", PEAK + program.replace("FILES", str(files)), uri, json.dumps(options)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -119,10 +119,10 @@ def test_many_files_are_committed_to_a_bucket_in_parts(
         for version, (program, action, length) in enumerate([(WRITE, b'{"add"', 262), (REMOVE, b'{"remove"', 172)], 1):
             grown = measure(program, uri, IN_A_BUCKET, options)
             assert grown < MOST, f"{grown} bytes"
-            # A second copy would be as much again.
+            # Less than two copies of the JSON.
             assert grown < IN_A_BUCKET * (length + 150), f"{grown} bytes"
             if store is servers.s3:
-                # As the server has it, which nothing of ours reads here.
+                # Read the server's file directly, not through deltic.
                 log = server.folder / "data" / servers.BUCKET / "large" / "_delta_log"
                 with (log / f"{version:020}.json").open("rb") as lines:
                     assert sum(line.startswith(action) for line in lines) == IN_A_BUCKET

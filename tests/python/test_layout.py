@@ -15,7 +15,7 @@ from deltic.cli import main
 
 
 def appended(uri: str, *files: dict[str, list[Any]], **options: Any) -> deltic.Table:
-    """A table with one file for each of these, written one by one."""
+    """A table with one file, and one commit, for each dict of columns."""
     for at, rows in enumerate(files):
         deltic.write(uri, pa.table(rows), **({} if at else options))
     return deltic.Table(uri)
@@ -29,11 +29,11 @@ def test_skipping_by_hand(uri: str) -> None:
     # Ranges of v: [0, 10], [5, 15], [20, 30], and [10, 10].
     table = appended(uri, {"v": [0, 10]}, {"v": [5, 15]}, {"v": [20, 30]}, {"v": [10]})
     found = by_column(table.layout())["v"]
-    # 0 is in one range, 10 in three, 5 in two, 15, 20 and 30 in one, and 10 is a bound three times.
+    # The depth at each bound: 0, 10, 5, 15, 20, 30, 10, 10.
     depths = [1, 3, 2, 1, 1, 1, 3, 3]
     assert found["depth"] == sum(depths) / 8 == 1.875
     assert found["max_depth"] == 3
-    # The first, second and fourth overlap each other.
+    # The first, second and fourth range overlap each other.
     assert found["overlaps"] == (2 + 2 + 0 + 2) / 4
     assert (found["kind"], found["files_with_bounds"]) == ("statistics", 4)
     assert (found["files_read"], found["share_skipped"]) == (1.875, 1 - 1.875 / 4)
@@ -61,7 +61,7 @@ def model(ranges: list[tuple[Any, Any]]) -> tuple[float, int, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_random_ranges_beside_a_plain_model(uri: str, seed: int) -> None:
+def test_random_ranges_match_a_simple_model(uri: str, seed: int) -> None:
     chosen = random.Random(seed)
     files = []
     for _ in range(12):
@@ -72,7 +72,7 @@ def test_random_ranges_beside_a_plain_model(uri: str, seed: int) -> None:
     for column in ("v", "f"):
         found = by_column(layout)[column]
         assert (found["depth"], found["max_depth"], found["overlaps"]) == pytest.approx(wanted)
-    # Bounds of strings may be cut, but not these.
+    # These strings are too short for truncated bounds.
     assert by_column(layout)["s"]["depth"] == pytest.approx(wanted[0])
 
 
@@ -99,7 +99,7 @@ def test_sizes_partitions_and_vectors(uri: str) -> None:
     by_bytes = layout.partitions["bytes"].to_pylist()
     assert by_bytes == sorted(by_bytes, reverse=True)
     assert layout.partition_skew == by_bytes[0] / by_bytes[1]
-    # Of four files a value of `p` is in two, two, one; the file of the null partition is never read.
+    # The values of `p` are in two, two and one of the files. No condition reads the null partition.
     column = by_column(layout)["p"]
     assert (column["kind"], column["depth"], column["max_depth"]) == ("partition", (2 + 2 + 1) / 3, 2)
     assert layout.optimize is not None
@@ -142,7 +142,7 @@ def test_a_table_that_cannot_be_written_has_a_layout(uri: str, monkeypatch: pyte
     assert "refused: no writer for `magic`" in repr(layout)
 
 
-def test_the_gain_is_of_the_version_whose_files_are_told(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_optimize_estimate_is_of_the_same_version(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = appended(uri, {"v": [1]})
     optimize = deltic.Table.optimize
 
@@ -181,10 +181,10 @@ def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "skipped by v" in printed
     assert "2 files" in printed
     assert main(["layout", uri, "--json", "--columns", "v", "--small-file-size", "10"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["num_files"], told["small_files"], told["partitions"]) == (2, 0, None)
-    assert told["columns"][0]["depth"] == 1.5
-    assert told["optimize"]["files_to_rewrite"] == 2
+    output = json.loads(capsys.readouterr().out)
+    assert (output["num_files"], output["small_files"], output["partitions"]) == (2, 0, None)
+    assert output["columns"][0]["depth"] == 1.5
+    assert output["optimize"]["files_to_rewrite"] == 2
     assert main(["layout", uri, "--columns", "w"]) == 1
     assert "`w`" in capsys.readouterr().err
     assert main(["layout", uri + "-not"]) == 1

@@ -1,4 +1,4 @@
-"""Damaged and incomplete logs: stale hints, missing files, junk, missing beginnings; history and time travel."""
+"""Damaged and incomplete logs: stale hints, missing and unknown files, truncated history; history and time travel."""
 
 import json
 import time
@@ -68,7 +68,7 @@ def test_a_hint_beyond_the_log(log: Log) -> None:
         b'{"a":' * 50_000,
     ],
 )
-def test_a_hint_that_makes_no_sense(log: Log, content: bytes) -> None:
+def test_an_invalid_hint(log: Log, content: bytes) -> None:
     log.checkpoint(3)
     (log.folder / "_last_checkpoint").write_bytes(content)
     assert log.rows() == list(range(6))
@@ -83,7 +83,7 @@ def test_a_hint_saves_listing_what_is_before_it(log: Log) -> None:
     table = log.table
     assert table.snapshot().num_files == 6
     assert table.request_counts()["lists"] == 1
-    # An older version than the hint's is looked for from the beginning.
+    # For a version before that of the hint, the listing starts at the beginning.
     with pytest.raises(deltic.VersionNotFoundError, match="versions 4 to 5"):
         table.snapshot(2)
 
@@ -146,7 +146,7 @@ def test_no_log_is_no_table(uri: str, content: list[str] | None) -> None:
             read()
 
 
-def test_junk_in_the_log_is_passed_over(log: Log) -> None:
+def test_unknown_files_in_the_log_are_ignored(log: Log) -> None:
     names = [
         ".00000000000000000000.json.crc",
         f"{9:020}.json.tmp",
@@ -193,7 +193,7 @@ def test_a_gap_names_the_missing_version(log: Log) -> None:
             log.table.snapshot(version)
 
 
-def test_a_checkpoint_that_lacks_parts_is_passed_over(log: Log) -> None:
+def test_an_incomplete_checkpoint_is_ignored(log: Log) -> None:
     parts = log.checkpoint(3, parts=2)
     log.hint(3)
     assert log.rows() == list(range(6))
@@ -217,7 +217,7 @@ def test_only_checkpoints_are_left(log: Log) -> None:
 # --- history ---
 
 
-def test_history_goes_back_behind_the_checkpoint(log: Log) -> None:
+def test_history_includes_versions_before_the_checkpoint(log: Log) -> None:
     log.checkpoint(4)
     log.hint(4)
     assert [entry["version"] for entry in log.table.history()] == [5, 4, 3, 2, 1, 0]
@@ -252,7 +252,7 @@ def test_history_reads_the_beginning_of_large_commits(log: Log) -> None:
     table = log.table
     assert table.history(limit=1)[0]["operation"] == "WRITE"
     assert table.request_counts()["bytes_read"] < 100_000
-    # Some writers put the commit info last.
+    # Some writers write the commit info last.
     log.commit(5, [*noise, {"commitInfo": {"operation": "LAST"}}])
     assert log.table.history(limit=1)[0]["operation"] == "LAST"
 
@@ -262,7 +262,7 @@ def test_history_reads_the_beginning_of_large_commits(log: Log) -> None:
 
 def test_times_of_files_are_made_monotone(log: Log) -> None:
     log.modified({0: 1000, 1: 2000, 2: 1500, 3: 1500, 4: 2001, 5: 9000})
-    # 2, 3 and 4 follow 1 a millisecond apart: 2001, 2002, 2003.
+    # The times of 2, 3 and 4 are adjusted to 2001, 2002 and 2003.
     expected = {1000: 0, 1999: 0, 2000: 1, 2001: 2, 2002: 3, 2003: 4, 8999: 4, 9000: 5}
     for at, version in expected.items():
         assert log.table.snapshot(timestamp=iso(at)).version == version, at
@@ -282,7 +282,7 @@ def test_a_time_after_the_newest_commit_means_the_latest_version(log: Log) -> No
     log.modified({version: 1_700_000_000_000 + version for version in range(6)})
     for after in (iso(1_700_000_000_006), datetime.now(timezone.utc), "9999-12-31"):
         assert log.table.snapshot(timestamp=after).version == 5
-    # A version that a checkpoint alone has may be older or newer than any such time.
+    # A version without a commit file has no time.
     log.checkpoint(5)
     log.remove(4, 5)
     assert log.table.snapshot().version == 5
@@ -292,11 +292,11 @@ def test_a_time_after_the_newest_commit_means_the_latest_version(log: Log) -> No
 
 
 @pytest.mark.slow
-def test_times_lead_only_to_versions_that_can_be_rebuilt(log: Log) -> None:
+def test_time_travel_only_to_versions_that_can_be_read(log: Log) -> None:
     log.modified({version: 1000 + version for version in range(6)})
     log.checkpoint(3)
     log.remove(0)
-    # The commits 1 and 2 are still in the log, but nothing they could be applied to.
+    # Commits 1 and 2 exist, but no state to which they could be applied.
     assert log.table.snapshot(timestamp=iso(1003)).version == 3
     for at in (1001, 1002):
         with pytest.raises(deltic.VersionNotFoundError, match="before the oldest version that can be read") as caught:
@@ -318,7 +318,7 @@ def test_a_time_in_a_gap_is_refused(log: Log) -> None:
 
 
 def enable(log: Log, times: dict[int, int], since: int | None) -> None:
-    """Give commits their own time, from the version on that says so."""
+    """Enable in-commit timestamps from version `since` on, and set those of commits."""
 
     def protocol(action: dict[str, Any]) -> None:
         action.update({"minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]})
@@ -355,7 +355,7 @@ def test_in_commit_times_from_the_beginning(log: Log) -> None:
 
 def test_in_commit_times_from_a_version_on(log: Log) -> None:
     enable(log, {3: 30_000, 4: 40_000, 5: 50_000}, since=3)
-    # Modification times after the boundary mean nothing, and those before it may even lie behind it.
+    # Modification times are ignored from version 3 on; those before may even be later than its timestamp.
     log.modified({0: 1000, 1: 2000, 2: 35_000, 3: 1, 4: 2, 5: 3})
     expected = {1000: 0, 2000: 1, 29_999: 1, 30_000: 3, 39_999: 3, 40_000: 4, 50_000: 5}
     for at, version in expected.items():
@@ -366,7 +366,7 @@ def test_in_commit_times_from_a_version_on(log: Log) -> None:
         deltic.VersionNotFoundError, match=r"from 1970-01-01T00:00:01.000Z .version 0. to 1970-01-01T00:00:50"
     ):
         log.table.snapshot(timestamp=iso(999))
-    # Without the commits before the boundary, times before it lead nowhere.
+    # Without the commits before version 3, earlier times are refused.
     log.checkpoint(3)
     log.remove(0, 1, 2)
     with pytest.raises(deltic.VersionNotFoundError, match=r"from 1970-01-01T00:00:30.000Z .version 3."):
@@ -404,7 +404,7 @@ def test_in_commit_times_are_found_by_binary_search(log: Log) -> None:
         snapshot = table.snapshot(timestamp=iso(1000 * version + 500))
         assert snapshot.version == version
         counts = table.request_counts()
-        # One listing; the searched commits, and those that the version itself is made of.
+        # One listing, the commits of the binary search, and those that the version is replayed from.
         assert counts["lists"] == 1
         assert counts["gets"] <= 12 + version + 1
 
@@ -430,7 +430,7 @@ def test_transactions(log: Log) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("retention", "known"), [("interval 3 days", 4), ("interval 1 day", None), (None, 4)])
-def test_transactions_are_forgotten(log: Log, retention: str | None, known: int | None) -> None:
+def test_transactions_expire(log: Log, retention: str | None, known: int | None) -> None:
     metadata = next(action for action in log.read(0) if "metaData" in action)
     if retention is not None:
         metadata["metaData"]["configuration"]["delta.setTransactionRetentionDuration"] = retention
@@ -447,7 +447,7 @@ def test_transactions_are_forgotten(log: Log, retention: str | None, known: int 
 
 
 @pytest.mark.slow
-def test_a_retention_that_makes_no_sense(log: Log) -> None:
+def test_an_invalid_retention(log: Log) -> None:
     metadata = next(action for action in log.read(0) if "metaData" in action)
     metadata["metaData"]["configuration"]["delta.setTransactionRetentionDuration"] = "a while"
     log.append([metadata])

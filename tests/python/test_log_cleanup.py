@@ -1,4 +1,4 @@
-"""Log cleanup during checkpoints of other writers: no remaining checkpoint has a deleted sidecar."""
+"""Log cleanup concurrent with checkpoints of other writers: no sidecar of a remaining checkpoint is deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG = 60
 
 @pytest.fixture
 def store() -> Iterator[ObjectStore]:
-    """A store whose files are all years old, with a table that has a checkpoint of version 1."""
+    """A store whose clock is years behind, with a table that has a checkpoint of version 1."""
     with object_store() as store:
         properties = {"delta.checkpointPolicy": "v2", "delta.enableExpiredLogCleanup": "false"}
         deltic.write(table(store), pa.table({"id": [1, 2]}), properties=properties)
@@ -43,7 +43,7 @@ def sidecars(store: ObjectStore) -> set[str]:
 
 
 def named(store: ObjectStore) -> set[str]:
-    """The sidecars that the checkpoints name which are there."""
+    """The sidecars of existing checkpoints."""
     found: set[str] = set()
     for path in checkpoints(store):
         rows = pq.read_table(io.BytesIO(store.files[path][0])).column("sidecar").to_pylist()
@@ -52,21 +52,21 @@ def named(store: ObjectStore) -> set[str]:
 
 
 def expire_log(store: ObjectStore) -> None:
-    """Make the commits and checkpoints years old, and no sidecar."""
+    """Make commits and checkpoints years old, but not sidecars."""
     for path, (content, _) in list(store.files.items()):
         if path.startswith(LOG) and not path.startswith(SIDECARS):
             store.files[path] = (content, 1_700_000_000.0)
 
 
 def rewrite_all(store: ObjectStore) -> None:
-    """A newer checkpoint that has nothing of the first: its files are others."""
+    """Overwrite the table, and write a checkpoint that shares no sidecar with the first."""
     version = deltic.write(table(store), pa.table({"id": [7, 8, 9]}), mode="overwrite").version
     assert table(store).checkpoint() == version
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_deltic_writes_meanwhile_keeps_its_sidecars(store: ObjectStore) -> None:
-    """The writer is about to put its checkpoint when cleanup starts, and has put it when cleanup deletes sidecars."""
+def test_a_concurrent_checkpoint_of_deltic_keeps_its_sidecars(store: ObjectStore) -> None:
+    """The checkpoint is put after cleanup has started and before cleanup deletes sidecars."""
     deltic.write(table(store), pa.table({"id": [4]}))
     store.now = time.time()
     about_to_delete, written, cleaned = threading.Event(), threading.Event(), threading.Event()
@@ -100,7 +100,7 @@ def test_a_checkpoint_that_deltic_writes_meanwhile_keeps_its_sidecars(store: Obj
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", [["_delta_log", "_sidecars"], ["_sidecars", "_delta_log"]], ids=" then ".join)
-def test_a_checkpoint_of_others_that_comes_meanwhile_keeps_its_sidecars(store: ObjectStore, moment: list[str]) -> None:
+def test_a_concurrent_checkpoint_of_other_writers_keeps_its_sidecars(store: ObjectStore, moment: list[str]) -> None:
     (first,) = checkpoints(store)
     content, old = store.files[first][0], sidecars(store)
     rewrite_all(store)

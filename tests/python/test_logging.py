@@ -1,4 +1,4 @@
-"""Messages of deltic in Python's `logging`, with the logger `deltic`."""
+"""Log records of the logger `deltic`."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ import deltic
 ROWS = pa.table({"id": [1, 2, 3]})
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     assert {record.name for record in caplog.records} <= {"deltic"}
     return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
 
@@ -29,7 +29,7 @@ def test_commits_and_plans_are_logged(uri: str, caplog: pytest.LogCaptureFixture
     with deltic.Table(uri).transaction() as tx:
         tx.append(ROWS)
     deltic.Table(uri).scan(filter="id > 50").to_arrow()
-    assert told(caplog) == [
+    assert log_lines(caplog) == [
         f"INFO committed version 0 of {uri} (attempts: 1, files added: 1)",
         f"INFO committed version 1 of {uri} (attempts: 1, files added: 1)",
         f"INFO committed version 2 of {uri} (attempts: 1, files added: 1)",
@@ -47,12 +47,12 @@ def test_a_plan_is_logged_without_counting_the_files(uri: str, caplog: pytest.Lo
     before = table.request_counts
     caplog.set_level(logging.DEBUG, logger="deltic")
     table.scan(filter="id > 2")
-    assert told(caplog) == [f"DEBUG a scan of version 10 of {uri} keeps 11 files"]
+    assert log_lines(caplog) == [f"DEBUG a scan of version 10 of {uri} keeps 11 files"]
     assert table.request_counts == before
 
 
 @pytest.mark.parametrize("part", ["handler", "filter"])
-def test_a_handler_that_raises_disturbs_nothing(
+def test_an_exception_in_a_handler_is_ignored(
     uri: str, part: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(logging.Handler):
@@ -65,7 +65,7 @@ def test_a_handler_that_raises_disturbs_nothing(
             return True
 
     raised: list[BaseException | None] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: raised.append(told.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
     caplog.set_level(logging.DEBUG, logger="deltic")
     handler = Broken()
     logging.getLogger("deltic").addHandler(handler)
@@ -79,7 +79,7 @@ def test_a_handler_that_raises_disturbs_nothing(
     assert [str(error) for error in raised] == ["the disk of the log is full"] * 3
 
 
-def test_what_a_handler_raises_for_the_caller_reaches_it(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_keyboard_interrupt_in_a_handler_reaches_the_caller(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     class Stop(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise KeyboardInterrupt
@@ -101,8 +101,8 @@ def test_lost_attempts_and_conflicts_are_logged(uri: str, caplog: pytest.LogCapt
     with table.transaction() as tx:
         tx.append(ROWS)
         deltic.write(uri, ROWS)
-    assert "DEBUG attempt 1: version 1 is taken, 2 is tried next" in told(caplog)
-    assert f"INFO committed version 2 of {uri} (attempts: 2, files added: 1)" in told(caplog)
+    assert "DEBUG attempt 1: version 1 is taken, 2 is tried next" in log_lines(caplog)
+    assert f"INFO committed version 2 of {uri} (attempts: 2, files added: 1)" in log_lines(caplog)
     caplog.clear()
 
     def lose() -> None:
@@ -113,18 +113,18 @@ def test_lost_attempts_and_conflicts_are_logged(uri: str, caplog: pytest.LogCapt
 
     with pytest.raises(deltic.CommitConflictError):
         lose()
-    assert any(line.startswith("INFO nothing was committed, Concurrent") for line in told(caplog)), told(caplog)
+    assert any(line.startswith("INFO nothing was committed, Concurrent") for line in log_lines(caplog)), caplog.text
 
 
-def test_what_is_below_the_level_is_not_told(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_records_below_the_level_are_not_logged(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="deltic")
     deltic.write(uri, ROWS)
     deltic.Table(uri).scan().to_arrow()
-    assert [line.split()[0] for line in told(caplog)] == ["INFO"]
+    assert [line.split()[0] for line in log_lines(caplog)] == ["INFO"]
     caplog.clear()
     caplog.set_level(logging.WARNING, logger="deltic")
     deltic.write(uri, ROWS)
-    assert told(caplog) == []
+    assert log_lines(caplog) == []
 
 
 def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
@@ -141,14 +141,12 @@ def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -
     with pytest.raises(deltic.DelticError):
         deltic.write("s3://bucket/t", ROWS, storage_options=options)
     deltic.write(tmp_path / "t", ROWS, user_metadata="sesame")
-    assert told(caplog)
+    assert log_lines(caplog)
     assert "sesame" not in caplog.text
 
 
 @pytest.mark.slow
-def test_threads_and_handlers_that_use_deltic_do_not_wait_for_one_another(
-    uri: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_handlers_that_use_deltic_do_not_deadlock(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="deltic")
     deltic.write(uri, ROWS)
     seen: list[int] = []
@@ -168,12 +166,12 @@ def test_threads_and_handlers_that_use_deltic_do_not_wait_for_one_another(
             thread.join(60)
     finally:
         logging.getLogger("deltic").removeHandler(handler)
-    assert sum("committed" in line for line in told(caplog)) == 9
+    assert sum("committed" in line for line in log_lines(caplog)) == 9
     assert len(seen) == 8
 
 
 @pytest.mark.slow
-def test_a_forked_child_logs_its_own_and_a_process_ends_well(tmp_path: Path, python: str) -> None:
+def test_a_forked_child_logs_once(tmp_path: Path, python: str) -> None:
     script = """
         import logging, os, sys
         import deltic, pyarrow as pa
@@ -198,24 +196,24 @@ def test_a_forked_child_logs_its_own_and_a_process_ends_well(tmp_path: Path, pyt
 
 
 @pytest.mark.slow
-def test_requests_that_are_sent_again_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_retried_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     commit = f"_delta_log/{0:020}.json"
     with object_store() as store:
         secret = {"aws_access_key_id": "sesame", "aws_secret_access_key": "sesame", "aws_session_token": "sesame"}
         options = {**store.options, **secret, "backoff_config.init_backoff": "1ms", "backoff_config.max_backoff": "1ms"}
         table = deltic.Table("s3://bucket/t", options)
         deltic.write(table, ROWS)
-        asked: list[str] = []
+        requests: list[str] = []
 
         def busy(method: str, path: str) -> bool:
-            asked.append(f"{method} {path}")
-            return asked.count(f"{method} {path}") <= 2 and path.endswith(commit)
+            requests.append(f"{method} {path}")
+            return requests.count(f"{method} {path}") <= 2 and path.endswith(commit)
 
         store.busy = busy
         caplog.set_level(logging.INFO, logger="deltic")
         assert [entry["version"] for entry in deltic.Table("s3://bucket/t", options).history()] == [0]
-        assert asked.count(f"GET bucket/t/{commit}") >= 3
-        again = [line for line in told(caplog) if "sent again" in line]
+        assert requests.count(f"GET bucket/t/{commit}") >= 3
+        again = [line for line in log_lines(caplog) if "sent again" in line]
         address = f"http://127.0.0.1:{store.port}/bucket/t/{commit}"
         line = f"INFO GET {address}: the server answered with status 503; the request is sent again as far as retries"
         assert again == [f"{line} are left"] * 2
@@ -223,20 +221,20 @@ def test_requests_that_are_sent_again_are_logged(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.slow
-def test_a_commit_that_may_have_been_lost_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_with_unknown_outcome_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     with object_store() as store:
         options = {**store.options, "backoff_config.init_backoff": "1ms", "backoff_config.max_backoff": "1ms"}
         table = deltic.Table("s3://bucket/t", options)
         deltic.write(table, ROWS)
-        asked: list[str] = []
+        requests: list[str] = []
 
         def busy(method: str, path: str) -> bool:
             is_commit = method == "PUT" and path.endswith(f"_delta_log/{1:020}.json")
-            asked.extend([path] if is_commit else [])
-            return is_commit and len(asked) == 1
+            requests.extend([path] if is_commit else [])
+            return is_commit and len(requests) == 1
 
         store.busy = busy
         caplog.set_level(logging.DEBUG, logger="deltic")
         assert deltic.write(table, ROWS).version == 1
-        assert len(asked) == 2
-        assert "DEBUG attempt 1: version 1 is tried again" in told(caplog)
+        assert len(requests) == 2
+        assert "DEBUG attempt 1: version 1 is tried again" in log_lines(caplog)

@@ -1,4 +1,4 @@
-"""Symlink manifests: they list the live files, and old manifests are deleted."""
+"""Symlink manifests: they list the live files, and stale manifests are deleted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def listed(uri: str) -> list[str]:
     return sorted(line for lines in manifests(uri).values() for line in lines)
 
 
-def test_a_table_without_partitions_has_one(uri: str) -> None:
+def test_a_table_without_partitions_has_one_manifest(uri: str) -> None:
     deltic.create(uri, pa.schema([("n", pa.int64())]))
     table = Table(uri)
     assert table.write_manifests().written == [f"{FOLDER}/manifest"]
@@ -46,7 +46,7 @@ def test_a_table_without_partitions_has_one(uri: str) -> None:
     assert sorted(pa.concat_tables(rows)["n"].to_pylist()) == [0, 1, 2]
 
 
-def test_partitions_have_one_each_and_stale_ones_go(uri: str) -> None:
+def test_each_partition_has_a_manifest_and_stale_ones_are_deleted(uri: str) -> None:
     values = ["a", None, "a b", "x/y", "50%", "ü", "c=d", "", "tab\t", "{[]}^"]
     data = pa.table({"p": values, "q": range(len(values)), "n": range(len(values))})
     deltic.write(uri, data, partition_by=["p", "q"])
@@ -71,7 +71,7 @@ def test_partitions_have_one_each_and_stale_ones_go(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_they_follow_commits_by_property(uri: str, partitioned: bool) -> None:
+def test_the_property_updates_manifests_after_each_commit(uri: str, partitioned: bool) -> None:
     rng = random.Random(f"{partitioned}")
     deltic.write(uri, pa.table({"p": [0], "n": [0]}), partition_by=["p"] if partitioned else None)
     table = Table(uri)
@@ -94,7 +94,7 @@ def test_they_follow_commits_by_property(uri: str, partitioned: bool) -> None:
     assert listed(uri) == before
 
 
-def test_a_commit_stands_without_them(uri: str) -> None:
+def test_a_commit_succeeds_without_manifests(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableDeletionVectors": "true"})
     table = Table(uri)
     table.delete("n = 1")
@@ -111,7 +111,7 @@ def test_a_commit_stands_without_them(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [{"delta.enableDeletionVectors": "true"}, {"delta.columnMapping.mode": "name"}])
-def test_properties_that_exclude_them_are_refused(uri: str, other: dict[str, str]) -> None:
+def test_incompatible_properties_are_refused(uri: str, other: dict[str, str]) -> None:
     name = next(iter(other))
     for make in (
         lambda: deltic.write(uri, pa.table({"n": [1]}), properties={**ENABLED, **other}),
@@ -130,7 +130,7 @@ def test_properties_that_exclude_them_are_refused(uri: str, other: dict[str, str
 @pytest.mark.parametrize(
     ("path", "why"), [("a%0Afile:/etc/passwd", "control character"), ("../q.parquet", "q.parquet")]
 )
-def test_paths_that_a_line_cannot_hold_are_refused(uri: str, path: str, why: str) -> None:
+def test_paths_that_a_manifest_cannot_hold_are_refused(uri: str, path: str, why: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
     log = Log(uri)
     name = next(action["add"]["path"] for action in log.read(0) if "add" in action)
@@ -149,8 +149,8 @@ def test_values_too_long_for_a_folder_are_refused_before_any_is_written(uri: str
 
 
 @pytest.mark.slow
-def test_a_slow_writer_does_not_leave_older_ones() -> None:
-    """One of its manifests reaches the store after another writer has committed and written all of them."""
+def test_a_slow_writer_does_not_leave_stale_manifests() -> None:
+    """One of its manifests is put after another writer has committed and written all manifests."""
     with object_store() as store:
         table = Table("s3://bucket/table", store.options)
         data = pa.table({"p": [*range(8)] * 2, "n": range(16)})
@@ -179,7 +179,7 @@ def test_a_slow_writer_does_not_leave_older_ones() -> None:
         assert len(lines) == 8
 
 
-def test_what_would_be_read_wrongly_is_refused(uri: str) -> None:
+def test_tables_that_readers_of_manifests_misread_are_refused(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableDeletionVectors": "true"})
     table = Table(uri)
     table.write_manifests()
@@ -195,7 +195,7 @@ def test_what_would_be_read_wrongly_is_refused(uri: str) -> None:
         table.write_manifests()
 
 
-def test_a_vacuum_leaves_them(uri: str) -> None:
+def test_vacuum_keeps_manifests(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
     table = Table(uri)
     table.write_manifests()
@@ -210,8 +210,8 @@ def test_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"write   {FOLDER}/manifest" in capsys.readouterr().out
     assert manifests(uri) == {}
     assert cli.main(["manifests", uri, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["files"], told["written"], told["dry_run"]) == (1, [f"{FOLDER}/manifest"], False)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["files"], output["written"], output["dry_run"]) == (1, [f"{FOLDER}/manifest"], False)
     assert cli.main(["manifests", uri]) == 0
     assert "1 manifest of version 0 written" in capsys.readouterr().out
     Table(uri).set_properties({"delta.columnMapping.mode": "name"})

@@ -1,4 +1,4 @@
-"""A write into many partitions: one file for each in little memory, and no temporary file left."""
+"""Writes to many partitions: one file for each partition, bounded memory, no temporary file left."""
 
 import random
 import subprocess
@@ -56,7 +56,7 @@ def test_each_partition_has_one_file(uri: str, temporary: Path) -> None:
     assert [of_rows[n] for n in read["n"].to_pylist()] == read["p"].to_pylist()
     for partition in (0, 1, PARTITIONS - 1):
         rows = deltic.Table(uri).scan(filter=f"p = {partition}").to_arrow()
-        # In the order in which they came.
+        # In the order of the input.
         assert rows["n"].to_pylist() == [n for n, of_row in enumerate(of_rows) if of_row == partition]
         assert rows["t"].to_pylist() == [f"{n:0>100}" for n in rows["n"].to_pylist()]
 
@@ -94,7 +94,7 @@ except deltic.StorageError as error:
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
+def test_a_full_disk_is_an_error(uri: str, temporary: Path) -> None:
     arguments = [sys.executable, "-c", FULL, uri, str(Path(__file__).parent), str(Path(__file__).parents[1])]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "TMPDIR" in done.stdout, done.stdout + done.stderr
@@ -107,7 +107,7 @@ def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
 
 @pytest.mark.slow
 def test_a_task_has_one_file_for_each_partition(uri: str, temporary: Path) -> None:
-    """What an executor of Spark does."""
+    """The same for a task of a Spark executor."""
     deltic.create(uri, SCHEMA, partition_by="p")
     of_rows = partitions(30_000)
     transaction = _deltic.plan_write(deltic.Table(uri)._core, SCHEMA, core_options("append", {"memory_limit": "1 MB"}))

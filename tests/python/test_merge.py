@@ -1,4 +1,4 @@
-"""MERGE through the Python interface: changes of rows, refused merges, and the table after a failure."""
+"""MERGE in Python: results, refused merges, and the table after a failure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_upserts(uri: str, properties: dict[str, str]) -> None:
 
 
 @COPIES_AND_VECTORS
-def test_the_first_clause_that_fits_counts(uri: str, properties: dict[str, str]) -> None:
+def test_the_first_matching_clause_applies(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
     source = pa.table({"id": [1, 2, 3, 8, 9], "op": ["delete", "add", "none", "add", "skip"], "n": [5, 6, 7, 8, 9]})
     commit = (
@@ -90,7 +90,7 @@ def test_the_first_clause_that_fits_counts(uri: str, properties: dict[str, str])
     } | ({} if properties else {"numTargetRowsCopied": 1})
 
 
-def test_null_equals_nothing_but_by_its_own_operator(uri: str) -> None:
+def test_null_keys_match_only_with_the_null_safe_operator(uri: str) -> None:
     deltic.write(uri, pa.table({"k": [1, None], "v": ["one", "none"]}))
     table = Table(uri)
     source = pa.table({"k": pa.array([None], pa.int64()), "v": ["new"]})
@@ -101,7 +101,7 @@ def test_null_equals_nothing_but_by_its_own_operator(uri: str) -> None:
     assert stock(table) == [(1, "one"), (None, "new"), (None, "new")]
 
 
-def test_floats_are_equal_as_sql_has_it(uri: str) -> None:
+def test_floats_are_compared_as_in_sql(uri: str) -> None:
     deltic.write(uri, pa.table({"d": [float("nan"), -0.0, 1.0], "v": [1, 2, 3]}))
     source = pa.table({"d": [0.0, -float("nan")], "w": [20, 10]})
     Table(uri).merge(source, "source.d = target.d").when_matched_update({"v": "w"}).execute()
@@ -147,7 +147,7 @@ def test_conditions_of_every_kind_are_joined(uri: str, on: str, pairs: dict[int,
 
 @pytest.mark.slow
 @COPIES_AND_VECTORS
-def test_a_row_is_not_changed_by_several(uri: str, properties: dict[str, str]) -> None:
+def test_a_row_matched_by_several_source_rows_is_refused(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
     before = files_of(uri)
     twice = pa.table({"item": [2, 2, 9], "left": [1, 2, 3], "op": ["a", "b", "b"]})
@@ -156,7 +156,7 @@ def test_a_row_is_not_changed_by_several(uri: str, properties: dict[str, str]) -
     with pytest.raises(InvalidInputError, match="several rows"):
         table.merge(twice, ON).when_matched_delete("op > ''").execute()
     assert (table.snapshot().version, files_of(uri)) == (0, before)
-    # What changes nothing does not count, and a row that is deleted is deleted once.
+    # Source rows that change nothing do not count, and several source rows may delete the same row.
     table.merge(twice, ON).when_matched_update({"left": "source.left"}, "op = 'b'").execute()
     assert ("a", 2, 2) in stock(table)
     assert table.merge(twice, ON).when_matched_delete().execute().metrics["numTargetRowsDeleted"] == 1
@@ -164,7 +164,7 @@ def test_a_row_is_not_changed_by_several(uri: str, properties: dict[str, str]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("on", "clauses", "told"),
+    ("on", "clauses", "message"),
     [
         (ON, [], "a merge without clauses does nothing"),
         ("item = 1", [("when_matched_delete", ())], "both sides have a column `item`: write `source.item` or `target"),
@@ -190,7 +190,7 @@ def test_a_row_is_not_changed_by_several(uri: str, properties: dict[str, str]) -
         (ON, [("when_not_matched_insert", ({"item": "source.left + 9223372036854775807"},))], "the source's row 2: "),
     ],
 )
-def test_what_does_not_fit_is_refused(uri: str, on: str, clauses: list[tuple[str, Any]], told: str) -> None:
+def test_what_does_not_fit_is_refused(uri: str, on: str, clauses: list[tuple[str, Any]], message: str) -> None:
     table = made(uri)
     before = files_of(uri)
     merge = table.merge(NEWS, on)
@@ -198,13 +198,13 @@ def test_what_does_not_fit_is_refused(uri: str, on: str, clauses: list[tuple[str
         getattr(merge, name)(*arguments)
     with pytest.raises(InvalidInputError) as refused:
         merge.execute()
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert (table.snapshot().version, files_of(uri)) == (0, before)
 
 
 def test_arguments_are_checked(uri: str) -> None:
     table = made(uri)
-    for make, told in (
+    for make, message in (
         (lambda: table.merge(NEWS, 3), "on must be a string"),  # type: ignore[arg-type]
         (
             lambda: table.merge(NEWS, ON, source_alias="t", target_alias="T").when_matched_delete().execute(),
@@ -216,7 +216,7 @@ def test_arguments_are_checked(uri: str) -> None:
         (lambda: table.merge(NEWS, ON).when_matched_delete(3), "condition must be"),  # type: ignore[arg-type]
         (lambda: table.merge(7, ON).when_matched_delete().execute(), "cannot write"),
     ):
-        with pytest.raises(InvalidInputError, match=told):
+        with pytest.raises(InvalidInputError, match=message):
             make()
     doubled = pa.table([[1], [2]], names=["item", "ITEM"])
     with pytest.raises(InvalidInputError, match="two columns `ITEM`"):
@@ -242,7 +242,7 @@ def test_values_that_do_not_fit_are_refused_with_their_row(uri: str) -> None:
     assert len(files_of(uri)) == 1
 
 
-def test_a_table_that_may_only_grow_takes_inserts(uri: str) -> None:
+def test_an_append_only_table_accepts_inserts(uri: str) -> None:
     table = made(uri, {"delta.appendOnly": "true"})
     with pytest.raises(InvalidInputError, match=r"delta\.appendOnly"):
         table.merge(NEWS, ON).when_matched_update_all().when_not_matched_insert_all().execute()
@@ -264,7 +264,7 @@ def test_a_source_that_raises_leaves_the_table(uri: str) -> None:
     with pytest.raises(ZeroDivisionError, match="midway"):
         merge.execute()
     assert (table.snapshot().version, files_of(uri)) == (0, before)
-    # A reader is read once, for the preview and the merge.
+    # A reader is read once, for both the preview and the merge.
     reader = NEWS.to_reader()
     merge = table.merge(reader, ON).when_matched_update_all().when_not_matched_insert_all()
     assert (merge.preview().rows, merge.preview().rows_inserted) == (2, 1)
@@ -285,7 +285,7 @@ def test_sources_of_every_kind(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("partition_by", [None, ["p"]], ids=["whole", "parts"])
-def test_columns_of_null_alone_and_mapped_columns_evolve(uri: str, partition_by: list[str] | None) -> None:
+def test_columns_with_only_nulls_and_mapped_columns_evolve(uri: str, partition_by: list[str] | None) -> None:
     rows = pa.table({"p": ["a", "b"], "k": [1, 2], "st": [{"x": 1}, None]})
     deltic.write(uri, rows, partition_by=partition_by, properties=PROPERTIES[-1])
     table = Table(uri)
@@ -334,7 +334,7 @@ def test_columns_without_values_get_their_defaults(uri: str) -> None:
         assert files_of(uri) == before
 
 
-def test_columns_that_the_source_lacks_are_asked_for(uri: str) -> None:
+def test_missing_columns_of_the_source_are_refused(uri: str) -> None:
     table = made(uri)
     source = pa.table({"item": [2, 9], "left": [0, 0], "extra": ["x", "y"]})
     with pytest.raises(InvalidInputError, match="the source has no column `shop`"):
@@ -369,7 +369,7 @@ def test_the_table_gets_the_columns_of_the_source(uri: str, properties: dict[str
             ("update_postimage", "x", {"a": 1}),
             ("update_preimage", None, None),
         ]
-    # Fields inside of structs, and nothing where nothing asks for it.
+    # Struct fields are added too, but only by a clause that assigns them.
     deeper = pa.table({"item": [9], "more": [{"a": 3, "b": "deep"}], "other": [1]})
     table.merge(deeper, ON).with_schema_evolution().when_matched_update({"more": "source.more"}).execute()
     assert ("other" in table.snapshot().schema.names, stock(table)[-1][4]) == (False, {"a": 3, "b": "deep"})
@@ -380,7 +380,7 @@ def test_the_table_gets_the_columns_of_the_source(uri: str, properties: dict[str
 
 @pytest.mark.parametrize("properties", [{}, VECTORS, {**VECTORS, **FEED, **IDS}], ids=label)
 @pytest.mark.parametrize("partition_by", [None, ["v"]], ids=["whole", "parts"])
-def test_types_are_widened_where_the_table_lets_it(
+def test_types_are_widened_if_the_table_allows_it(
     uri: str, properties: dict[str, str], partition_by: list[str] | None
 ) -> None:
     rows = pa.table(
@@ -395,7 +395,7 @@ def test_types_are_widened_where_the_table_lets_it(
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
     assert files_of(uri) == before
     table.set_properties({"delta.enableTypeWidening": "true"})
-    # A value that is computed widens nothing.
+    # A computed value does not widen the type.
     table.merge(source, "source.k = target.k").with_schema_evolution().when_matched_update(
         {"v": "source.v - 299"}
     ).execute()
@@ -407,7 +407,7 @@ def test_types_are_widened_where_the_table_lets_it(
     assert [str(field.type) for field in table.snapshot().schema] == ["int32", "int16", "double"]
     assert stock(table) == [(1, 3, 0.5), (2, 300, 0.1), (70_000, 5, 2.5)]
     assert table.scan(filter="k > 40000 OR v > 200").to_arrow()["k"].sort().to_pylist() == [2, 70_000]
-    # Conditions are about the columns as they are.
+    # Conditions are evaluated with the types before the change.
     wider = pa.table({"k": pa.array([2, 3], pa.int64()), "v": pa.array([400, 9], pa.int32()), "f": [0.3, 0.4]})
     merge = table.merge(wider, "source.k = target.k").with_schema_evolution()
     merge.when_matched_update_all("target.v < source.v AND target.f > 0").when_not_matched_insert_all("source.v < 10")
@@ -470,7 +470,7 @@ def test_numbers_of_two_types_are_joined_by_their_keys(uri: str, kind: pa.DataTy
 
 
 @pytest.mark.slow
-def test_filters_of_keys_that_are_too_long_together_are_left_out(uri: str) -> None:
+def test_filters_for_very_long_keys_are_omitted(uri: str) -> None:
     keys = {f"k{n}": [f"{row:03}" + "x" * 6500 for row in range(150)] for n in range(5)}
     deltic.write(uri, pa.table({**keys, "v": [row % 2 for row in range(150)]}))
     on = " AND ".join(f"source.{name} = target.{name}" for name in keys)
@@ -479,7 +479,7 @@ def test_filters_of_keys_that_are_too_long_together_are_left_out(uri: str) -> No
     assert sorted(Table(uri).scan().to_arrow()["v"].to_pylist()).count(7) == 50
 
 
-def test_a_transaction_merges_into_what_it_sees(uri: str) -> None:
+def test_a_transaction_merges_into_its_own_changes(uri: str) -> None:
     table = made(uri)
     with table.transaction() as tx:
         tx.append(pa.table({"shop": ["n"], "item": [9], "left": [90]}))
@@ -492,7 +492,7 @@ def test_a_transaction_merges_into_what_it_sees(uri: str) -> None:
     assert stock(table) == [("a", 1, 10), ("a", 2, 21), ("b", 3, 31), ("b", 4, 40), ("c", 5, 50), ("z", 9, 91)]
 
 
-def test_nothing_is_committed_where_there_is_nothing_to_do(uri: str) -> None:
+def test_a_merge_without_changes_commits_nothing(uri: str) -> None:
     table = made(uri)
     before = files_of(uri)
     source = pa.table({"item": [77], "left": [1], "extra": [1]})
@@ -506,7 +506,7 @@ def test_nothing_is_committed_where_there_is_nothing_to_do(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_writers_that_merge_other_keys_all_win_where_rows_are_marked(uri: str) -> None:
+def test_concurrent_merges_of_different_keys_succeed_with_deletion_vectors(uri: str) -> None:
     deltic.write(uri, pa.table({"k": range(32), "v": [0] * 32}), properties=VECTORS)
 
     def merge(writer: int) -> None:
@@ -520,19 +520,19 @@ def test_writers_that_merge_other_keys_all_win_where_rows_are_marked(uri: str) -
     assert stock(Table(uri)) == sorted([(k, k + 100 if k < 24 else 0) for k in range(32)], key=repr)
 
 
-def test_a_row_that_came_meanwhile_is_a_conflict(uri: str) -> None:
+def test_a_concurrently_added_row_that_matches_is_a_conflict(uri: str) -> None:
     table = made(uri)
     source = pa.table({"shop": ["b", "z"], "item": [3, 9], "left": [0, 0]})
     with pytest.raises(deltic.ConcurrentAppendError), table.transaction() as tx:
         tx.merge(source, ON).when_not_matched_insert_all().execute()
         deltic.write(uri, pa.table({"shop": ["q"], "item": [9], "left": [0]}))
     table.delete("item = 9")
-    # One that cannot match is none.
+    # A row that cannot match is no conflict.
     with table.transaction() as tx:
         tx.merge(source, ON).when_not_matched_insert_all().execute()
         deltic.write(uri, pa.table({"shop": ["q"], "item": [100], "left": [0]}))
     table.delete("item = 9")
-    # The row for which nothing was inserted no longer exists.
+    # The row because of which nothing was inserted was deleted.
     with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
         tx.merge(source, ON).when_not_matched_insert_all().execute()
         Table(uri).delete("item = 3")
@@ -542,8 +542,8 @@ def test_a_row_that_came_meanwhile_is_a_conflict(uri: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
-def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], partitioned: bool) -> None:
-    """Random merges with all clauses, and a plain model of them."""
+def test_random_changes_match_a_model(uri: str, properties: dict[str, str], partitioned: bool) -> None:
+    """Random merges with all clauses, compared with a simple model."""
     rng = random.Random(f"{properties} {partitioned}")
     model = Changed.create(uri, properties, partitioned)
     for _ in range(3):
@@ -602,7 +602,7 @@ def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], part
         gone, came = model.rows.keys() - after.keys(), after.keys() - model.rows.keys()
         counted = [metrics[f"numTargetRows{what}"] for what in ("Updated", "Deleted", "Inserted")]
         assert counted == [len(updated), len(gone), len(came)]
-        assert bool(commit.attempts) == bool(gone or came or updated), "there is a commit if a row changed"
+        assert bool(commit.attempts) == bool(gone or came or updated), "there is a commit only if a row changed"
         if commit.attempts:
             model.check(after, updated)
 
@@ -615,7 +615,7 @@ def feed_of(table: Table, version: int) -> list[tuple[object, ...]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize("last", ["update some", "update the rest", "merge"])
-def test_the_feed_tells_of_every_step_of_a_transaction(uri: str, vectors: str, last: str) -> None:
+def test_the_feed_has_every_step_of_a_transaction(uri: str, vectors: str, last: str) -> None:
     properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
     deltic.write(uri, pa.table({"id": [1, 2, 3], "left": [10, 20, 30]}), properties=properties)
     table = Table(uri)
@@ -634,7 +634,7 @@ def test_the_feed_tells_of_every_step_of_a_transaction(uri: str, vectors: str, l
         return tx.committed.version
 
     if vectors == "false":
-        # Their rows would be in deleted files.
+        # The feed would have to read rows of a file that exists in no version.
         with pytest.raises(deltic.UnsupportedFeatureError, match="has changed rows of the file already"):
             change()
         assert table.snapshot().version == 0
@@ -646,7 +646,7 @@ def test_the_feed_tells_of_every_step_of_a_transaction(uri: str, vectors: str, l
     assert feed_of(table, change()) == sorted(expected)
 
 
-def test_a_narrower_key_rules_out_no_file(uri: str) -> None:
+def test_a_key_with_a_cast_skips_no_file(uri: str) -> None:
     deltic.write(uri, pa.table({"id": pa.array([1, 1000], pa.int64()), "v": pa.array([0, 0], pa.int64())}))
     source = pa.table({"k": pa.array([None], pa.int8()), "w": pa.array([7], pa.int64())})
     merge = Table(uri).merge(source, "TRY_CAST(target.id AS TINYINT) <=> source.k")
@@ -655,7 +655,7 @@ def test_a_narrower_key_rules_out_no_file(uri: str) -> None:
     assert Table(uri).scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": 0}, {"id": 1000, "v": 7}]
 
 
-def test_a_condition_means_the_same_whatever_clauses_there_are(uri: str) -> None:
+def test_a_condition_has_the_same_meaning_with_all_clauses(uri: str) -> None:
     deltic.write(uri, pa.table({"k": [1], "f": [2**53 + 1]}))
     on = "source.k = target.k AND target.f = 9007199254740992e0"
     merge = Table(uri).merge(pa.table({"k": [1], "f": [5]}), on).when_not_matched_insert_all()

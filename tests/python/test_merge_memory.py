@@ -1,4 +1,4 @@
-"""A merge's source above `memory_limit` goes to a temporary file: same result, bounded memory, no file left."""
+"""The source of a merge is spilled beyond `memory_limit`: same result, bounded memory, no temporary file left."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def target(uri: str, properties: dict[str, str] | None) -> Table:
 def merged(
     uri: str, source: object, properties: dict[str, str] | None, spilled: Path | None = None
 ) -> tuple[Any, dict[str, int]]:
-    """The rows and the metrics. `spilled`: where the source has to wait beyond a limit."""
+    """The rows and metrics after a merge. With `spilled` the source is spilled to that folder."""
     options = {} if spilled is None else {"memory_limit": "1 MB"}
     table = target(uri, properties)
     merge = (
@@ -91,7 +91,7 @@ def merged(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("properties", [None, {"delta.enableDeletionVectors": "true"}], ids=["copies", "vectors"])
-def test_the_result_is_the_same(uri: str, temporary: Path, properties: dict[str, str] | None) -> None:
+def test_a_spilled_source_has_the_same_result(uri: str, temporary: Path, properties: dict[str, str] | None) -> None:
     expected = merged(f"{uri}-0", reader().read_all(), properties)
     assert open_files(temporary) == 0
     held = merged(f"{uri}-1", reader(), properties)
@@ -100,7 +100,7 @@ def test_the_result_is_the_same(uri: str, temporary: Path, properties: dict[str,
     assert spilled == expected
     assert spilled[1]["numSourceRows"] == ROWS
     assert all(n > 0 for name, n in spilled[1].items() if not name.endswith("Copied"))
-    # One whose columns get other types is conformed as rows that come are.
+    # The same for a source whose columns are cast.
     assert merged(f"{uri}-3", reader().read_all(), properties, temporary) == expected
     assert open_files(temporary) == 0
     assert list(temporary.iterdir()) == []
@@ -150,7 +150,7 @@ def test_a_table_of_pyarrow_is_not_copied(uri: str, temporary: Path) -> None:
 def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path, interrupt: BaseException) -> None:
     def fails() -> Iterator[pa.RecordBatch]:
         yield from batches()
-        # It has no name, so that nothing is left of a process that is killed.
+        # The file is unlinked, so that a killed process leaves nothing.
         assert (open_files(temporary), list(temporary.iterdir())) == (1, [])
         raise interrupt
 
@@ -160,7 +160,7 @@ def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path, interrupt
     )
     with pytest.raises(type(interrupt)):
         merge.when_matched_update_all().execute()
-    # What is left of the source would be merged as if it were all.
+    # A second run would merge only the rest of the source.
     with pytest.raises(InvalidInputError, match="read in part"):
         merge.execute()
     assert table.snapshot().version == 0
@@ -168,7 +168,7 @@ def test_a_source_that_fails_leaves_nothing(uri: str, temporary: Path, interrupt
     assert list(temporary.iterdir()) == []
 
 
-def test_a_folder_that_is_missing_is_told(uri: str, temporary: Path) -> None:
+def test_a_missing_temporary_folder_is_an_error(uri: str, temporary: Path) -> None:
     table = target(uri, None)
     temporary.rmdir()
     merge = table.merge(reader(), "source.id = target.id", memory_limit="1 MB").when_matched_update_all()
@@ -186,7 +186,7 @@ ONCE = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))])
 
 
 def some_times(odd: int) -> list[pa.RecordBatch]:
-    """Rows in two batches; the time of the first is no whole number of microseconds if `odd` is not."""
+    """Rows in two batches. With `odd` nanoseconds their times are not whole microseconds."""
     return [
         pa.record_batch(
             [pa.array([first], pa.int64()), pa.array([first * 1_000 + odd], pa.timestamp("ns"))], schema=ONCE
@@ -196,7 +196,7 @@ def some_times(odd: int) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("makes", ["reader", "generator", "table", "list"])
-def test_a_source_that_was_refused_is_not_merged_in_part(uri: str, makes: str) -> None:
+def test_a_refused_source_is_not_merged_partly(uri: str, makes: str) -> None:
     deltic.write(uri, pa.table({"id": [0, 1, 2], "at": pa.array([1, 2, 3], pa.timestamp("us"))}))
     rows = some_times(1)
     source = {
@@ -223,7 +223,7 @@ def test_a_source_that_was_refused_is_not_merged_in_part(uri: str, makes: str) -
     ],
     ids=["more", "fewer", "type", "name"],
 )
-def test_batches_are_those_that_were_announced(uri: str, batch: pa.RecordBatch, says: str) -> None:
+def test_batches_with_another_schema_are_refused(uri: str, batch: pa.RecordBatch, says: str) -> None:
     deltic.write(uri, pa.table({"id": [1], "v": ["old"]}))
     first = pa.record_batch({"id": [5], "v": ["new"]})
     source = pa.RecordBatchReader.from_batches(first.schema, iter([first, batch]))
@@ -250,7 +250,7 @@ except deltic.StorageError as error:
 
 @pytest.mark.slow
 @LINUX
-def test_a_disk_that_is_full_is_told(uri: str, temporary: Path) -> None:
+def test_a_full_disk_is_an_error(uri: str, temporary: Path) -> None:
     done = run(FULL, uri, str(Path(__file__).parent), str(Path(__file__).parents[1]))
     assert "TMPDIR" in done
     assert "File too large" in done
@@ -271,7 +271,7 @@ def test_limits_are_checked(uri: str, limit: str | None) -> None:
         assert done["numTargetRowsDeleted"] > 0
 
 
-# The peak is the whole process's, so each measurement has a process of its own. Pages of files are the system's.
+# Each measurement runs in its own process, since the peak is that of the process. Cached pages of files do not count.
 PEAK = """
 import sys, threading, time
 import pyarrow as pa
@@ -316,7 +316,7 @@ print((most - before) // MiB)
 @LINUX
 @pytest.mark.slow
 def test_memory_is_bounded(uri: str) -> None:
-    """Of a source of 320 MB, which an update puts into 20,000 small rows, and an insert adds to them."""
+    """A source of 320 MB: an update assigns its strings to 20,000 small rows, and an insert adds more rows."""
     held, spilled = int(run(PEAK, f"{uri}-0", "1 GB")), int(run(PEAK, f"{uri}-1", "1 MB"))
     assert held > 300
     assert spilled < 200, f"{spilled} MiB, and {held} MiB without a limit"

@@ -1,4 +1,4 @@
-"""OPTIMIZE through the Python interface: the same rows in fewer or better ordered files, and concurrent writers."""
+"""OPTIMIZE in Python: the same rows in fewer or better clustered files, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_small_files_become_one(uri: str) -> None:
     assert (result.versions, result.read_version, result.layout) == ([6], 5, "compact")
     assert (result.files_total, result.files_considered, result.files_to_rewrite, result.files_skipped) == (6, 6, 6, 0)
     assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (6, 1)
-    assert ids(table) == list(range(60)), "rows keep the order in which they came"
+    assert ids(table) == list(range(60)), "rows keep their order"
     assert table.snapshot().num_files == 1
     assert table.check(files=True).ok
     again = table.optimize()
@@ -54,7 +54,7 @@ def test_small_files_become_one(uri: str) -> None:
     assert table.snapshot().version == 6
 
 
-def test_the_history_says_what_was_done(uri: str) -> None:
+def test_history_records_an_optimize(uri: str) -> None:
     table = made(uri, partition_by=["part"])
     result = table.optimize("part = 'p1'")
     entry = table.history(limit=1)[0]
@@ -83,7 +83,7 @@ def test_the_history_says_what_was_done(uri: str) -> None:
         assert {action["dataChange"] for action in Log(uri).of(6, kind)} == {False}
 
 
-def test_partitions_are_optimized_apart(uri: str) -> None:
+def test_each_partition_is_optimized_separately(uri: str) -> None:
     table = made(uri, partition_by=["part"])
     some = table.optimize("part = 'p1'")
     assert (some.files_total, some.files_considered, some.files_to_rewrite) == (6, 3, 3)
@@ -102,8 +102,8 @@ def test_conditions_on_partitions_are_evaluated(uri: str, condition: str) -> Non
 
 
 @pytest.mark.parametrize("arguments", [{}, {"zorder_by": ["x"]}], ids=["compact", "z-order"])
-def test_partition_values_are_spelled_as_they_were(uri: str, arguments: dict[str, Any]) -> None:
-    # Written where the clocks are not those of UTC, as Hive has such values.
+def test_the_spelling_of_partition_values_is_kept(uri: str, arguments: dict[str, Any]) -> None:
+    # A timestamp without offset, as Hive writes partition values.
     spelled = {"t": "2020-01-01 00:00:00", "n": None}
     log = Log.empty(
         uri,
@@ -147,7 +147,7 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"where": "id = 3"}, "`id` is none"),
         ({"where": "part = 'p0' AND id > 3"}, "`id` is none"),
@@ -166,12 +166,12 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
         ({"dry_run": 1}, "dry_run must be True or False"),
     ],
 )
-def test_invalid_arguments_are_refused(uri: str, arguments: dict[str, Any], told: str) -> None:
+def test_invalid_arguments_are_refused(uri: str, arguments: dict[str, Any], message: str) -> None:
     table = made(uri, files=2, partition_by=["part"])
     for dry_run in (False, True):
         with pytest.raises(InvalidInputError) as refused:
             table.optimize(**{"dry_run": dry_run, **arguments})
-        assert told in str(refused.value)
+        assert message in str(refused.value)
     assert table.snapshot().version == 1
 
 
@@ -216,7 +216,7 @@ def test_rows_and_ids_stay(uri: str, properties: dict[str, str], layout: str) ->
         version = result.versions[0]
         assert pa.table(table.changes(version, version).to_reader()).num_rows == 0
         assert not Log(uri).of(version, "cdc")
-    # And the ids remain distinct.
+    # Row ids stay unique.
     deltic.write(uri, pa.table({"id": [1000], "part": ["p0"]}))
     if with_ids:
         assert len({row[1] for row in tracked(table)}) == len(before) + 1
@@ -232,13 +232,13 @@ def test_a_table_where_rows_may_only_be_added_is_optimized(uri: str) -> None:
 def test_a_file_with_many_deleted_rows_is_written_again(uri: str) -> None:
     table = made(uri, files=1, rows=100, properties=VECTORS)
     table.delete("id < 5")
-    assert table.optimize().versions == [], "five of a hundred rows are few"
+    assert table.optimize().versions == [], "five of a hundred deleted rows are too few"
     table.delete("id = 5")
     assert table.optimize().metrics["numDeletionVectorsRemoved"] == 1
     assert ids(table) == list(range(6, 100))
 
 
-def test_files_without_rows_go(uri: str) -> None:
+def test_files_without_rows_are_removed(uri: str) -> None:
     table = made(uri, files=2, properties=VECTORS)
     with table.transaction() as tx:
         tx.delete("id < 9")
@@ -285,7 +285,7 @@ def test_any_type_with_an_order_orders_rows(uri: str, column: str) -> None:
     for row in table.scan().to_arrow().to_pylist():
         value = row[name]
         values.append((value or {}).get(inner) if inner else value)
-    # Files are read in the order of their names, rows within each in the order of the curve.
+    # The scan returns files by name, and rows within a file in the order of the curve.
     counts = pa.table(table.files())["num_records"].to_pylist()
     starts = [0, *itertools.accumulate(counts)]
     parts = sorted((values[a:b] for a, b in itertools.pairwise(starts)), key=lambda part: _key(part[0]))
@@ -298,7 +298,7 @@ def _key(value: Any) -> tuple[Any, ...]:
 
 
 def skipped(table: Table, columns: list[str], width: int, most: int) -> float:
-    """The share of files that conditions on one column let queries skip, on average."""
+    """The average share of files that a condition on one of the columns skips."""
     shares = []
     for column in columns:
         for low in range(0, most, width):
@@ -308,7 +308,7 @@ def skipped(table: Table, columns: list[str], width: int, most: int) -> float:
 
 
 @pytest.mark.slow
-def test_a_z_order_lets_queries_skip_what_the_paper_says(uri: str) -> None:
+def test_a_z_order_lets_queries_skip_as_much_as_in_the_paper(uri: str) -> None:
     """The experiment of the Delta paper: 100 files, four columns, 54 % of the files skipped on average."""
     chance, columns, most = random.Random(1), ["a", "b", "c", "d"], 10_000
     rows = 50_000
@@ -333,7 +333,7 @@ def rows_of(count: int, seed: int) -> pa.Table:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, IDS, MAPPED], ids=str)
-def test_clustered_tables_are_clustered_and_only_when_rows_came(uri: str, properties: dict[str, str]) -> None:
+def test_clustered_tables_are_optimized_only_after_new_rows(uri: str, properties: dict[str, str]) -> None:
     table = clustered(uri, ["a", "c"], properties)
     for seed in range(4):
         deltic.write(uri, rows_of(500, seed))
@@ -344,9 +344,9 @@ def test_clustered_tables_are_clustered_and_only_when_rows_came(uri: str, proper
     assert add["clusteringProvider"] == "liquid"
     assert json.loads(add["tags"]["ZCUBE_ZORDER_BY"]) == ["a", "c"]
     assert table.history(limit=1)[0]["operationParameters"]["clusterBy"] == '["a","c"]'
-    assert table.optimize().versions == [], "nothing came"
+    assert table.optimize().versions == [], "no rows were added"
     table.checkpoint()
-    assert Table(uri).optimize().versions == [], "nor do checkpoints forget it"
+    assert Table(uri).optimize().versions == [], "a checkpoint keeps the clustering tags"
     deltic.write(uri, rows_of(100, 9))
     assert table.optimize().files_to_rewrite == 2
     assert table.optimize().versions == []
@@ -361,7 +361,7 @@ def test_clustered_tables_are_clustered_and_only_when_rows_came(uri: str, proper
 
 
 @pytest.mark.slow
-def test_appends_are_never_in_the_way(uri: str) -> None:
+def test_appends_do_not_conflict_with_optimize(uri: str) -> None:
     table = made(uri, files=20)
 
     def append(number: int) -> None:
@@ -378,9 +378,7 @@ def test_appends_are_never_in_the_way(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, IDS | VECTORS], ids=str)
-def test_deletes_and_optimize_at_once_leave_the_rows_that_a_model_predicts(
-    uri: str, properties: dict[str, str]
-) -> None:
+def test_concurrent_deletes_and_optimizes_match_a_model(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, files=24, properties=properties, partition_by=["part"])
     gone = [number for number in range(240) if number % 10 == 4]
 
@@ -408,7 +406,7 @@ def test_deletes_and_optimize_at_once_leave_the_rows_that_a_model_predicts(
         assert len({row[1] for row in tracked(table)}) == 240 - len(gone)
 
 
-def test_older_versions_are_what_they_were(uri: str) -> None:
+def test_older_versions_are_unchanged(uri: str) -> None:
     table = made(uri)
     for arguments in ({}, {"zorder_by": ["id"]}):
         table.optimize(**arguments)
@@ -416,7 +414,7 @@ def test_older_versions_are_what_they_were(uri: str) -> None:
         assert sorted(ids(table.snapshot(version))) == list(range(10 * (version + 1)))
 
 
-def test_rows_come_back_from_widened_columns(uri: str) -> None:
+def test_files_with_narrower_types_are_rewritten(uri: str) -> None:
     properties = {"delta.enableTypeWidening": "true"}
     deltic.write(
         uri, pa.table({"a": pa.array([1, 2], pa.int32()), "b": pa.array([1, None], pa.int16())}), properties=properties
@@ -457,8 +455,8 @@ def test_the_command_line_optimizes(uri: str, capsys: pytest.CaptureFixture[str]
     assert cli.main(["optimize", uri, "--dry-run"]) == 0
     assert "would rewrite" in capsys.readouterr().out
     assert cli.main(["optimize", uri, "--where", "part = 'p1'", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["versions"], told["metrics"]["numRemovedFiles"]) == ([6], 3)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["versions"], output["metrics"]["numRemovedFiles"]) == ([6], 3)
     assert cli.main(["optimize", uri, "--zorder-by", "id, nothing"]) == 1
     assert "no column `nothing`" in capsys.readouterr().err
     assert cli.main(["optimize", uri, "--zorder-by", "id", "--target-file-size", "100000"]) == 0
@@ -470,7 +468,7 @@ def test_the_command_line_optimizes(uri: str, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("renamed", [False, True])
-def test_partitions_are_told_by_the_names_of_their_columns(uri: str, renamed: bool) -> None:
+def test_results_name_partitions_by_logical_column_names(uri: str, renamed: bool) -> None:
     table = made(uri, files=4, partition_by=["part"], properties=MAPPED)
     if renamed:
         table.rename_column("part", "place")

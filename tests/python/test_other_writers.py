@@ -1,4 +1,4 @@
-"""Tables of other writers: features that are not listed, foreign types, truncated files, lenient JSON."""
+"""Tables of other writers: features in use but not listed, foreign types, truncated files, lenient JSON."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def log(uri: str) -> Log:
     return Log.empty(uri)
 
 
-# --- features in use that the protocol does not list ---
+# --- features that are in use but not listed in the protocol ---
 
 MAPPED = struct(
     field("k", "string", **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-a"}),
@@ -59,16 +59,16 @@ def test_a_mapping_that_the_protocol_does_not_list(log: Log, unlisted: Action) -
 @pytest.mark.parametrize(
     ("schema", "mode", "rows"),
     [
-        # Files of a writer that passed over the mapping.
+        # Files of a writer that ignored the mapping.
         (MAPPED, "name", pa.table({"k": ["x", "y"], "n": [1, 2]})),
-        # Files of a writer that followed the names of a mapping that is not on.
+        # Files of a writer that used physical names though the mapping is off.
         (MAPPED, "none", pa.table({"col-a": ["x", "y"], "col-b": [1, 2]})),
         # One column has a physical name, the other has none.
         (struct(MAPPED["fields"][0], field("n", "long")), "name", pa.table({"col-a": ["x", "y"], "n": [1, 2]})),
     ],
     ids=["logical", "physical", "mixed"],
 )
-def test_a_mapping_that_may_or_may_not_hold_is_no_null(log: Log, schema: Any, mode: str, rows: pa.Table) -> None:
+def test_an_ambiguous_mapping_is_refused(log: Log, schema: Any, mode: str, rows: pa.Table) -> None:
     meta = metadata(schema, **{"columnMapping.mode": mode})
     log.commit(0, [UNLISTED[0], meta, log.file("a.parquet", rows)])
     with pytest.raises(deltic.UnsupportedFeatureError) as refused:
@@ -86,7 +86,7 @@ def test_a_mode_without_physical_names_has_no_effect(log: Log) -> None:
 
 
 def test_a_listed_mapping_reads_a_new_column_as_null(log: Log) -> None:
-    """A column that was dropped, and another of its name: what old files have is not its values."""
+    """A new column with the name of a dropped one: old files have no values of it."""
     listed = protocol(3, 7, readerFeatures=["columnMapping"], writerFeatures=["columnMapping"])
     schema = struct(
         field("k", "string", **{"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "col-new"}),
@@ -130,7 +130,7 @@ def test_unlisted_checkpoints_with_sidecars_are_read(uri: str) -> None:
     assert log.rows() == [0, 1, 2, 3]
 
 
-def test_unlisted_times_in_commits_hold(uri: str) -> None:
+def test_unlisted_in_commit_timestamps_are_used(uri: str) -> None:
     log = Log(uri, commits=3)
     log.edit(0, "metaData", lambda meta: meta["configuration"].update({"delta.enableInCommitTimestamps": "true"}))
     for version in range(2):
@@ -204,7 +204,7 @@ def test_a_foreign_type_is_read_as_it_is_stored(log: Log, kind: Any, arrow: pa.D
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", UNKNOWN, ids=str)
-def test_an_unknown_type_hides_its_own_column_alone(log: Log, kind: Any) -> None:
+def test_an_unknown_type_affects_only_its_own_column(log: Log, kind: Any) -> None:
     meta = metadata(struct(field("id", "long"), field("x", kind)))
     log.commit(0, [protocol(), meta, log.file("a.parquet", pa.table({"id": [1, 2], "x": [5, 6]}))])
     assert log.table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [1, 2]
@@ -219,7 +219,7 @@ def test_an_unknown_type_hides_its_own_column_alone(log: Log, kind: Any) -> None
     assert log.table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [1, 2]
 
 
-def test_a_mapping_ends_where_a_foreign_type_begins(log: Log) -> None:
+def test_a_mapping_does_not_apply_inside_of_a_foreign_type(log: Log) -> None:
     kind = {**VECTOR_TYPE, "sqlType": struct(field("a", "long"))}
     column = field("x", kind, **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-x"})
     rows = pa.table({"col-x": pa.array([{"a": 5}])})
@@ -229,7 +229,7 @@ def test_a_mapping_ends_where_a_foreign_type_begins(log: Log) -> None:
     assert log.table.scan().to_arrow()["x"].to_pylist() == [{"a": 5}]
 
 
-# --- what writers that died leave behind ---
+# --- files that a crashed writer leaves ---
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def test_a_mapping_ends_where_a_foreign_type_begins(log: Log) -> None:
         "_last_checkpoint",
     ],
 )
-def test_a_torn_file_that_is_optional_is_passed_over(uri: str, name: str, content: bytes) -> None:
+def test_a_torn_optional_file_is_ignored(uri: str, name: str, content: bytes) -> None:
     log = Log(uri, commits=3)
     (log.folder / name).write_bytes(content)
     assert log.rows() == [0, 1, 2]
@@ -260,7 +260,7 @@ def test_a_torn_file_that_is_optional_is_passed_over(uri: str, name: str, conten
 
 @pytest.mark.slow
 @pytest.mark.parametrize("commits", [12, 22])
-def test_a_torn_checkpoint_is_passed_over_beside_checksums(uri: str, commits: int) -> None:
+def test_a_torn_checkpoint_is_ignored_with_checksums(uri: str, commits: int) -> None:
     def rows() -> list[int]:
         return sorted(deltic.Table(uri).scan().to_arrow()["v"].to_pylist())
 
@@ -285,7 +285,7 @@ def test_a_torn_checkpoint_is_passed_over_beside_checksums(uri: str, commits: in
 @pytest.mark.slow
 @pytest.mark.parametrize("lines", [1, 2, 3])
 @pytest.mark.parametrize("beside", ["nothing", "a checksum", "a commit", "both"])
-def test_a_json_checkpoint_cut_at_a_line_end_is_passed_over(
+def test_a_json_checkpoint_cut_at_a_line_end_is_ignored(
     uri: str, lines: int, beside: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log(uri, commits=3)
@@ -310,7 +310,7 @@ def test_a_json_checkpoint_cut_at_a_line_end_is_passed_over(
 @pytest.mark.slow
 @pytest.mark.parametrize("has_older", [False, True])
 @pytest.mark.parametrize("left", [None, b"", b"PAR1 and not much more"])
-def test_a_checkpoint_without_its_sidecar_is_passed_over(
+def test_a_checkpoint_with_a_missing_sidecar_is_ignored(
     uri: str, has_older: bool, left: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log(uri, commits=5)
@@ -340,7 +340,7 @@ def test_a_checkpoint_without_its_sidecar_is_passed_over(
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [1, 2, 3, 4, 5]
     assert table.checkpoint() == 6
     assert log.rows() == [1, 2, 3, 4, 5]
-    # One that nothing leads past is an error that names the file.
+    # Without an older checkpoint and the commits, the missing sidecar is an error that names it.
     log.path(6, "checkpoint.parquet").unlink()
     log.remove(2 if has_older else 0)
     with pytest.raises(deltic.DelticError, match="_sidecars"):
@@ -349,7 +349,7 @@ def test_a_checkpoint_without_its_sidecar_is_passed_over(
     assert log.rows(3) == [0, 1, 2, 3]
 
 
-def test_a_snapshot_of_a_table_that_is_gone_is_not_read_from_another_one(uri: str) -> None:
+def test_a_snapshot_of_a_deleted_table_does_not_read_a_new_one(uri: str) -> None:
     log = Log(uri, commits=5)
     log.two_level_checkpoint(3)
     log.remove(0, 1, 2)
@@ -362,7 +362,7 @@ def test_a_snapshot_of_a_table_that_is_gone_is_not_read_from_another_one(uri: st
         snapshot.files().read_all()
 
 
-def test_a_torn_checkpoint_before_which_the_log_is_cut_off_is_an_error(uri: str) -> None:
+def test_a_torn_checkpoint_without_the_older_commits_is_an_error(uri: str) -> None:
     log = Log(uri, commits=3)
     log.path(1, "checkpoint.parquet").write_bytes(b"PAR1 and not much more")
     log.remove(0)
@@ -379,7 +379,7 @@ def test_a_commit_without_an_action_is_refused(uri: str, content: bytes) -> None
 
 
 @pytest.mark.parametrize("first", ["absent", None, ""])
-def test_metadata_without_a_schema_that_other_metadata_replaces(log: Log, first: str | None) -> None:
+def test_metadata_without_a_schema_may_be_replaced(log: Log, first: str | None) -> None:
     schema = struct(field("v", "long"))
     early = metadata(first)
     if first == "absent":
@@ -397,7 +397,7 @@ def test_metadata_without_a_schema_that_other_metadata_replaces(log: Log, first:
     assert log.rows() == [7, 8]
 
 
-# --- loose JSON ---
+# --- lenient JSON ---
 
 LOOSE: dict[str, Action] = {
     "size": {"size": lambda size: str(size)},
@@ -417,7 +417,7 @@ LOOSE: dict[str, Action] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", LOOSE.values(), ids=LOOSE)
-def test_scalars_of_files_that_are_written_as_others(log: Log, change: Action) -> None:
+def test_lenient_scalars_in_file_actions(log: Log, change: Action) -> None:
     schema = struct(field("v", "long"), field("p", "integer"))
     adds = [log.file(f"{v}.parquet", pa.table({"v": [v]}), partitionValues={"p": "1"}) for v in (1, 2)]
     for add in adds:
@@ -432,7 +432,7 @@ def test_scalars_of_files_that_are_written_as_others(log: Log, change: Action) -
         log.path(0).unlink(missing_ok=True)
 
 
-def test_scalars_of_other_actions_that_are_written_as_others(log: Log) -> None:
+def test_lenient_scalars_in_other_actions(log: Log) -> None:
     schema = struct(field("v", "long"))
     loose = {"minReaderVersion": "1", "minWriterVersion": 2.0, "readerFeatures": None, "writerFeatures": None}
     meta = metadata(schema)
@@ -461,7 +461,7 @@ def test_scalars_of_other_actions_that_are_written_as_others(log: Log) -> None:
 
 
 @pytest.mark.parametrize("size", ["4x", "1.5", "9223372036854775808", 1e19, True, {"n": 1}, [1]])
-def test_what_is_no_number_is_refused(log: Log, size: Any) -> None:
+def test_invalid_numbers_are_refused(log: Log, size: Any) -> None:
     add = log.file("a.parquet", pa.table({"v": [1]}), size=size)
     log.commit(0, [protocol(), metadata(struct(field("v", "long"))), add])
     with pytest.raises(deltic.CorruptTableError, match="line 3"):
@@ -471,7 +471,7 @@ def test_what_is_no_number_is_refused(log: Log, size: Any) -> None:
 # --- codecs and checkpoints ---
 
 
-def test_files_are_compressed_with_the_codec_that_the_table_asks_for(uri: str) -> None:
+def test_files_are_compressed_with_the_codec_of_the_table(uri: str) -> None:
     log = Log(uri, commits=1)
     log.edit(0, "metaData", lambda meta: meta["configuration"].update({"delta.parquet.compression.codec": "brotli"}))
     commit = deltic.write(uri, pa.table({"v": [1]}))
@@ -486,7 +486,7 @@ def test_files_are_compressed_with_the_codec_that_the_table_asks_for(uri: str) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["brotli", "lzo", ""])
-def test_a_codec_that_deltic_does_not_write_does_not_keep_checkpoints_away(uri: str, codec: str) -> None:
+def test_checkpoints_are_written_despite_an_unsupported_codec(uri: str, codec: str) -> None:
     log = Log(uri, commits=2)
     log.edit(0, "metaData", lambda meta: meta["configuration"].update({"delta.parquet.compression.codec": codec}))
     assert log.table.checkpoint() == 1
@@ -494,7 +494,7 @@ def test_a_codec_that_deltic_does_not_write_does_not_keep_checkpoints_away(uri: 
     assert log.rows() == [0, 1]
 
 
-def test_a_size_that_is_missing_is_no_zero(log: Log) -> None:
+def test_a_missing_size_is_not_written_as_zero(log: Log) -> None:
     add = log.file("a.parquet", pa.table({"v": [1]}))
     del add["add"]["size"]
     log.commit(0, [protocol(), metadata(struct(field("v", "long"))), add])
@@ -517,7 +517,7 @@ def test_a_compaction_keeps_the_tags_of_removed_files(uri: str) -> None:
     assert [remove["tags"] for remove in removes] == [{"a": "b", "c": None}]
 
 
-# --- paths and lines in another spelling ---
+# --- spellings of paths and lines ---
 
 
 @pytest.mark.parametrize(

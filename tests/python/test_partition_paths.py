@@ -1,4 +1,4 @@
-"""Paths of files in unusual partitions; older spellings of their paths in a log can still be read."""
+"""Paths of files in unusual partitions, also as older writers spelled them in the log."""
 
 from __future__ import annotations
 
@@ -82,6 +82,6 @@ def test_random_prefixes_are_followed_by_every_change(tmp_path: Path, vectors: s
     assert {path.count("/") for path in added} == {1}
     assert {len(path.split("/")[0]) for path in added} == {4}
     assert {path.split("/")[0] for path in changed} == {"_change_data"}
-    assert not any("p=" in path for path in added | changed), "random folders stand in for those of partitions"
+    assert not any("p=" in path for path in added | changed), "random prefixes replace the folders of partitions"
     assert sorted(table.scan().to_arrow()["x"].to_pylist()) == [5, 9, 11, 23]
     assert table.check(files=True).ok

@@ -1,4 +1,4 @@
-"""Behaviour in a Python process: fork, threads, the interpreter's lock, Ctrl-C."""
+"""Behaviour in a Python process: fork, threads, the GIL, Ctrl-C."""
 
 import multiprocessing
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> deltic.Table:
-    """A table that takes a moment to read, even on a fast machine."""
+    """A table that takes some time to read, even on a fast machine."""
     uri = str(tmp_path_factory.mktemp("big") / "t")
     rows = 200_000
     columns = {f"c{i}": [f"value {i} {row % 1000}" for row in range(rows)] for i in range(4)}
@@ -48,12 +48,12 @@ def test_a_forked_child_reads_and_writes(big: deltic.Table, uri: str) -> None:
             os._exit(status)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert big.scan(filter="id < 10").to_arrow().num_rows == 40, "and the parent goes on"
+    assert big.scan(filter="id < 10").to_arrow().num_rows == 40, "the parent still works"
     assert sorted(deltic.Table(uri).scan().to_arrow()["who"].to_pylist()) == ["child", "parent"]
 
 
-def test_writes_of_what_deltic_reads_do_not_wait_for_one_another(tmp_path: Path, python: str) -> None:
-    # In another process, which can be ended.
+def test_concurrent_copies_by_deltic_do_not_deadlock(tmp_path: Path, python: str) -> None:
+    # In another process, which can be killed after a deadlock.
     script = """
         import os, sys
         from concurrent.futures import ThreadPoolExecutor
@@ -80,13 +80,13 @@ def _count(snapshot: deltic.Snapshot) -> int:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_snapshots_travel_to_other_processes(big: deltic.Table, method: str) -> None:
+def test_snapshots_can_be_sent_to_other_processes(big: deltic.Table, method: str) -> None:
     with multiprocessing.get_context(method).Pool(2) as pool:
         assert pool.map(_count, [big.snapshot(0), big.snapshot(3)]) == [10, 40]
 
 
 def longest_wait(work: threading.Thread) -> float:
-    """Seconds for which this thread could not run while another one worked."""
+    """The longest time in seconds that this thread could not run while another one worked."""
     longest, last = 0.0, time.perf_counter()
     work.start()
     while work.is_alive():
@@ -96,7 +96,7 @@ def longest_wait(work: threading.Thread) -> float:
     return longest
 
 
-def test_reading_and_writing_leave_the_interpreter_free(big: deltic.Table, uri: str) -> None:
+def test_reading_and_writing_release_the_gil(big: deltic.Table, uri: str) -> None:
     table = big.scan().to_arrow()
     for work in (
         lambda: big.scan(columns=["id"], filter="c1 LIKE '%99%'").to_arrow(),
@@ -135,7 +135,7 @@ INTERRUPTED = """
         "table.scan().to_arrow()",
         "table.snapshot().files().read_all()",
         "deltic.write(sys.argv[2], table.scan())",
-        # A server that accepts and never answers.
+        # A server that accepts connections and never answers.
         "deltic.Table(f's3://b/t', {'aws_endpoint': sys.argv[3], 'aws_allow_http': 'true', 'aws_region': 'x',"
         " 'aws_access_key_id': 'a', 'aws_secret_access_key': 'b'}).snapshot()",
     ],
@@ -226,8 +226,8 @@ def test_importing_deltic_does_not_import_pyspark_or_pandas() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "5"])
-def test_the_environment_is_as_it_was(given: str | None) -> None:
-    """Importing deltic changes no setting of the allocator that its core brings along."""
+def test_importing_does_not_change_the_environment(given: str | None) -> None:
+    """Importing deltic does not change environment variables of its allocator."""
     setting = {} if given is None else {"MIMALLOC_PURGE_DELAY": given}
     environment = {key: value for key, value in os.environ.items() if key != "MIMALLOC_PURGE_DELAY"} | setting
     show = (
@@ -241,8 +241,8 @@ def test_the_environment_is_as_it_was(given: str | None) -> None:
     assert seen.stdout.strip() == f"{expected} True"
 
 
-def test_pages_that_the_parquet_crate_decodes_and_encodes_say_the_same(tmp_path: Path) -> None:
-    """A process with the switch reads and writes the checkpoints of one without, and the other way round."""
+def test_checkpoints_are_the_same_with_and_without_the_page_decoder(tmp_path: Path) -> None:
+    """Processes with and without the page decoder read each other's checkpoints."""
     program = """
         import sys, deltic, pyarrow as pa
         table = deltic.Table(sys.argv[1])
@@ -265,7 +265,7 @@ def test_pages_that_the_parquet_crate_decodes_and_encodes_say_the_same(tmp_path:
     deltic.Table(uri).checkpoint()
     answers = []
     for switch in ("on", "off", "on"):
-        # Each reads the checkpoint that the one before it wrote.
+        # Each process reads the checkpoint of the one before.
         found = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program), uri],
             env=os.environ | {"DELTIC_DIRECT_PAGES": switch},
@@ -444,7 +444,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_process_that_wrote_from_python_ends_as_it_should(tmp_path: Path, python: str, ending: str) -> None:
+def test_a_process_that_wrote_from_python_exits_cleanly(tmp_path: Path, python: str, ending: str) -> None:
     code, work = ENDINGS[ending]
     program = textwrap.dedent(SOURCE) + textwrap.dedent(work)
     for run in range(4):
@@ -468,15 +468,15 @@ def test_a_source_may_read_and_write_tables(uri: str, tmp_path: Path) -> None:
     assert deltic.Table(uri).scan().to_arrow().num_rows == 5 + 10 + 20
 
 
-def test_encoding_goes_on_while_rows_are_made(uri: str) -> None:
-    """A source that waits for what was made of its first rows would wait for ever if it were not."""
+def test_files_are_encoded_while_the_source_runs(uri: str) -> None:
+    """The source waits for a file with its first rows, which would deadlock if encoding waited for the source."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         for at in range(40):
             yield pa.record_batch({"id": list(range(at * 1000, at * 1000 + 1000))})
         deadline = time.monotonic() + 30
         while not list(Path(uri).glob("*.parquet")):
-            assert time.monotonic() < deadline, "no file was begun"
+            assert time.monotonic() < deadline, "no file was written"
             time.sleep(0.01)
 
     reader = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), rows())
@@ -484,7 +484,7 @@ def test_encoding_goes_on_while_rows_are_made(uri: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, deltic.StorageError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_what_a_source_raises_arrives(uri: str, kind: type[BaseException]) -> None:
+def test_an_exception_of_a_source_reaches_the_caller(uri: str, kind: type[BaseException]) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     before = set(Path(uri).glob("*.parquet"))
     raised = kind("as it is")
@@ -506,7 +506,7 @@ def test_what_a_source_raises_arrives(uri: str, kind: type[BaseException]) -> No
     assert deltic.Table(uri).scan().to_arrow().num_rows == 1
 
 
-def test_batches_are_of_the_types_that_their_reader_announced(uri: str) -> None:
+def test_batches_with_other_types_than_their_reader_are_refused(uri: str) -> None:
     announced = pa.schema([("id", pa.int64())])
     for wrong in (pa.record_batch({"id": pa.array([1], pa.int32())}), pa.record_batch({"a": [1], "id": [2]})):
         with pytest.raises(deltic.InvalidInputError, match="announced"):
@@ -541,7 +541,7 @@ def test_a_stream_that_was_opened_before_a_fork_is_refused_in_the_child(uri: str
 
 
 @pytest.mark.parametrize("bad", [1, 20_000], ids=["few rows", "many rows"])
-def test_arrow_data_that_break_their_promises_leave_no_files(uri: str, bad: int) -> None:
+def test_invalid_arrow_data_leave_no_files(uri: str, bad: int) -> None:
     keys = pa.array([0] * bad + [99], pa.int8())
     broken = pa.table({"x": pa.DictionaryArray.from_arrays(keys, pa.array(["a"]), safe=False)})
     deltic.create(uri, pa.schema([("x", pa.string())]))

@@ -1,4 +1,4 @@
-"""Progress: the reports of long operations, which listener gets them, and that they disturb nothing."""
+"""Progress reports of long operations: their content, the listener that gets them, and failing listeners."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_writes_count_rows(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_else_reports(uri: str, tmp_path: Path) -> None:
+def test_other_operations_that_report(uri: str, tmp_path: Path) -> None:
     table = made(uri)
     report = last(reported(lambda: table.clone(str(tmp_path / "deep"), shallow=False)), "CLONE")
     assert (report.unit, report.done, report.total) == ("files", 6, 6)
@@ -92,7 +92,7 @@ def test_what_else_reports(uri: str, tmp_path: Path) -> None:
 
 
 def of_changes(reports: list[Progress], operation: str) -> list[tuple[str, int, int | None]]:
-    """What each piece of work came to, in the order in which they began."""
+    """Unit, count and total of the last report of each piece of work, in the order of their beginnings."""
     ids = sorted({report.id for report in reports if report.operation == operation})
     ends = [last([report for report in reports if report.id == id], operation) for id in ids]
     return [(end.unit, end.done, end.total) for end in ends]
@@ -100,7 +100,7 @@ def of_changes(reports: list[Progress], operation: str) -> list[tuple[str, int, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("marks", [False, True])
-def test_changes_of_rows_report_files_and_rows(uri: str, marks: bool) -> None:
+def test_row_changes_report_files_and_rows(uri: str, marks: bool) -> None:
     for number in range(4):
         rows = pa.table({"id": range(10 * number, 10 * number + 10), "v": [0] * 10})
         properties = {"delta.enableDeletionVectors": str(marks).lower()} if number == 0 else None
@@ -109,7 +109,7 @@ def test_changes_of_rows_report_files_and_rows(uri: str, marks: bool) -> None:
     copied = 0 if marks else 1
     reports = reported(lambda: table.update({"v": "id"}, "id % 10 = 3 AND id < 30"))
     assert of_changes(reports, "UPDATE") == [("files", 3, 3), ("rows", 3 + 27 * copied, 3 + 27 * copied)]
-    # All files but that with ids from 30 on, which goes as a whole, have rows to look for.
+    # The file with ids from 30 on is removed without being read.
     live = table.snapshot().num_files
     reports = reported(lambda: table.delete("id >= 30 OR id % 10 = 4"))
     (files, rows) = of_changes(reports, "DELETE")
@@ -120,7 +120,7 @@ def test_changes_of_rows_report_files_and_rows(uri: str, marks: bool) -> None:
     def merge() -> None:
         table.merge(source, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
 
-    # Where rows are not marked, UPDATE and DELETE left one file with all of them.
+    # Without deletion vectors UPDATE and DELETE have left one file with all rows.
     before = table.scan().count()
     reports = reported(merge)
     assert of_changes(reports, "MERGE")[1] == ("rows", *[3 + (before - 2) * copied] * 2)
@@ -128,11 +128,11 @@ def test_changes_of_rows_report_files_and_rows(uri: str, marks: bool) -> None:
     reports = reported(lambda: table.delete("id = 12345"))
     assert of_changes(reports, "DELETE") == [("rows", 0, 0)]
     planned = reported(lambda: table.delete_preview("id % 10 = 5"))
-    assert {unit for unit, _, _ in of_changes(planned, "DELETE")} == {"files"}, "nothing is written"
+    assert {unit for unit, _, _ in of_changes(planned, "DELETE")} == {"files"}, "a preview writes nothing"
 
 
 @pytest.mark.slow
-def test_a_change_that_fails_ends_what_it_reported(uri: str) -> None:
+def test_a_failed_change_ends_its_reports(uri: str) -> None:
     made(uri)
     reports: list[Progress] = []
     with deltic.progress(reports.append), pytest.raises(InvalidInputError):
@@ -142,7 +142,7 @@ def test_a_change_that_fails_ends_what_it_reported(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_work_reports_while_it_goes_on(uri: str) -> None:
+def test_long_work_reports_while_it_runs(uri: str) -> None:
     def slowly() -> Iterator[pa.RecordBatch]:
         for batch in ROWS.to_batches() * 8:
             time.sleep(0.1)
@@ -157,7 +157,7 @@ def test_a_long_work_reports_while_it_goes_on(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_who_listens_changes_and_is_restored(uri: str) -> None:
+def test_listeners_are_replaced_and_restored(uri: str) -> None:
     table = made(uri)
     outer: list[Progress] = []
     inner: list[Progress] = []
@@ -172,14 +172,14 @@ def test_who_listens_changes_and_is_restored(uri: str) -> None:
     thread = threading.Thread(target=table.vacuum)
     thread.start()
     thread.join()
-    assert {report.operation for report in outer} == {"VACUUM"}, "all threads report"
+    assert {report.operation for report in outer} == {"VACUUM"}, "the listener gets reports of all threads"
     before = len(outer)
     deltic.progress(False)
     table.vacuum()
     assert len(outer) == before
 
 
-def test_blocks_in_several_threads_end_their_own(uri: str) -> None:
+def test_blocks_of_several_threads_are_independent(uri: str) -> None:
     table = made(uri)
     outer: list[Progress] = []
     deltic.progress(outer.append)
@@ -192,12 +192,12 @@ def test_blocks_in_several_threads_end_their_own(uri: str) -> None:
     assert {report.operation for report in outer} == {"VACUUM"}
     for _ in range(10):
         deltic.progress(outer.append)
-    assert len(progress_bars._listening) <= 2, "those that nothing can restore are forgotten"
+    assert len(progress_bars._listening) <= 2, "listeners that cannot be restored are dropped"
 
 
 @pytest.mark.slow
-def test_after_a_block_a_call_that_goes_on_reports_nothing(uri: str) -> None:
-    heard: list[Progress] = []
+def test_a_call_reports_nothing_after_the_block_has_ended(uri: str) -> None:
+    reports: list[Progress] = []
     begun, ended = threading.Event(), threading.Event()
 
     def slowly() -> Iterator[pa.RecordBatch]:
@@ -209,18 +209,18 @@ def test_after_a_block_a_call_that_goes_on_reports_nothing(uri: str) -> None:
 
     stream = pa.RecordBatchReader.from_batches(ROWS.schema, slowly())
     thread = threading.Thread(target=deltic.write, args=(uri, stream))
-    with deltic.progress(heard.append):
+    with deltic.progress(reports.append):
         thread.start()
         assert begun.wait(20)
-    before = len(heard)
+    before = len(reports)
     assert before > 0
     ended.set()
     thread.join()
-    assert len(heard) == before
+    assert len(reports) == before
     assert Table(uri).scan().count() == 9
 
 
-def test_reports_are_made_by_the_thread_that_called(uri: str) -> None:
+def test_the_calling_thread_makes_the_reports(uri: str) -> None:
     table = made(uri)
     threads = []
     with deltic.progress(lambda _: threads.append(threading.current_thread())):
@@ -237,7 +237,7 @@ def test_other_arguments_are_refused(wrong: Any) -> None:
 def test_a_function_that_raises_disturbs_nothing(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(uri)
     raised = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: raised.append(told.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
 
     def broken(report: Progress) -> None:
         raise ValueError(report.operation)
@@ -283,7 +283,7 @@ def _forever() -> Iterator[pa.RecordBatch]:
         yield from ROWS.to_batches()
 
 
-def test_the_function_may_use_deltic(uri: str, tmp_path: Path) -> None:
+def test_a_listener_may_use_deltic(uri: str, tmp_path: Path) -> None:
     table = made(uri)
     log = str(tmp_path / "log")
 
@@ -296,7 +296,7 @@ def test_the_function_may_use_deltic(uri: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_forked_child_reports_its_own(uri: str) -> None:
+def test_a_forked_child_reports_its_own_work(uri: str) -> None:
     code = f"""
         import os, sys
         import pyarrow as pa
@@ -325,7 +325,7 @@ def test_a_forked_child_reports_its_own(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_child_that_is_forked_while_the_function_is_called_reports_its_own(uri: str) -> None:
+def test_a_child_forked_inside_a_listener_reports_its_own_work(uri: str) -> None:
     code = f"""
         import os
         import pyarrow as pa
@@ -355,7 +355,7 @@ def test_a_child_that_is_forked_while_the_function_is_called_reports_its_own(uri
 
 
 class Bars:
-    """Stands for tqdm."""
+    """A replacement for tqdm."""
 
     made: ClassVar[list[Bars]] = []
 
@@ -371,7 +371,7 @@ class Bars:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Makes stderr a terminal; a fixture could not, since pytest replaces it for each test."""
+    """Make stderr a terminal. Not a fixture, since pytest replaces stderr for each test."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -471,13 +471,13 @@ def test_without_a_stderr_nothing_is_shown(
         assert capsys.readouterr().out == ""
 
 
-def test_elsewhere_there_are_lines_now_and_then(
+def test_without_a_terminal_lines_are_printed_occasionally(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bars = progress_bars._Bars()
     bars(reports()[0])
     bars(reports()[3])
-    assert capfd.readouterr().err == "", "it took no time"
+    assert capfd.readouterr().err == "", "short work prints nothing"
     monkeypatch.setattr(progress_bars, "_BAR_AFTER", 0.0)
     for report in reports():
         bars(report)
@@ -489,7 +489,7 @@ def test_elsewhere_there_are_lines_now_and_then(
 
 
 @pytest.mark.slow
-def test_the_command_line_shows_it_on_a_terminal(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_shows_progress_on_a_terminal(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made(uri)
     monkeypatch.setattr(progress_bars, "_BAR_AFTER", 0.0)
     monkeypatch.setitem(sys.modules, "tqdm", None)
@@ -497,7 +497,7 @@ def test_the_command_line_shows_it_on_a_terminal(uri: str, monkeypatch: pytest.M
     monkeypatch.setattr(progress_bars._Bars, "__call__", lambda _, report: shown.add(report.operation))
     assert cli.main(["optimize", uri, "--dry-run"]) == 0
     assert cli.main(["vacuum", uri]) == 0
-    assert shown == set(), "stderr is no terminal here"
+    assert shown == set(), "stderr is not a terminal here"
     reader, writer = os.openpty()
     with os.fdopen(reader), os.fdopen(writer, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)

@@ -1,4 +1,4 @@
-"""Every table property that deltic accepts is used by its code, or the documentation says that it is not used."""
+"""Every table property that deltic accepts is used in its code, or is documented as not used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "rust/protocol/src/property/table.rs"
 ACCESSORS = ROOT / "rust/protocol/src/property/properties.rs"
-# Says what a winner may change, which is no use of it.
+# Lists the properties that a winner may change, which does not count as use.
 CONFLICTS = ROOT / "rust/protocol/src/commit/conflict/metadata.rs"
 
 NOT_USED = ("hint for other engines", "not used by deltic")
@@ -55,7 +55,7 @@ def test_every_property_is_read() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_said_not_to_be_used_is_not() -> None:
+def test_properties_documented_as_unused_are_unused() -> None:
     source = sources()
     used = [
         name

@@ -1,4 +1,4 @@
-"""PURGE: live files have only the table's rows and columns, and old files with purged rows are reported."""
+"""PURGE: live files contain only live rows and columns; older files that still hold purged rows are reported."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def live(table: Table, version: int | None = None) -> list[dict[str, Any]]:
 
 
 def stored(table: Table, path: str) -> pa.Table:
-    """All that a data file holds, whether it counts or not."""
+    """The content of a data file, including deleted rows and dropped columns."""
     return pq.ParquetFile(Path(table.uri) / unquote(path)).read()
 
 
 def physical(table: Table) -> set[str]:
-    """Names by which live files may know columns."""
+    """The physical names of the columns."""
     schema = json.loads(table.snapshot().metadata["schemaString"])
     names = {f["metadata"].get("delta.columnMapping.physicalName", f["name"]) for f in schema["fields"]}
     hidden = {v for k, v in table.snapshot().properties.items() if k.startswith("delta.rowTracking.materialized")}
@@ -49,7 +49,7 @@ def physical(table: Table) -> set[str]:
 
 
 def assert_clean(table: Table) -> None:
-    """No live file has a deletion vector or a column that the table has not."""
+    """Check that no live file has a deletion vector or a dropped column."""
     names = physical(table)
     for add in live(table):
         assert not add.get("deletionVector"), add
@@ -57,7 +57,7 @@ def assert_clean(table: Table) -> None:
 
 
 def change(model: Changed, rng: random.Random) -> None:
-    """A commit that adds, deletes or updates rows."""
+    """Make a random commit that adds, deletes or updates rows."""
     table = Table(model.uri)
     kind = rng.choice(["append", "delete", "update"])
     if kind == "append" or not model.rows:
@@ -74,7 +74,7 @@ def change(model: Changed, rng: random.Random) -> None:
 
 
 def forget(model: Changed, rng: random.Random) -> None:
-    """Some rows, those that are deleted already among them, are purged."""
+    """Purge random rows, some of which are deleted already."""
     table = Table(model.uri)
     chosen = set(rng.sample(range(model.fresh), rng.randrange(1, model.fresh + 1)))
     where = f"n IN ({', '.join(map(str, sorted(chosen)))})"
@@ -99,7 +99,7 @@ def forget(model: Changed, rng: random.Random) -> None:
 
 
 def holders(table: Table, chosen: set[int]) -> tuple[list[int], set[str]]:
-    """The versions and files that hold a row of one of these numbers, by reading all of them."""
+    """The versions and files that hold one of these rows, found by reading all files."""
     versions, paths = set(), set()
     for version in range(table.snapshot().version + 1):
         changes = [action["cdc"] for action in Log(table.uri).read(version) if "cdc" in action]
@@ -145,7 +145,7 @@ def test_random_histories(uri: str, properties: dict[str, str], partitioned: boo
 
 
 @pytest.mark.slow
-def test_dropped_columns_go(uri: str) -> None:
+def test_dropped_columns_are_removed(uri: str) -> None:
     data = pa.table({"a": [1, 2], "b": ["secret", "x"], "s": pa.array([{"x": 1, "y": "inner"}, None])})
     for mode in ("name", "id"):
         place = f"{uri}-{mode}"
@@ -168,13 +168,13 @@ def test_dropped_columns_go(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_forgotten_is_nowhere_after_a_vacuum(uri: str) -> None:
+def test_purged_rows_are_in_no_file_after_a_vacuum(uri: str) -> None:
     tokens = [uuid.UUID(int=random.Random(n).getrandbits(128)).hex for n in range(6)]
 
     def data(*numbers: int) -> pa.Table:
         return pa.table({"n": list(numbers), "token": [tokens[n] for n in numbers], "v": [0] * len(numbers)})
 
-    # So that bytes can be looked for.
+    # Uncompressed, so that the bytes of strings can be searched.
     plain = {"delta.parquet.compression.codec": "uncompressed"}
     properties = {**VECTORS, **FEED, **IDS, **MAPPED, **plain}
     deltic.write(uri, data(0, 1, 2), properties=properties)
@@ -198,15 +198,15 @@ def test_what_was_forgotten_is_nowhere_after_a_vacuum(uri: str) -> None:
         sizes = sum((Path(uri) / path).stat().st_size for path in files_with(tokens[number]))
         assert held.bytes + held.change_bytes == sizes
         assert held.change_files > 0 or number == 4
-        # The retention is a week.
+        # The retention is a week, so a vacuum would delete nothing yet.
         assert (held.vacuum_files, held.vacuum_bytes, held.files_elsewhere) == (0, 0, 0)
         assert held.vacuum_from is not None
         assert timedelta(days=6.9) < held.vacuum_from - datetime.now(timezone.utc) < timedelta(days=7.1)
         assert "from " in repr(result)
     table.set_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
-    told = table.purge("n = 0", dry_run=True).held
-    assert told is not None
-    assert told.vacuum_files == len(told.paths) > 0
+    held = table.purge("n = 0", dry_run=True).held
+    assert held is not None
+    assert held.vacuum_files == len(held.paths) > 0
     table.vacuum(0, force=True)
     assert files_with(tokens[0]) == files_with(tokens[4]) == set()
     assert all(files_with(tokens[number]) for number in (1, 2, 3))
@@ -215,7 +215,7 @@ def test_what_was_forgotten_is_nowhere_after_a_vacuum(uri: str) -> None:
     assert (nothing.versions, nothing.paths, nothing.vacuum_from) == ([], [], None)
 
 
-def test_versions_behind_a_checkpoint_are_looked_at(uri: str) -> None:
+def test_versions_without_commit_files_are_searched(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2]}))
     table = Table(uri)
     deltic.write(table, pa.table({"n": [3]}))
@@ -258,7 +258,7 @@ def test_another_column_of_the_same_name_may_hold_rows(uri: str) -> None:
     assert 0 in held_by(Table(uri), "e = 'gone'").versions
 
 
-def test_wider_types_are_still_judged(uri: str) -> None:
+def test_files_of_widened_columns_are_searched(uri: str) -> None:
     data = pa.table({"n": pa.array([1, 2], pa.int32())})
     deltic.write(uri, data, properties={"delta.enableTypeWidening": "true"})
     table = Table(uri)
@@ -268,7 +268,7 @@ def test_wider_types_are_still_judged(uri: str) -> None:
     assert (held.versions, held.files, held.files_unreadable) == ([0, 1], 1, 0)
 
 
-def test_files_that_the_oldest_version_removed_are_looked_at(uri: str) -> None:
+def test_files_removed_before_the_oldest_version_are_searched(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2], "e": ["gone", "x"]}))
     table = Table(uri)
     table.update({"e": "'new'"}, "n = 1")
@@ -279,12 +279,12 @@ def test_files_that_the_oldest_version_removed_are_looked_at(uri: str) -> None:
     held = held_by(Table(uri), "e = 'gone'")
     assert (held.versions, held.files) == ([], 1)
     assert held.vacuum_from is not None
-    told = repr(table.purge("e = 'gone'"))
-    assert "no version that can be read" in told
-    assert "which a full vacuum takes" in told
+    text = repr(table.purge("e = 'gone'"))
+    assert "no version that can be read" in text
+    assert "which a full vacuum takes" in text
 
 
-def test_files_that_were_removed_by_another_partitioning_may_hold_rows(uri: str) -> None:
+def test_removed_files_of_another_partitioning_may_hold_rows(uri: str) -> None:
     deltic.write(uri, pa.table({"p": ["x", "y"], "n": [1, 2]}), partition_by="p")
     deltic.write(uri, pa.table({"p": ["z"], "n": [3]}), mode="overwrite", schema_mode="overwrite", partition_by=[])
     table = Table(uri)
@@ -305,7 +305,7 @@ def test_a_file_that_is_added_again_is_held_until_it_is_removed(uri: str) -> Non
     assert held.versions == list(range(newest + 1))
 
 
-def test_statistics_beside_a_vector_may_be_those_of_the_rows_that_are_left(uri: str) -> None:
+def test_statistics_of_a_file_with_a_vector_do_not_exclude_rows(uri: str) -> None:
     now = {
         "delta.deletedFileRetentionDuration": "interval 0 seconds",
         "delta.logRetentionDuration": "interval 0 seconds",
@@ -324,7 +324,7 @@ def test_statistics_beside_a_vector_may_be_those_of_the_rows_that_are_left(uri: 
     assert (held.files, held.versions) == (1, [version])
 
 
-def test_a_vacuum_goes_by_the_times_of_the_commits(uri: str) -> None:
+def test_the_retention_starts_with_the_in_commit_timestamp(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableInCommitTimestamps": "true"})
     deltic.write(uri, pa.table({"n": [3]}), mode="overwrite")
     for path in Path(uri, "_delta_log").glob("*.json"):
@@ -336,7 +336,7 @@ def test_a_vacuum_goes_by_the_times_of_the_commits(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_dropping_vectors_leaves_files_without_them_alone(uri: str) -> None:
+def test_dropping_vectors_keeps_files_without_them(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1], "gone": [1]}), properties={**MAPPED, **VECTORS})
     deltic.write(uri, pa.table({"n": [2], "gone": [2]}))
     table = Table(uri)
@@ -346,7 +346,7 @@ def test_dropping_vectors_leaves_files_without_them_alone(uri: str) -> None:
     assert set(table.files().read_all()["path"].to_pylist()) == before
 
 
-def test_files_of_a_clone_whose_source_is_not_there_may_hold_rows(tmp_path: Path) -> None:
+def test_missing_source_files_of_a_clone_may_hold_rows(tmp_path: Path) -> None:
     (tmp_path / "mounted").mkdir()
     source, clone = str(tmp_path / "mounted" / "source"), str(tmp_path / "clone")
     deltic.write(source, pa.table({"n": [1, 2]}))
@@ -357,7 +357,7 @@ def test_files_of_a_clone_whose_source_is_not_there_may_hold_rows(tmp_path: Path
     assert (held.versions, held.files_unreadable, held.files_elsewhere) == ([0], 1, 1)
 
 
-def test_a_retention_beyond_all_times(uri: str) -> None:
+def test_a_retention_beyond_the_range_of_timestamps(uri: str) -> None:
     forever = {"delta.deletedFileRetentionDuration": "interval 1000000 weeks"}
     deltic.write(uri, pa.table({"n": [1, 2]}), properties=forever)
     held = held_by(Table(uri), "n = 1")
@@ -378,7 +378,7 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
     assert table.history(1)[0]["userMetadata"] == "by law"
 
 
-def test_rows_that_stay_are_not_touched_by_a_refused_purge(uri: str) -> None:
+def test_a_refused_purge_changes_nothing(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.appendOnly": "true"})
     table = Table(uri)
     with pytest.raises(InvalidInputError, match="append-only"):
@@ -393,7 +393,7 @@ def test_rows_that_stay_are_not_touched_by_a_refused_purge(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_file_that_cannot_be_read_may_hold_anything(uri: str, checkpoint: bool) -> None:
+def test_an_unreadable_file_may_hold_rows(uri: str, checkpoint: bool) -> None:
     deltic.write(uri, pa.table({"n": ["a", "b"]}))
     table = Table(uri)
     if checkpoint:
@@ -415,7 +415,7 @@ def test_a_file_that_cannot_be_read_may_hold_anything(uri: str, checkpoint: bool
 
 
 @pytest.mark.slow
-def test_others_may_go_on(uri: str) -> None:
+def test_concurrent_deletes_and_purges(uri: str) -> None:
     deltic.write(uri, table_of([]), partition_by=["p"], properties={**VECTORS, **IDS})
     model = Changed(uri, {})
     rng = random.Random(7)
@@ -446,7 +446,7 @@ def test_others_may_go_on(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_feature_goes_with_its_vectors(uri: str) -> None:
+def test_dropping_the_feature_purges_vectors(uri: str) -> None:
     deltic.write(uri, pa.table({"n": range(100)}), properties=VECTORS)
     table = Table(uri)
     table.delete("n = 3")
@@ -465,7 +465,7 @@ def test_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["purge", uri, "--dry-run"]) == 0
     assert "would rewrite" in capsys.readouterr().out
     assert cli.main(["purge", uri, "--where", "n = 4", "--max-tasks", "2", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows_deleted"], told["held"]["versions"], told["dry_run"]) == (1, [0, 1], False)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["rows_deleted"], output["held"]["versions"], output["dry_run"]) == (1, [0, 1], False)
     assert cli.main(["purge", uri, "--where", "zebra = 4"]) == 1
     assert "zebra" in capsys.readouterr().err

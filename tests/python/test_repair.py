@@ -1,4 +1,4 @@
-"""Repair: each kind of damage is found, described and repaired, or left and described if it cannot be repaired."""
+"""Repair: each kind of damage is found and described, and repaired if possible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HINT = "_delta_log/_last_checkpoint"
 
 @pytest.fixture
 def log(uri: str) -> Log:
-    """Versions 0 to 13, the tenth with a checkpoint; the last has a file with a deletion vector."""
+    """Versions 0 to 13, with a checkpoint at 10 and a deletion vector in the last."""
     deltic.write(uri, pa.table({"v": [0]}), properties=VECTORS)
     for version in range(1, 12):
         deltic.write(uri, pa.table({"v": [version]}))
@@ -86,8 +86,8 @@ def torn_checksum(log: Log) -> None:
 
 
 def wrong_checksum(log: Log) -> None:
-    told = json.loads(log.path(13, "crc").read_text())
-    log.path(13, "crc").write_text(json.dumps({**told, "setTransactions": [{"appId": "nobody", "version": 1}]}))
+    checksum = json.loads(log.path(13, "crc").read_text())
+    log.path(13, "crc").write_text(json.dumps({**checksum, "setTransactions": [{"appId": "nobody", "version": 1}]}))
 
 
 def no_data_file(log: Log) -> None:
@@ -130,7 +130,7 @@ def files_below(uri: str) -> dict[str, bytes]:
 
 
 def is_sound(log: Log) -> bool:
-    """Whether everything is there and says the same, for who looks at it afresh."""
+    """Whether the table passes the check, and has a checksum and a hint."""
     checked = log.table.check(files=True)
     newest = log.table.snapshot().version
     hint = Path(log.uri) / HINT
@@ -139,7 +139,7 @@ def is_sound(log: Log) -> bool:
 
 
 @pytest.mark.slow
-def test_a_sound_table_is_left_alone(log: Log) -> None:
+def test_a_sound_table_is_not_changed(log: Log) -> None:
     before = files_below(log.uri)
     result = log.table.repair(dry_run=False)
     assert (result.ok, result.steps, result.committed, result.version) == (True, (), None, 13)
@@ -148,8 +148,8 @@ def test_a_sound_table_is_left_alone(log: Log) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "kind", "told"), FAULTS, ids=[fault.__name__ for fault, _, _ in FAULTS])
-def test_each_fault_is_mended(log: Log, fault: Callable[[Log], None], kind: str, told: str) -> None:
+@pytest.mark.parametrize(("fault", "kind", "message"), FAULTS, ids=[fault.__name__ for fault, _, _ in FAULTS])
+def test_each_fault_is_repaired(log: Log, fault: Callable[[Log], None], kind: str, message: str) -> None:
     fault(log)
     before = files_below(log.uri)
     plan = log.table.repair()
@@ -157,7 +157,7 @@ def test_each_fault_is_mended(log: Log, fault: Callable[[Log], None], kind: str,
     assert (plan.dry_run, plan.committed, plan.ok) == (True, None, True)
     assert [step.kind for step in plan.steps if step.kind == kind] == [kind]
     step = next(step for step in plan.steps if step.kind == kind)
-    assert told in step.message
+    assert message in step.message
     assert step.paths
     done = log.table.repair(dry_run=False)
     assert done.steps == plan.steps
@@ -179,7 +179,7 @@ PAIRS = [(a[0], b[0]) for a, b in itertools.combinations(FAULTS, 2) if a[1] != b
 
 @pytest.mark.slow
 @pytest.mark.parametrize("faults", PAIRS, ids=lambda pair: "-".join(fault.__name__ for fault in pair))
-def test_faults_together_are_mended_together(log: Log, faults: tuple[Callable[[Log], None], ...]) -> None:
+def test_several_faults_are_repaired_together(log: Log, faults: tuple[Callable[[Log], None], ...]) -> None:
     for fault in faults:
         fault(log)
     assert log.table.repair(dry_run=False).ok
@@ -188,7 +188,7 @@ def test_faults_together_are_mended_together(log: Log, faults: tuple[Callable[[L
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_which_nothing_leads_to_the_version(log: Log) -> None:
+def test_the_only_way_to_a_version_is_not_deleted(log: Log) -> None:
     for version in range(10):
         log.path(version).unlink()
     before = files_below(log.uri)
@@ -203,7 +203,7 @@ def test_a_checkpoint_without_which_nothing_leads_to_the_version(log: Log) -> No
 
 
 @pytest.mark.slow
-def test_an_older_checkpoint_leads_to_the_version(log: Log) -> None:
+def test_a_damaged_checkpoint_is_rewritten_from_an_older_one(log: Log) -> None:
     for version in range(14, 21):
         deltic.write(log.uri, pa.table({"v": [version]}))
     for version in range(10):
@@ -218,37 +218,37 @@ def test_an_older_checkpoint_leads_to_the_version(log: Log) -> None:
 
 
 def miscount(log: Log, version: int) -> None:
-    told = json.loads(log.path(version, "crc").read_text())
-    log.path(version, "crc").write_text(json.dumps({**told, "numFiles": told["numFiles"] + 1}))
+    checksum = json.loads(log.path(version, "crc").read_text())
+    log.path(version, "crc").write_text(json.dumps({**checksum, "numFiles": checksum["numFiles"] + 1}))
 
 
 def lost_add(log: Log, version: int) -> None:
     log.commit(version, [action for action in log.read(version) if "add" not in action])
 
 
-def assert_left_alone(log: Log, kind: str, told: str) -> None:
-    """Nothing is changed, and the step says what disagrees."""
+def assert_left_alone(log: Log, kind: str, message: str) -> None:
+    """Check that repair changes nothing, and describes the contradiction."""
     before, rows = files_below(log.uri), log.rows()
     for dry_run in (True, False):
         result = log.table.repair(dry_run=dry_run)
         assert not result.ok
         step = next(step for step in result.steps if step.kind == kind)
         assert not step.mends
-        assert told in step.message
+        assert message in step.message
         assert not any(step.mends for step in result.steps)
     assert files_below(log.uri) == before
     assert log.rows() == rows
 
 
 @pytest.mark.slow
-def test_a_right_checkpoint_stays_where_a_commit_lost_an_action(log: Log) -> None:
+def test_a_right_checkpoint_is_kept_if_a_commit_lost_an_action(log: Log) -> None:
     lost_add(log, 4)
     assert_left_alone(log, "checkpoint", "the checksum of version 10 agrees with the checkpoint")
     assert log.rows() == ROWS
 
 
 @pytest.mark.slow
-def test_a_right_checkpoint_stays_where_an_older_one_is_wrong(log: Log) -> None:
+def test_a_right_checkpoint_is_kept_if_an_older_one_is_wrong(log: Log) -> None:
     for version in range(14, 21):
         deltic.write(log.uri, pa.table({"v": [version]}))
     wrong_checkpoint(log)
@@ -266,7 +266,7 @@ def test_a_right_checkpoint_stays_where_an_older_one_is_wrong(log: Log) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_checksum_nobody_knows_which_is_wrong(log: Log) -> None:
+def test_contradictions_without_a_checksum_are_not_repaired(log: Log) -> None:
     wrong_checkpoint(log)
     for version in range(14):
         log.path(version, "crc").unlink()
@@ -275,14 +275,14 @@ def test_without_a_checksum_nobody_knows_which_is_wrong(log: Log) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [lost_add, miscount])
-def test_a_checksum_that_counts_other_files_stays(log: Log, fault: Callable[[Log, int], None]) -> None:
+def test_a_checksum_that_may_be_right_is_kept(log: Log, fault: Callable[[Log, int], None]) -> None:
     deltic.write(log.uri, pa.table({"v": [14]}))
     fault(log, 14)
     assert_left_alone(log, "checksum", "One of them is wrong")
 
 
 @pytest.mark.slow
-def test_no_checkpoint_is_written_of_a_log_that_lost_files(log: Log) -> None:
+def test_no_checkpoint_is_written_from_a_log_that_lost_files(log: Log) -> None:
     wrong_checkpoint(log)
     for version in range(10):
         log.path(version).unlink()
@@ -292,7 +292,7 @@ def test_no_checkpoint_is_written_of_a_log_that_lost_files(log: Log) -> None:
 
 
 @pytest.mark.slow
-def test_a_checksum_that_commits_and_a_checkpoint_gainsay_is_written_anew(log: Log) -> None:
+def test_a_checksum_contradicted_by_commits_and_checkpoint_is_rewritten(log: Log) -> None:
     for version in range(14, 21):
         deltic.write(log.uri, pa.table({"v": [version]}))
     miscount(log, 20)
@@ -320,7 +320,7 @@ def test_a_sidecar_that_is_overwritten_is_damage(uri: str) -> None:
     assert Log(uri).rows() == list(range(11))
 
 
-def test_a_damaged_checkpoint_goes_whatever_the_new_one_is_called(uri: str) -> None:
+def test_a_damaged_checkpoint_is_deleted_if_the_new_one_has_another_name(uri: str) -> None:
     properties = {"delta.checkpointPolicy": "v2", "delta.feature.v2Checkpoint": "supported"}
     for value in range(2):
         deltic.write(uri, pa.table({"x": [value]}), properties=None if value else properties)
@@ -335,7 +335,7 @@ def test_a_damaged_checkpoint_goes_whatever_the_new_one_is_called(uri: str) -> N
     assert table.check().ok
 
 
-def test_a_clone_whose_source_is_not_there_keeps_its_files(tmp_path: Path) -> None:
+def test_missing_source_files_of_a_clone_are_kept_in_the_log(tmp_path: Path) -> None:
     source, place = tmp_path / "mounted" / "source", tmp_path / "mounted"
     for version in range(3):
         deltic.write(str(source), pa.table({"v": [version]}))
@@ -351,7 +351,7 @@ def test_a_clone_whose_source_is_not_there_keeps_its_files(tmp_path: Path) -> No
     assert Log(clone).rows() == [0, 1, 2, 99]
 
 
-def test_a_table_that_cannot_be_written_to_is_left_as_it_is(uri: str) -> None:
+def test_a_table_that_cannot_be_written_is_not_repaired(uri: str) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     log = Log(uri)
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["unknownThing"]}}
@@ -367,7 +367,7 @@ def test_a_table_that_cannot_be_written_to_is_left_as_it_is(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_may_not_be_looked_at_stops_it(log: Log) -> None:
+def test_a_file_without_permission_stops_the_repair(log: Log) -> None:
     no_data_file(log)
     no_checksum(log)
     hidden = data_file(log, 6)
@@ -380,7 +380,7 @@ def test_a_file_that_may_not_be_looked_at_stops_it(log: Log) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_of_another_size_is_told_of(log: Log) -> None:
+def test_a_file_of_another_size_is_reported(log: Log) -> None:
     place = data_file(log, 6)
     place.write_bytes(place.read_bytes() + b"more")
     before = files_below(log.uri)
@@ -413,8 +413,8 @@ def test_command_line(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     assert "would mend" in out
     assert data_file(log, 4).name in out
     assert cli.main(["repair", log.uri, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["committed"], told["ok"], [step["kind"] for step in told["steps"]]) == (14, True, ["data_file"])
+    output = json.loads(capsys.readouterr().out)
+    assert (output["committed"], output["ok"], [step["kind"] for step in output["steps"]]) == (14, True, ["data_file"])
     data_file(log, 6).write_bytes(b"")
     assert cli.main(["repair", log.uri]) == 1
     assert "cannot mend" in capsys.readouterr().out

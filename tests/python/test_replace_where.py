@@ -1,4 +1,4 @@
-"""Overwrites of the rows of a condition: which rows are replaced, kept, and refused."""
+"""Overwrites with `replace_where`: which rows are replaced, kept and refused."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def replace(uri: str, data: Any, where: str, **options: Any) -> deltic.Commit:
     return deltic.write(uri, data, mode="overwrite", replace_where=where, **options)
 
 
-def test_whole_files_go_unread(uri: str) -> None:
+def test_whole_files_are_removed_unread(uri: str) -> None:
     deltic.write(uri, table(0, 10))
     deltic.write(uri, table(10, 20))
     covered = next(Path(uri) / add["path"] for add in Log(uri).of(1, "add"))
@@ -50,7 +50,7 @@ def test_whole_files_go_unread(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["copy", "mark", "feed", "both"])
-def test_of_other_files_the_rows_go_in_the_same_commit(uri: str, properties: dict[str, str]) -> None:
+def test_matching_rows_of_other_files_are_deleted_in_the_same_commit(uri: str, properties: dict[str, str]) -> None:
     deltic.write(uri, table(0, 10), properties=properties)
     replace(uri, pa.table({"p": ["new"] * 2, "n": [5, 6]}), "n BETWEEN 5 AND 7")
     assert numbers(uri) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
@@ -70,7 +70,7 @@ def test_partitions_are_replaced(uri: str) -> None:
     assert numbers(uri) == [20, 21]
 
 
-def test_a_new_table_holds_its_rows_to_it_too(uri: str) -> None:
+def test_the_condition_applies_to_a_new_table(uri: str) -> None:
     with pytest.raises(deltic.InvalidInputError, match="row 3 "):
         replace(uri, table(0, 10), "n < 3")
     assert not deltic.Table(uri).exists()
@@ -78,7 +78,7 @@ def test_a_new_table_holds_its_rows_to_it_too(uri: str) -> None:
     assert numbers(uri) == [0, 1, 2]
 
 
-def test_a_row_outside_in_the_last_of_many_batches_is_named_and_nothing_is_left(uri: str) -> None:
+def test_a_violating_row_in_the_last_batch_is_named_and_no_file_is_left(uri: str) -> None:
     for properties in ({}, VECTORS):
         target = uri + str(len(properties))
         deltic.write(target, table(0, 100), properties=properties)
@@ -90,26 +90,30 @@ def test_a_row_outside_in_the_last_of_many_batches_is_named_and_nothing_is_left(
             yield pa.record_batch({"p": ["x", "x"], "n": [1, 70]})
 
         reader = pa.RecordBatchReader.from_batches(table(0, 1).schema, batches())
-        told = r"row 5001 \(the first is 0\) of the data is not among the rows that replace_where \(n < 50\).*`n` is 70"
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        message = (
+            r"row 5001 \(the first is 0\) of the data is not among the rows that replace_where \(n < 50\).*`n` is 70"
+        )
+        with pytest.raises(deltic.InvalidInputError, match=message):
             replace(target, reader, "n < 50")
         assert deltic.Table(target).snapshot().version == 0
         assert numbers(target) == list(range(100))
-        assert files(target) == before, "what was written, rows that stay among it, is gone again"
+        assert files(target) == before, "all files of the failed write are deleted"
 
 
 @pytest.mark.parametrize(
-    ("data", "where", "told"),
+    ("data", "where", "message"),
     [
         ({"p": [None], "n": [1]}, "p = 'a'", "`p` is null"),
         ({"p": [""], "n": [1]}, "p = ''", "`p` is null"),
         ({"p": ["b"], "n": [1]}, "p = 'a' AND n = 1", "`p` is b, `n` is 1"),
     ],
 )
-def test_rows_are_judged_as_they_will_be_read(uri: str, data: dict[str, list[Any]], where: str, told: str) -> None:
+def test_the_condition_is_evaluated_on_stored_values(
+    uri: str, data: dict[str, list[Any]], where: str, message: str
+) -> None:
     schema = pa.schema([("p", pa.string()), ("n", pa.int64())])
     deltic.write(uri, table(0, 1), partition_by="p")
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    with pytest.raises(deltic.InvalidInputError, match=message):
         replace(uri, pa.table(data, schema=schema), where)
     assert numbers(uri) == [0]
 
@@ -123,14 +127,14 @@ def test_nested_columns_of_a_mapped_table(uri: str) -> None:
         replace(uri, pa.table({"s": [{"x": 5}], "n": [4]}), "s.x = 2")
 
 
-def test_columns_may_be_added_with_it(uri: str) -> None:
+def test_replace_where_may_add_columns(uri: str) -> None:
     deltic.write(uri, table(0, 4))
     replace(uri, pa.table({"p": ["b"], "n": [3], "x": [1.5]}), "n >= 2", schema_mode="merge")
     rows = sorted(deltic.Table(uri).scan().to_arrow().to_pylist(), key=lambda row: row["n"])
     assert [(row["n"], row["x"]) for row in rows] == [(0, None), (1, None), (3, 1.5)]
 
 
-def test_a_commit_that_adds_such_rows_is_in_the_way(uri: str) -> None:
+def test_concurrently_added_rows_that_match_are_a_conflict(uri: str) -> None:
     deltic.write(uri, table(0, 10))
 
     def batches(low: int) -> Iterator[pa.RecordBatch]:
@@ -157,24 +161,24 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", REFUSED)
-def test_what_makes_no_sense_is_refused(uri: str, told: str) -> None:
+@pytest.mark.parametrize("message", REFUSED)
+def test_contradictory_arguments_are_refused(uri: str, message: str) -> None:
     deltic.write(uri, table(0, 2))
     before = files(uri)
     with pytest.raises(deltic.InvalidInputError) as caught:
-        deltic.write(uri, table(1, 2), **REFUSED[told])
-    assert told in str(caught.value)
+        deltic.write(uri, table(1, 2), **REFUSED[message])
+    assert message in str(caught.value)
     assert (numbers(uri), files(uri)) == ([0, 1], before)
 
 
-def test_tables_that_only_grow_keep_their_rows(uri: str) -> None:
+def test_append_only_tables_are_not_replaced(uri: str) -> None:
     deltic.write(uri, table(0, 2), properties={"delta.appendOnly": "true"})
     with pytest.raises(deltic.InvalidInputError, match="append-only"):
         replace(uri, table(1, 2), "n = 1")
 
 
 class Elsewhere:
-    """A replacement that one process plans, another writes and a third commits, as Spark does it."""
+    """A replacement that is planned, written and committed by different processes, as with Spark."""
 
     def __init__(self, uri: str, data: pa.Table, **options: Any) -> None:
         chosen = core_options("overwrite", {"replace_where": "n >= 5", **options})
@@ -194,11 +198,11 @@ class Elsewhere:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("properties", [{}, VECTORS, FEED, {**VECTORS, **FEED}], ids=["copy", "mark", "feed", "both"])
-def test_rows_are_replaced_by_the_process_that_commits(uri: str, properties: dict[str, str]) -> None:
+def test_the_committing_process_replaces_the_rows(uri: str, properties: dict[str, str]) -> None:
     deltic.write(uri, table(0, 10), properties=properties)
     planned = Elsewhere(uri, table(7, 12).append_column("x", pa.array([0.5] * 5)), schema_mode="merge")
     assert numbers(uri) == list(range(10))
-    # A winner that has nothing to do with these rows.
+    # A winner that does not touch these rows.
     deltic.write(uri, table(-3, 0))
     assert planned.commit() == 2
     assert numbers(uri) == [-3, -2, -1, *range(5), *range(7, 12)]
@@ -207,14 +211,14 @@ def test_rows_are_replaced_by_the_process_that_commits(uri: str, properties: dic
     if FEED.items() <= properties.items():
         changed = deltic.Table(uri).changes(2, columns=["n", "_change_type"]).to_arrow().to_pylist()
         assert sorted(row["n"] for row in changed if row["_change_type"] == "delete") == list(range(5, 10))
-    # Whoever has the header may commit more than once: it is one commit.
+    # A second commit with the same header does nothing.
     assert planned.commit() == 2
     assert deltic.Table(uri).snapshot().version == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["rows", "columns", "delete"])
-def test_what_another_writer_did_meanwhile_is_a_conflict(uri: str, change: str) -> None:
+def test_concurrent_changes_are_a_conflict(uri: str, change: str) -> None:
     deltic.write(uri, table(0, 10))
     planned = Elsewhere(uri, table(7, 12))
     if change == "rows":
@@ -227,10 +231,10 @@ def test_what_another_writer_did_meanwhile_is_a_conflict(uri: str, change: str) 
     with pytest.raises(deltic.CommitConflictError):
         planned.commit()
     assert (numbers(uri), deltic.Table(uri).snapshot().version) == (before, 1)
-    assert files(uri) < written, "nothing new is left, and the files that were refused are gone"
+    assert files(uri) < written, "no new file is left, and those of the refused write are deleted"
 
 
-def test_files_that_nobody_will_commit_are_found_by_their_names(uri: str) -> None:
+def test_files_of_an_abandoned_write_are_deleted_by_name(uri: str) -> None:
     deltic.write(uri, table(0, 10), partition_by="p")
     kept = files(uri)
     given_up, other = Elsewhere(uri, table(7, 12, "b")), Elsewhere(uri, table(7, 12, "c"))

@@ -1,4 +1,4 @@
-"""`Table.report`: the contents of the page, that it needs no other files, and its look in a browser."""
+"""`Table.report`: the content of the page, that it is self-contained, and its layout in a browser."""
 
 import html.parser
 import json
@@ -33,7 +33,7 @@ def flights(uri: str) -> deltic.Table:
 
 
 class Page(html.parser.HTMLParser):
-    """The rows of tables by their first cell, and what tags and attributes there are."""
+    """The rows of HTML tables by their first cell, and all tags and attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,20 +69,20 @@ def shown(path: Path) -> Page:
 
 
 @pytest.mark.slow
-def test_what_is_on_the_page(flights: deltic.Table, tmp_path: Path) -> None:
+def test_the_content_of_the_page(flights: deltic.Table, tmp_path: Path) -> None:
     path = flights.report(tmp_path / "report.html")
     assert path == tmp_path / "report.html"
     page = shown(path)
     text = " ".join(page.text)
     layout = flights.layout()
-    for told in ("flights", flights.uri, "Health", "History", "File sizes", "Skipping", "month=1", "month=2"):
-        assert told in text, told
+    for part in ("flights", flights.uri, "Health", "History", "File sizes", "Skipping", "month=1", "month=2"):
+        assert part in text, part
     assert "26 of 26 files are below 16.0 MB. OPTIMIZE would leave 24 files fewer." in text
     assert "1 of 26 files has one, with 1 deleted row, 3.7 % of all." in text
     assert "14 commits by the time" in text
     assert page.rows["13"][1] == "DELETE"
     assert page.rows["0"][1] == "CREATE TABLE AS SELECT"
-    # Of 26 files 13 are of either month.
+    # Each month has 13 of the 26 files.
     assert page.rows["month"] == ["partition", "50.0 %, reads 13.0 of 26 files", "13.0, at most 13", "12.0"]
     assert layout.optimize is not None
     assert page.rows["OPTIMIZE: would rewrite"] == [dict(layout.optimize.lines())["would rewrite"]]
@@ -111,7 +111,7 @@ def test_a_page_is_of_one_version(flights: deltic.Table, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("vacuum", ["full", "lite", None])
-def test_what_was_looked_at_is_on_the_page(uri: str, tmp_path: Path, vacuum: Literal["full", "lite"] | None) -> None:
+def test_the_page_has_the_requested_checks(uri: str, tmp_path: Path, vacuum: Literal["full", "lite"] | None) -> None:
     deltic.write(uri, pa.table({"v": [1]}))
     text = deltic.Table(uri).report(tmp_path / "report.html", vacuum=vacuum).read_text(encoding="utf-8")
     assert ("folder listed for VACUUM" in text) == (vacuum == "full")
@@ -126,7 +126,7 @@ def test_the_report_changes_nothing(flights: deltic.Table, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_page_stands_alone(flights: deltic.Table, tmp_path: Path) -> None:
+def test_the_page_is_self_contained(flights: deltic.Table, tmp_path: Path) -> None:
     path = flights.report(tmp_path / "report.html")
     page, text = shown(path), path.read_text()
     assert not page.tags & {"script", "link", "img", "iframe", "object", "embed", "form", "base", "a", "audio", "video"}
@@ -178,12 +178,12 @@ def test_tables_with_little_in_them(uri: str, tmp_path: Path) -> None:
     deltic.write(uri + "2", pa.table({"l": [[1]]}))
     text = " ".join(shown(deltic.Table(uri + "2").report(tmp_path / "report.html", vacuum=None)).text)
     assert "No column has bounds or partition values." in text
-    # `test_what_is_on_the_page` has what this word stands before.
+    # Absent here; `test_the_content_of_the_page` checks that the word is present otherwise.
     assert "VACUUM" not in text
 
 
 @pytest.mark.slow
-def test_what_is_wrong_with_a_table_is_on_its_page(
+def test_problems_of_a_table_are_on_the_page(
     flights: deltic.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finding = deltic.Finding("checksum", "numFiles is <5>", None)
@@ -234,14 +234,14 @@ def test_in_a_browser(uri: str, tmp_path: Path, width: int) -> None:
         data = pa.table({long: [1], "p": [HOSTILE], **{f"c{at}": [1] for at in range(30)}})
         deltic.write(uri, data, name=None if at else long)
     path = deltic.Table(uri).report(tmp_path / "report.html")
-    # The page lets no script run: the one that measures comes with its leave.
+    # The page's policy forbids scripts, so the script that measures must be allowed.
     measure = (
         "<script>document.title = JSON.stringify({width: innerWidth, needs: document.documentElement.scrollWidth, "
         "bars: [...document.querySelectorAll('.deltic-bars rect')].filter(r => r.getBoundingClientRect().width > 20)"
         ".length, scripts: document.scripts.length})</script>"
     )
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", path.read_text())
-    # A window of the browser is at least 500 wide, a frame in it may have any width.
+    # A browser window is at least 500 pixels wide, a frame may be narrower.
     (tmp_path / "measured.html").write_text(text.replace("</body>", f"{measure}</body>"))
     frame = (
         f'<iframe id="f" src="measured.html" style="width:{width}px;height:900px;border:0"></iframe>'
@@ -260,6 +260,6 @@ def test_in_a_browser(uri: str, tmp_path: Path, width: int) -> None:
     assert title, result.stdout[-500:] + result.stderr[-500:]
     found = json.loads(title[1])
     assert found["width"] == width
-    assert found["needs"] <= width, "wider than the window"
+    assert found["needs"] <= width, "the page is wider than the window"
     assert found["bars"] >= 1
     assert found["scripts"] == 1

@@ -1,4 +1,4 @@
-"""RESTORE from Python: the table equals the older version, and ids that were assigned since are not assigned again."""
+"""RESTORE from Python: the table equals the older version, and ids assigned since are not assigned again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(uri: str) -> deltic.Table:
     return deltic.Table(uri)
 
 
-def test_the_version_is_back_and_the_history_says_so(table: deltic.Table) -> None:
+def test_the_version_is_restored_and_recorded(table: deltic.Table) -> None:
     sizes = [next(table.snapshot(v).files())["size"][0].as_py() for v in range(3)]
     planned = table.restore(0, dry_run=True)
     assert (planned.dry_run, planned.version, table.snapshot().version) == (True, None, 2)
@@ -63,7 +63,7 @@ def test_a_version_by_its_time(table: deltic.Table) -> None:
     assert table.history(1)[0]["operationParameters"] == {"version": None, "timestamp": shown}
 
 
-def test_what_is_no_older_version_is_refused(table: deltic.Table) -> None:
+def test_invalid_versions_are_refused(table: deltic.Table) -> None:
     with pytest.raises(deltic.InvalidInputError, match="version 2 is the newest"):
         table.restore(2)
     with pytest.raises(deltic.VersionNotFoundError):
@@ -80,7 +80,7 @@ def test_what_is_no_older_version_is_refused(table: deltic.Table) -> None:
 
 
 @pytest.mark.slow
-def test_missing_files_are_listed_before_anything_happens(uri: str) -> None:
+def test_missing_files_are_reported_before_the_restore(uri: str) -> None:
     for value in range(15):
         deltic.write(uri, pa.table({"id": [value]}))
     table = deltic.Table(uri)
@@ -107,7 +107,7 @@ def test_missing_files_are_listed_before_anything_happens(uri: str) -> None:
     assert table.check(files=True).ok
 
 
-def test_files_that_are_live_are_not_looked_for(uri: str) -> None:
+def test_live_files_are_not_looked_up(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     deltic.write(uri, pa.table({"id": [2]}))
     table = deltic.Table(uri)
@@ -155,7 +155,7 @@ def test_schema_properties_and_partitioning_are_back(uri: str) -> None:
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "p": "a"}]
 
 
-def test_column_ids_are_not_given_out_again(uri: str) -> None:
+def test_column_ids_are_not_assigned_again(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}), properties={"delta.columnMapping.mode": "name"})
     table = deltic.Table(uri)
     table.add_columns([deltic.field("a", pa.int64()), deltic.field("b", pa.int64())])
@@ -192,7 +192,7 @@ def test_the_protocol_is_lowered_only_if_that_is_allowed(uri: str) -> None:
     table.restore(2)
     table.restore(0, protocol_downgrade_allowed=True)
     assert table.snapshot().protocol == old
-    # What was dropped comes back with the rows that need it.
+    # The dropped feature comes back with the version that uses it.
     table.restore(2)
     assert (table.snapshot().protocol, ids(table)) == (new, [1, 2])
 
@@ -215,7 +215,7 @@ def test_checkpoints_stay_protected_where_the_protocol_is_lowered(uri: str) -> N
     assert ids(table) == [1]
 
 
-def test_in_commit_timestamps_go_on(uri: str) -> None:
+def test_in_commit_timestamps_increase(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     table = deltic.Table(uri)
     table.set_properties(TIMES)
@@ -228,7 +228,7 @@ def test_in_commit_timestamps_go_on(uri: str) -> None:
     assert times == sorted(set(times))
     table.set_properties({"delta.enableInCommitTimestamps": "false"})
     table.restore(2)
-    # Enabled again, since the version of that commit.
+    # In-commit timestamps are enabled again, from the version of this commit on.
     properties = table.snapshot().properties
     assert properties["delta.enableInCommitTimestamps"] == "true"
     assert properties["delta.inCommitTimestampEnablementVersion"] == str(table.snapshot().version)
@@ -272,7 +272,7 @@ def test_an_append_only_table_loses_no_file(uri: str) -> None:
     assert "mine" not in table.snapshot().properties
 
 
-def test_dropped_row_tracking_is_not_gone_back_to(uri: str) -> None:
+def test_a_version_before_row_tracking_was_dropped_is_refused(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}), properties=IDS)
     table = deltic.Table(uri)
     table.drop_feature("rowTracking")
@@ -282,7 +282,7 @@ def test_dropped_row_tracking_is_not_gone_back_to(uri: str) -> None:
     table.enable_row_tracking()
     with pytest.raises(deltic.InvalidInputError, match="have other ids now"):
         table.restore(0)
-    # Where none of the rows is left there is nothing to be confused.
+    # It is allowed if no row with ids is left.
     table.delete()
     table.restore(0)
     deltic.write(table, pa.table({"id": [4]}))
@@ -302,8 +302,8 @@ def test_after_a_vacuum_what_is_left_can_be_restored(table: deltic.Table) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
-def test_any_version_comes_back(uri: str, properties: dict[str, str], partitioned: bool) -> None:
-    """Random histories: rows, changes and row ids after each restore, and what is written next."""
+def test_any_version_can_be_restored(uri: str, properties: dict[str, str], partitioned: bool) -> None:
+    """Random histories: rows, changes and row ids after each restore, and later writes."""
     rng = random.Random(f"{properties} {partitioned}")
     properties = properties if rng.random() < 0.5 else {**properties, **TIMES}
     changed = Changed.create(uri, properties, partitioned)
@@ -355,8 +355,8 @@ def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str
     assert main(["restore", table.uri, "--version", "1", "--dry-run"]) == 0
     assert "would add" in capsys.readouterr().out
     assert main(["restore", table.uri, "--version", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["version"], told["restored_version"], told["missing"]) == (3, 1, [])
+    output = json.loads(capsys.readouterr().out)
+    assert (output["version"], output["restored_version"], output["missing"]) == (3, 1, [])
     assert ids(table) == [1]
     assert main(["restore", table.uri]) == 1
     assert "give the version to restore" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Changes of rows through the Python interface: the resulting table, refused changes, and the table after a failure."""
+"""DELETE in Python: the resulting table, refused deletes, and the table after a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import deltic
 from deltic import InvalidInputError, Table
 
 
-def left(table: Any, filter: str | None = None) -> list[int]:
+def ids(table: Any, filter: str | None = None) -> list[int]:
     return sorted(row["left"] for row in table.scan(filter=filter).to_arrow().to_pylist())
 
 
@@ -28,16 +28,16 @@ def test_deleted_rows_are_gone(uri: str, properties: dict[str, str]) -> None:
     table = made(uri, properties)
     commit = table.delete("item = 'nut'", user_metadata={"ticket": 3})
     assert (commit.version, commit.attempts, commit.metrics["numDeletedRows"]) == (1, 1, 2)
-    assert left(table) == [1, 3, 4]
+    assert ids(table) == [1, 3, 4]
     info = table.history(limit=1)[0]
     assert (info["operation"], info["operationParameters"]) == ("DELETE", {"predicate": "[\"item = 'nut'\"]"})
     assert info["userMetadata"] == '{"ticket": 3}'
     assert not info["isBlindAppend"]
-    # A whole partition, then all that is left.
+    # A whole partition, then all remaining rows.
     assert table.delete("shop = 'b'").metrics["numDeletedRows"] == 1
     assert table.delete().metrics["numDeletedRows"] == 2
     assert table.scan().count() == 0
-    assert left(table.snapshot(0)) == [0, 1, 2, 3, 4], "older versions are what they were"
+    assert ids(table.snapshot(0)) == [0, 1, 2, 3, 4], "older versions are unchanged"
     assert table.check(files=True).ok
 
 
@@ -61,20 +61,20 @@ def test_metrics_have_the_names_of_delta_spark(uri: str) -> None:
     assert (metrics["numRemovedFiles"], metrics["numAddedFiles"], metrics["numCopiedRows"]) == (2, 1, 1)
 
 
-def test_nothing_is_committed_where_no_row_matches(uri: str) -> None:
+def test_nothing_is_committed_if_no_row_matches(uri: str) -> None:
     table = made(uri)
     before = files_of(uri)
     for where in ("left = 9", "shop = 'z'", "left = 0 AND shop = 'b'", "left IS NULL"):
         assert table.delete(where) == deltic.Commit(0, 0, 0, {"numDeletedRows": 0})
     assert (table.snapshot().version, files_of(uri)) == (0, before)
-    # An application's transaction is recorded, whether there was anything to do or not.
+    # An application transaction is recorded even if no row matches.
     assert table.delete("left = 9", app_id="job", app_version=1).version == 1
     assert table.delete("left = 0", app_id="job", app_version=1).attempts == 0
-    assert left(table) == [0, 1, 2, 3, 4]
+    assert ids(table) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "message"),
     [
         ("lft = 1", "no column `lft`"),
         ("left = 'many'", "'many'"),
@@ -84,23 +84,23 @@ def test_nothing_is_committed_where_no_row_matches(uri: str) -> None:
         ("left", "is not a condition"),
     ],
 )
-def test_invalid_conditions_are_refused(uri: str, where: Any, told: str) -> None:
+def test_invalid_conditions_are_refused(uri: str, where: Any, message: str) -> None:
     table = made(uri)
     with pytest.raises(InvalidInputError) as refused:
         table.delete(where)
-    assert told in str(refused.value)
-    assert (table.snapshot().version, left(table)) == (0, [0, 1, 2, 3, 4])
+    assert message in str(refused.value)
+    assert (table.snapshot().version, ids(table)) == (0, [0, 1, 2, 3, 4])
 
 
-def test_tables_where_rows_may_only_be_added_lose_none(uri: str) -> None:
+def test_append_only_tables_refuse_deletes(uri: str) -> None:
     table = made(uri, {"delta.appendOnly": "true"})
     for where in ("left = 0", "shop = 'a'", None, "left = 9"):
         with pytest.raises(InvalidInputError, match=r"delta\.appendOnly"):
             table.delete(where)
-    assert left(table) == [0, 1, 2, 3, 4]
+    assert ids(table) == [0, 1, 2, 3, 4]
 
 
-def test_a_table_that_is_not_there_has_no_rows_to_delete(uri: str) -> None:
+def test_a_missing_table(uri: str) -> None:
     with pytest.raises(deltic.TableNotFoundError):
         Table(uri).delete("left = 0")
     with pytest.raises(InvalidInputError, match="app_id and app_version belong together"):
@@ -121,12 +121,12 @@ def test_a_transaction_sees_what_it_deleted(uri: str, properties: dict[str, str]
     table = made(uri, properties)
     with table.transaction() as tx:
         assert tx.delete("left = 0") == 1
-        assert left(tx) == [1, 2, 3, 4]
+        assert ids(tx) == [1, 2, 3, 4]
         assert tx.append(pa.table({"shop": ["a"], "item": ["cog"], "left": [9]})) == 1
         assert tx.delete("shop = 'b'") == 2
-        assert (left(tx), left(tx, "item = 'nut'")) == ([1, 4, 9], [])
-        assert left(table) == [0, 1, 2, 3, 4]
-    assert left(table) == [1, 4, 9]
+        assert (ids(tx), ids(tx, "item = 'nut'")) == ([1, 4, 9], [])
+        assert ids(table) == [0, 1, 2, 3, 4]
+    assert ids(table) == [1, 4, 9]
     if properties.keys() & FEED.keys():
         changed = table.changes(1, columns=["left", "_change_type"]).to_arrow().to_pylist()
         expected = {(0, "delete"), (2, "delete"), (3, "delete"), (9, "insert")}
@@ -135,11 +135,11 @@ def test_a_transaction_sees_what_it_deleted(uri: str, properties: dict[str, str]
     with pytest.raises(ZeroDivisionError), table.transaction() as tx:
         tx.delete()
         raise ZeroDivisionError
-    assert left(table) == [1, 4, 9]
+    assert ids(table) == [1, 4, 9]
     assert table.check(files=True).ok
 
 
-def test_a_row_that_was_changed_is_not_changed_again_where_changes_are_recorded(uri: str) -> None:
+def test_with_a_change_feed_a_file_is_changed_once_in_a_transaction(uri: str) -> None:
     table = made(uri, FEED)
     with table.transaction() as tx:
         tx.delete("left = 0")
@@ -149,11 +149,11 @@ def test_a_row_that_was_changed_is_not_changed_again_where_changes_are_recorded(
         with pytest.raises(InvalidInputError, match="change files"):
             tx.remove("shop = 'a'")
         tx.delete("left = 2")
-    assert left(table) == [1, 3, 4]
+    assert ids(table) == [1, 3, 4]
 
 
-def test_a_disk_that_fails_midway_leaves_the_table_and_no_file(uri: str) -> None:
-    """The files that the second of two steps reads were deleted."""
+def test_a_missing_file_midway_leaves_no_new_files(uri: str) -> None:
+    """A data file is deleted before the second delete of a transaction reads it."""
     for properties in ({}, VECTORS, FEED):
         table = made(uri, properties)
         before = files_of(uri)
@@ -164,25 +164,25 @@ def test_a_disk_that_fails_midway_leaves_the_table_and_no_file(uri: str) -> None
             tx.delete("left = 2")
         assert files_of(uri) == before - {victim}
         assert table.snapshot().version == 0
-        assert left(table, "shop <> 'b'") == [0, 1, 4]
+        assert ids(table, "shop <> 'b'") == [0, 1, 4]
         shutil.rmtree(uri)
 
 
-def test_two_deletes_of_one_file_do_not_both_win_where_it_is_written_again(uri: str) -> None:
+def test_copy_on_write_deletes_of_one_file_conflict(uri: str) -> None:
     table, other = made(uri), Table(uri)
     with pytest.raises(deltic.CommitConflictError), table.transaction() as tx:
         tx.delete("left = 0")
         other.delete("left = 1")
-    assert left(table) == [0, 2, 3, 4]
-    # Of different files they do, also if the other writer changed one in which no row was found.
+    assert ids(table) == [0, 2, 3, 4]
+    # Deletes of different files do not conflict, even if the winner changed a file that was read without a match.
     with table.transaction() as tx:
         tx.delete("left = 0 AND item = 'nut'")
         other.delete("left = 3")
         other.delete("left = 2")
-    assert left(table) == [4]
+    assert ids(table) == [4]
 
 
-def test_rows_of_one_file_that_are_marked_are_compared_as_rows(uri: str) -> None:
+def test_deletes_with_vectors_conflict_only_for_the_same_row(uri: str) -> None:
     table, other = made(uri, VECTORS, STOCK.set_column(0, "shop", pa.array(["a"] * 5))), Table(uri)
     table.delete("left = 4")
     with table.transaction() as tx:
@@ -190,16 +190,16 @@ def test_rows_of_one_file_that_are_marked_are_compared_as_rows(uri: str) -> None
         other.delete("left = 1")
         other.delete("left = 2")
     assert tx.committed is not None
-    assert (tx.committed.version, left(table)) == (4, [3])
+    assert (tx.committed.version, ids(table)) == (4, [3])
     names = {path for path in files_of(uri) if path.endswith(".bin")}
-    assert len(names) == 4, "vectors that were tried and lost are deleted"
+    assert len(names) == 4, "vectors of lost attempts are deleted"
     deltic.write(uri, STOCK.set_column(0, "shop", pa.array(["a"] * 5)))
-    # Nobody deletes a row twice.
+    # Two deletes of the same row conflict.
     with pytest.raises(deltic.ConcurrentDeleteDeleteError, match="row") as conflict, table.transaction() as tx:
         tx.delete("left IN (0, 1)")
         other.delete("left IN (1, 2)")
     assert "left IN (1, 2)" not in str(conflict.value)
-    assert left(table) == [0, 3, 3, 4]
+    assert ids(table) == [0, 3, 3, 4]
     assert table.check(files=True).ok
 
 
@@ -244,7 +244,7 @@ def test_rows_that_optimize_moved_are_changed_in_its_files(uri: str, properties:
 
 
 @pytest.mark.slow
-def test_writers_that_mark_rows_of_one_file_all_win(uri: str) -> None:
+def test_concurrent_deletes_with_vectors_of_one_file_succeed(uri: str) -> None:
     rows = pa.table({"shop": ["a"] * 64, "item": ["nut"] * 64, "left": range(64)})
     made(uri, VECTORS, rows)
 
@@ -255,11 +255,11 @@ def test_writers_that_mark_rows_of_one_file_all_win(uri: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(delete, range(8)))
     table = Table(uri)
-    assert (table.snapshot().version, left(table)) == (56, list(range(56, 64)))
+    assert (table.snapshot().version, ids(table)) == (56, list(range(56, 64)))
     assert table.check(files=True).ok
 
 
-def test_previews_say_what_a_delete_does(uri: str) -> None:
+def test_previews_match_the_delete(uri: str) -> None:
     table = made(uri, VECTORS)
     on_disk = files_of(uri)
     preview = table.delete_preview("item = 'nut' AND shop <> 'c'")
@@ -279,7 +279,7 @@ def test_previews_say_what_a_delete_does(uri: str) -> None:
         table.delete_preview("lft = 1")
 
 
-def test_rows_that_were_added_meanwhile_and_match_are_a_conflict(uri: str) -> None:
+def test_concurrently_added_rows_that_match_conflict_with_a_delete(uri: str) -> None:
     table = made(uri)
     with pytest.raises(deltic.ConcurrentAppendError), table.transaction() as tx:
         tx.delete("left = 0")
@@ -287,11 +287,11 @@ def test_rows_that_were_added_meanwhile_and_match_are_a_conflict(uri: str) -> No
     with table.transaction() as tx:
         tx.delete("left = 0")
         deltic.write(uri, pa.table({"shop": ["z"], "item": ["nut"], "left": [7]}))
-    assert left(table) == [1, 2, 3, 4, 7]
+    assert ids(table) == [1, 2, 3, 4, 7]
 
 
 class Model:
-    """Rows as Python has them, each with the id and the version that row tracking gives it."""
+    """The expected rows, each with its row id and commit version."""
 
     def __init__(self, rng: random.Random, uri: str) -> None:
         self.rng, self.uri = rng, uri
@@ -321,12 +321,12 @@ SCHEMA = pa.schema(
 
 
 def key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """A row as something that can be compared: NaN equals NaN."""
+    """A comparable form of a row, in which NaN equals NaN."""
     return tuple(map(repr, (row["p"], row["k"], row["d"], row["deep"] and tuple(row["deep"].values()))))
 
 
 def keep(row: dict[str, Any], where: tuple[str, Any]) -> bool:
-    """Whether a condition is TRUE of a row, by Python."""
+    """Evaluate a condition on a row in Python."""
     column, value = where
     found = row["deep"] and row["deep"]["n"] if column == "deep.n" else row[column]
     return found is not None and found == value if value is not None else found is None
@@ -352,8 +352,8 @@ PROPERTIES = [
     "properties", PROPERTIES, ids=lambda p: "-".join(name.removeprefix("delta.enable") for name in p) or "plain"
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_tables_are_what_a_model_says(uri: str, seed: int, properties: dict[str, str], partitioned: bool) -> None:
-    """Random steps, some of them several to a commit; rows, changes and row ids after each commit."""
+def test_random_changes_match_a_model(uri: str, seed: int, properties: dict[str, str], partitioned: bool) -> None:
+    """Random steps, one or several in a commit; rows, changes and row ids are compared after each commit."""
     rng = random.Random(f"{seed} {properties} {partitioned}")
     model = Model(rng, uri)
     deltic.write(
@@ -396,7 +396,7 @@ def test_tables_are_what_a_model_says(uri: str, seed: int, properties: dict[str,
             was, now = Counter(map(key, before)), Counter(map(key, model.rows))
             for row in table.changes(version + 1, version + 1).to_arrow().to_pylist():
                 changed[(*key(row), row["_change_type"])] += 1
-            # Equal rows may have been added and deleted: only the balance counts.
+            # Equal rows may have been added and deleted, so only the net change is compared.
             balance = Counter(dict.fromkeys(was | now, 0))
             for (*row, kind), count in changed.items():
                 balance[tuple(row)] += count if kind == "insert" else -count
@@ -407,9 +407,9 @@ def test_tables_are_what_a_model_says(uri: str, seed: int, properties: dict[str,
             columns = [*SCHEMA.names, "_metadata.row_id", "_metadata.row_commit_version"]
             tracked = table.scan(columns=columns).to_arrow().to_pylist()
             seen = {row["_metadata.row_id"]: (*key(row), row["_metadata.row_commit_version"]) for row in tracked}
-            assert len(seen) == len(tracked), "every row has an id of its own"
-            assert all(ids[row_id] == row for row_id, row in seen.items() if row_id in ids), "rows keep their ids"
+            assert len(seen) == len(tracked), "row ids are unique"
+            assert all(ids[row_id] == row for row_id, row in seen.items() if row_id in ids), "a row keeps its row id"
             fresh = seen.keys() - ids.keys()
-            assert all(row_id > max(ids, default=-1) for row_id in fresh), "new rows get ids that none had"
+            assert all(row_id > max(ids, default=-1) for row_id in fresh), "new rows get new row ids"
             ids |= seen
     assert Log(uri).read(0)

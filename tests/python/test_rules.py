@@ -1,4 +1,4 @@
-"""Generated columns, defaults and constraints from Python; a refused write leaves no files."""
+"""Generated columns, defaults and constraints in Python; a refused write leaves no files."""
 
 from datetime import date
 from pathlib import Path
@@ -46,11 +46,13 @@ def test_missing_columns_are_computed_and_given_ones_compared(table: deltic.Tabl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("as_transaction", [False, True])
-def test_a_violation_late_in_a_stream_leaves_nothing(table: deltic.Table, as_transaction: bool) -> None:
+def test_a_violation_late_in_a_stream_leaves_no_files(table: deltic.Table, as_transaction: bool) -> None:
     schema = pa.schema([("id", pa.int64())])
     batches = [pa.record_batch({"id": pa.array([n % 100] * 70_000)}, schema=schema) for n in range(5)]
     batches.append(pa.record_batch({"id": [1, None]}, schema=schema))
-    told = r"CHECK constraint `small` \(id < 100\) is violated by row 350001 \(the first is 0\) of the data: id = NULL"
+    message = (
+        r"CHECK constraint `small` \(id < 100\) is violated by row 350001 \(the first is 0\) of the data: id = NULL"
+    )
     stream = pa.RecordBatchReader.from_batches(schema, batches)
 
     def write() -> None:
@@ -60,20 +62,20 @@ def test_a_violation_late_in_a_stream_leaves_nothing(table: deltic.Table, as_tra
         with table.transaction() as tx:
             tx.append(stream)
 
-    with pytest.raises(deltic.InvalidInputError, match=told) as caught:
+    with pytest.raises(deltic.InvalidInputError, match=message) as caught:
         write()
     assert caught.value.table is not None
     assert (table.snapshot().version, data_files(table)) == (0, [])
 
 
-def test_a_transaction_computes_too(table: deltic.Table) -> None:
+def test_a_transaction_computes_generated_columns(table: deltic.Table) -> None:
     with table.transaction() as tx:
         tx.append(pa.table({"id": [7]}))
     assert table.scan().to_arrow().to_pylist() == [{"id": 7, "day": date(2024, 2, 29), "twice": 14, "year": 2024}]
 
 
 @pytest.mark.parametrize(
-    ("metadata", "properties", "error", "told"),
+    ("metadata", "properties", "error", "message"),
     [
         ({}, {"delta.constraints.c": "b > 0"}, deltic.InvalidInputError, "`c` .*no column `b`"),
         ({}, {"delta.constraints.c": "a + 1"}, deltic.InvalidInputError, "`c` .*is no condition"),
@@ -83,18 +85,18 @@ def test_a_transaction_computes_too(table: deltic.Table) -> None:
         ({"delta.generationExpression": "a + 1"}, {}, deltic.InvalidInputError, "depends on `a`"),
     ],
 )
-def test_a_table_is_not_made_with_rules_that_cannot_be_followed(
-    uri: str, metadata: dict[str, str], properties: dict[str, str], error: Any, told: str
+def test_invalid_rules_are_refused(
+    uri: str, metadata: dict[str, str], properties: dict[str, str], error: Any, message: str
 ) -> None:
     schema = pa.schema([pa.field("a", pa.int64(), metadata=metadata), pa.field("z", pa.int64())])
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         deltic.create(uri, schema, properties=properties)
     assert not deltic.Table(uri).exists()
 
 
 def test_constraints_are_added_where_all_rows_satisfy_them(table: deltic.Table) -> None:
     deltic.write(table, pa.table({"id": [1, 1, 20]}))
-    for expression, told in {
+    for expression, message in {
         "id > 1": r"`c` \(id > 1\) is violated by 2 rows of the table",
         "nullif(id, 20) > 0": "is violated by 1 row of the table",
         "id +": r"`c` \(id \+\): expression, character 5",
@@ -103,7 +105,7 @@ def test_constraints_are_added_where_all_rows_satisfy_them(table: deltic.Table) 
         "id < 0 -- or so": "comment",
         "id < 0) OR (TRUE": "character",
     }.items():
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        with pytest.raises(deltic.InvalidInputError, match=message):
             table.add_constraint("c", expression)
     with pytest.raises(deltic.UnsupportedFeatureError, match=r"`c` \(frob\(id\) = 'a'\): there is no function frob"):
         table.add_constraint("c", "frob(id) = 'a'")
@@ -118,7 +120,7 @@ def test_constraints_are_added_where_all_rows_satisfy_them(table: deltic.Table) 
     deltic.write(table, pa.table({"id": [-1]}))
 
 
-def test_a_violated_constraint_leaves_its_transaction_as_it_was(table: deltic.Table) -> None:
+def test_a_violated_constraint_leaves_its_transaction_unchanged(table: deltic.Table) -> None:
     deltic.write(table, pa.table({"id": [1]}))
     with table.transaction() as tx:
         with pytest.raises(deltic.InvalidInputError):
@@ -127,7 +129,7 @@ def test_a_violated_constraint_leaves_its_transaction_as_it_was(table: deltic.Ta
     assert set(table.detail().properties) == {"delta.constraints.small", "delta.constraints.d"}
 
 
-def test_rows_that_others_add_meanwhile_conflict_with_a_new_constraint(table: deltic.Table) -> None:
+def test_concurrently_added_rows_conflict_with_a_new_constraint(table: deltic.Table) -> None:
     def add() -> None:
         with table.transaction() as tx:
             tx.add_constraint("c", "id > 0")
@@ -146,7 +148,7 @@ PARTED = [
 
 
 def parted(uri: str, kind: pa.DataType, condition: str, p: dict[str, str] | None = None) -> deltic.Table:
-    """A table with a partition column `p`, which a constraint is about and other columns are computed from."""
+    """A table with a partition column `p`, a constraint on it, and columns generated from it."""
     schema = pa.schema([*PARTED, pa.field("p", kind, metadata=p)])
     deltic.create(uri, schema, partition_by=["p"], properties={"delta.constraints.filled": condition})
     return deltic.Table(uri)
@@ -156,9 +158,7 @@ EMPTY = pytest.mark.parametrize(("kind", "empty", "sql"), [(pa.string(), "", "''
 
 
 @EMPTY
-def test_a_constraint_takes_an_empty_partition_value_for_the_null_that_is_stored(
-    uri: str, kind: pa.DataType, empty: Any, sql: str
-) -> None:
+def test_a_constraint_sees_an_empty_partition_value_as_null(uri: str, kind: pa.DataType, empty: Any, sql: str) -> None:
     table = parted(uri, kind, "p IS NOT NULL")
     full = b"a" if empty == b"" else "a"
     deltic.write(table, pa.table({"id": [1], "p": [full]}))
@@ -181,9 +181,7 @@ def test_a_constraint_takes_an_empty_partition_value_for_the_null_that_is_stored
 
 
 @EMPTY
-def test_an_empty_partition_value_is_null_to_a_constraint_that_asks_for_null(
-    uri: str, kind: pa.DataType, empty: Any, sql: str
-) -> None:
+def test_an_empty_partition_value_satisfies_is_null(uri: str, kind: pa.DataType, empty: Any, sql: str) -> None:
     table = parted(uri, kind, "p IS NULL")
     deltic.write(table, pa.table({"id": [1], "p": pa.array([empty], kind)}))
     assert table.update({"p": sql}).metrics["numUpdatedRows"] == 1
@@ -195,7 +193,7 @@ def test_an_empty_partition_value_is_null_to_a_constraint_that_asks_for_null(
 
 
 @EMPTY
-def test_generated_columns_are_computed_from_the_partition_values_that_are_stored(
+def test_generated_columns_are_computed_from_stored_partition_values(
     uri: str, kind: pa.DataType, empty: Any, sql: str
 ) -> None:
     table = parted(uri, kind, "true")
@@ -204,7 +202,7 @@ def test_generated_columns_are_computed_from_the_partition_values_that_are_store
     computed = {"id": 1, "known": False, "length": None, "p": None}
     deltic.write(table, rows)
     assert table.scan().to_arrow().to_pylist() == [computed]
-    # Given columns are compared with what the expression gives for what is stored.
+    # Explicit values are compared with the expression's result for the stored partition value.
     deltic.write(table, rows.append_column("known", [[False]]).append_column("length", nothing))
     for name, wrong in (("known", pa.array([True])), ("length", pa.array([0], pa.int32()))):
         with pytest.raises(deltic.InvalidInputError, match=f"`{name}`"):
@@ -212,7 +210,7 @@ def test_generated_columns_are_computed_from_the_partition_values_that_are_store
     assert table.scan().to_arrow().to_pylist() == [computed] * 2
 
 
-def test_an_empty_value_that_a_partition_column_is_computed_to_is_null(uri: str) -> None:
+def test_a_generated_empty_partition_value_is_null(uri: str) -> None:
     fields = [("s", pa.string()), pa.field("p", pa.string(), metadata={"delta.generationExpression": "trim(s)"})]
     deltic.create(uri, pa.schema(fields), partition_by=["p"], properties={"delta.constraints.filled": "p IS NOT NULL"})
     with pytest.raises(deltic.InvalidInputError, match=r"`filled` .* p = NULL"):
@@ -226,7 +224,7 @@ def test_an_empty_value_that_a_partition_column_is_computed_to_is_null(uri: str)
     assert table.scan().to_arrow().to_pylist() == [{"s": " a ", "p": "a"}]
 
 
-def test_an_update_leaves_no_null_in_a_computed_column_that_has_none(uri: str) -> None:
+def test_an_update_refuses_null_in_a_required_generated_column(uri: str) -> None:
     twice = deltic.field("twice", "long", nullable=False, generated="id * 2")
     deltic.create(uri, pa.schema([pa.field("id", pa.int64()), twice]))
     deltic.write(uri, pa.table({"id": [1, 2]}))
@@ -235,7 +233,7 @@ def test_an_update_leaves_no_null_in_a_computed_column_that_has_none(uri: str) -
     assert deltic.Table(uri).snapshot().version == 1
 
 
-def test_a_constraint_is_held_against_the_rows_as_it_is_stored(uri: str) -> None:
+def test_existing_rows_are_checked_with_the_stored_constraint(uri: str) -> None:
     deltic.write(uri, pa.table({"path": ["a\\b"]}))
     table = deltic.Table(uri)
     with pytest.raises(deltic.InvalidInputError, match="violated by 1 row") as caught:
@@ -266,7 +264,7 @@ def test_a_constraint_on_columns_that_its_transaction_has_changed_is_refused(uri
 
 
 @pytest.mark.slow
-def test_replace_where_judges_what_is_computed_from_the_partition_values_that_are_stored(uri: str) -> None:
+def test_replace_where_sees_columns_generated_from_stored_partition_values(uri: str) -> None:
     table = parted(uri, pa.string(), "true")
     deltic.write(table, pa.table({"id": [1, 2], "p": ["a", None]}))
     rows = pa.table({"id": [3], "p": [""]})
@@ -280,7 +278,7 @@ def test_replace_where_judges_what_is_computed_from_the_partition_values_that_ar
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["write", "update", "merge"])
-def test_a_zero_that_partitions_has_no_sign_to_what_is_computed_of_it(uri: str, how: str) -> None:
+def test_generated_columns_see_a_partition_value_of_negative_zero_as_zero(uri: str, how: str) -> None:
     computed = pa.field("text", pa.string(), metadata={"delta.generationExpression": "CAST(p AS STRING)"})
     deltic.create(uri, pa.schema([("id", pa.int64()), ("p", pa.float64()), computed]), partition_by=["p"])
     table = deltic.Table(uri)
@@ -292,7 +290,7 @@ def test_a_zero_that_partitions_has_no_sign_to_what_is_computed_of_it(uri: str, 
     else:
         merge = table.merge(pa.table({"id": [1], "p": [-0.0]}), "source.id = target.id")
         merge.when_not_matched_insert({"id": "source.id", "p": "source.p"}).execute()
-    # As a string, for -0.0 equals 0.0.
+    # Compared as strings, since -0.0 equals 0.0.
     assert [(str(row["p"]), row["text"]) for row in table.scan().to_arrow().to_pylist()] == [("0.0", "0.0")]
 
 

@@ -1,4 +1,4 @@
-"""Plans and scans: which files are skipped, which rows are returned, and when they are read."""
+"""Plans and scans: skipped files, returned rows, and lazy reads."""
 
 import datetime
 import operator
@@ -22,7 +22,7 @@ import deltic
 
 @pytest.fixture
 def trips(uri: str) -> deltic.Table:
-    """Three months, two files each, kilometres apart."""
+    """Three months with two files each, whose ranges of `km` do not overlap."""
     for month in (1, 2, 3):
         for low in (0, 100):
             km = pa.array([low + i for i in range(10)], pa.int32())
@@ -30,7 +30,7 @@ def trips(uri: str) -> deltic.Table:
     return deltic.Table(uri)
 
 
-def test_a_plan_says_what_it_skips_and_by_what(trips: deltic.Table) -> None:
+def test_a_plan_has_numbers_of_skipped_files_by_reason(trips: deltic.Table) -> None:
     plan = trips.plan(filter="month = 2 AND km >= 100")
     assert (plan.files_total, plan.files_kept) == (6, 1)
     assert plan.skipped == {"partition": 4, "statistics": 1}
@@ -55,7 +55,7 @@ def test_task_groups_hold_every_file_once(trips: deltic.Table) -> None:
     assert trips.plan(filter="month = 9").task_groups(4) == []
 
 
-def test_columns_come_in_the_order_asked(trips: deltic.Table) -> None:
+def test_columns_are_in_the_requested_order(trips: deltic.Table) -> None:
     scan = trips.scan(columns=["km", "month"])
     assert scan.schema.names == ["km", "month"]
     assert scan.to_arrow().schema.equals(scan.schema)
@@ -66,13 +66,13 @@ def test_a_filter_on_a_column_that_is_not_returned(trips: deltic.Table) -> None:
     assert sorted(trips.scan(columns=["month"], filter="km = 105").to_arrow()["month"].to_pylist()) == [1, 2, 3]
 
 
-def test_a_string_is_no_list_of_columns(trips: deltic.Table) -> None:
+def test_a_string_instead_of_a_list_of_columns_is_refused(trips: deltic.Table) -> None:
     with pytest.raises(deltic.InvalidInputError, match="list"):
         trips.scan(columns="month")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
-def test_every_way_out_gives_the_same_rows(trips: deltic.Table) -> None:
+def test_all_output_formats_have_the_same_rows(trips: deltic.Table) -> None:
     scan = trips.scan(filter="km < 3 OR km > 107")
     expected = rows(scan.to_arrow())
     assert expected.total() == 3 * 5
@@ -104,7 +104,7 @@ def test_streams_are_lazy(uri: str) -> None:
 
     planned = requests()
     reader = scan.to_reader()
-    assert requests() == planned, "nothing is read before the first batch is asked for"
+    assert requests() == planned, "nothing is read before the first batch is requested"
     first = reader.read_next_batch()
     assert first.num_rows > 0
     after_one = requests()
@@ -126,7 +126,7 @@ def test_a_reader_can_be_dropped_half_way(uri: str) -> None:
         deltic.Table(uri).scan().to_reader(batch_size=10).read_next_batch()
 
 
-def test_files_are_a_stream_of_what_the_log_says(trips: deltic.Table) -> None:
+def test_files_is_a_stream_of_add_actions(trips: deltic.Table) -> None:
     files = trips.files("month = 3").read_all()
     assert files.num_rows == 2
     assert files["num_records"].to_pylist() == [10, 10]
@@ -176,7 +176,7 @@ def test_limits_and_heads(trips: deltic.Table) -> None:
         5,
         60,
     )
-    assert scan.to_arrow().num_rows == 60, "a limit is another scan's"
+    assert scan.to_arrow().num_rows == 60, "limit() returns a new scan"
     assert "limit=25" in repr(limited)
     assert "limit" not in repr(scan)
     assert trips.scan(filter="km = 105").limit(2).to_arrow()["km"].to_pylist() == [105, 105]
@@ -186,7 +186,7 @@ def test_limits_and_heads(trips: deltic.Table) -> None:
         assert tx.scan().limit(7).to_arrow().num_rows == tx.scan().head(7).num_rows == 7
 
 
-def test_no_more_rows_are_written_than_a_limit_says(trips: deltic.Table, uri: str) -> None:
+def test_a_limit_applies_when_a_scan_is_written(trips: deltic.Table, uri: str) -> None:
     copy = deltic.Table(f"{uri}_copy")
     deltic.write(copy, trips.scan().limit(25))
     assert copy.scan().count() == 25
@@ -205,7 +205,7 @@ def test_a_limit_opens_no_more_files_than_it_needs(trips: deltic.Table) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_files_tell_columns_with_dots_apart(uri: str, checkpoint: bool) -> None:
+def test_files_distinguishes_columns_with_dots_and_struct_fields(uri: str, checkpoint: bool) -> None:
     nested = pa.array([{"b": 1, "b.c": 2}])
     deltic.write(uri, pa.table({"a": nested, "a.b": [3], "a.`b": [4], "größe-m": [5]}))
     table = deltic.Table(uri)
@@ -241,7 +241,7 @@ def test_structs_without_fields_are_left_out(
     ("filter", "found"),
     [(r"a = 'x\ny'", [r"x\ny"]), (r"a = 'x\\ny'", []), (r"a LIKE 'x\%'", ["x%"]), (r"a LIKE 'x\\%'", [r"x\ny"])],
 )
-def test_backslashes_stand_for_themselves_but_in_patterns(uri: str, filter: str, found: list[str]) -> None:
+def test_backslashes_are_literal_except_in_patterns(uri: str, filter: str, found: list[str]) -> None:
     deltic.write(uri, pa.table({"a": [r"x\ny", "x\ny", "x%"]}))
     assert deltic.Table(uri).scan(filter=filter).to_arrow()["a"].to_pylist() == found
 
@@ -326,7 +326,7 @@ def test_pruning_never_loses_a_row(tmp_path_factory: pytest.TempPathFactory, dat
     if negated:
         text = f"NOT ({text})"
     found = deltic.Table(uri).scan(columns=["c"], filter=text).to_arrow()["c"].to_pylist()
-    # In a partition path the empty string and null are the same directory.
+    # As a partition value an empty string is null.
     everything = [None if partitioned and value == "" else value for column in files for value in column]
     expected = [value for value in everything if value is not None and _COMPARE[symbol](value, wanted) != negated]
     key: Callable[[Any], Any] = Decimal if kind == pa.decimal128(5, 2) else (lambda value: value)
@@ -334,7 +334,7 @@ def test_pruning_never_loses_a_row(tmp_path_factory: pytest.TempPathFactory, dat
 
 
 def seconds_of_columns(uri: str, count: int) -> dict[str, float]:
-    """What each way to read a table of so many columns takes of the processor: the best of three."""
+    """CPU seconds of each way to read a table with `count` columns: the best of three runs."""
     columns = [f"c{number}" for number in range(count)]
     data = pa.table({name: [0.0] for name in columns})
     deltic.write(uri, data)
@@ -350,7 +350,7 @@ def seconds_of_columns(uri: str, count: int) -> dict[str, float]:
     for way, use in ways.items():
         taken = []
         for _ in range(3):
-            table = deltic.Table(uri)  # a table remembers what it has read
+            table = deltic.Table(uri)  # a new handle without cached state
             began = time.process_time()
             use(table)
             taken.append(time.process_time() - began)
@@ -359,8 +359,8 @@ def seconds_of_columns(uri: str, count: int) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_thousands_of_columns_take_no_time_that_grows_with_their_square(tmp_path: Path) -> None:
+def test_the_cost_of_many_columns_is_not_quadratic(tmp_path: Path) -> None:
     few, many = (seconds_of_columns(str(tmp_path / f"{count}"), count) for count in (2_000, 8_000))
-    # In line it is 4 times as much, with the square 16 times; what is over in a moment is not measured well.
+    # Four times as many columns: a linear cost grows 4 times, a quadratic one 16 times. Short times are not compared.
     slow = {way: (few[way], many[way]) for way in many if many[way] > 10 * max(few[way], 0.01)}
     assert not slow

@@ -1,4 +1,4 @@
-"""Writes with other columns than the table's: changed in the same commit as the rows, or refused without any change."""
+"""Writes whose columns differ from the table's: the schema changes in the same commit, or the write is refused."""
 
 import json
 from collections.abc import Callable
@@ -39,14 +39,14 @@ def test_new_columns_come_last_and_are_null_in_older_rows(uri: str) -> None:
         {"n": 1, "s": {"a": 1, "b": None}, "l": [{"x": 1, "y": None}], "z": None},
         {"n": 2, "s": {"a": 2, "b": 2.5}, "l": [{"x": 2, "y": True}], "z": "new"},
     ]
-    assert {"metaData", "add", "commitInfo"} <= set(kinds(uri, 1)), "one commit has the columns and the rows"
+    assert {"metaData", "add", "commitInfo"} <= set(kinds(uri, 1)), "one commit changes the schema and adds the rows"
     deltic.write(uri, pa.table({"N": [3]}), schema_mode="merge")
-    assert "metaData" not in kinds(uri, 2), "nothing is new"
+    assert "metaData" not in kinds(uri, 2), "the schema is unchanged"
     info = next(action["commitInfo"] for action in log_actions(uri, 1) if "commitInfo" in action)
     assert info["operationParameters"]["canMergeSchema"] is True
 
 
-def test_new_columns_may_be_null_whatever_the_data_says(uri: str) -> None:
+def test_new_columns_are_nullable_even_if_required_in_the_data(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
     schema = pa.schema([pa.field("n", pa.int64()), pa.field("x", pa.int64(), nullable=False)])
     deltic.write(uri, pa.table({"n": [2], "x": [5]}, schema=schema), schema_mode="merge")
@@ -54,7 +54,7 @@ def test_new_columns_may_be_null_whatever_the_data_says(uri: str) -> None:
     assert rows(uri, "n") == [{"n": 1, "x": None}, {"n": 2, "x": 5}]
 
 
-def test_types_are_widened_only_where_the_table_says_so(uri: str, tmp_path: Path) -> None:
+def test_types_are_widened_only_if_the_table_allows_it(uri: str, tmp_path: Path) -> None:
     narrow = pa.table(
         {"a": pa.array([1], pa.int8()), "b": pa.array([1], pa.int32()), "c": pa.array([1.5], pa.float32())}
     )
@@ -68,12 +68,12 @@ def test_types_are_widened_only_where_the_table_says_so(uri: str, tmp_path: Path
     deltic.write(widening, wide, schema_mode="merge")
     assert [field["type"] for field in fields(widening)] == ["short", "long", "double"]
     assert rows(widening, "a") == [{"a": 1, "b": 1, "c": 1.5}, {"a": 300, "b": 1 << 40, "c": 0.1}]
-    # What is narrower fits, and changes nothing.
+    # Narrower types fit, and change nothing.
     deltic.write(widening, narrow, schema_mode="merge")
     assert [field["type"] for field in fields(widening)] == ["short", "long", "double"]
 
 
-def test_values_that_fit_are_taken_though_no_table_has_their_type(uri: str) -> None:
+def test_values_of_unsupported_types_are_stored_if_they_fit(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1], "t": ["a"]}))
     data = pa.table({"n": pa.array([2], pa.uint64()), "t": pa.nulls(1), "x": [1.5]})
     deltic.write(uri, data, schema_mode="merge")
@@ -82,14 +82,14 @@ def test_values_that_fit_are_taken_though_no_table_has_their_type(uri: str) -> N
         deltic.write(uri, pa.table({"n": [3], "y": pa.nulls(1)}), schema_mode="merge")
 
 
-def test_columns_of_a_mapped_table_get_ids_and_names_of_their_own(uri: str) -> None:
+def test_new_columns_of_a_mapped_table_get_ids_and_physical_names(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}), properties={"delta.columnMapping.mode": "name"})
     deltic.write(uri, pa.table({"n": [2], "a b": [3]}), schema_mode="merge")
     assert rows(uri, "n") == [{"n": 1, "a b": None}, {"n": 2, "a b": 3}]
     metadata = [field["metadata"] for field in fields(uri)]
     assert [found["delta.columnMapping.id"] for found in metadata] == [1, 2]
     assert len({found["delta.columnMapping.physicalName"] for found in metadata}) == 2
-    # Another type is another column to files; one that stays keeps its name there.
+    # A column with a new type gets a new physical name, an unchanged column keeps its own.
     deltic.write(uri, pa.table({"n": [4], "a b": ["text"]}), mode="overwrite", schema_mode="overwrite")
     after = [field["metadata"] for field in fields(uri)]
     assert after[0] == metadata[0]
@@ -98,7 +98,7 @@ def test_columns_of_a_mapped_table_get_ids_and_names_of_their_own(uri: str) -> N
 
 
 @pytest.mark.slow
-def test_an_overwrite_may_bring_columns_and_partitions_of_its_own(uri: str) -> None:
+def test_an_overwrite_may_replace_columns_and_partitioning(uri: str) -> None:
     deltic.write(uri, pa.table({"p": ["a"], "n": [1]}), partition_by="p")
     data = pa.table({"q": [7], "n": ["text"]})
     with pytest.raises(deltic.InvalidInputError, match="partitioned by `p`, and the data has no such column; pass"):
@@ -110,17 +110,17 @@ def test_an_overwrite_may_bring_columns_and_partitions_of_its_own(uri: str) -> N
     assert rows(uri, "q") == [{"q": 7, "n": "text"}]
     assert deltic.Table(uri).snapshot(version=0).scan().to_arrow().to_pylist() == [{"p": "a", "n": 1}]
     deltic.write(uri, data, mode="overwrite", schema_mode="overwrite")
-    assert deltic.Table(uri).snapshot().partition_columns == ["q"], "what is not said stays"
+    assert deltic.Table(uri).snapshot().partition_columns == ["q"], "without partition_by the partitioning stays"
     assert "metaData" not in kinds(uri, 2)
     deltic.write(uri, data, mode="overwrite", schema_mode="overwrite", partition_by=[])
     assert deltic.Table(uri).snapshot().partition_columns == []
 
 
-def test_names_that_the_table_has_stay(uri: str) -> None:
+def test_existing_invalid_names_are_kept(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
     log = Path(uri, "_delta_log")
     commit = log / f"{0:020}.json"
-    # As old versions of Delta let writers name columns.
+    # Old versions of Delta allowed such names.
     commit.write_text(commit.read_text().replace('\\"name\\":\\"n\\"', '\\"name\\":\\"a b\\"'))
     (log / f"{0:020}.crc").unlink()
     deltic.write(uri, pa.table({"a b": ["text"]}), mode="overwrite", schema_mode="overwrite")
@@ -144,7 +144,7 @@ def test_columns_are_merged_in_the_partitions_that_are_replaced(uri: str) -> Non
     assert rows(uri, "n") == [{"p": "b", "n": 2, "x": None}, {"p": "a", "n": 3, "x": 4}]
 
 
-def test_two_that_change_the_columns_at_once_are_in_each_others_way(uri: str) -> None:
+def test_concurrent_schema_changes_conflict(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
 
     def batches() -> Any:
@@ -186,19 +186,19 @@ REFUSED: dict[str, tuple[pa.Table, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("told", REFUSED)
-def test_what_cannot_be_leaves_the_table_as_it_is(uri: str, told: str) -> None:
+@pytest.mark.parametrize("message", REFUSED)
+def test_invalid_schema_changes_are_refused(uri: str, message: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
-    data, options = REFUSED[told]
+    data, options = REFUSED[message]
     for target in (uri, deltic.Table(uri)):
         with pytest.raises(deltic.InvalidInputError) as caught:
             deltic.write(target, data, **options)
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     assert deltic.Table(uri).snapshot().version == 0
     assert len(files(uri)) == 1
 
 
-def test_a_handle_that_remembers_merges_too(uri: str) -> None:
+def test_a_handle_with_cached_state_merges_the_schema(uri: str) -> None:
     table = deltic.Table(uri)
     deltic.write(table, pa.table({"n": [1]}))
     deltic.write(table, pa.table({"n": [2], "x": [2]}), schema_mode="merge")
@@ -224,7 +224,7 @@ WAYS: dict[str, Callable[[str, pa.Table], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("key", DEFINES)
-def test_of_what_the_data_say_of_a_new_column_only_what_describes_it_is_kept(uri: str, key: str, way: str) -> None:
+def test_only_descriptive_metadata_of_a_new_column_is_kept(uri: str, key: str, way: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}))
     describes = {"comment": "new", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
     inside = {"comment": "deep", key: "7"}

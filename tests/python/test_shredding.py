@@ -1,4 +1,4 @@
-"""Variants that are written into typed columns, and read back."""
+"""Shredded variants: written into typed columns, and read back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def number(data: bytes) -> int:
 
 
 def names_of(metadata: bytes) -> list[str]:
-    """The dictionary of names, by Parquet's VariantEncoding.md."""
+    """The dictionary of field names, according to Parquet's VariantEncoding.md."""
     width = (metadata[0] >> 6) + 1
     count = number(metadata[1 : 1 + width])
     starts = [number(metadata[at : at + width]) for at in range(1 + width, 1 + width * (count + 2), width)]
@@ -38,7 +38,7 @@ def names_of(metadata: bytes) -> list[str]:
 
 
 def value_of(names: list[str], data: bytes) -> Any:
-    """A value, by Parquet's VariantEncoding.md."""
+    """Decode a value, according to Parquet's VariantEncoding.md."""
     kind, header, rest = data[0] & 3, data[0] >> 2, data[1:]
     if kind == 1:
         return rest[:header].decode()
@@ -86,7 +86,7 @@ def values(table: deltic.Table, column: str = "v") -> dict[int, Any]:
 
 
 def typed(uri: str, column: str = "v") -> list[pa.DataType | None]:
-    """Of each file of the newest version, the type of its typed column."""
+    """The type of `typed_value` in each file of the newest version, None without it."""
     found = []
     for path in deltic.Table(uri).snapshot().files().read_all().column("path").to_pylist():
         field = pq.read_schema(Path(uri) / path).field(column).type
@@ -110,7 +110,7 @@ def numbered(values: list[Any], start: int = 0) -> dict[int, Any]:
     return dict(enumerate(values, start))
 
 
-def test_fields_become_columns_and_what_does_not_fit_stays(tmp_path: Path) -> None:
+def test_fields_become_columns_and_other_values_stay_encoded(tmp_path: Path) -> None:
     uri = create(tmp_path)
     values_ = [{"a": i, "b": {"c": f"text {i}", "d": [i, i + 1]}, "rare" if i == 7 else "e": i / 4} for i in range(30)]
     values_ += ["NULL", None, [], {}, {"a": "no number", "b": 7}, {"a": None, "b": {}}, "x" * 100, [1, "x"], 2**62]
@@ -130,7 +130,7 @@ def test_fields_become_columns_and_what_does_not_fit_stays(tmp_path: Path) -> No
     assert set(stats["minValues"]) == set(stats["maxValues"]) == {"id"}
 
 
-def test_only_where_the_table_says_so(tmp_path: Path) -> None:
+def test_shredding_needs_the_property_and_the_feature(tmp_path: Path) -> None:
     same = [{"a": i} for i in range(20)]
     for name, properties in {
         "none": {},
@@ -139,7 +139,7 @@ def test_only_where_the_table_says_so(tmp_path: Path) -> None:
         uri = create(tmp_path / name, properties=properties)
         deltic.write(uri, rows(same))
         assert typed(uri) == [None]
-    # The property without the feature.
+    # With the property but without the feature.
     uri = create(tmp_path / "bare", properties={})
     log = Path(uri) / "_delta_log" / f"{0:020}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
@@ -171,7 +171,7 @@ def test_rows_that_change_and_move_are_shredded(tmp_path: Path, mapping: str) ->
         parquet = pq.ParquetFile(Path(uri) / path)
         (variant,) = [field.type for field in parquet.schema_arrow if pa.types.is_struct(field.type)]
         assert variant.get_field_index("typed_value") >= 0
-        # Only columns of the table have field ids.
+        # Only columns of the schema have field ids.
         ids = [int(found) for found in re.findall(r"field_id=(-?\d+)", str(parquet.schema))]
         assert sorted(number for number in ids if number > 0) == ([1, 2] if mapping == "name" else [])
 
@@ -201,7 +201,7 @@ def test_a_variant_in_a_struct_is_shredded_and_one_in_a_list_is_not(tmp_path: Pa
             assert value_of(names_of(w["metadata"]), w["value"]) == {"a": row["id"]}
 
 
-def test_options_of_a_column_hold_for_what_they_fit(tmp_path: Path) -> None:
+def test_column_options_apply_to_parts_that_support_them(tmp_path: Path) -> None:
     schema = pa.schema([MARKED, pa.field("id", pa.int64())])
     uri = create(tmp_path, schema=schema)
     same = [{"a": i, "b": i % 2 == 0, "c": "text"} for i in range(50)]
@@ -241,7 +241,7 @@ def test_any_json_comes_back(tmp_path: Path, seed: int) -> None:
     uri = create(tmp_path)
     made: list[Any] = []
     for _ in range(3):
-        # A shape that most rows of the file share, and others.
+        # A shape shared by most rows of the file, and random ones.
         shape = random_value(rng)
         part = [shape if rng.random() < 0.6 else random_value(rng) for _ in range(rng.choice([1, 20, 150]))]
         part = [value if rng.random() < 0.95 else "NULL" for value in part]
@@ -254,7 +254,7 @@ def test_any_json_comes_back(tmp_path: Path, seed: int) -> None:
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Equal, with 1 and 1.0 and True apart."""
+    """Equality that distinguishes 1, 1.0 and True."""
     return repr(sorted_(found)) == repr(sorted_(expected))
 
 
@@ -313,7 +313,7 @@ def alone(value: bytes) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("place", [alone, in_an_object, in_an_array])
 @pytest.mark.parametrize("scale", [0, 1, 9])
-def test_integers_beside_decimals_keep_their_value(tmp_path: Path, place: Any, scale: int) -> None:
+def test_integers_among_decimals_keep_their_value(tmp_path: Path, place: Any, scale: int) -> None:
     uri = create(tmp_path)
     decimal = b"\x20" + bytes([scale]) + (5).to_bytes(4, "little")
     wide = [2**31 - 1, 2**31, 2**32 + 5, -(2**40) + 7, 2**63 - 1, -(2**63), 1_999_999_999]
@@ -335,7 +335,7 @@ def test_elements_are_required_groups(tmp_path: Path) -> None:
 
 
 def primitives() -> list[bytes]:
-    """Values of each primitive type, among them those that another type cannot hold."""
+    """Values of each primitive type, including values that other types cannot hold."""
 
     def integer(value: int, size: int) -> bytes:
         return value.to_bytes(size, "little", signed=True)
@@ -356,9 +356,9 @@ def primitives() -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(primitives())))
-def test_each_type_is_kept_beside_a_typed_column_of_each_other(tmp_path: Path, number: int) -> None:
+def test_each_type_is_kept_in_a_column_typed_for_another(tmp_path: Path, number: int) -> None:
     uri = create(tmp_path)
-    given = [primitives()[number]] * 1000 + primitives()  # of which the first thousand are sampled
+    given = [primitives()[number]] * 1000 + primitives()  # types are inferred from the first thousand
     structs = [{"id": i, "v": {"metadata": b"\x01\x00\x00", "value": value}} for i, value in enumerate(given)]
     deltic.write(uri, pa.Table.from_pylist(structs, schema=SCHEMA))
     assert typed(uri) != [None] or given[0] == b"\x00"

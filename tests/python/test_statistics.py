@@ -1,4 +1,4 @@
-"""Statistics of the files that deltic writes, compared with those that a simple model computes from the rows."""
+"""Statistics of files that deltic writes, compared with those that a simple model computes from the rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sample import adds, log_actions
 import deltic
 
 NOTHING = (None, None)
-"""The bounds of a column that has none."""
+"""The bounds of a column without bounds."""
 
 LAST = "\U0010ffff"
-"""The greatest character."""
+"""The greatest Unicode character."""
 
 
 class Kind(NamedTuple):
-    """A type, its values, and the bounds of values that are not null."""
+    """A type, a strategy for its values, and a function for the bounds of non-null values."""
 
     type: pa.DataType
     values: st.SearchStrategy[Any]
@@ -44,7 +44,7 @@ def unbounded(_values: list[Any], _: int) -> tuple[Any, Any]:
 
 
 def of_floats(values: list[float], _: int) -> tuple[Any, Any]:
-    """None where readers disagree: with NaN or an infinity. Both zeros are within a zero."""
+    """No bounds if readers disagree about them: with NaN or infinities. A zero bound includes both zeros."""
     if not all(map(math.isfinite, values)):
         return NOTHING
     low, high = min(values), max(values)
@@ -52,7 +52,7 @@ def of_floats(values: list[float], _: int) -> tuple[Any, Any]:
 
 
 def of_strings(values: list[str], prefix: int) -> tuple[Any, Any]:
-    """Cut; the greatest one gets the greatest character behind a cut that both orders of strings allow."""
+    """Truncated. The maximum gets the greatest character appended, cut where both orders of strings agree."""
     low, high = min(values), max(values)
     for cut in range(prefix, min(len(high), 2 * prefix + 1)):
         if high[cut] != LAST and not "\ue000" <= high[cut] <= "\uffff":
@@ -65,7 +65,7 @@ def of_dates(values: list[date], _: int) -> tuple[Any, Any]:
 
 
 def of_instants(values: list[datetime], _: int) -> tuple[Any, Any]:
-    """Milliseconds, rounded down and up, except the greatest one."""
+    """Milliseconds, rounded down and up, except for the greatest timestamp."""
     low, high = min(values), max(values)
     low = low.replace(microsecond=low.microsecond // 1000 * 1000)
     floor = high.replace(microsecond=high.microsecond // 1000 * 1000)
@@ -114,13 +114,13 @@ KINDS = [
     Kind(pa.list_(pa.field("element", pa.int64())), st.lists(st.none() | whole(64), max_size=2), unbounded),
     Kind(pa.map_(pa.string(), pa.int32()), st.lists(st.tuples(st.text(max_size=2), whole(32)), max_size=1), unbounded),
 ]
-"""Every type that a column can have but structs."""
+"""Every type of a column except structs."""
 
 NAMES = st.text("abé._-`'\"\\🐎", min_size=1, max_size=4)
 
 
 def shapes(leaves: list[Kind]) -> st.SearchStrategy[Any]:
-    """The columns of a table by their names, each a kind or a struct of more."""
+    """A strategy for the columns of a table by name: each is a `Kind`, or a dict for a struct."""
     fields = lambda inner: st.dictionaries(NAMES, inner, min_size=1, max_size=3)  # noqa: E731
     return fields(st.recursive(st.sampled_from(leaves), fields, max_leaves=6))
 
@@ -130,7 +130,7 @@ def type_of(shape: Any) -> pa.DataType:
 
 
 def values_of(shape: Any, nulls: set[int]) -> st.SearchStrategy[Any]:
-    """Values; all of the kinds at these positions are null."""
+    """A strategy for values, in which the kinds with these ids are always null."""
     if isinstance(shape, Kind):
         return st.none() if KINDS.index(shape) in nulls else st.none() | shape.values | shape.values
     inner = st.fixed_dictionaries({name: values_of(field, nulls) for name, field in shape.items()})
@@ -162,12 +162,12 @@ def flat(statistics: dict[str, Any], path: tuple[str, ...] = ()) -> dict[tuple[s
 
 
 def signed(value: Any) -> Any:
-    """A value of which zeros have their sign."""
+    """A value in a form that distinguishes 0.0 and -0.0."""
     return ("-" if math.copysign(1, value) < 0 else "+", abs(value)) if isinstance(value, float) else value
 
 
 def expected(rows: list[Any], leaves: list[tuple[tuple[str, ...], Kind]], prefix: int) -> dict[str, Any]:
-    """The statistics of rows in these leaves."""
+    """The expected statistics of these leaf columns."""
     low, high, nulls = {}, {}, {}
     for path, kind in leaves:
         values = [value for row in rows if (value := reach(row, path)) is not None]
@@ -179,9 +179,9 @@ def expected(rows: list[Any], leaves: list[tuple[tuple[str, ...], Kind]], prefix
 
 
 def written(uri: str, types: dict[tuple[str, ...], pa.DataType]) -> tuple[int, dict[str, Any]]:
-    """The number of rows in the only file of version 0, and its statistics; numbers as their columns have them."""
+    """Row count and statistics of the only file of version 0, with numbers in the types of their columns."""
     (text,) = (action["add"]["stats"] for action in log_actions(uri, 0) if "add" in action)
-    # A decimal has more digits than a float.
+    # Parse decimals exactly, not as floats.
     found = json.loads(text, parse_float=Decimal, parse_int=Decimal)
 
     def typed(path: tuple[str, ...], value: Any) -> Any:
@@ -230,11 +230,11 @@ def test_statistics_are_those_of_the_rows(
 
 NAN = float("nan")
 FLOATING = ("f", "d", "s.d", "l.list.element")
-"""Columns of numbers with a NaN in the first row group, as Parquet names them."""
+"""Parquet paths of the columns that have a NaN in the first row group."""
 
 
 def with_nan(rows: pa.Table) -> pa.Table:
-    """The rows with floating columns that have NaN among their first values, and other columns."""
+    """Add floating-point columns with NaN among their first values, and other columns."""
     values = [1.0, NAN, *(float(n) for n in range(2, rows.num_rows))]
     for name, column in {
         "f": pa.array(values, pa.float32()),
@@ -249,10 +249,10 @@ def with_nan(rows: pa.Table) -> pa.Table:
 
 
 def bounds_of(path: Path) -> list[dict[str, tuple[Any, Any, int, bool]]]:
-    """Of each row group by column: least and greatest value, nulls, and whether there is a column index."""
+    """For each row group and column: minimum, maximum, null count, and whether there is a column index."""
     metadata = pq.read_metadata(path)
     found: list[dict[str, tuple[Any, Any, int, bool]]] = [{} for _ in range(metadata.num_row_groups)]
-    # pyarrow leaves out bounds that have an order of floating numbers which it does not know.
+    # pyarrow ignores bounds with a column order that it does not know.
     query = (
         "SELECT row_group_id, column_id, stats_min_value, stats_max_value, stats_null_count FROM parquet_metadata(?)"
     )
@@ -264,8 +264,8 @@ def bounds_of(path: Path) -> list[dict[str, tuple[Any, Any, int, bool]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["write", "update", "merge", "optimize"])
-def test_there_are_no_bounds_beside_nan(uri: str, how: str) -> None:
-    """Spark orders NaN above all numbers, and would skip what is bounded by the others."""
+def test_columns_with_nan_have_no_bounds(uri: str, how: str) -> None:
+    """Spark orders NaN above all numbers, and would skip row groups by bounds that ignore NaN."""
     rows = with_nan(pa.table({"id": range(6)}))
     table = deltic.Table(uri)
     if how == "write":
@@ -294,5 +294,5 @@ def test_there_are_no_bounds_beside_nan(uri: str, how: str) -> None:
     assert low == {("id",): 0, ("s", "n"): 0, ("whole",): 0.0, ("text",): "0"}
     assert high == {("id",): 5, ("s", "n"): 5, ("whole",): 5.0, ("text",): "5"}
     assert flat(add["stats"]["nullCount"]).keys() == {*low, ("f",), ("d",), ("s", "d"), ("l",)}
-    # A filter on NaN finds its rows with every kind of skipping.
+    # A filter for NaN returns its rows with every kind of skipping.
     assert table.scan(filter="d > 1e300 AND f > 1e30").to_arrow()["id"].to_pylist() == [1]

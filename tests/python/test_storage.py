@@ -1,4 +1,4 @@
-"""Locations of tables and settings of their stores, from Python."""
+"""Locations of tables and storage options, in Python."""
 
 import http.server
 import os
@@ -28,7 +28,7 @@ def test_a_home_folder_is_expanded_as_in_a_shell(tmp_path: Path, monkeypatch: py
         deltic.Table("~nobody-of-this-name/t")
 
 
-def test_what_is_no_location_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_locations_have_specific_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for uri, advice in [
         ("main.sales.flights", "catalog"),
@@ -67,12 +67,12 @@ def test_the_environment_is_checked_as_options_are(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
-    asked = []
+def test_files_in_other_stores_are_not_requested(tmp_path: Path) -> None:
+    paths = []
 
     class Server(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             self.send_error(404)
 
         def log_message(self, *_: object) -> None:
@@ -87,22 +87,22 @@ def test_a_file_elsewhere_is_not_asked_for(tmp_path: Path) -> None:
         Log(uri).commit(1, [add(path)])
         with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
             deltic.Table(uri).scan().to_arrow()
-        assert asked == []
-        # Nor a change file, which only the feed reads.
+        assert paths == []
+        # The same for a change file.
         fed = str(tmp_path / "fed")
         deltic.create(fed, SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
         change = {"path": path, "partitionValues": {}, "size": 9000, "dataChange": False}
         Log(fed).commit(1, [{"cdc": change}])
         with pytest.raises(deltic.UnsupportedFeatureError, match="allow_foreign_paths"):
             deltic.Table(fed).changes(1, 1).to_arrow()
-        assert asked == []
+        assert paths == []
         options = {"allow_foreign_paths": "true", "allow_http": "true"}
         with pytest.raises(deltic.DelticError):
             deltic.Table(uri, options).scan().to_arrow()
-        assert len(asked) > 0
-        before = len(asked)
+        assert len(paths) > 0
+        before = len(paths)
         with pytest.raises(deltic.DelticError):
             deltic.Table(fed, options).changes(1, 1).to_arrow()
-        assert len(asked) > before
+        assert len(paths) > before
     finally:
         server.shutdown()

@@ -1,4 +1,4 @@
-"""Opening tables: locations, versions, times, history, pickles."""
+"""Tables and snapshots: locations, versions, times, history, pickling."""
 
 import os
 import pickle
@@ -76,7 +76,7 @@ def test_snapshot_attributes(uri: str) -> None:
     assert "version=0" in repr(snapshot)
 
 
-def test_a_snapshot_does_not_move(three_versions: deltic.Table) -> None:
+def test_a_snapshot_is_immutable(three_versions: deltic.Table) -> None:
     snapshot = three_versions.snapshot()
     deltic.write(three_versions.uri, pa.table({"v": [3]}))
     assert snapshot.version == 2
@@ -93,7 +93,7 @@ def test_versions(three_versions: deltic.Table) -> None:
 def test_timestamps(three_versions: deltic.Table) -> None:
     times = {entry["version"]: entry["timestamp"] for entry in three_versions.history()}
     log = Path(three_versions.uri, "_delta_log")
-    for version in range(3):  # a second apart, so that every form of a time tells them apart
+    for version in range(3):  # a second apart, so that every form of a time distinguishes them
         times[version] = 1_700_000_000_000 + version * 1000
         os.utime(log / f"{version:020}.json", (times[version] / 1000, times[version] / 1000))
     for version in range(3):
@@ -111,7 +111,7 @@ def test_timestamps(three_versions: deltic.Table) -> None:
 
 
 @pytest.mark.parametrize("timestamp", ["yesterday", "2013-13-01", 3])
-def test_a_timestamp_that_is_none(three_versions: deltic.Table, timestamp: object) -> None:
+def test_invalid_timestamps(three_versions: deltic.Table, timestamp: object) -> None:
     with pytest.raises(deltic.InvalidInputError, match="ISO 8601"):
         three_versions.snapshot(timestamp=timestamp)  # type: ignore[arg-type]
 
@@ -130,7 +130,7 @@ def test_history(three_versions: deltic.Table) -> None:
     assert three_versions.history(limit=0) == []
 
 
-def test_history_costs_what_its_limit_says(three_versions: deltic.Table) -> None:
+def test_history_reads_only_as_many_commits_as_its_limit(three_versions: deltic.Table) -> None:
     def gets(limit: int | None) -> int:
         table = deltic.Table(three_versions.uri)
         table.history(limit)
@@ -184,7 +184,7 @@ def test_credentials_stay_out_of_sight() -> None:
     assert again.storage_options == options
 
 
-def test_a_signature_in_a_url_travels_but_is_not_shown() -> None:
+def test_a_signature_in_a_url_is_pickled_but_not_shown() -> None:
     clean, signature = "https://account.blob.core.windows.net/c/t", "sv=1&sig=hunter2"
     table = deltic.Table(f"{clean}?{signature}", {"timeout": "5s"})
     again = pickle.loads(pickle.dumps(table))

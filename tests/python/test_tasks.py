@@ -30,7 +30,7 @@ def test_the_groups_together_are_the_rows_of_the_plan(months: deltic.Table) -> N
 
 
 @pytest.mark.slow
-def test_other_processes_read_them(months: deltic.Table) -> None:
+def test_other_processes_read_task_groups(months: deltic.Table) -> None:
     groups = pickle.loads(pickle.dumps(months.plan().task_groups(2)))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         counts = list(pool.map(_count, [months] * 2, groups))

@@ -25,7 +25,7 @@ ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 
 @contextmanager
 def tracing(monkeypatch: pytest.MonkeyPatch, sampler: Any = None) -> Iterator[Callable[[], list[Any]]]:
-    """The finished spans of a provider of this test's own."""
+    """A function for the finished spans since the last call, of a tracer provider for this test."""
     trace = pytest.importorskip("opentelemetry.trace")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -42,7 +42,7 @@ def tracing(monkeypatch: pytest.MonkeyPatch, sampler: Any = None) -> Iterator[Ca
 
     yield finished
     provider.shutdown()
-    assert _deltic.begin_trace(False) is None, "no operation is left open"
+    assert _deltic.begin_trace(False) is None, "all operations have ended"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def one(spans: list[Any], name: str) -> Any:
     return span
 
 
-def said(spans: list[Any], name: str) -> dict[str, Any]:
+def attributes(spans: list[Any], name: str) -> dict[str, Any]:
     return {key.removeprefix("deltic."): value for key, value in one(spans, name).attributes.items()}
 
 
@@ -71,7 +71,7 @@ def of_core(spans: list[Any]) -> list[Any]:
 
 
 def below(spans: list[Any], name: str) -> list[tuple[str, dict[str, int]]]:
-    """The pieces of work of an operation, each by its name and what was done. They lie within the operation's time."""
+    """Name and attributes of an operation's pieces of work, whose times must be within the operation's."""
     operation = one(spans, name)
     pieces = [piece for piece in of_core(spans) if piece.parent.span_id == operation.context.span_id]
     for piece in pieces:
@@ -83,44 +83,45 @@ def below(spans: list[Any], name: str) -> list[tuple[str, dict[str, int]]]:
 @pytest.mark.slow
 def test_operations_are_spans(uri: str, tmp_path: Path, spans: Any) -> None:
     deltic.write(uri, ROWS)
-    told = spans()
+    finished = spans()
     size = next(Path(uri).glob("*.parquet")).stat().st_size
     place = Table(uri).uri
-    assert said(told, "write") == {"table": place, "version": 0, "rows": 3, "files": 1, "bytes": size, "retries": 0}
-    assert one(told, "commit").parent.span_id == one(told, "write").context.span_id
-    assert said(told, "commit")["version"] == 0
+    expected = {"table": place, "version": 0, "rows": 3, "files": 1, "bytes": size, "retries": 0}
+    assert attributes(finished, "write") == expected
+    assert one(finished, "commit").parent.span_id == one(finished, "write").context.span_id
+    assert attributes(finished, "commit")["version"] == 0
     table = Table(uri)
     assert table.scan(["id"], "id > 1").to_arrow().num_rows == 2
-    told = spans()
-    assert said(told, "plan") == {"table": place, "files": 1, "bytes": size}
-    assert (said(told, "scan")["rows"], said(told, "scan")["table"]) == (2, place)
+    finished = spans()
+    assert attributes(finished, "plan") == {"table": place, "files": 1, "bytes": size}
+    assert (attributes(finished, "scan")["rows"], attributes(finished, "scan")["table"]) == (2, place)
     table.update({"v": "upper(v)"}, "id = 1")
-    assert {"version": 1, "rows": 1, "table": place}.items() <= said(spans(), "update").items()
+    assert {"version": 1, "rows": 1, "table": place}.items() <= attributes(spans(), "update").items()
     source = pa.table({"id": [2, 9], "v": ["x", "y"]})
     table.merge(source, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
-    assert {"version": 2, "rows": 2, "table": place}.items() <= said(spans(), "merge").items()
+    assert {"version": 2, "rows": 2, "table": place}.items() <= attributes(spans(), "merge").items()
     table.delete("id = 9")
-    told = spans()
-    assert {"version": 3, "rows": 1}.items() <= said(told, "delete").items()
-    assert one(told, "commit").parent.span_id == one(told, "delete").context.span_id
+    finished = spans()
+    assert {"version": 3, "rows": 1}.items() <= attributes(finished, "delete").items()
+    assert one(finished, "commit").parent.span_id == one(finished, "delete").context.span_id
     deltic.write(table, ROWS)
     spans()
     files = len(pa.table(table.files()))
     table.optimize()
-    assert {"version": 5, "files": files, "dry_run": False}.items() <= said(spans(), "optimize").items()
+    assert {"version": 5, "files": files, "dry_run": False}.items() <= attributes(spans(), "optimize").items()
     found = table.vacuum(0, force=True, dry_run=True).files_deleted
-    assert {"files": found, "dry_run": True}.items() <= said(spans(), "vacuum").items()
+    assert {"files": found, "dry_run": True}.items() <= attributes(spans(), "vacuum").items()
     table.restore(4)
-    assert {"version": 6, "files": files}.items() <= said(spans(), "restore").items()
+    assert {"version": 6, "files": files}.items() <= attributes(spans(), "restore").items()
     assert table.checkpoint() == 6
-    assert said(spans(), "checkpoint") == {"table": place, "version": 6}
+    assert attributes(spans(), "checkpoint") == {"table": place, "version": 6}
     clone = table.clone(tmp_path / "clone")
-    assert said(spans(), "clone")["version"] == clone.version
+    assert attributes(spans(), "clone")["version"] == clone.version
     folder = tmp_path / "folder"
     folder.mkdir()
     pq.write_table(ROWS, folder / "a.parquet")
     deltic.convert(folder)
-    assert {"version": 0, "files": 1, "rows": 3, "table": str(folder)}.items() <= said(spans(), "convert").items()
+    assert {"version": 0, "files": 1, "rows": 3, "table": str(folder)}.items() <= attributes(spans(), "convert").items()
 
 
 def test_transactions_are_spans_of_their_steps(uri: str, spans: Any) -> None:
@@ -130,10 +131,10 @@ def test_transactions_are_spans_of_their_steps(uri: str, spans: Any) -> None:
     with table.transaction() as tx:
         tx.append(ROWS)
         deltic.write(uri, ROWS)
-    told = spans()
-    assert said(told, "append") == {"table": table.uri}
-    ended = [span for span in told if span.name == "deltic.commit" and "deltic.table" in span.attributes]
-    assert [span.attributes["deltic.retries"] for span in ended] == [1], "the other writer was first"
+    finished = spans()
+    assert attributes(finished, "append") == {"table": table.uri}
+    ended = [span for span in finished if span.name == "deltic.commit" and "deltic.table" in span.attributes]
+    assert [span.attributes["deltic.retries"] for span in ended] == [1], "the other writer won"
     assert [span.parent for span in ended] == [None]
 
 
@@ -161,13 +162,13 @@ def test_a_location_has_no_credentials(spans: Any) -> None:
         table = Table("s3://bucket/table", {**options, "aws_access_key_id": "KEY", "aws_secret_access_key": "SECRET"})
     with pytest.raises(deltic.DelticError):
         deltic.write(table, ROWS)
-    told = spans()
-    assert said(told, "write")["table"] == "s3://bucket/table"
-    assert not any("SECRET" in span.to_json() for span in told)
+    finished = spans()
+    assert attributes(finished, "write")["table"] == "s3://bucket/table"
+    assert not any("SECRET" in span.to_json() for span in finished)
 
 
 @pytest.mark.slow
-def test_nothing_is_imported_without_it(uri: str) -> None:
+def test_opentelemetry_is_not_imported_by_deltic(uri: str) -> None:
     code = f"""
         import sys
         import pyarrow as pa
@@ -191,7 +192,7 @@ def test_nothing_is_imported_without_it(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_who_imports_the_api_and_configures_nothing_is_told_nothing(uri: str) -> None:
+def test_the_api_without_a_provider_prints_nothing(uri: str) -> None:
     pytest.importorskip("opentelemetry.trace")
     code = f"""
         import opentelemetry.trace
@@ -220,7 +221,7 @@ def test_who_imports_the_api_and_configures_nothing_is_told_nothing(uri: str) ->
         "__exit__",
     ],
 )
-def test_a_tracer_that_fails_fails_nothing(uri: str, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_a_failing_tracer_does_not_fail_the_operation(uri: str, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     reached = set()
 
     def reach(here: str) -> None:
@@ -264,48 +265,48 @@ def test_a_tracer_that_fails_fails_nothing(uri: str, monkeypatch: pytest.MonkeyP
         deltic.write(uri, pa.table({"other": [1]}))
     assert deltic.Table(uri).scan().count() == 1
     assert place in reached
-    assert _deltic.begin_trace(False) is None, "no operation is left open"
+    assert _deltic.begin_trace(False) is None, "all operations have ended"
 
 
-def test_the_work_of_the_core_is_below_its_operation(uri: str, spans: Any) -> None:
+def test_core_work_is_below_the_span_of_its_operation(uri: str, spans: Any) -> None:
     deltic.write(uri, ROWS, properties={"delta.checkpointInterval": "2"})
-    told = spans()
-    assert below(told, "write") == [("write", {"deltic.rows": 3})]
-    assert of_core(told) == [one(told, "core.write")], "the commit did nothing that is long"
+    finished = spans()
+    assert below(finished, "write") == [("write", {"deltic.rows": 3})]
+    assert of_core(finished) == [one(finished, "core.write")], "this commit has no long work"
     table = made(uri, 1)
     spans()
     deltic.write(uri, ROWS)
-    told = spans()
-    assert below(told, "write") == [("write", {"deltic.rows": 3})]
-    assert below(told, "commit") == [("checkpoint", {"deltic.files": 3})], "of the inner one of two operations"
+    finished = spans()
+    assert below(finished, "write") == [("write", {"deltic.rows": 3})]
+    assert below(finished, "commit") == [("checkpoint", {"deltic.files": 3})], "work belongs to the inner operation"
     size = sum(pa.table(table.files())["size"].to_pylist())
     spans()
     table.optimize()
-    told = spans()
-    assert below(told, "optimize") == [("optimize", {"deltic.bytes": size})]
-    assert "deltic.work_left_out" not in one(told, "optimize").attributes
+    finished = spans()
+    assert below(finished, "optimize") == [("optimize", {"deltic.bytes": size})]
+    assert "deltic.work_left_out" not in one(finished, "optimize").attributes
     table.update({"v": "upper(v)"}, "id = 1")
     files, rows = below(spans(), "update")
     assert files == ("update", {"deltic.files": 1})
     assert (rows[0], list(rows[1])) == ("update", ["deltic.rows"])
-    assert rows[1]["deltic.rows"] >= 3, "one of each write"
+    assert rows[1]["deltic.rows"] >= 3, "rows of several writes"
     assert table.scan().to_arrow().num_rows == 9
-    assert of_core(spans()) == [], "of nothing that came before"
+    assert of_core(spans()) == [], "a scan has no work of earlier operations"
 
 
-def test_the_work_of_an_operation_that_fails_is_below_it(uri: str, spans: Any) -> None:
+def test_work_of_a_failed_operation_is_below_its_span(uri: str, spans: Any) -> None:
     table = made(uri)
     spans()
     with pytest.raises(deltic.InvalidInputError):
         table.update({"id": "id % 0"}, "id = 1")
-    told = spans()
-    assert one(told, "update").status.status_code.name == "ERROR"
-    assert {name for name, _ in below(told, "update")} == {"update"}
-    assert len(of_core(told)) == len(below(told, "update"))
+    finished = spans()
+    assert one(finished, "update").status.status_code.name == "ERROR"
+    assert {name for name, _ in below(finished, "update")} == {"update"}
+    assert len(of_core(finished)) == len(below(finished, "update"))
     table.vacuum(dry_run=True)
-    told = spans()
-    assert {name for name, _ in below(told, "vacuum")} == {"vacuum"}
-    assert len(of_core(told)) == len(below(told, "vacuum")), "nothing is left of the one that failed"
+    finished = spans()
+    assert {name for name, _ in below(finished, "vacuum")} == {"vacuum"}
+    assert len(of_core(finished)) == len(below(finished, "vacuum")), "no work of the failed operation is left"
 
 
 def test_work_belongs_to_the_innermost_operation_of_its_thread(uri: str, tmp_path: Path, spans: Any) -> None:
@@ -320,11 +321,11 @@ def test_work_belongs_to_the_innermost_operation_of_its_thread(uri: str, tmp_pat
         yield from ROWS.to_batches()
 
     deltic.write(uri, pa.RecordBatchReader.from_batches(ROWS.schema, rows()))
-    told = spans()
-    assert below(told, "write") == [("write", {"deltic.rows": 3})]
-    assert [name for name, _ in below(told, "optimize")] == ["optimize"]
-    assert {name for name, _ in below(told, "vacuum")} == {"vacuum"}
-    assert len(of_core(told)) == sum(len(below(told, name)) for name in ("write", "optimize", "vacuum"))
+    finished = spans()
+    assert below(finished, "write") == [("write", {"deltic.rows": 3})]
+    assert [name for name, _ in below(finished, "optimize")] == ["optimize"]
+    assert {name for name, _ in below(finished, "vacuum")} == {"vacuum"}
+    assert len(of_core(finished)) == sum(len(below(finished, name)) for name in ("write", "optimize", "vacuum"))
 
 
 def test_work_is_traced_and_reported_at_once(uri: str, spans: Any) -> None:
@@ -338,7 +339,7 @@ def test_work_is_traced_and_reported_at_once(uri: str, spans: Any) -> None:
     assert piece == ("optimize", {"deltic.bytes": reports[-1].done})
 
 
-def test_the_work_of_a_span_that_is_not_sampled_is_in_none(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_an_unsampled_span_is_not_recorded(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opentelemetry.sdk.trace")
     from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
@@ -353,9 +354,9 @@ def test_the_work_of_a_span_that_is_not_sampled_is_in_none(uri: str, monkeypatch
         deltic.write(uri, ROWS, properties={"delta.checkpointInterval": "1"})
         spans()
         deltic.write(uri, ROWS)
-        told = spans()
+        finished = spans()
     assert list(Path(uri, "_delta_log").glob("*.checkpoint*.parquet"))
-    assert sorted(span.name for span in told) == ["deltic.core.write", "deltic.write"]
+    assert sorted(span.name for span in finished) == ["deltic.core.write", "deltic.write"]
 
 
 def test_without_a_recorded_span_nothing_is_measured(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,11 +378,11 @@ def test_without_a_recorded_span_nothing_is_measured(uri: str, monkeypatch: pyte
     begun.clear()
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     deltic.write(uri, ROWS)
-    assert begun == [], "without a tracer"
+    assert begun == [], "nothing is traced without a tracer"
 
 
-def test_the_core_times_the_work_of_open_operations_alone(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its own spans would be inner operations.
+def test_only_work_of_open_operations_is_timed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without the tracer, whose spans would be inner operations.
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
 
     def traced(work: Callable[[], object]) -> list[tuple[str, str, int]]:
@@ -392,7 +393,7 @@ def test_the_core_times_the_work_of_open_operations_alone(uri: str, monkeypatch:
         pieces, left_out = _deltic.end_trace(trace)
         assert all(began <= start <= end <= time.time_ns() for *_, start, end in pieces)
         assert left_out == 0
-        assert _deltic.end_trace(trace) == ([], 0), "only once"
+        assert _deltic.end_trace(trace) == ([], 0), "work is returned only once"
         return [piece[:3] for piece in pieces]
 
     def write() -> None:
@@ -412,23 +413,23 @@ def test_the_core_times_the_work_of_open_operations_alone(uri: str, monkeypatch:
 
     assert traced(write) == [("WRITE", "rows", 3)]
     write()
-    assert traced(lambda: None) == [], "nothing is left of what was in no operation"
+    assert traced(lambda: None) == [], "work outside of operations is not kept"
     assert traced(elsewhere) == []
     assert traced(inside) == []
-    assert _deltic.begin_trace(False) is None, "all have ended"
+    assert _deltic.begin_trace(False) is None, "all operations have ended"
 
 
 def test_work_that_is_left_out_is_counted(uri: str, spans: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     end = _deltic.end_trace
     monkeypatch.setattr(_deltic, "end_trace", lambda trace: (end(trace)[0], 7))
     deltic.write(uri, ROWS)
-    told = spans()
-    assert said(told, "write")["work_left_out"] == 7
-    assert below(told, "write") == [("write", {"deltic.rows": 3})]
+    finished = spans()
+    assert attributes(finished, "write")["work_left_out"] == 7
+    assert below(finished, "write") == [("write", {"deltic.rows": 3})]
 
 
 @pytest.mark.slow
-def test_a_child_that_is_forked_in_an_operation_traces_its_own(uri: str, tmp_path: Path) -> None:
+def test_a_child_forked_in_an_operation_traces_its_own_work(uri: str, tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.sdk.trace")
     other = str(tmp_path / "other")
     code = f"""

@@ -1,4 +1,4 @@
-"""The house rules, read from the source: who may import whom, how large a file gets, what names are not used."""
+"""The house rules, checked in the source: imports between modules, sizes of files, names that are not used."""
 
 import ast
 import itertools
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-# Lower first. Modules in one set are on the same step and do not import each other.
+# Each ladder lists modules from bottom to top. Modules in one set are on the same step and do not import each other.
 PROTOCOL: list[set[str]] = [
     {"error"},
     {"json"},
@@ -170,7 +170,7 @@ def code(path: Path) -> str:
 
 
 def use_trees(tree: str) -> Iterator[list[str]]:
-    """The paths of a `use` tree: `a::{b, c::{d, e as f}}` names `a::b`, `a::c::d` and `a::c::e`."""
+    """The paths in a `use` tree: `a::{b, c::{d, e as f}}` has `a::b`, `a::c::d` and `a::c::e`."""
     head, brace, rest = tree.partition("{")
     if not brace:
         name, _, alias = tree.partition(" as ")
@@ -188,7 +188,7 @@ def use_trees(tree: str) -> Iterator[list[str]]:
 
 
 class Crate:
-    """The files of a crate as modules, and which files each imports: whole paths, `super::` and re-exports too."""
+    """The modules of a crate by file, and the files that each imports, by paths, `super::` and re-exports."""
 
     def __init__(self, name: str) -> None:
         self.source = ROOT / "rust" / name / "src"
@@ -205,7 +205,7 @@ class Crate:
             yield from use_trees(re.sub(r"\s+", " ", tree))
 
     def named(self, module: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-        """What `use` brings into a module, by its name there."""
+        """The names that `use` imports into a module, with their paths."""
         for path in self.uses(module):
             *path, last = path
             if last.startswith("as "):
@@ -216,7 +216,7 @@ class Crate:
                 yield last, [*path, last]
 
     def absolute(self, module: tuple[str, ...], path: list[str]) -> list[str] | None:
-        """A path from the root of the crate; `None` if it leaves the crate."""
+        """A path from the root of the crate; `None` if it leads out of the crate."""
         first, *rest = path
         if first == "crate":
             return rest
@@ -230,7 +230,7 @@ class Crate:
         return [*module, *path] if (*module, first) in self.modules else None
 
     def file(self, module: tuple[str, ...], path: list[str], depth: int = 0) -> tuple[str, ...] | None:
-        """The module that a path leads to, behind re-exports."""
+        """The module that a path leads to, through re-exports."""
         found = self.absolute(module, path)
         if found is None:
             return None
@@ -255,7 +255,7 @@ class Crate:
         return "/".join(module) or "lib"
 
     def circles(self) -> set[frozenset[str]]:
-        """Sets of files each of which reaches all others of its set."""
+        """Import cycles: sets of files in which each file reaches all others."""
         graph = {module: self.imports(module) for module in self.modules if module}
         reached: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
         for start in graph:
@@ -271,7 +271,7 @@ class Crate:
 
 
 def rung(ladder: list[set[str]], name: str) -> tuple[int, str] | None:
-    """The step of a file, and the name on the ladder that it stands under: the longest one."""
+    """The step of a file on the ladder, and the entry for it: the longest prefix of its name."""
     parts = name.split("/")
     for length in range(len(parts), 0, -1):
         prefix = "/".join(parts[:length])
@@ -288,13 +288,13 @@ def test_rust_modules_import_down_the_ladder(crate: str) -> None:
         if not module:
             continue
         own = rung(ladder, files.name(module))
-        assert own is not None, f"{path}: put it on the ladder"
+        assert own is not None, f"{path}: add it to the ladder"
         for target in files.imports(module) - {()}:
             below = rung(ladder, files.name(target))
-            assert below is not None, f"put `{files.name(target)}` on the ladder"
+            assert below is not None, f"add `{files.name(target)}` to the ladder"
             if below[1] != own[1] and below[0] >= own[0]:
                 climbs.append((files.name(module), files.name(target)))
-    assert not climbs, f"these import what stands above or beside them: {climbs}"
+    assert not climbs, f"these import modules on the same step or above: {climbs}"
 
 
 @pytest.mark.parametrize("crate", CRATES)
@@ -334,7 +334,7 @@ def test_a_folder_of_modules_opens_with_mod_rs(crate: str) -> None:
 
 
 def test_each_kind_of_error_has_a_class_by_the_compiler() -> None:
-    """For a new kind the compiler reports where its Python class must be decided."""
+    """The match has no wildcard, so that a new kind does not compile without a Python class."""
     text = code(ROOT / "rust" / "python" / "src" / "errors.rs")
     assert "match kind {" in text
     assert not re.search(r"\b_ (if [^=]*)?=>", text)
@@ -375,7 +375,7 @@ def test_unsafe_lives_in_the_arrow_bridge() -> None:
 
 
 def test_every_function_that_python_calls_turns_a_panic_into_an_error() -> None:
-    """`#[entry]` stands above whatever PyO3 makes callable; what it would make by itself is written out instead."""
+    """`#[entry]` is above everything that PyO3 makes callable. What PyO3 could derive is written as methods."""
     found = 0
     for path in rust_files("python"):
         lines = code(path).splitlines()
@@ -399,7 +399,7 @@ def test_python_modules_import_down_the_ladder(path: Path) -> None:
         return
     own = name.removesuffix("/__init__")
     height = step(PYTHON, own)
-    assert height is not None, f"put `{own}` on the ladder"
+    assert height is not None, f"add `{own}` to the ladder"
     for node in ast.walk(ast.parse(path.read_text())):
         targets: list[str] = []
         if isinstance(node, ast.Import):
@@ -413,8 +413,8 @@ def test_python_modules_import_down_the_ladder(path: Path) -> None:
             assert not target.startswith("pyspark") or own.startswith("spark"), "only deltic.spark imports pyspark"
             if target.startswith("deltic."):
                 below = step(PYTHON, target.removeprefix("deltic.").replace(".", "/"))
-                assert below is not None, f"put `{target}` on the ladder"
-                assert below < height, f"`{own}` imports `{target}`, which stands above or beside it"
+                assert below is not None, f"add `{target}` to the ladder"
+                assert below < height, f"`{own}` imports `{target}`, which is on the same step or above"
 
 
 @pytest.mark.parametrize("path", ALL_RUST + ALL_PYTHON, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -424,19 +424,19 @@ def test_files_are_small_and_open_with_what_they_are(path: Path) -> None:
     assert len(lines) <= MOST_PRODUCTION_LINES
     if path.suffix == ".rs":
         opening = [line for line in lines[: MOST_OPENING_LINES + 5] if line.startswith("//!")]
-        assert lines[0].startswith("//! "), "say in the first line what the module is"
-        assert len(lines[0]) > len("//! x."), "say in the first line what the module is"
+        assert lines[0].startswith("//! "), "the first line must describe the module"
+        assert len(lines[0]) > len("//! x."), "the first line must describe the module"
     else:
         docstring = ast.get_docstring(ast.parse(text))
-        assert docstring, "say in a docstring what the module is"
+        assert docstring, "a docstring must describe the module"
         opening = docstring.splitlines()
-    assert len(opening) <= MOST_OPENING_LINES, "a module opens with a few lines; the rest belongs to its items"
+    assert len(opening) <= MOST_OPENING_LINES, "the docs at the top of a module are short; details belong to its items"
 
 
 def named_proofs(opening: str) -> Iterator[str]:
-    """What an opening names as proof: files of tests, `module::test`, and after "Proved by" tests without a module."""
+    """The tests that a module's docs name: files, `module::test`, and after "Proved by" tests without a module."""
     flat = " ".join(line.removeprefix("//!").strip() for line in opening.splitlines())
-    # Links to items of the code stand in brackets.
+    # Links to items of the code are in brackets.
     yield from re.findall(r"(?<!\[)`(tests/[\w/.]+|(?!deltic_)[a-z_]\w*(?:::[a-z_]\w*)+)`", flat)
     if "Proved by" in flat:
         yield from re.findall(r"(?<!\[)`([a-z]+(?:_[a-z0-9]+)+)`", flat.split("Proved by")[1])
@@ -454,10 +454,12 @@ def test_the_tests_that_modules_name_exist() -> None:
                 continue
             *places, test = name.split("::")
             found = (of for of in rust if test in tests[of] and ("tests" in of.parts or of.is_relative_to(path.parent)))
-            assert any(modules[of].union(of.parts).issuperset(places) for of in found), f"{path}: no test is {name}"
+            assert any(modules[of].union(of.parts).issuperset(places) for of in found), (
+                f"{path}: there is no test {name}"
+            )
 
 
-def test_names_that_say_nothing_are_not_used() -> None:
+def test_meaningless_names_are_not_used() -> None:
     banned = {"utils", "util", "common", "helpers", "helper", "models", "manager", "handler", "next", "v2", "misc"}
     for folder in ("rust", "python", "tests", "benches", "examples", "docs", "fuzz/bin", "fuzz/targets"):
         for path in (ROOT / folder).rglob("*"):
@@ -488,7 +490,7 @@ def test_nothing_is_left_to_do_and_no_machine_is_named() -> None:
 
 
 def messages_of_python(path: Path) -> Iterator[str]:
-    """The strings of a Python file that somebody may read at work: all but documentation and the names of keys."""
+    """The string constants of a Python file, except docstrings."""
     tree = ast.parse(path.read_text())
     documentation = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -499,19 +501,19 @@ def messages_of_python(path: Path) -> Iterator[str]:
 
 
 def messages_of_rust(path: Path) -> Iterator[str]:
-    """The string literals of a Rust file; a quote that stands alone as a character opens none."""
+    """The string literals of a Rust file. A quote in a character literal does not begin one."""
     yield from re.findall(r'"((?:[^"\\]|\\.)*)"', re.sub(r"""b?'\\?"'""", "", code(path)), re.DOTALL)
 
 
 @pytest.mark.slow
-def test_no_message_speaks_of_predicates() -> None:
-    """Calls take a `filter` or a condition; `predicate` is what delta-spark calls a parameter of a commit."""
+def test_messages_do_not_use_the_word_predicate() -> None:
+    """Arguments are called `filter` or condition. `predicate` is delta-spark's name for a commit parameter."""
     found = [
         (path.name, text)
         for paths, messages in ((ALL_PYTHON, messages_of_python), (ALL_RUST, messages_of_rust))
         for path in paths
         for text in messages(path)
-        # A key of `operationParameters`, or a name of a function or method that others have.
+        # Allowed: a key of `operationParameters`, or the name of a function or method of another library.
         if re.search(r"\bpredicates?\b", text, re.IGNORECASE) and not re.fullmatch(r"[\w.]*[pP]redicates?", text)
     ]
     assert found == []
@@ -523,14 +525,14 @@ OF_ARROW = (
 )
 OF_SQL = r"BIGINT|SMALLINT|TINYINT|INTEGER|VARCHAR|DOUBLE|BOOLEAN"
 NOT_OF_DELTA = re.compile(rf"(?<![\w`])(?:{OF_ARROW}|{OF_SQL}|i(?:8|16|32|64)|f(?:32|64))(?![\w(`])")
-"""Types as Arrow, Rust or SQL call them; Delta has long, integer, double, string, boolean and so on."""
+"""Names of types in Arrow, Rust or SQL. Delta's names are long, integer, double, string, boolean and so on."""
 
 
 def speaks_of_other_types(text: str) -> bool:
-    """Whether a message names a type as Delta does not, and does not say whose name it is."""
+    """Whether a message has a type name that is not Delta's, without saying whose it is."""
     if re.fullmatch(r"\w*", text) or re.search(r"\bArrow\b|\brun ends\b", text):
-        return False  # a word of a grammar or a key; a type that Delta does not have
-    # SQL is written with its own words: DOUBLE 'NaN', CHAR and VARCHAR, a list of what a filter may name.
+        return False  # a keyword or a key; a type that Delta does not have
+    # SQL keeps its own type names: DOUBLE 'NaN', CHAR and VARCHAR, the list of types in filters.
     sql = re.sub(rf"\b(?:{OF_SQL}) '|\bCHAR(?: and|,) VARCHAR\b|types are DATE, [A-Z_, \\\n]+", "", text)
     return bool(NOT_OF_DELTA.search(sql))
 
@@ -549,7 +551,7 @@ def speaks_of_other_types(text: str) -> bool:
         ("BIGINT", False),
     ],
 )
-def test_names_of_other_types_are_told_from_those_of_delta(text: str, is_other: bool) -> None:
+def test_names_of_other_types_are_recognized(text: str, is_other: bool) -> None:
     assert speaks_of_other_types(text) == is_other
 
 
@@ -559,7 +561,7 @@ def test_messages_name_types_as_delta_does() -> None:
         (path.name, text)
         for paths, messages in ((ALL_PYTHON, messages_of_python), (ALL_RUST, messages_of_rust))
         for path in paths
-        if path.name != "arrow_name.rs"  # spells Arrow's own types, for those that Delta does not have
+        if path.name != "arrow_name.rs"  # has Arrow's names, for types that Delta does not have
         for text in messages(path)
         if speaks_of_other_types(text)
     ]

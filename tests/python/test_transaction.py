@@ -1,4 +1,4 @@
-"""Transactions: their reads and changes become one commit, or none; no requests for known state."""
+"""Transactions: all changes become one commit, or none; no requests for known state."""
 
 import json
 import multiprocessing
@@ -62,9 +62,9 @@ def test_a_transaction_is_one_commit(table: Table) -> None:
     assert table.check().ok
 
 
-def test_a_scan_sees_its_own_rows_and_nobody_elses(table: Table) -> None:
+def test_a_scan_sees_own_rows_but_not_those_of_other_writers(table: Table) -> None:
     with (
-        pytest.raises(deltic.ConcurrentAppendError),  # `other` ends first, and `one` has read everything
+        pytest.raises(deltic.ConcurrentAppendError),  # `other` commits first, and `one` has read everything
         table.transaction() as one,
         Table(table.uri).transaction() as other,
     ):
@@ -77,7 +77,7 @@ def test_a_scan_sees_its_own_rows_and_nobody_elses(table: Table) -> None:
         assert one.scan(columns=["items"]).schema == pa.schema([("items", pa.int64())])
         assert items(other.scan(filter="shop = 'd'")) == [20]
         assert items(table.scan()) == [1, 2, 3, 4]
-        # Own files can be taken out again.
+        # Files of the transaction itself can be removed.
         assert one.remove("shop = 'b'") == 2
         assert items(one.scan(filter="shop <> 'd'")) == [1, 2]
         assert other.remove([row["path"] for row in other.snapshot.files("shop = 'a'").read_all().to_pylist()]) == 1
@@ -136,15 +136,15 @@ def test_rows_of_an_abandoned_transaction_are_not_read(table: Table) -> None:
     assert items(others) == [1, 2, 3, 4]
 
 
-def test_reading_alone_writes_nothing(table: Table) -> None:
+def test_a_read_only_transaction_commits_nothing(table: Table) -> None:
     with table.transaction() as tx:
         assert items(tx.scan()) == [1, 2, 3, 4]
     with table.transaction() as empty:
         pass
     assert (tx.committed, empty.committed, table.snapshot().version) == (None, None, 0)
-    with table.transaction(operation="NOTE", commit_empty=True) as asked:
+    with table.transaction(operation="NOTE", commit_empty=True) as tx:
         pass
-    assert asked.committed is not None
+    assert tx.committed is not None
     assert table.history(1)[0]["operation"] == "NOTE"
 
 
@@ -275,9 +275,9 @@ def test_append_only_tables_keep_their_rows(uri: str) -> None:
             tx.remove(["x"])
 
 
-def test_commits_carry_times_and_rows_ids_where_the_table_asks(uri: str) -> None:
-    asked = {"delta.enableInCommitTimestamps": "true", "delta.enableRowTracking": "true"}
-    deltic.write(uri, SHOPS, properties=asked)
+def test_commits_have_timestamps_and_row_ids_if_enabled(uri: str) -> None:
+    properties = {"delta.enableInCommitTimestamps": "true", "delta.enableRowTracking": "true"}
+    deltic.write(uri, SHOPS, properties=properties)
     table = Table(uri)
     for n in range(3):
         deltic.write(table, shop("d", n))
@@ -309,8 +309,8 @@ def test_times_can_be_enabled_later(table: Table) -> None:
     assert [entry["version"] for entry in table.history()] == [2, 1, 0]
 
 
-def test_hooks_are_told_and_cannot_fail_the_commit(table: Table) -> None:
-    told: list[Any] = []
+def test_hooks_are_called_and_cannot_fail_the_commit(table: Table) -> None:
+    calls: list[Any] = []
     with (
         pytest.warns(RuntimeWarning, match=r"hook .*broken.* version 1, which stands: .*boom"),
         table.transaction() as tx,
@@ -322,8 +322,8 @@ def test_hooks_are_told_and_cannot_fail_the_commit(table: Table) -> None:
             actions.clear()
             raise ValueError("boom")
 
-        tx.on_commit(lambda version, actions: told.append((version, [next(iter(a)) for a in actions])))
-    assert told == [(1, ["commitInfo", "add"])]
+        tx.on_commit(lambda version, actions: calls.append((version, [next(iter(a)) for a in actions])))
+    assert calls == [(1, ["commitInfo", "add"])]
     assert table.snapshot().version == 1
 
 
@@ -337,11 +337,11 @@ def counted(table: Table, action: Any) -> dict[str, int]:
 def test_an_uncontended_commit_is_one_put_and_no_list(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     for _ in range(3):
-        # The data file, the commit, its checksum; and before and after it whether the version before is still there.
+        # Puts: data file, commit, checksum. Heads: the previous commit, before and after the put of the commit.
         once = counted(table, lambda: deltic.write(table, shop("d", 1)))
         assert once == {"lists": 0, "gets": 0, "heads": 2, "puts": 3, "deletes": 0}
     deltic.write(table.uri, shop("d", 2))
-    # A winner is read, and the end of the log after it; the checksum before is the winner's.
+    # Gets: the winner, the end of the log, the winner's checksum.
     met = counted(table, lambda: deltic.write(table, shop("d", 3)))
     assert (met["lists"], met["gets"], met["puts"]) == (0, 3, 4)
     assert table.check().ok
@@ -352,23 +352,23 @@ def test_a_blind_append_reads_no_files_of_the_table(uri: str) -> None:
         deltic.write(uri, shop("a", n))
     table = Table(uri)
     first = counted(table, lambda: deltic.write(table, shop("a", 1)))
-    # Whether it is there; then the hint, the log's end, the newest checksum and the commits after it.
+    # Whether the table exists, the hint, the end of the log, the newest checksum and the commits after it.
     assert first["lists"] <= 2
     assert first["gets"] <= 6, first
 
 
-def test_a_handle_that_lost_touch_begins_again(table: Table) -> None:
+def test_a_handle_with_outdated_state_reads_the_table_again(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     with Table(table.uri).transaction() as tx:
         tx.set_properties({"delta.appendOnly": "true"})
     assert deltic.write(table, shop("d", 2)).version == 3
     with Table(table.uri).transaction() as tx:
         tx.set_properties({"delta.dataSkippingNumIndexedCols": "1"})
-    # The files do not fit any more, and a stream cannot be written twice.
+    # The written files do not fit the new property, and a stream cannot be written again.
     with pytest.raises(deltic.MetadataChangedError):
         deltic.write(table, shop("d", 3).to_reader())
     assert deltic.write(table, shop("d", 3).to_reader()).version == 5
-    # Rows were written for columns that are others by the time the table is read.
+    # Rows were written for cached metadata, which has changed when the transaction reads the table.
     with pytest.raises(deltic.MetadataChangedError), table.transaction() as late:
         late.append(shop("d", 4))
         with Table(table.uri).transaction() as tx:
@@ -377,7 +377,7 @@ def test_a_handle_that_lost_touch_begins_again(table: Table) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_that_was_made_anew_gets_the_rows(table: Table) -> None:
+def test_an_append_to_a_recreated_table_is_prepared_again(table: Table) -> None:
     for n in range(5):
         deltic.write(table, shop("d", n))
     for again in (shop("e", 7), shop("e", 8).to_reader()):
@@ -392,7 +392,7 @@ def test_a_table_that_was_made_anew_gets_the_rows(table: Table) -> None:
             deltic.write(table, shop("d", n))
 
 
-def test_a_table_that_was_made_anew_with_a_commit_of_the_same_length_gets_no_files(uri: str) -> None:
+def test_a_recreated_table_with_equal_commit_sizes_is_detected(uri: str) -> None:
     first = Path(uri, "_delta_log", f"{0:020}.json")
 
     def make(hours_ago: int) -> int:
@@ -406,12 +406,12 @@ def test_a_table_that_was_made_anew_with_a_commit_of_the_same_length_gets_no_fil
     with pytest.raises(deltic.MetadataChangedError, match="deleted or created again"), Table(uri).transaction() as tx:
         tx.append(pa.table({"v": [1]}))
         assert make(1) == length
-    # Its files went with the table that they were written for.
+    # Files for the deleted table are not committed to the new one.
     assert Table(uri).snapshot().version == 0
     assert Table(uri).scan().to_arrow().num_rows == 0
 
 
-def test_what_a_handle_remembers_is_not_taken_for_a_table_with_commits_of_the_same_length(uri: str) -> None:
+def test_cached_state_is_not_used_for_a_recreated_table_with_equal_commit_sizes(uri: str) -> None:
     def make(column: str, minutes_ago: int) -> tuple[Table, list[int]]:
         shutil.rmtree(uri, ignore_errors=True)
         deltic.create(uri, pa.schema([("x", pa.int64()), (column, pa.string())]))
@@ -430,7 +430,7 @@ def test_what_a_handle_remembers_is_not_taken_for_a_table_with_commits_of_the_sa
     assert Table(uri).scan().to_arrow().to_pylist() == [{"x": 1, "z": "a"}]
 
 
-def test_a_table_that_was_deleted_is_made_anew(table: Table) -> None:
+def test_a_deleted_table_is_created_again(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     shutil.rmtree(table.uri)
     with pytest.raises(deltic.TableNotFoundError):
@@ -449,10 +449,10 @@ def widen(uri: str) -> None:
         tx.set_metadata(schema=pa.schema([*SHOPS.schema, ("c", pa.int64())]))
 
 
-def test_data_that_fits_the_table_is_not_measured_by_an_older_one(table: Table) -> None:
+def test_data_is_checked_against_the_newest_schema(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     widen(table.uri)
-    # A column that was added, in rows that can be read once.
+    # A stream with a column that another writer added.
     rows = shop("d", 2).append_column("c", pa.array([9]))
     assert deltic.write(table, rows.to_reader()).version == 3
     with pytest.raises(InvalidInputError, match=r"column `x`"):
@@ -471,7 +471,7 @@ def test_rows_without_a_column_that_was_added_are_committed(table: Table) -> Non
     assert (tx.committed.version, items(table.scan())) == (4, [1, 1, 2, 2, 3, 3, 4])
 
 
-def test_a_block_that_fails_and_a_newer_snapshot_end_what_is_remembered(table: Table) -> None:
+def test_a_failed_block_or_a_newer_snapshot_drops_cached_state(table: Table) -> None:
     deltic.write(table, shop("d", 1))
     assert table.remembers()
     assert table.snapshot().version == 1
@@ -498,7 +498,7 @@ def test_checksums_follow_from_commit_to_commit(table: Table) -> None:
     checksum = json.loads((log / f"{14:020}.crc").read_text())
     assert checksum["numFiles"] == table.snapshot().num_files == 3
     assert [txn["appId"] for txn in checksum["setTransactions"]] == ["job"]
-    # Without the one before, the files of a small table are counted.
+    # Without the previous checksum the files of a small table are counted.
     (log / f"{14:020}.crc").unlink()
     deltic.write(table.uri, shop("e", 1))
     assert json.loads((log / f"{15:020}.crc").read_text())["numFiles"] == Table(table.uri).snapshot().num_files == 4
@@ -516,7 +516,7 @@ def append_many(uri: str, worker: int, count: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_all_of_many_processes_get_through(uri: str) -> None:
+def test_appends_of_many_processes_succeed(uri: str) -> None:
     deltic.write(uri, shop("w", -1))
     processes, count = 6, 10
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
@@ -569,7 +569,7 @@ def test_an_interrupt_inside_the_block_abandons(table: Table, python: str) -> No
     assert table.snapshot().version == 0
 
 
-def test_what_could_not_follow_the_commit_is_a_warning(uri: str) -> None:
+def test_failures_after_the_commit_are_warnings(uri: str) -> None:
     text = json.dumps({"version": 3, "attempts": 1, "num_added_files": 0, "metrics": {"checksumError": "no disk"}})
     with pytest.warns(RuntimeWarning, match="after the commit of version 3: no disk"):
         assert deltic.Commit.parse(text).metrics == {}

@@ -1,4 +1,4 @@
-"""Sizes and durations as numbers and as strings with units, in all arguments for them."""
+"""Sizes and durations as numbers and as strings with units, in all arguments that take them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_sizes(table: deltic.Table, text: str) -> None:
     assert table.layout(small_file_size=text).small_file_size == SIZES[text]
 
 
-def test_a_size_is_that_of_the_property(table: deltic.Table) -> None:
+def test_a_size_with_units_equals_the_property(table: deltic.Table) -> None:
     table.set_properties({"delta.targetFileSize": "3mb"})
     by_property = table.optimize(dry_run=True).target_file_size
     assert by_property == table.optimize(target_file_size="3 MB", dry_run=True).target_file_size == 3 << 20
@@ -67,7 +67,7 @@ def test_files_of_a_size(uri: str) -> None:
 
 
 @pytest.mark.parametrize("text", NO_SIZES)
-def test_what_is_no_size(table: deltic.Table, text: str) -> None:
+def test_invalid_sizes(table: deltic.Table, text: str) -> None:
     for call in (
         lambda: table.optimize(target_file_size=text),
         lambda: table.layout(small_file_size=text),
@@ -80,22 +80,22 @@ def test_what_is_no_size(table: deltic.Table, text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", LENGTHS)
-def test_lengths_of_time(table: deltic.Table, text: str) -> None:
+def test_durations(table: deltic.Table, text: str) -> None:
     assert table.vacuum(text, dry_run=True, force=True).retention == LENGTHS[text]
 
 
 @pytest.mark.parametrize("text", NO_LENGTHS)
-def test_what_is_no_length_of_time(table: deltic.Table, text: str) -> None:
+def test_invalid_durations(table: deltic.Table, text: str) -> None:
     with pytest.raises(deltic.InvalidInputError, match="retention must be a number of hours or a string such as"):
         table.vacuum(text, dry_run=True, force=True)
 
 
-def test_a_length_is_that_of_the_property(table: deltic.Table) -> None:
+def test_a_duration_with_units_equals_the_property(table: deltic.Table) -> None:
     table.set_properties({"delta.deletedFileRetentionDuration": "interval 1 week 12 hours"})
     assert table.vacuum(dry_run=True).retention == table.vacuum("interval 1 week 12 hours", dry_run=True).retention
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
     code = main([*arguments])
     captured = capsys.readouterr()
     return code, captured.out + captured.err
@@ -104,19 +104,19 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]
 @pytest.mark.slow
 def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
     uri = table.uri
-    assert "files of 134.2 MB" in told(capsys, "optimize", uri, "--dry-run", "--target-file-size", "128 MB")[1]
-    assert "files of 5 B" in told(capsys, "optimize", uri, "--dry-run", "--target-file-size", "5")[1]
-    assert "below 1.0 kB" in told(capsys, "layout", uri, "--small-file-size", "1 k")[1]
+    assert "files of 134.2 MB" in output(capsys, "optimize", uri, "--dry-run", "--target-file-size", "128 MB")[1]
+    assert "files of 5 B" in output(capsys, "optimize", uri, "--dry-run", "--target-file-size", "5")[1]
+    assert "below 1.0 kB" in output(capsys, "layout", uri, "--small-file-size", "1 k")[1]
     assert (
         '"retention_hours": 180.0'
-        in told(capsys, "vacuum", uri, "--dry-run", "--json", "--retention", "1 week 12 hours")[1]
+        in output(capsys, "vacuum", uri, "--dry-run", "--json", "--retention", "1 week 12 hours")[1]
     )
     assert (
         '"retention_hours": 0.5'
-        in told(capsys, "vacuum", uri, "--dry-run", "--json", "--force", "--retention", "0.5")[1]
+        in output(capsys, "vacuum", uri, "--dry-run", "--json", "--force", "--retention", "0.5")[1]
     )
-    code, message = told(capsys, "optimize", uri, "--target-file-size", "big")
+    code, message = output(capsys, "optimize", uri, "--target-file-size", "big")
     assert (code, message.startswith("deltic: --target-file-size must be a number of bytes or")) == (1, True)
-    code, message = told(capsys, "vacuum", uri, "--retention", "long")
+    code, message = output(capsys, "vacuum", uri, "--retention", "long")
     assert (code, message.startswith("deltic: retention must be a number of hours or")) == (1, True)
     assert list(Path(uri, "_delta_log").glob("*1.json")) == []

@@ -1,4 +1,4 @@
-"""UPDATE through the Python interface: updated rows, refused updates, and the table after a failure."""
+"""UPDATE in Python: updated rows, refused updates, and the table after a failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_updated_rows_have_their_new_values(uri: str, properties: dict[str, str]
     assert (info["userMetadata"], info["isBlindAppend"]) == ('{"t": 1}', False)
     assert table.update({"left": "0"}).metrics["numUpdatedRows"] == 5
     assert [row[2] for row in stock(table)] == [0] * 5
-    assert stock(table.snapshot(1)) == expected, "older versions are what they were"
+    assert stock(table.snapshot(1)) == expected, "older versions are unchanged"
     assert table.check(files=True).ok
 
 
@@ -87,7 +87,7 @@ def test_rows_move_to_the_partition_that_they_are_set_to(uri: str, properties: d
         ("c", "bolt", 4),
     ]
     assert len(table.snapshot().plan(filter="shop = 'a2'").tasks) == 1
-    # An empty string is no value of a partition.
+    # An empty partition value is null.
     table.update({"shop": "''"}, "shop = 'c'")
     assert table.scan(filter="shop IS NULL").to_arrow()["left"].to_pylist() == [4]
     assert table.check(files=True).ok
@@ -122,7 +122,7 @@ def test_fields_of_structs_are_set_alone(uri: str, properties: dict[str, str]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("set", "told"),
+    ("set", "message"),
     [
         ({}, "nothing is to be set"),
         ({"lft": "1"}, "cannot set `lft`: there is no column `lft`; the nearest is left"),
@@ -144,12 +144,12 @@ def test_fields_of_structs_are_set_alone(uri: str, properties: dict[str, str]) -
         ("left = 1", "set must be a dict"),
     ],
 )
-def test_what_does_not_fit_is_refused(uri: str, set: Any, told: str) -> None:
+def test_what_does_not_fit_is_refused(uri: str, set: Any, message: str) -> None:
     table = made(uri)
     before = files_of(uri)
     with pytest.raises(InvalidInputError) as refused:
         table.update(set, "shop = 'a'")
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert (table.snapshot().version, files_of(uri)) == (0, before)
 
 
@@ -157,15 +157,15 @@ def test_numbers_that_do_not_fit_are_refused_with_their_row(uri: str) -> None:
     deltic.write(uri, pa.table({"b": pa.array([1, 2], pa.int8()), "m": pa.array([Decimal("1.5")] * 2)}))
     table = Table(uri)
     table.update({"b": "b + 100", "m": "m + 1"})
-    for set, told in (({"b": "b + 26"}, "row 1: "), ({"m": "m * 100"}, "row 0: "), ({"b": "1000"}, "1000")):
-        with pytest.raises(InvalidInputError, match=told) as refused:
+    for set, message in (({"b": "b + 26"}, "row 1: "), ({"m": "m * 100"}, "row 0: "), ({"b": "1000"}, "1000")):
+        with pytest.raises(InvalidInputError, match=message) as refused:
             table.update(set)
         assert "`" + next(iter(set)) + "`" in str(refused.value)
         assert ".parquet" in str(refused.value)
     assert stock(table) == [(101, Decimal("2.5")), (102, Decimal("2.5"))]
 
 
-def test_null_is_refused_where_there_may_be_none(uri: str) -> None:
+def test_null_is_refused_in_required_columns(uri: str) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
     deltic.create(uri, schema)
     deltic.write(uri, pa.table({"id": [1, 2], "v": [None, 7]}, schema))
@@ -193,23 +193,23 @@ def test_rules_hold_for_rows_that_are_updated(uri: str, properties: dict[str, st
     deltic.write(uri, pa.table({"id": [1, 2], "day": [date(1999, 1, 1), date(2000, 1, 1)]}))
     table = Table(uri)
     before = files_of(uri)
-    for set, told in (
+    for set, message in (
         ({"id": "id + 98"}, r"CHECK constraint `small` \(id < 100\) is violated by row 0 .* id = 100"),
         ({"id": "NULL"}, r"`small` .* id = NULL"),
         ({"twice": "5"}, r"row 0 .* another value than the expression of the generated column `twice`"),
         ({"twice": "DEFAULT"}, "the table computes the column"),
     ):
-        with pytest.raises(InvalidInputError, match=told) as refused:
+        with pytest.raises(InvalidInputError, match=message) as refused:
             table.update(set, "id = 2")  # type: ignore[arg-type]
         assert (table.snapshot().version, files_of(uri)) == (0 + 1, before), refused.value
-    # Columns that the table computes follow, and rows go to other partitions for it.
+    # Generated columns are recomputed, and rows move to the partitions of their new values.
     table.update({"day": "DEFAULT", "id": "id + 10"}, "id = 2")
     table.update({"twice": "2"}, "id = 1")
     assert stock(table) == [(1, date(1999, 1, 1), 2, 1999), (12, date(2024, 2, 29), 24, 2024)]
     assert table.scan(filter="year = 2024").count() == 1
 
 
-def test_a_table_that_may_only_grow_keeps_its_rows(uri: str) -> None:
+def test_append_only_tables_refuse_updates(uri: str) -> None:
     table = made(uri, {"delta.appendOnly": "true"})
     for where in ("left = 0", None, "left = 9"):
         with pytest.raises(InvalidInputError, match=r"delta\.appendOnly"):
@@ -217,7 +217,7 @@ def test_a_table_that_may_only_grow_keeps_its_rows(uri: str) -> None:
     assert [row[2] for row in stock(table)] == [1, 0, 3, 2, 4]
 
 
-def test_nothing_is_committed_where_no_row_matches(uri: str) -> None:
+def test_nothing_is_committed_if_no_row_matches(uri: str) -> None:
     table = made(uri)
     before = files_of(uri)
     for where in ("left = 9", "shop = 'z'", "left IS NULL"):
@@ -235,7 +235,7 @@ def test_a_transaction_sees_what_it_updated(uri: str, properties: dict[str, str]
         assert tx.update({"left": "left + 10"}, "shop = 'a'") == 2
         assert tx.append(pa.table({"shop": ["b"], "item": ["cog"], "left": [9]})) == 1
         assert [row[2] for row in stock(tx)] == [11, 10, 9, 3, 2, 4]
-        # Of the rows of the base each once, where changes are recorded; new ones as often as one likes.
+        # With a change data feed, existing rows can be changed once, and new rows any number of times.
         assert tx.update({"item": "upper(item)"}, "left = 9") == 1
         assert tx.delete("shop = 'c'") == 1
         if "delta.enableChangeDataFeed" in properties:
@@ -274,7 +274,7 @@ def test_previews_say_what_an_update_does(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_writers_that_update_rows_of_one_file_all_win_where_rows_are_marked(uri: str) -> None:
+def test_concurrent_updates_of_one_file_succeed_with_deletion_vectors(uri: str) -> None:
     rows = pa.table({"shop": ["a"] * 40, "item": ["nut"] * 40, "left": range(40)})
     made(uri, {**VECTORS, **FEED}, rows)
 
@@ -293,7 +293,7 @@ def test_writers_that_update_rows_of_one_file_all_win_where_rows_are_marked(uri:
 
 
 @pytest.mark.slow
-def test_a_row_is_not_updated_by_two(uri: str) -> None:
+def test_concurrent_updates_of_one_row_conflict(uri: str) -> None:
     for properties in ({}, VECTORS):
         table = made(uri + str(len(properties)), properties)
         other = Table(table.uri)
@@ -301,13 +301,13 @@ def test_a_row_is_not_updated_by_two(uri: str) -> None:
             tx.update({"left": "left + 1"}, "left = 0")
             other.update({"left": "left + 10"}, "left = 0")
         assert sorted(row[2] for row in stock(table)) == [1, 2, 3, 4, 10]
-        # A row that came meanwhile and would have been updated too.
+        # A concurrently added row that matches.
         with pytest.raises(deltic.ConcurrentAppendError), table.transaction() as tx:
             tx.update({"left": "0"}, "left = 1")
             deltic.write(table.uri, pa.table({"shop": ["a"], "item": ["new"], "left": [1]}))
 
 
-def test_a_file_that_is_gone_leaves_the_table_and_no_file(uri: str) -> None:
+def test_a_missing_data_file_leaves_no_new_files(uri: str) -> None:
     table = made(uri, FEED)
     before = files_of(uri)
     victim = next(path for path in sorted(before) if path.startswith("shop=b"))
@@ -348,7 +348,7 @@ CONDITIONS: list[tuple[str, Callable[[Row], bool]]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=label)
-def test_tables_are_what_a_model_says(uri: str, properties: dict[str, str], partitioned: bool) -> None:
+def test_random_changes_match_a_model(uri: str, properties: dict[str, str], partitioned: bool) -> None:
     rng = random.Random(f"{properties} {partitioned}")
     model = Changed.create(uri, properties, partitioned)
     for _ in range(3):

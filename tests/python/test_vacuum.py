@@ -1,4 +1,4 @@
-"""VACUUM from Python: which files are deleted and kept, and the result."""
+"""VACUUM in Python: deleted and kept files, and the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sorted_rows(snapshot: deltic.Snapshot) -> list[str]:
 
 
 def age(table: deltic.Table, *paths: str) -> None:
-    """As if they were written a month ago."""
+    """Set the modification times of files to a month ago."""
     for path in paths:
         os.utime(Path(table.uri) / path, (time.time() - 30 * DAY,) * 2)
 
@@ -59,7 +59,7 @@ def table(uri: str) -> deltic.Table:
     return deltic.Table(uri)
 
 
-def test_what_the_newest_version_needs_stays(table: deltic.Table) -> None:
+def test_files_of_the_newest_version_are_kept(table: deltic.Table) -> None:
     before = files(table)
     found = table.vacuum(0, force=True, dry_run=True)
     assert files(table) == before
@@ -75,7 +75,7 @@ def test_what_the_newest_version_needs_stays(table: deltic.Table) -> None:
         rows(table, 0)
 
 
-def test_history_says_when_it_began_and_how_it_ended(table: deltic.Table) -> None:
+def test_history_records_start_and_end(table: deltic.Table) -> None:
     table.vacuum(0, force=True)
     end, start = table.history(2)
     assert (start["operation"], end["operation"]) == ("VACUUM START", "VACUUM END")
@@ -89,7 +89,7 @@ def test_history_says_when_it_began_and_how_it_ended(table: deltic.Table) -> Non
     assert end["operationMetrics"] == {"numDeletedFiles": "2", "numVacuumedDirectories": "1"}
 
 
-def test_young_files_and_hidden_ones_stay(table: deltic.Table) -> None:
+def test_young_and_hidden_files_are_kept(table: deltic.Table) -> None:
     kept = {orphan(table, path) for path in ("_hidden/a.parquet", ".hidden/b.parquet", "_c", "p=1/.d.crc")}
     gone = {orphan(table, path) for path in ("a.parquet", "p=1/b.parquet", "x/y/é %.parquet", "_change_data/c.parquet")}
     (Path(table.uri) / "young.parquet").write_bytes(b"")
@@ -99,15 +99,15 @@ def test_young_files_and_hidden_ones_stay(table: deltic.Table) -> None:
     assert kept <= files(table)
 
 
-def test_other_tables_in_folders_of_the_table_stay(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nested_tables_are_kept(table: deltic.Table, capsys: pytest.CaptureFixture[str]) -> None:
     inner = deltic.write(f"{table.uri}/archive/old", pa.table({"id": [7]}))
     deltic.write(f"{table.uri}/archive/old", pa.table({"id": [8]}), mode="overwrite")
     age(table, *(path for path in files(table) if path.startswith("archive/old/") and path.endswith(".parquet")))
     gone = orphan(table, "archive/gone.parquet")
     orphan(table, "archive/old/left.parquet")
     unfinished = orphan(table, f"archive/old/.tmp-{uuid.uuid4()}")
-    told = table.vacuum(dry_run=True)
-    assert (told.files_deleted, told.nested_tables) == (1, ("archive/old",))
+    planned = table.vacuum(dry_run=True)
+    assert (planned.files_deleted, planned.nested_tables) == (1, ("archive/old",))
     assert main(["vacuum", table.uri]) == 0
     assert "archive/old is a Delta table of its own" in capsys.readouterr().err
     assert gone not in files(table)
@@ -122,7 +122,7 @@ def test_other_tables_in_folders_of_the_table_stay(table: deltic.Table, capsys: 
     assert "archive/old/left.parquet" not in files(table)
 
 
-def test_another_table_in_a_folder_that_is_called_as_a_partition_stays(uri: str) -> None:
+def test_a_nested_table_in_a_partition_folder_is_kept(uri: str) -> None:
     deltic.write(uri, pa.table({"day": ["a"], "x": [1]}), partition_by="day")
     deltic.write(f"{uri}/archive/day=b", pa.table({"x": [1]}))
     table = deltic.Table(uri)
@@ -156,7 +156,7 @@ def test_an_interrupted_vacuum_stops(uri: str) -> None:
         orphan(table, f"{number}.parquet")
     ended = subprocess.run([sys.executable, "-c", INTERRUPTED, uri], capture_output=True, text=True, timeout=60)
     left = len([path for path in files(table) if not path.startswith("_delta_log")])
-    # It may have come to its end before it was interrupted.
+    # The vacuum may have finished before the interrupt.
     if left > 1:
         assert "the files that were deleted are gone, the others stay" in ended.stdout, ended
     else:
@@ -167,7 +167,7 @@ def test_an_interrupted_vacuum_stops(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["full", "lite"])
-def test_a_folder_is_entered_once(uri: str, mode: str) -> None:
+def test_each_folder_is_counted_once(uri: str, mode: str) -> None:
     for number in range(6):
         deltic.write(uri, pa.table({"p": ["a", "b"], "n": [number, number]}), partition_by="p")
     table = deltic.Table(uri)
@@ -176,7 +176,7 @@ def test_a_folder_is_entered_once(uri: str, mode: str) -> None:
     assert table.history()[0]["operationMetrics"] == {"numDeletedFiles": "10", "numVacuumedDirectories": "2"}
 
 
-def test_folders_of_partitions_may_begin_as_hidden_ones(uri: str) -> None:
+def test_partition_folders_with_an_underscore_are_entered(uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1], "_p": ["a"]}), partition_by=["_p"])
     table = deltic.Table(uri)
     orphan(table, "_p=a/x.parquet")
@@ -188,7 +188,7 @@ def test_folders_of_partitions_may_begin_as_hidden_ones(uri: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", ["é", "a b", "a%20b", "x/y", "50%", "#?", "\u65e5\u672c"])
-def test_paths_are_told_apart_however_they_are_spelled(uri: str, value: str) -> None:
+def test_live_paths_are_recognized_in_any_spelling(uri: str, value: str) -> None:
     deltic.write(uri, pa.table({"id": [1], "p": [value]}), partition_by=["p"])
     table = deltic.Table(uri)
     age(table, *files(table))
@@ -213,7 +213,7 @@ def commit(table: deltic.Table, version: int, *actions: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["file:", "file://", "FILE:", "", "/"])
 @pytest.mark.parametrize("what", ["remove", "cdc", "vector"])
-def test_a_log_does_not_have_files_elsewhere_deleted(uri: str, tmp_path: Path, prefix: str, what: str) -> None:
+def test_files_outside_of_the_table_are_not_deleted(uri: str, tmp_path: Path, prefix: str, what: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     table = deltic.Table(uri)
     victim = tmp_path / "precious"
@@ -238,9 +238,7 @@ def test_a_log_does_not_have_files_elsewhere_deleted(uri: str, tmp_path: Path, p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["file:", "s3:", "memory:", "http:"])
-def test_a_folder_that_reads_as_a_place_elsewhere_is_left_alone(
-    table: deltic.Table, tmp_path: Path, folder: str
-) -> None:
+def test_folders_with_names_like_uris_are_ignored(table: deltic.Table, tmp_path: Path, folder: str) -> None:
     victim = tmp_path / "precious.parquet"
     victim.write_bytes(b"mine")
     left = orphan(table, f"{folder}{victim}")
@@ -260,8 +258,8 @@ def test_files_behind_links_inside_the_table_stay(uri: str) -> None:
     assert [row["id"] for row in rows(table)] == [1, 2]
 
 
-def test_a_file_that_is_added_again_before_it_begins_stays(table: deltic.Table) -> None:
-    """As by a restore between the look at the table and the start."""
+def test_a_file_added_again_before_the_start_is_kept(table: deltic.Table) -> None:
+    """A restore after the snapshot and before the vacuum adds a file again."""
     first = Log(table.uri).read(0)
     stale = deltic.Table(table.uri)
     stale.snapshot()
@@ -294,10 +292,10 @@ def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str
     forced = ["vacuum", table.uri, "--retention", "0", "--force"]
     before = files(table)
     assert main([*forced, "--dry-run", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["dry_run"], told["files_deleted"], len(told["files"])) == (True, 2, 2)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["dry_run"], output["files_deleted"], len(output["files"])) == (True, 2, 2)
     assert main([*forced, "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == told["files"]
+    assert capsys.readouterr().out.splitlines()[:2] == output["files"]
     assert files(table) == before
     assert main(["vacuum", table.uri, "--retention", "1"]) == 1
     assert "shorter than the 168 h" in capsys.readouterr().err
@@ -325,7 +323,7 @@ def test_bad_retentions(table: deltic.Table, retention: Any) -> None:
 
 
 @pytest.mark.slow
-def test_lite_asks_the_log(table: deltic.Table) -> None:
+def test_a_lite_vacuum_reads_the_log(table: deltic.Table) -> None:
     left = orphan(table, "left.parquet")
     assert table.vacuum(0, mode="lite", force=True, dry_run=True).files_deleted == 2
     assert table.vacuum(0, mode="lite", force=True).files_deleted == 2
@@ -348,7 +346,7 @@ def test_lite_needs_the_whole_log(table: deltic.Table) -> None:
     assert table.vacuum(0, mode="lite", force=True).files_deleted == 0
 
 
-def test_a_log_without_a_commit_of_the_retention_is_not_relied_on(table: deltic.Table) -> None:
+def test_a_log_without_a_commit_of_the_retention_is_refused(table: deltic.Table) -> None:
     deltic.write(table.uri, pa.table({"id": [3]}), mode="overwrite")
     table.checkpoint()
     age(table, f"_delta_log/{0:020}.json")
@@ -360,7 +358,7 @@ def test_a_log_without_a_commit_of_the_retention_is_not_relied_on(table: deltic.
     assert files(table) == before
 
 
-def test_an_inventory_stands_for_the_listing(table: deltic.Table) -> None:
+def test_an_inventory_replaces_the_listing(table: deltic.Table) -> None:
     old = [orphan(table, path) for path in ("a.parquet", "b.parquet", "c.parquet")]
     known = files(table) - set(old)
     listed = [*old[:2], *known]
@@ -370,13 +368,13 @@ def test_an_inventory_stands_for_the_listing(table: deltic.Table) -> None:
 
 
 def inventory(*paths: str, **columns: Any) -> pa.Table:
-    """Files of four bytes, written long ago, with other columns instead."""
+    """An inventory of old files of four bytes; `columns` replace its columns."""
     count = len(paths)
     known = {"path": list(paths), "length": [4] * count, "isDir": [False] * count, "modificationTime": [0] * count}
     return pa.table({**known, **columns})
 
 
-def test_of_a_file_that_an_inventory_has_twice_the_latest_time_counts(table: deltic.Table) -> None:
+def test_the_latest_time_of_a_file_in_an_inventory_counts(table: deltic.Table) -> None:
     path = orphan(table, "a.parquet")
     now = int(time.time() * 1000)
     for times in ([0, now], [now, 0]):
@@ -384,7 +382,7 @@ def test_of_a_file_that_an_inventory_has_twice_the_latest_time_counts(table: del
         assert table.vacuum(inventory=twice).files_deleted == 0
 
 
-def test_a_folder_is_entered_whatever_its_first_file_is(uri: str) -> None:
+def test_a_folder_is_entered_even_if_its_first_file_is_hidden(uri: str) -> None:
     deltic.write(uri, pa.table({"p": [1], "x": [1]}), partition_by="p")
     table = deltic.Table(uri)
     left = [orphan(table, f"p={n}/.tmp-{uuid.uuid4()}") for n in (1, 2)]
@@ -396,10 +394,10 @@ def test_a_folder_is_entered_whatever_its_first_file_is(uri: str) -> None:
 def test_a_file_that_an_inventory_has_twice_counts_once(table: deltic.Table) -> None:
     left = orphan(table, "left é.parquet")
     names = [left, f"{table.uri}/{left}", left]
-    told = table.vacuum(inventory=inventory(*names), dry_run=True)
-    assert (told.files_seen, told.files_deleted, told.bytes_deleted) == (1, 1, 4)
-    assert told.files is not None
-    assert told.files["path"].to_pylist() == [left]
+    planned = table.vacuum(inventory=inventory(*names), dry_run=True)
+    assert (planned.files_seen, planned.files_deleted, planned.bytes_deleted) == (1, 1, 4)
+    assert planned.files is not None
+    assert planned.files["path"].to_pylist() == [left]
     done = table.vacuum(inventory=inventory(*names))
     assert (done.files_seen, done.files_deleted, done.bytes_deleted) == (1, 1, 4)
     assert table.history(1)[0]["operationMetrics"]["numDeletedFiles"] == "1"
@@ -433,16 +431,16 @@ WRONG: dict[str, tuple[pa.Table, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
-def test_an_inventory_that_is_none_is_refused(table: deltic.Table, what: str) -> None:
+def test_invalid_inventories_are_refused(table: deltic.Table, what: str) -> None:
     orphan(table, "left.parquet")
     before = files(table)
-    wrong, told = WRONG[what]
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    wrong, message = WRONG[what]
+    with pytest.raises(deltic.InvalidInputError, match=message):
         table.vacuum(inventory=wrong)
     assert files(table) == before
 
 
-def test_an_inventory_does_not_climb_out_of_the_table(table: deltic.Table) -> None:
+def test_paths_of_an_inventory_outside_of_the_table_are_refused(table: deltic.Table) -> None:
     before = files(table)
     with pytest.raises(deltic.InvalidInputError, match="not below the table"):
         table.vacuum(inventory=inventory(f"{table.uri}//etc/../../x"))
@@ -460,11 +458,11 @@ def test_lite_counts_a_file_of_several_deletion_vectors_once(uri: str) -> None:
     removed = [line["remove"] for line in log_actions(uri, 5) if "remove" in line]
     assert len({remove["deletionVector"]["pathOrInlineDv"] for remove in removed}) == 1 < len(removed)
     time.sleep(0.01)
-    told = table.vacuum(0, mode="lite", force=True, dry_run=True)
-    # The data files, which two commits removed to add them again with a vector, and the file of vectors.
-    assert (told.files_seen, told.files_deleted) == (4, 1)
-    assert told.files is not None
-    assert told.files["path"].to_pylist() == [first]
+    planned = table.vacuum(0, mode="lite", force=True, dry_run=True)
+    # Three data files, which two commits removed and added again with a vector, and the file of vectors.
+    assert (planned.files_seen, planned.files_deleted) == (4, 1)
+    assert planned.files is not None
+    assert planned.files["path"].to_pylist() == [first]
     done = table.vacuum(0, mode="lite", force=True)
     assert (done.files_seen, done.files_deleted) == (4, 1)
     assert first not in files(table)
@@ -481,14 +479,14 @@ def test_times_of_an_inventory_have_units(table: deltic.Table, unit: str) -> Non
     assert young in files(table)
 
 
-def test_what_a_lite_vacuum_is_told_of_another_log_is_nothing(table: deltic.Table) -> None:
+def test_vacuum_info_beyond_the_newest_version_is_ignored(table: deltic.Table) -> None:
     info = Path(table.uri) / "_delta_log" / "_last_vacuum_info"
     info.write_text('{"latestCommitVersionOutsideOfRetentionWindow":99}')
     time.sleep(0.01)
     assert table.vacuum(0, mode="lite", force=True).files_deleted == 2
 
 
-def test_files_that_cannot_be_deleted_are_told_and_the_rest_goes(table: deltic.Table) -> None:
+def test_files_that_cannot_be_deleted_are_reported_and_others_are_deleted(table: deltic.Table) -> None:
     stuck = Path(table.uri) / "stuck"
     orphan(table, "stuck/a.parquet")
     orphan(table, "b.parquet")
@@ -505,7 +503,7 @@ def test_files_that_cannot_be_deleted_are_told_and_the_rest_goes(table: deltic.T
     assert table.vacuum().files_deleted == 1
 
 
-def test_a_table_that_cannot_be_written_is_left_alone(table: deltic.Table) -> None:
+def test_a_table_that_cannot_be_written_is_not_vacuumed(table: deltic.Table) -> None:
     commit = Path(table.uri) / "_delta_log" / f"{3:020}.json"
     commit.write_text(
         '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":[],"writerFeatures":["new"]}}\n'
@@ -520,7 +518,7 @@ def test_a_table_that_cannot_be_written_is_left_alone(table: deltic.Table) -> No
 @pytest.mark.parametrize("mode", ["full", "lite"])
 @pytest.mark.parametrize("seed", range(6))
 def test_versions_within_the_retention_can_be_read(uri: str, seed: int, mode: Any) -> None:
-    """A random history; whatever is vacuumed, versions that were current within the retention give their rows."""
+    """A random history: after a vacuum, versions within the retention still have their rows."""
     draw = random.Random(seed)
     properties = {"delta.checkpointInterval": "3", "delta.enableDeletionVectors": str(draw.random() < 0.5).lower()}
     if draw.random() < 0.5:
@@ -549,7 +547,7 @@ def test_versions_within_the_retention_can_be_read(uri: str, seed: int, mode: An
         if step > 5 and draw.random() < 0.3:
             chosen = draw.choice(sorted(history)[-5:])
             committed = {entry["version"]: entry["timestamp"] for entry in table.history()}[chosen]
-            # The version is current until the next one, so that its files are needed from then on.
+            # A version is current until the next commit, so its files are kept until the retention after that.
             table.vacuum(timedelta(milliseconds=max(time.time() * 1000 - committed, 0)), mode=mode, force=True)
             kept = {version: rows for version, rows in history.items() if version >= chosen}
             for version, expected in kept.items():

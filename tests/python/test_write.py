@@ -1,4 +1,4 @@
-"""Writes: the written rows are read back, and the log follows the protocol."""
+"""Writes: the rows are read back, and the log follows the protocol."""
 
 import json
 import os
@@ -89,11 +89,11 @@ def test_a_secret_in_the_url_reaches_every_step(monkeypatch: pytest.MonkeyPatch)
 
         return called
 
-    told = '{"version": 0, "attempts": 1, "num_added_files": 0, "metrics": {}}'
+    outcome = '{"version": 0, "attempts": 1, "num_added_files": 0, "metrics": {}}'
     transaction = SimpleNamespace(
-        is_on_remembered=lambda: False, append=lambda *arguments: 1, commit=lambda attempts: (told, None)
+        is_on_remembered=lambda: False, append=lambda *arguments: 1, commit=lambda attempts: (outcome, None)
     )
-    core = SimpleNamespace(plan_write=step("plan_write", transaction), create=step("create", told))
+    core = SimpleNamespace(plan_write=step("plan_write", transaction), create=step("create", outcome))
     monkeypatch.setattr(sys.modules["deltic.write"], "_deltic", core)
     clean, secret = "https://account.blob.core.windows.net/c/t", "sv=1&sig=hunter2"
     found = {"azure_storage_sas_token": secret}
@@ -106,7 +106,7 @@ def test_a_secret_in_the_url_reaches_every_step(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("value", [True, 3, None, ["a"]])
-def test_properties_that_are_no_text_are_named(uri: str, value: Any) -> None:
+def test_properties_that_are_not_strings_are_named(uri: str, value: Any) -> None:
     rows = pa.table({"n": [1]})
     with pytest.raises(deltic.InvalidInputError, match=r"delta\.appendOnly"):
         deltic.write(uri, rows, properties={"delta.appendOnly": value})
@@ -149,7 +149,7 @@ def batches(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 class OnlyAStream:
-    """The least that may be written."""
+    """A minimal object that can be written."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -185,13 +185,13 @@ A = pa.schema([("a", pa.int64())])
         "array of structs",
     ],
 )
-def test_anything_with_a_stream_may_be_written(uri: str, data: Any) -> None:
+def test_any_object_with_an_arrow_stream_may_be_written(uri: str, data: Any) -> None:
     deltic.write(uri, data())
     assert deltic.Table(uri).scan().to_arrow().sort_by("a").to_pydict() == {"a": [1, 2]}
 
 
 @pytest.mark.parametrize("data", [{"a": [1]}, "a", None, 7])
-def test_what_is_no_arrow_data_is_refused(uri: str, data: Any) -> None:
+def test_data_without_an_arrow_stream_is_refused(uri: str, data: Any) -> None:
     with pytest.raises(deltic.InvalidInputError, match=r"^cannot write"):
         deltic.write(uri, data)
     assert not deltic.Table(uri).exists()
@@ -219,7 +219,7 @@ def test_a_scan_may_be_written(uri: str) -> None:
     ],
     ids=str,
 )
-def test_layouts_of_arrow_are_taken_as_the_type_they_hold(uri: str, given: pa.DataType, kept: pa.DataType) -> None:
+def test_arrow_layouts_are_stored_as_their_value_type(uri: str, given: pa.DataType, kept: pa.DataType) -> None:
     values: dict[Any, list[Any]] = {
         pa.timestamp("us", "UTC"): [datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc), None],
         pa.string(): ["a", None],
@@ -249,7 +249,7 @@ def private(storage: pa.Array, name: str) -> pa.Table:
     ],
     ids=["period", "interval", "object", "bool8", "private"],
 )
-def test_private_types_are_not_stored_as_what_they_are_made_of(uri: str, data: Any, name: str) -> None:
+def test_private_extension_types_are_not_stored_as_their_storage_type(uri: str, data: Any, name: str) -> None:
     with pytest.raises(deltic.InvalidInputError, match=f"column `v` .*{name}.*cast it"):
         deltic.write(uri, data())
     assert not deltic.Table(uri).exists()
@@ -259,7 +259,7 @@ def test_private_types_are_not_stored_as_what_they_are_made_of(uri: str, data: A
 
 
 def of(outer: str, inner: pa.Array) -> pa.Array:
-    """An array of one value that holds the values of another."""
+    """Nest an array in an array of one value."""
     field = pa.field("x", inner.type)
     if outer == "list":
         return pa.ListArray.from_arrays(pa.array([0, len(inner)], pa.int32()), inner, type=pa.list_(field))
@@ -272,7 +272,7 @@ def of(outer: str, inner: pa.Array) -> pa.Array:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("outers", [["list"], ["struct"], ["map"], ["dictionary"], ["dictionary", "struct", "list"]])
-def test_private_types_are_found_at_every_depth(uri: str, outers: list[str]) -> None:
+def test_private_extension_types_are_refused_at_every_depth(uri: str, outers: list[str]) -> None:
     inner = pa.array([1, 0], pa.bool8())
     for outer in outers:
         inner = of(outer, inner)
@@ -356,13 +356,15 @@ def test_values_that_are_exact_in_the_columns_type_are_stored(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("given", "kept", "value", "told"), INEXACT)
+@pytest.mark.parametrize(("given", "kept", "value", "message"), INEXACT)
 def test_values_that_are_not_exact_are_refused_by_their_row(
-    uri: str, given: pa.DataType, kept: pa.DataType, value: Any, told: str
+    uri: str, given: pa.DataType, kept: pa.DataType, value: Any, message: str
 ) -> None:
     deltic.create(uri, pa.schema([("v", kept)]))
     column = pa.array([None] * 70_000 + [value], given)
-    with pytest.raises(deltic.InvalidInputError, match=r"`v` is .* row 70000 \(the first is 0\) of the data.*" + told):
+    with pytest.raises(
+        deltic.InvalidInputError, match=r"`v` is .* row 70000 \(the first is 0\) of the data.*" + message
+    ):
         deltic.write(uri, pa.table({"v": column}))
     assert data_files(uri) == []
 
@@ -382,7 +384,7 @@ def test_a_missing_partition_column_is_refused(uri: str) -> None:
     [0, -1, 10**37, 10**38 - 1, 1 - 10**38, 10**38, -(10**38), 2**127 - 1, -(2**127)],
 )
 def test_a_hugeint_of_duckdb_is_stored_exactly_or_refused(uri: str, value: int) -> None:
-    """DuckDB hands them over as decimal(38, 0), though the largest have 39 digits."""
+    """DuckDB exports them as decimal(38, 0), though the largest have 39 digits."""
     relation = duckdb.sql(f"SELECT '{value}'::HUGEINT AS v")
     if abs(value) < 10**38:
         deltic.write(uri, relation)
@@ -397,7 +399,7 @@ DEFINES = ["delta.columnMapping.id", "delta.typeChanges", "delta.generationExpre
 
 
 @pytest.mark.parametrize("key", DEFINES)
-def test_rows_do_not_define_a_table_and_a_schema_does(uri: str, key: str) -> None:
+def test_metadata_in_data_does_not_define_columns(uri: str, key: str) -> None:
     of_x = {"comment": "counts", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
     of_s = {"comment": "counts", "__CHAR_VARCHAR_TYPE_STRING": "struct<x:varchar(3)>"}
     inner = pa.field("x", pa.string(), metadata={key: "1", "mine": "2", **of_x})
@@ -406,7 +408,7 @@ def test_rows_do_not_define_a_table_and_a_schema_does(uri: str, key: str) -> Non
     deltic.write(uri, pa.table({"s": [{"x": "abc"}]}, schema=schema))
     stored = json.loads(deltic.Table(uri).snapshot().metadata["schemaString"])["fields"][0]
     assert [stored["metadata"], stored["type"]["fields"][0]["metadata"]] == [of_s, of_x]
-    # The value of a struct is no number, and only whole columns are generated.
+    # In a schema it is refused: a struct is no number, and only top-level columns can be generated.
     refused = (deltic.UnsupportedFeatureError, deltic.InvalidInputError)
     with pytest.raises(refused, match="column `s"):
         deltic.create(uri + "2", schema)
@@ -414,7 +416,7 @@ def test_rows_do_not_define_a_table_and_a_schema_does(uri: str, key: str) -> Non
         tx.set_metadata(schema=schema)
 
 
-def test_a_scan_says_what_describes_its_rows_and_a_snapshot_all(uri: str) -> None:
+def test_a_scan_has_descriptive_metadata_and_a_snapshot_all(uri: str) -> None:
     field = pa.field("a", pa.int64(), metadata={"comment": "counts", "mine": "2"})
     deltic.create(uri, pa.schema([field]))
     table = deltic.Table(uri)
@@ -444,15 +446,15 @@ def test_names_with_a_nul_are_refused(uri: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"), [(["a", "A"], "rename one"), (["", "a"], "no name"), (["x y", "a"], "has the character ' '")]
+    ("names", "message"), [(["a", "A"], "rename one"), (["", "a"], "no name"), (["x y", "a"], "has the character ' '")]
 )
-def test_names_that_no_table_has_are_refused_at_every_depth(uri: str, names: list[str], told: str) -> None:
+def test_names_that_no_table_has_are_refused_at_every_depth(uri: str, names: list[str], message: str) -> None:
     flat = pa.schema([(name, pa.int64()) for name in names])
     nested = pa.schema([("l", pa.list_(pa.struct(list(flat))))])
     for schema in (flat, nested):
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        with pytest.raises(deltic.InvalidInputError, match=message):
             deltic.create(uri, schema)
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        with pytest.raises(deltic.InvalidInputError, match=message):
             deltic.write(uri, schema.empty_table())
     assert not deltic.Table(uri).exists()
 
@@ -468,14 +470,12 @@ NO_YEAR = r"partition column `p`: .*years from 1 to 9999"
         (2**31 - 1, r"column `p` .*row 0 .*only whole microseconds in the range of 64 bits"),
     ],
 )
-def test_years_that_calendars_do_not_have_are_stored_but_no_partition_values(
-    uri: str, day: int, of_timestamp: str
-) -> None:
+def test_years_beyond_python_are_stored_but_not_as_partition_values(uri: str, day: int, of_timestamp: str) -> None:
     days = pa.array([day, 0], pa.int32()).cast(pa.date32())
     deltic.write(uri, pa.table({"d": days}))
     assert sorted(deltic.Table(uri).scan().to_arrow()["d"].cast(pa.int32()).to_pylist()) == sorted([day, 0])
-    for column, told in [(days, NO_YEAR), (days.cast(pa.timestamp("s")), of_timestamp)]:
-        with pytest.raises(deltic.InvalidInputError, match=told):
+    for column, message in [(days, NO_YEAR), (days.cast(pa.timestamp("s")), of_timestamp)]:
+        with pytest.raises(deltic.InvalidInputError, match=message):
             deltic.write(uri + "2", pa.table({"id": [1, 2], "p": column}), partition_by=["p"])
 
 
@@ -512,7 +512,7 @@ def test_a_table_keeps_names_that_no_new_one_may_have(uri: str) -> None:
     assert table.scan().to_arrow().to_pylist() == new.to_pylist()
 
 
-def test_extension_types_that_are_what_is_stored_are_written(uri: str) -> None:
+def test_known_extension_types_are_written(uri: str) -> None:
     one = uuid.uuid4()
     given = pa.table({"u": pa.array([one.bytes], pa.uuid()), "j": pa.array(['{"a":1}'], pa.json_())})
     deltic.write(uri, given)
@@ -547,7 +547,7 @@ def test_statistics_in_the_log(uri: str) -> None:
     assert stats["minValues"]["s"] == "a" * 32
     assert stats["maxValues"]["s"] == "b"
     assert stats["minValues"]["long"] == "z" * 32
-    assert stats["maxValues"]["long"] > "z" * 100, "a truncated maximum must stay above what it stands for"
+    assert stats["maxValues"]["long"] > "z" * 100, "a truncated maximum must not be less than the value"
     assert stats["minValues"]["t"] <= "2026-01-01T00:00:00.001Z"
     assert stats["minValues"]["d"] == stats["maxValues"]["d"] == "2026-01-01"
     assert stats["minValues"]["n"] == {"x": 1}
@@ -598,7 +598,7 @@ def test_partition_columns_of_every_primitive_type(uri: str) -> None:
     for name in [name for name in table.schema.names if name not in nested | {"id"}]:
         target = f"{uri}/{name}"
         expected = table.select([name, "id"])
-        if name == "binary":  # its text form must be UTF-8: see the next test
+        if name == "binary":  # must be UTF-8 as a partition value: see the next test
             expected = pa.concat_tables([expected.slice(0, 2), expected.slice(3)])
         deltic.write(target, expected, partition_by=[name])
         if name in ("string", "binary"):
@@ -607,7 +607,7 @@ def test_partition_columns_of_every_primitive_type(uri: str) -> None:
         assert rows(deltic.Table(target).scan().to_arrow()) == rows(expected), name
 
 
-def test_a_partition_value_that_has_no_text_form_is_refused(uri: str) -> None:
+def test_a_partition_value_that_is_not_utf8_is_refused(uri: str) -> None:
     with pytest.raises(deltic.InvalidInputError):
         deltic.write(uri, pa.table({"p": [b"\xff\x00"], "v": [1]}), partition_by=["p"])
     assert not deltic.Table(uri).exists()
@@ -615,7 +615,7 @@ def test_a_partition_value_that_has_no_text_form_is_refused(uri: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
-def test_text_that_is_no_utf8_is_refused(uri: str, kind: pa.DataType) -> None:
+def test_strings_that_are_not_utf8_are_refused(uri: str, kind: pa.DataType) -> None:
     text = pa.array([b"caf\xe9 noir"]).cast(pa.string(), safe=False)
     data = pa.table({"n": [1], "t": text.dictionary_encode() if pa.types.is_dictionary(kind) else text.cast(kind)})
     for partition_by in (None, ["t"]):
@@ -647,7 +647,7 @@ def test_compression(uri: str, codec: str) -> None:
 
 
 DATA_PAGE, DATA_PAGE_V2 = b"\x15\x00", b"\x15\x06"
-"""How Thrift writes the type of a page, the first field of each header of Parquet: 0 and 3."""
+"""Thrift encoding of the page type, the first field of a Parquet page header: 0 and 3."""
 
 
 @pytest.mark.parametrize(
@@ -673,7 +673,7 @@ def test_pages_have_the_version_that_the_table_asks_for(
     assert len(files) > 4
     for path in files:
         content, metadata = path.read_bytes(), pq.read_metadata(path)
-        # pyarrow calls what is above 1 the newest that it knows.
+        # pyarrow reports any version above 1 as the newest that it knows.
         assert metadata.format_version == footer
         for at in range(metadata.num_columns):
             start = metadata.row_group(0).column(at).data_page_offset
@@ -721,7 +721,7 @@ def test_a_missing_column_is_filled_with_nulls(uri: str) -> None:
     assert deltic.Table(uri).scan(filter="a = 2").to_arrow()["b"].to_pylist() == [None]
 
 
-def test_files_go_when_the_commit_is_refused(uri: str) -> None:
+def test_files_are_deleted_if_the_commit_is_refused(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}))
     before = data_files(uri)
 
@@ -744,12 +744,12 @@ def test_files_go_when_the_commit_is_refused(uri: str) -> None:
     assert len(data_files(uri)) == len(before) + 1
 
 
-def test_files_stay_when_nobody_knows_whether_the_commit_landed(uri: str) -> None:
+def test_files_are_kept_if_the_outcome_of_the_commit_is_unknown(uri: str) -> None:
     deltic.write(uri, pa.table({"a": [1]}))
 
     def damaged() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"a": [2]})
-        # Whose commit it is cannot be read: it may be this one.
+        # The writer of this commit is unknown: it may be the same writer.
         Path(uri, "_delta_log", f"{1:020}.json").write_text("{")
 
     rows = pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), damaged())
@@ -783,7 +783,7 @@ def test_create_then_append(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_appends_at_once_all_land(uri: str) -> None:
+def test_concurrent_appends_all_succeed(uri: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     deltic.create(uri, A)
@@ -812,8 +812,8 @@ def test_an_application_transaction_is_written(uri: str) -> None:
 
 
 @pytest.mark.slow
-def test_strings_that_rows_share_may_be_more_than_one_array_of_offsets_holds(uri: str) -> None:
-    """2,300 rows of one string of 1 MB: 2.3 GB where each row has its own, 1 MB where they share it."""
+def test_shared_strings_may_exceed_32_bit_offsets(uri: str) -> None:
+    """2,300 rows with the same string of 1 MB: 2.3 GB as plain strings, 1 MB in a string view."""
     letters = "x" * 1_000_000
     frame = polars.DataFrame({"n": range(2300)}).with_columns(s=polars.lit(letters))
     assert deltic.write(uri, frame).version == 0

@@ -1,4 +1,4 @@
-"""Options of a write: their effects on the table and its files; wrong ones are refused, nothing is written."""
+"""Options of a write: effects on the table and its files; wrong options are refused without a write."""
 
 import threading
 from collections.abc import Iterator
@@ -42,8 +42,8 @@ def test_ignore_makes_a_table_and_leaves_one_alone(uri: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["ignore", "error"])
-def test_of_two_that_make_a_table_one_does(uri: str, mode: Any) -> None:
-    """The second one begins before the first is done, and learns of it from its commit."""
+def test_one_of_two_writers_creates_the_table(uri: str, mode: Any) -> None:
+    """The second writer begins before the first commits, and notices it at its own commit."""
     begun = threading.Event()
     over = threading.Event()
 
@@ -73,10 +73,10 @@ def test_of_two_that_make_a_table_one_does(uri: str, mode: Any) -> None:
     else:
         assert outcome is deltic.TableExistsError
     assert deltic.Table(uri).scan().to_arrow()["n"].to_pylist() == [1]
-    assert len(files(uri)) == 1, "the file of the one that lost is gone"
+    assert len(files(uri)) == 1, "the loser's file is deleted"
 
 
-def test_names_of_columns_may_stand_alone(uri: str) -> None:
+def test_a_single_column_name_instead_of_a_list(uri: str) -> None:
     deltic.write(uri, ROW, partition_by="p", sort_by="n")
     assert deltic.Table(uri).snapshot().partition_columns == ["p"]
     deltic.write(uri, ROW, partition_by="p")
@@ -108,7 +108,7 @@ def test_only_the_partitions_of_the_data_are_replaced(uri: str) -> None:
     assert sum(map(len, by_partition(uri).values())) == 6
 
 
-def test_partitions_are_replaced_in_one_commit_that_others_may_be_in_the_way_of(uri: str) -> None:
+def test_concurrent_writes_to_replaced_partitions_conflict(uri: str) -> None:
     deltic.write(uri, pa.table({"p": ["a", "b"], "n": [1, 2]}), partition_by="p")
 
     def with_others(theirs: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -127,10 +127,10 @@ def test_partitions_are_replaced_in_one_commit_that_others_may_be_in_the_way_of(
     with pytest.raises(deltic.ConcurrentAppendError):
         replace(pa.table({"p": ["a"], "n": [5]}))
     assert by_partition(uri) == {"a": [3, 5], "b": [2, 4]}
-    assert len(files(uri)) == before + 1, "what lost is gone again"
+    assert len(files(uri)) == before + 1, "the loser's files are deleted"
 
 
-def test_rearranged_rows_are_no_change(uri: str) -> None:
+def test_rearranged_rows_are_no_data_change(uri: str) -> None:
     with pytest.raises(deltic.InvalidInputError, match="no rows that could be rearranged"):
         deltic.write(uri, ROW, data_change=False)
     assert not deltic.Table(uri).exists()
@@ -144,7 +144,7 @@ def test_rearranged_rows_are_no_change(uri: str) -> None:
     assert deltic.Table(uri).scan().to_arrow().num_rows == 2
 
 
-def test_files_and_row_groups_have_so_many_rows(uri: str) -> None:
+def test_limits_of_rows_in_files_and_row_groups(uri: str) -> None:
     deltic.write(uri, pa.table({"n": range(100)}), max_rows_per_file=40, row_group_rows=15)
     found = [pq.ParquetFile(file).metadata for file in files(uri)]
     assert sorted(file.num_rows for file in found) == [20, 40, 40]
@@ -182,11 +182,11 @@ def test_columns_are_encoded_as_chosen(uri: str) -> None:
     assert (stats["minValues"], stats["maxValues"]["s"]) == ({"n": 0, "s": {"a": "x0", "b": 0}}, {"a": "x4", "b": 999})
 
 
-def test_commit_info_has_members_of_the_callers(uri: str) -> None:
-    told = {"job_id": "nightly", "rows": [1, 2.5, None], "from": {"file": Path("in")}, "userName": "ann"}
-    deltic.write(uri, ROW, commit_info=told)
-    kept = {**told, "from": {"file": "in"}}
-    assert {name: info(uri, 0)[name] for name in told} == kept
+def test_commit_info_has_the_members_of_the_caller(uri: str) -> None:
+    members = {"job_id": "nightly", "rows": [1, 2.5, None], "from": {"file": Path("in")}, "userName": "ann"}
+    deltic.write(uri, ROW, commit_info=members)
+    kept = {**members, "from": {"file": "in"}}
+    assert {name: info(uri, 0)[name] for name in members} == kept
     assert deltic.Table(uri).history()[0]["job_id"] == "nightly"
     with deltic.Table(uri).transaction(commit_info={"job_id": 2}) as tx:
         tx.append(ROW)
@@ -255,15 +255,15 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", REFUSED)
-def test_a_wrong_option_is_named_and_nothing_is_written(uri: str, told: str) -> None:
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_wrong_option_is_named_and_nothing_is_written(uri: str, message: str) -> None:
     for exists in (False, True):
         if exists:
             deltic.write(uri, ROW)
         before = files(uri)
         with pytest.raises(deltic.InvalidInputError) as caught:
-            deltic.write(uri, ROW, **REFUSED[told])
-        assert told in str(caught.value)
+            deltic.write(uri, ROW, **REFUSED[message])
+        assert message in str(caught.value)
         assert files(uri) == before
         assert deltic.Table(uri).exists() is exists
 

@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests: two cores, three attempts a task, a session time zone that is not UTC."""
+"""One Spark session for all of these tests: two cores, three attempts for each task, and a time zone other than UTC."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A DataFrame that is used many times: each query returns its own rows, whatever Spark shares between queries."""
+"""A DataFrame in many queries: each query returns its own rows, though Spark may reuse plans."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def registered(spark: SparkSession) -> None:
 
 @pytest.fixture(params=["pushed", "not pushed"])
 def numbers(spark: SparkSession, uri: str, request: pytest.FixtureRequest) -> Iterator[DataFrame]:
-    """0 to 9 in five files, whether or not the session would let Spark push filters."""
+    """0 to 9 in five files, with and without the session setting for filter pushdown."""
     name = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(name, str(request.param == "pushed").lower())
     deltic.spark.write(spark.range(0, 10, 1, 5), uri)

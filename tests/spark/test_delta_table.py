@@ -1,4 +1,4 @@
-"""Rows that change from Spark: `deltic.spark.delete`, `update`, `merge`, and `DeltaTable` with delta-spark's names."""
+"""Row changes from Spark: `deltic.spark.delete`, `update`, `merge`, and `DeltaTable` with delta-spark's names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_source_is_computed_once(spark: SparkSession, uri: str, table: DeltaTa
     assert seen.value == 2
 
 
-def test_results_are_those_of_delta_spark(table: DeltaTable, news: DataFrame) -> None:
+def test_metrics_are_those_of_delta_spark(table: DeltaTable, news: DataFrame) -> None:
     assert table.delete("id = 1").collect() == [Row(num_affected_rows=1)]
     assert table.update(set={"price": "coalesce(price, 0) + 1"}).collect() == [Row(num_affected_rows=2)]
     merge = table.alias("t").merge(news.alias("s"), "t.id = s.id")
@@ -92,7 +92,7 @@ def test_schema_evolution(table: DeltaTable, news: DataFrame) -> None:
 
 
 def test_columns_come_with_their_metadata(spark: SparkSession, uri: str) -> None:
-    """Comments and lengths, as those of a DataFrame that makes a table; the rows are the same."""
+    """A merge adds columns with the comments and lengths of the DataFrame, as a write that creates a table does."""
     deltic.spark.write(spark.range(2), uri)
     length = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
     inner = StructType([StructField("at", TimestampType(), False, {"comment": "when"})])
@@ -153,7 +153,7 @@ def test_history_and_detail(table: DeltaTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("forName", r"forPath\(spark, path\)"),
         ("create", r"deltic\.create"),
@@ -163,9 +163,9 @@ def test_history_and_detail(table: DeltaTable) -> None:
         ("upgradeTableProtocol", "addFeatureSupport"),
     ],
 )
-def test_names_of_delta_spark_that_there_are_not_say_what_to_use(name: str, told: str) -> None:
+def test_missing_names_of_delta_spark_have_hints(name: str, message: str) -> None:
     for of in (DeltaTable, DeltaTable.__new__(DeltaTable)):
-        with pytest.raises(deltic.UnsupportedFeatureError, match=rf"DeltaTable has no {name}: .*{told}"):
+        with pytest.raises(deltic.UnsupportedFeatureError, match=rf"DeltaTable has no {name}: .*{message}"):
             getattr(of, name)("x", version=1)
 
 
@@ -202,9 +202,9 @@ def test_older_versions_and_clones(uri: str, table: DeltaTable) -> None:
     table.cloneAtVersion(0, uri + "_old", isShallow=True)
     left = [row for row in rows if row["id"] != 1]
     assert sorted(table.cloneAtTimestamp("2999-01-01", uri + "_now").toDF().collect()) == left != rows
-    told = table.restoreToVersion(0).first()
-    assert told is not None
-    assert (told["num_restored_files"], told["num_of_files_after_restore"]) == (1, len(table._table.files().read_all()))
+    row = table.restoreToVersion(0).first()
+    assert row is not None
+    assert (row["num_restored_files"], row["num_of_files_after_restore"]) == (1, len(table._table.files().read_all()))
     assert sorted(table.toDF().collect()) == rows
     with pytest.raises(deltic.InvalidInputError, match="is the newest"):
         table.restoreToTimestamp("2999-01-01")

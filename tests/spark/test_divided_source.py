@@ -1,4 +1,4 @@
-"""Merges of a large DataFrame, whose rows go to the tasks that need them: compared with those of one process."""
+"""Merges of a large DataFrame, whose rows are distributed to tasks: compared with merges in one process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = "id long, part string, s struct<x: long>, n double, `a.b` string"
 
 @pytest.fixture(autouse=True)
 def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Every source is large, and every file worth a task; how many tasks each merge had."""
+    """Make every source count as large and every file as worth a task; record the number of tasks of each merge."""
     monkeypatch.setattr(rows, "BYTES_PER_TASK", 1)
     monkeypatch.setattr(rows, "LARGE_SOURCE", 0)
     monkeypatch.setattr(merge_source, "KEPT_BYTES", 0)
@@ -56,7 +56,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def made(uri: str, properties: dict[str, str] | None = None) -> Table:
-    """Three files in each of two partitions; some ids are NULL, some come twice."""
+    """Three files in each of two partitions; some ids are NULL, some occur twice."""
     for file in range(3):
         ids = [*range(20 * file, 20 * file + 18), 5 if file == 1 else None, None]
         data = pa.table({"id": ids, "part": ["a", "b"] * 10, "s": [{"x": n} for n in range(20)], "n": [1.5] * 20})
@@ -76,7 +76,7 @@ def both(spark: SparkSession, given: list[tuple[Any, ...]]) -> tuple[pa.Table, D
 
 
 def state(table: Table) -> list[str]:
-    """Rows and changes; ids of inserted rows depend on how many files are written."""
+    """Rows and changes, without the ids of inserted rows, which depend on the number of files."""
     found = [repr(row) for row in table.scan().to_arrow().to_pylist()]
     snapshot = table.snapshot()
     if snapshot.properties.get("delta.enableChangeDataFeed") == "true":
@@ -95,8 +95,8 @@ def counts(commit: deltic.Commit) -> dict[str, int]:
 def compared(
     tmp_path: Path, before: Table, sources: tuple[pa.Table, DataFrame], on: str, clauses: Clauses
 ) -> dict[str, int]:
-    """The counts of a merge, which leaves the same table in one process and divided."""
-    spark, told = sources[1].sparkSession, []
+    """The metrics of a merge, which must have the same result in one process and with tasks."""
+    spark, results = sources[1].sparkSession, []
     for name in ("one", "other"):
         place = tmp_path / f"{len(list(tmp_path.iterdir()))} {name}"
         shutil.copytree(before.uri, place)
@@ -104,9 +104,9 @@ def compared(
         one = table.merge(sources[0], on) if name == "one" else deltic.spark.merge(spark, table, sources[1], on)
         commit = clauses(one).execute()
         assert table.check(files=True).ok
-        told.append((counts(commit), state(table)))
-    assert told[0] == told[1]
-    return told[1][0]
+        results.append((counts(commit), state(table)))
+    assert results[0] == results[1]
+    return results[1][0]
 
 
 CLAUSES: dict[str, Clauses] = {
@@ -131,7 +131,7 @@ CLAUSES: dict[str, Clauses] = {
 
 @pytest.mark.parametrize("properties", [{}, VECTORS | FEED, FEED | IDS | MAPPED], ids=str)
 @pytest.mark.parametrize("clauses", CLAUSES)
-def test_it_is_what_one_process_does(
+def test_it_has_the_same_result_as_one_process(
     spark: SparkSession, tmp_path: Path, divided: list[int], properties: dict[str, str], clauses: str
 ) -> None:
     before = made(str(tmp_path / "before"), properties)
@@ -140,8 +140,8 @@ def test_it_is_what_one_process_does(
     def chosen(merge: deltic.Merge[deltic.Commit]) -> deltic.Merge[deltic.Commit]:
         return CLAUSES[clauses](merge.with_schema_evolution() if clauses == "upsert" else merge)
 
-    told = compared(tmp_path, before, sources, "source.id = target.id", chosen)
-    assert told["numSourceRows"] == 90
+    metrics = compared(tmp_path, before, sources, "source.id = target.id", chosen)
+    assert metrics["numSourceRows"] == 90
     assert len(divided) == 1
     assert divided[0] >= 4
 
@@ -158,8 +158,8 @@ def test_it_is_what_one_process_does(
 def test_conditions(spark: SparkSession, tmp_path: Path, divided: list[int], on: str) -> None:
     before = made(str(tmp_path / "before"))
     given = [row for row in source_rows() if row[0] is not None or row[3] == 4.75]
-    told = compared(tmp_path, before, both(spark, given), on, CLAUSES["insert"])
-    assert 0 < told["numTargetRowsInserted"] < len(given)
+    metrics = compared(tmp_path, before, both(spark, given), on, CLAUSES["insert"])
+    assert 0 < metrics["numTargetRowsInserted"] < len(given)
     compared(tmp_path, before, both(spark, given), on, CLAUSES["delete"])
     assert len(divided) == 2
 
@@ -190,9 +190,9 @@ def test_keys_of_every_type(
         frame = frame.where("n = 2 AND k <> 0 OR k IS NULL")
     table = frame.toArrow()
     clauses = lambda merge: merge.when_matched_update({"n": "source.n"}).when_not_matched_insert_all()  # noqa: E731
-    told = compared(tmp_path, Table(uri), (table, frame), "source.k = target.k", clauses)
-    assert told["numTargetRowsUpdated"] == table.num_rows - 1
-    assert told["numTargetRowsInserted"] == 1
+    metrics = compared(tmp_path, Table(uri), (table, frame), "source.k = target.k", clauses)
+    assert metrics["numTargetRowsUpdated"] == table.num_rows - 1
+    assert metrics["numTargetRowsInserted"] == 1
     assert len(divided) == 1
 
 
@@ -202,8 +202,8 @@ def test_an_empty_table_and_an_empty_source(spark: SparkSession, tmp_path: Path,
         compared(tmp_path, before, both(spark, []), "source.id = target.id", CLAUSES["by source"])["numSourceRows"] == 0
     )
     before.delete()
-    told = compared(tmp_path, before, both(spark, source_rows()), "source.id = target.id", CLAUSES["insert"])
-    assert told["numTargetRowsInserted"] == 90
+    metrics = compared(tmp_path, before, both(spark, source_rows()), "source.id = target.id", CLAUSES["insert"])
+    assert metrics["numTargetRowsInserted"] == 90
     assert divided == [6, 0]
 
 
@@ -246,12 +246,12 @@ def test_errors(spark: SparkSession, uri: str, properties: dict[str, str]) -> No
         deltic.InvalidInputError, match=r"\(id is 41\) of the target is matched by several rows of the source, so"
     ):
         merge.execute()
-    for on, told in (
+    for on, message in (
         ("1 DIV (source.id - 21) = target.id", r"the source, in one of its partitions: .*zero"),
         ("source.id = 1 DIV (target.id - 40)", r"zero"),
     ):
         key = deltic.spark.merge(spark, uri, twice, on).when_matched_delete()
-        with pytest.raises(deltic.InvalidInputError, match=told):
+        with pytest.raises(deltic.InvalidInputError, match=message):
             key.execute()
     assert (state(table), set(Path(uri).rglob("*.parquet")), table.snapshot().version) == (before, files, 2)
 
@@ -263,7 +263,7 @@ def test_without_equality_all_rows_are_collected(spark: SparkSession, tmp_path: 
 
 
 def test_a_source_is_computed_once(spark: SparkSession, uri: str, divided: list[int]) -> None:
-    """Rows that are computed again would be others."""
+    """The source is random: a second computation would have other rows."""
     table = Table(uri)
     deltic.write(table, pa.table({"id": list(range(0, 100_000, 2)), "n": [0.0] * 50_000}), max_rows_per_file=10_000)
     news = spark.range(1000, numPartitions=5).select((F.rand() * 100_000).cast("long").alias("id"), F.rand().alias("n"))
@@ -279,7 +279,7 @@ def test_a_source_is_computed_once(spark: SparkSession, uri: str, divided: list[
 def test_rows_beyond_the_limit_are_spilled(
     spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch, divided: list[int]
 ) -> None:
-    """On executors, and by the driver where no equality joins the sides."""
+    """By executors, and by the driver for a merge without an equality condition."""
     table = Table(uri)
     deltic.write(table, pa.table({"id": list(range(0, 60_000, 2)), "text": ["old"] * 30_000}))
     news = spark.range(60_000, numPartitions=2).selectExpr("id", "repeat('new', 40) AS text", "NULL AS nothing")
@@ -304,7 +304,7 @@ def test_rows_beyond_the_limit_are_spilled(
     assert (len(mapped), divided) == (1, [1])
 
 
-def test_what_was_merged_is_merged_again_after_a_conflict(
+def test_a_merge_can_be_repeated_after_a_conflict(
     spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch, divided: list[int]
 ) -> None:
     table = made(uri)
@@ -347,12 +347,12 @@ def test_bad_merges_are_refused_before_the_source_is_computed(spark: SparkSessio
             "memory_limit",
         ),
     ]
-    for merge, told in merges:
-        with pytest.raises(deltic.InvalidInputError, match=told):
+    for merge, message in merges:
+        with pytest.raises(deltic.InvalidInputError, match=message):
             merge()
 
 
-def test_a_file_that_is_gone_is_told_of(spark: SparkSession, uri: str) -> None:
+def test_a_missing_file_is_reported(spark: SparkSession, uri: str) -> None:
     made(uri)
     min(Path(uri).rglob("part-*.parquet")).unlink()
     files = set(Path(uri).rglob("*.parquet"))
@@ -379,7 +379,7 @@ def test_stored_rows_are_released(spark: SparkSession, uri: str) -> None:
 def test_partitions_without_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    """Of a source whose variants have other types in Spark than in a table."""
+    """The source has variants, whose Arrow type differs between Spark and tables."""
     monkeypatch.setattr(merge_source, "KEPT_BYTES", kept)
     monkeypatch.setattr(rows, "LARGE_SOURCE", 1 - kept)
     uri = str(tmp_path / "table")

@@ -1,7 +1,7 @@
 """Expressions mean the same in deltic as in Spark with ANSI mode and UTC: fixed and random cases, filters.
 
-Both evaluate the same SQL text on the same rows: types, values and whether there is an error must agree. What is left
-out of the random expressions is what `docs/expressions.md` lists as different.
+Both evaluate the same SQL on the same rows; types, values and errors must agree. Random expressions leave out the
+differences that `docs/expressions.md` lists.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SEED = int(os.environ.get("DELTIC_EXPRESSIONS_SEED", "7"))
 
 @pytest.fixture
 def utc(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session with the semantics that deltic has, without generated code, which costs a compilation each."""
+    """The session with deltic's semantics, and without code generation, which would compile each expression."""
     wanted = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
@@ -54,7 +54,7 @@ def utc(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def cases() -> list[tuple[str, str]]:
-    """The expressions of the fixed cases, and what deltic makes of each."""
+    """The fixed cases: expressions, and deltic's results."""
     found = []
     for block in re.split(r"\n\n+", CASES.read_text()):
         if "\n----\n" in block:
@@ -64,20 +64,20 @@ def cases() -> list[tuple[str, str]]:
 
 
 def theirs(text: str) -> str:
-    """In Spark's dialect, which has fewer typed literals."""
+    """An expression in Spark's dialect, which has fewer typed literals."""
     text = re.sub(r"\bdecimal '([^']*)'", r"\1BD", text)
     return re.sub(r"\b(DOUBLE|FLOAT|int|bigint) ?'([^']*)'", r"CAST('\2' AS \1)", text)
 
 
 def spelled(text: str, result: str) -> list[str]:
-    """The columns of a query whose values are type and value."""
+    """The columns of a query that return type and value of an expression."""
     text = theirs(text)
     value = f"hex({text})" if result.startswith("binary ") else f"CAST(({text}) AS STRING)"
     return [f"typeof({text})", value]
 
 
 def shown(kind: str, value: str | None) -> str:
-    """As the fixed cases are written."""
+    """A result in the notation of the fixed cases."""
     names = {new: old for old, new in NAMES.items()}
     kind = names.get(kind, kind)
     if value is not None and kind == "binary":
@@ -120,7 +120,7 @@ def test_fixed_cases(utc: SparkSession) -> None:
 
 
 def rows(mild: bool) -> pa.Table:
-    """Values of every type, near each other, or at the ends of their types."""
+    """Values of every type: small ones if `mild`, else also the extremes of their types."""
 
     def whole(bits: int, kind: pa.DataType) -> pa.Array:
         ends = [] if mild else [2 ** (bits - 1) - 1, -(2 ** (bits - 1))]
@@ -176,12 +176,12 @@ SQL = {
 
 
 def framed(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """The rows in Spark, which reads times without a zone as times in UTC."""
+    """The rows as a DataFrame."""
     return spark.createDataFrame(table).withColumn("n", col("n").cast("timestamp_ntz"))
 
 
 class Expressions:
-    """A source of well typed expressions, the same for the same seed. A type is what is asked for, roughly."""
+    """A generator of expressions of roughly a given type, deterministic by its seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -409,7 +409,7 @@ class Expressions:
 
 
 def values(array: pa.ChunkedArray) -> list[str]:
-    """As text, in which NaN equals itself and the zeros differ."""
+    """Values as strings, in which NaN equals NaN and the two zeros differ."""
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.int64())
     if pa.types.is_date32(array.type):
@@ -425,8 +425,8 @@ def ours(table: pa.Table, text: str) -> tuple[str, list[str]] | Exception:
     return str(column.type), values(column)
 
 
-def asked(frame: DataFrame, texts: list[str]) -> list[tuple[str, list[str]] | Exception]:
-    """What Spark makes of several expressions, all at once if it can."""
+def by_spark(frame: DataFrame, texts: list[str]) -> list[tuple[str, list[str]] | Exception]:
+    """Spark's results of several expressions, in one query if none is an error."""
     try:
         table = frame.selectExpr(*(f"{text} AS c{at}" for at, text in enumerate(texts))).toArrow()
         return [(str(column.type), values(column)) for column in table.columns]
@@ -434,11 +434,11 @@ def asked(frame: DataFrame, texts: list[str]) -> list[tuple[str, list[str]] | Ex
         if len(texts) == 1:
             return [error]
         half = len(texts) // 2
-        return asked(frame, texts[:half]) + asked(frame, texts[half:])
+        return by_spark(frame, texts[:half]) + by_spark(frame, texts[half:])
 
 
 def divides_null_by_zero(text: str, mine: tuple[str, list[str]] | Exception, spark: Any) -> bool:
-    """Whether one has an error where the other has NULL: it depends on Spark's optimizer for NULL by zero."""
+    """Whether one has an error and the other NULL: for NULL divided by zero Spark's result depends on its optimizer."""
     if not re.search(r"[/%]|\bdiv\b|pmod\(", text) or isinstance(mine, Exception) == isinstance(spark, Exception):
         return False
     if isinstance(mine, Exception):
@@ -457,7 +457,7 @@ EXCLUDED = [
 
 @pytest.mark.parametrize("mild", [True, False], ids=["mild", "extreme"])
 def test_random_expressions(utc: SparkSession, mild: bool) -> None:
-    """Where Spark refuses a type, deltic may take it; where Spark has a value or an error of a row, so has deltic."""
+    """Values and row errors must agree. deltic may accept types that Spark refuses."""
     rules = ",".join("org.apache.spark.sql.catalyst.optimizer." + rule for rule in EXCLUDED)
     utc.conf.set("spark.sql.optimizer.excludedRules", rules)
     table = rows(mild)
@@ -473,8 +473,8 @@ def test_random_expressions(utc: SparkSession, mild: bool) -> None:
             answers = [(text, ours(table, text)) for text in texts]
             good = [(text, answer) for text, answer in answers if not isinstance(answer, Exception)]
             bad = [(text, answer) for text, answer in answers if isinstance(answer, Exception)][:4]
-            theirs_good = asked(frame, [text for text, _ in good])
-            theirs_bad = [answer for text, _ in bad for answer in asked(frame, [text])]
+            theirs_good = by_spark(frame, [text for text, _ in good])
+            theirs_bad = [answer for text, _ in bad for answer in by_spark(frame, [text])]
             for (text, mine), spark in zip(good + bad, theirs_good + theirs_bad, strict=True):
                 if divides_null_by_zero(text, mine, spark):
                     continue
@@ -501,7 +501,7 @@ def test_random_expressions(utc: SparkSession, mild: bool) -> None:
 
 
 def test_filters_on_expressions(utc: SparkSession, uri: str) -> None:
-    """A scan with a filter gives the rows that Spark's WHERE gives."""
+    """A scan with a filter returns the rows of Spark's WHERE."""
     table = rows(mild=True).append_column("id", pa.array(range(40), pa.int64()))
     deltic.write(uri, table)
     framed(utc, table).createOrReplaceTempView("filtered")
@@ -523,6 +523,6 @@ def test_filters_on_expressions(utc: SparkSession, uri: str) -> None:
             continue
         assert found == wanted, text
         compared += 1
-    # A filter asks for a literal of its column's type.
+    # In a filter a literal must have the type of its column.
     assert not [(text, error) for text, error in refused if "cannot be compared with" not in error]
     assert compared > 20

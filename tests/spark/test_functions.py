@@ -1,7 +1,7 @@
 """Functions of strings, codes, regular expressions, numbers, dates, arrays and maps have the same results as in Spark.
 
-Each is evaluated by both on random rows, with NULL, NaN, both zeros, empty strings, characters of several bytes and
-dates at the ends of the calendar. Functions that DuckDB evaluates are among them where sqlglot is installed.
+Both evaluate each function on random rows with NULL, NaN, both zeros, empty strings, multi-byte characters and extreme
+dates. Functions that DuckDB evaluates are included if sqlglot is installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from test_expressions import asked, framed, ours, utc  # noqa: F401
+from test_expressions import by_spark, framed, ours, utc  # noqa: F401
 
 from deltic import duckdb_functions
 
@@ -181,8 +181,8 @@ def compare(session: SparkSession, rows: pa.Table, texts: list[str]) -> None:
     frame = framed(session, rows).coalesce(1)
     mine = [ours(rows, text) for text in texts]
     good = [text for text, answer in zip(texts, mine, strict=True) if not isinstance(answer, Exception)]
-    theirs = dict(zip(good, asked(frame, good), strict=True))
-    theirs.update({text: asked(frame, [text])[0] for text in texts if text not in theirs})
+    theirs = dict(zip(good, by_spark(frame, good), strict=True))
+    theirs.update({text: by_spark(frame, [text])[0] for text in texts if text not in theirs})
     wrong = []
     for text, answer in zip(texts, mine, strict=True):
         spark = theirs[text]
@@ -199,7 +199,7 @@ def compare(session: SparkSession, rows: pa.Table, texts: list[str]) -> None:
 
 
 def same(mine: str, spark: str) -> bool:
-    """Equal, but for the last digits of a double: logarithms, roots and angles differ so between Java machines."""
+    """Equality, except for the last digits of a double, in which JVMs differ for logarithms, roots and angles."""
     if mine == spark:
         return True
     try:
@@ -209,7 +209,7 @@ def same(mine: str, spark: str) -> bool:
 
 
 def plain(kind: str) -> str:
-    """A type without the name and the nullability of elements."""
+    """A type without the names and nullability of elements."""
     return kind.replace(" not null", "").replace("item:", "element:")
 
 

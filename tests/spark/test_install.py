@@ -36,7 +36,7 @@ def rows(uri: str) -> list[Any]:
     return sorted(tuple(row.values()) for row in deltic.Table(uri).scan().to_arrow().to_pylist())
 
 
-def test_it_is_idempotent_and_can_be_taken_back(spark: SparkSession, df: DataFrame, uri: str) -> None:
+def test_install_is_idempotent_and_can_be_undone(spark: SparkSession, df: DataFrame, uri: str) -> None:
     before = [getattr(cls, name) for cls, name in METHODS]
     deltic.spark.install(spark)
     wrapped = [getattr(cls, name) for cls, name in METHODS]
@@ -69,7 +69,7 @@ def test_every_save_mode(df: DataFrame, uri: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_writer_saves_as_often_as_it_is_told(df: DataFrame, uri: str) -> None:
+def test_a_writer_can_save_several_times(df: DataFrame, uri: str) -> None:
     writer = df.write.format("deltic").mode("append")
     for place in (uri, uri, uri + "_other"):
         writer.save(place)
@@ -80,7 +80,7 @@ def test_a_writer_saves_as_often_as_it_is_told(df: DataFrame, uri: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_mode_that_there_is_not(df: DataFrame, uri: str) -> None:
+def test_an_unknown_mode_is_refused(df: DataFrame, uri: str) -> None:
     with pytest.raises((PySparkException, deltic.InvalidInputError), match=r"(?i)save mode"):
         df.write.format("deltic").mode("upsert").save(uri)
     assert not Path(uri).exists()
@@ -112,7 +112,7 @@ def test_partition_by(df: DataFrame, uri: str, how: str) -> None:
 def test_options_are_those_of_the_data_source(spark: SparkSession, df: DataFrame, uri: str) -> None:
     df.write.format("deltic").options(userMetadata="why", maxRecordsPerFile=1).option("optimizeWrite", True).save(uri)
     assert deltic.Table(uri).history()[0]["userMetadata"] == "why"
-    assert len(adds(uri, 0)) == 2, "a row each"
+    assert len(adds(uri, 0)) == 2, "one row for each file"
     more = spark.createDataFrame([("b", 9, 1.5)], "p string, n long, x double").write.format("deltic").mode("overwrite")
     more.save(uri, replaceWhere="n > 1 AND p = 'b'", mergeSchema=True)
     assert rows(uri) == [("a", 1, None), ("b", 9, 1.5)]
@@ -131,8 +131,8 @@ def test_wrong_uses_are_refused_by_name(df: DataFrame, uri: str) -> None:
         "one process": lambda: df.write.format("deltic").save("memory://spark/installed"),
         "unknown option 'mode'": lambda: df.write.format("deltic").options(mode="append").save(uri),
     }
-    for told, write in writes.items():
-        with pytest.raises(deltic.InvalidInputError, match=told):
+    for message, write in writes.items():
+        with pytest.raises(deltic.InvalidInputError, match=message):
             write()
     assert not Path(uri).exists()
 
@@ -146,7 +146,7 @@ def test_save_as_table_writes_to_the_path_and_makes_no_entry(spark: SparkSession
 
 
 @pytest.mark.usefixtures("installed")
-def test_other_formats_are_left_to_spark(spark: SparkSession, df: DataFrame, tmp_path: Path) -> None:
+def test_other_formats_are_unchanged(spark: SparkSession, df: DataFrame, tmp_path: Path) -> None:
     where = str(tmp_path / "plain")
     df.write.format("parquet").partitionBy("p").option("compression", "gzip").save(where)
     assert sorted(path.name for path in Path(where).iterdir() if path.is_dir()) == ["p=a", "p=b"]
@@ -159,7 +159,7 @@ def test_other_formats_are_left_to_spark(spark: SparkSession, df: DataFrame, tmp
     df.write.format("parquet").bucketBy(2, "n").sortBy("n").mode("overwrite").saveAsTable("bucketed")
     assert spark.table("bucketed").count() == 2
     spark.sql("DROP TABLE bucketed")
-    # A writer that turned to another format.
+    # A writer whose format is changed.
     df.write.format("deltic").format("parquet").save(str(tmp_path / "turned"))
     assert not (tmp_path / "turned" / "_delta_log").exists()
 
@@ -175,7 +175,7 @@ def test_the_default_format(spark: SparkSession, df: DataFrame, uri: str) -> Non
 
 
 @pytest.mark.usefixtures("installed")
-def test_times_are_of_the_sessions_time_zone(spark: SparkSession, uri: str) -> None:
+def test_times_are_in_the_sessions_time_zone(spark: SparkSession, uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1]}), properties={"delta.enableChangeDataFeed": "true"})
     deltic.write(uri, pa.table({"n": [2]}))
     first = deltic.Table(uri).history()[1]["timestamp"]

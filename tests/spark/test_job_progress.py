@@ -1,4 +1,4 @@
-"""Progress of work on executors: tasks and rows are counted once, and reported by the calling thread."""
+"""Progress of Spark jobs: tasks and rows are counted once, and the calling thread makes the reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def quiet() -> Iterator[None]:
     yield
     deltic.progress(False)
     left = {thread for thread in set(threading.enumerate()) - threads if "InheritableThread" in type(thread).__name__}
-    assert left == set(), "no thread outlives a call"
+    assert left == set(), "no thread is left after a call"
 
 
 def made(uri: str, files: int = 2, parts: int = 3) -> Table:
@@ -59,7 +59,7 @@ def reported(work: Callable[[], object]) -> list[Progress]:
 
 
 def ends(reports: list[Progress], operation: str) -> list[tuple[str, int, int | None]]:
-    """What each piece of work came to, whose reports are in order."""
+    """Unit, count and total of the last report of each piece of work, whose counts must not decrease."""
     found: dict[int, list[Progress]] = {}
     for report in reports:
         if report.operation == operation:
@@ -71,7 +71,7 @@ def ends(reports: list[Progress], operation: str) -> list[tuple[str, int, int | 
 
 
 def slowed(plain: Callable[..., CarriesOut], seconds: float) -> Callable[..., CarriesOut]:
-    """Each task waits before it begins."""
+    """Delay the start of each task."""
 
     def changed(*arguments: Any) -> CarriesOut:
         carry_out = plain(*arguments)
@@ -101,7 +101,7 @@ def test_maintenance_counts_tasks(spark: SparkSession, uri: str, tmp_path: Path)
     reports = reported(lambda: deltic.spark.optimize(spark, uri))
     assert ends(reports, "OPTIMIZE") == [("tasks", 3, 3)]
     reports = reported(lambda: deltic.spark.optimize(spark, uri, zorder_by="id", max_tasks=1))
-    assert ends(reports, "OPTIMIZE") == [("tasks", 3, 3)], "one Spark task has them all"
+    assert ends(reports, "OPTIMIZE") == [("tasks", 3, 3)], "one Spark task executes them all"
     assert reported(lambda: deltic.spark.optimize(spark, uri, zorder_by="id", dry_run=True)) == []
     (unit, done, total) = ends(reported(lambda: deltic.spark.vacuum(spark, uri, 0, force=True)), "VACUUM")[0]
     assert (unit, done) == ("tasks", total)
@@ -125,31 +125,31 @@ def test_changes_of_rows_count_tasks(spark: SparkSession, uri: str, monkeypatch:
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     of_source = ("rows", 4, None)
-    assert ends(reported(merge), "MERGE") == [of_source, ("tasks", 2, 2), ("rows", 2, 2)], "the driver inserts"
+    assert ends(reported(merge), "MERGE") == [of_source, ("tasks", 2, 2), ("rows", 2, 2)], "the driver inserts rows"
     found = ends(reported(lambda: deltic.spark.delete(spark, uri, "id % 2 = 0 AND id < 20")), "DELETE")
     assert found == [("tasks", 3, 3)]
     monkeypatch.setattr(rows, "BYTES_PER_TASK", 1 << 30)
     found = ends(reported(lambda: deltic.spark.update(spark, uri, {"id": "0"}, "id > 0")), "UPDATE")
-    assert [unit for unit, _, _ in found] == ["files", "rows"], "what the driver does it counts as it always does"
+    assert [unit for unit, _, _ in found] == ["files", "rows"], "work of the driver is counted as without Spark"
 
 
-def test_a_job_reports_while_it_goes_on(spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_reports_while_it_runs(spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(uri, parts=6)
     monkeypatch.setattr(maintenance, "_rewriter", slowed(maintenance._rewriter, 0.7))
-    told: list[tuple[Progress, float, threading.Thread]] = []
-    with deltic.progress(lambda report: told.append((report, time.monotonic(), threading.current_thread()))):
+    reports: list[tuple[Progress, float, threading.Thread]] = []
+    with deltic.progress(lambda report: reports.append((report, time.monotonic(), threading.current_thread()))):
         deltic.spark.optimize(spark, table)
-    told = [each for each in told if each[0].operation == "OPTIMIZE"]
-    assert {thread for _, _, thread in told} == {threading.current_thread()}
-    counts = [report.done for report, _, _ in told]
-    assert ends([report for report, _, _ in told], "OPTIMIZE") == [("tasks", 6, 6)]
-    assert counts[0] == 0, "before the first task has ended"
-    assert set(counts) - {0, 6}, "two tasks at a time"
-    times = [at for report, at, _ in told if not report.ended]
+    reports = [each for each in reports if each[0].operation == "OPTIMIZE"]
+    assert {thread for _, _, thread in reports} == {threading.current_thread()}
+    counts = [report.done for report, _, _ in reports]
+    assert ends([report for report, _, _ in reports], "OPTIMIZE") == [("tasks", 6, 6)]
+    assert counts[0] == 0, "there is a report before the first task ends"
+    assert set(counts) - {0, 6}, "there are reports between the tasks"
+    times = [at for report, at, _ in reports if not report.ended]
     assert all(later - earlier > 0.09 for earlier, later in itertools.pairwise(times))
 
 
-def test_an_attempt_that_fails_counts_nothing(
+def test_a_failed_attempt_counts_nothing(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(uri)
@@ -175,7 +175,7 @@ def test_an_attempt_that_fails_counts_nothing(
     assert ends(reports, "OPTIMIZE") == [("tasks", 3, 3)]
 
 
-def test_a_job_that_fails_ends_what_it_reported(
+def test_a_failed_job_ends_its_reports(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(uri)
@@ -186,7 +186,7 @@ def test_a_job_that_fails_ends_what_it_reported(
         deltic.progress(reports.append),
         pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"),
     ):
-        # One Spark task: another might still write when the job has failed.
+        # One Spark task, since another could still write after the job has failed.
         deltic.spark.optimize(spark, table, max_tasks=1)
     assert ends(reports, "OPTIMIZE") == [("tasks", 0, 3)]
     assert (table.snapshot().version, data_files(uri)) == (1, files)
@@ -198,14 +198,14 @@ def test_a_function_that_raises_disturbs_nothing(
     table = made(uri)
     monkeypatch.setattr(maintenance, "_rewriter", slowed(maintenance._rewriter, 0.5))
     raised = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: raised.append((told.exc_type, str(told.exc_value))))
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: raised.append((error.exc_type, str(error.exc_value))))
 
     def broken(report: Progress) -> None:
         raise ValueError(report.operation)
 
     with deltic.progress(broken):
         assert deltic.spark.optimize(spark, table).versions == [2]
-    assert raised == [(ValueError, "OPTIMIZE")], "it hears no more"
+    assert raised == [(ValueError, "OPTIMIZE")], "it is not called again"
 
 
 @pytest.mark.parametrize("at", ["the beginning", "the end", "Ctrl-C"])
@@ -234,18 +234,18 @@ def test_a_function_stops_the_job_as_ctrl_c_does(
     assert active == []
 
 
-def test_the_function_may_use_deltic(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+def test_a_listener_may_use_deltic(spark: SparkSession, uri: str, tmp_path: Path) -> None:
     table = made(uri)
-    log, heard = str(tmp_path / "log"), []
+    log, operations = str(tmp_path / "log"), []
 
     def record(report: Progress) -> None:
-        heard.append(report.operation)
+        operations.append(report.operation)
         deltic.write(log, pa.table({"done": [report.done]}))
         deltic.spark.write(spark.range(1), log + "_of_spark")
 
     with deltic.progress(record):
         deltic.spark.optimize(spark, table)
-    assert set(heard) == {"OPTIMIZE"}
+    assert set(operations) == {"OPTIMIZE"}
     assert max(Table(log).scan().to_arrow()["done"].to_pylist()) == 3
 
 
@@ -256,7 +256,7 @@ def test_without_a_listener_there_is_no_thread(spark: SparkSession, uri: str, mo
         assert deltic.spark.optimize(spark, table).versions == [2]
 
 
-def test_tasks_see_the_properties_of_the_thread_that_called(spark: SparkSession, uri: str) -> None:
+def test_tasks_see_the_local_properties_of_the_calling_thread(spark: SparkSession, uri: str) -> None:
     def seen(batches: Tasks) -> Tasks:
         context = TaskContext.get()
         for batch in batches:

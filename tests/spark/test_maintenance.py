@@ -1,4 +1,4 @@
-"""`deltic.spark.optimize`, `convert` and `vacuum`: the work of tasks, the commits of the driver, and failures."""
+"""`deltic.spark.optimize`, `convert` and `vacuum`: tasks, the commits of the driver, and failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def data_files(uri: str) -> set[Path]:
 
 
 def made(uri: str, **options: Any) -> Table:
-    """Three files in each of two partitions, if there are partitions."""
+    """Three files, in each of two partitions if the table is partitioned."""
     for file in range(3):
         rows = pa.table({"id": range(20 * file, 20 * file + 20), "part": ["a", "b"] * 10})
         deltic.write(uri, rows, **(options if file == 0 else {}))
@@ -45,7 +45,7 @@ def tracked(table: Table) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("properties", [{}, IDS | VECTORS, MAPPED | IDS | VECTORS], ids=str)
 def test_rows_and_ids_stay(spark: SparkSession, uri: str, properties: dict[str, str], zorder_by: str | None) -> None:
     table = made(uri, properties=properties, partition_by=["part"])
-    if properties:  # which marks rows, and leaves six files
+    if properties:  # deletion vectors, so that six files remain
         table.delete("id % 7 = 3")
     before, version = tracked(table), table.snapshot().version
     result = deltic.spark.optimize(spark, uri, zorder_by=zorder_by)
@@ -59,7 +59,7 @@ def test_rows_and_ids_stay(spark: SparkSession, uri: str, properties: dict[str, 
     assert (info["operation"], info["isolationLevel"]) == ("OPTIMIZE", "SnapshotIsolation")
 
 
-def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_it_has_the_same_result_as_the_table_method(spark: SparkSession, tmp_path: Path) -> None:
     results = []
     for name in ("here", "there"):
         table = made(str(tmp_path / name), partition_by=["part"])
@@ -69,11 +69,11 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path) -> Non
             optimize = lambda where, table=table, **o: deltic.spark.optimize(spark, table, where, **o)  # noqa: E731
         planned, done = optimize(where, dry_run=True), optimize(where, max_tasks=1)
         assert planned.versions == []
-        results.append([{k: v for k, v in told.to_dict().items() if "bytes" not in k} for told in (planned, done)])
-        assert optimize(where).versions == [], "nothing is left to be done"
-    for told in [*results[0], *results[1]]:
-        told["metrics"] = {name: told["metrics"].get(name) for name in ("numRemovedFiles", "numAddedFiles")}
-        told["partitions"] = [{k: v for k, v in each.items() if k != "bytes"} for each in told["partitions"]]
+        results.append([{k: v for k, v in result.to_dict().items() if "bytes" not in k} for result in (planned, done)])
+        assert optimize(where).versions == [], "nothing is left to optimize"
+    for result in [*results[0], *results[1]]:
+        result["metrics"] = {name: result["metrics"].get(name) for name in ("numRemovedFiles", "numAddedFiles")}
+        result["partitions"] = [{k: v for k, v in each.items() if k != "bytes"} for each in result["partitions"]]
     assert results[0] == results[1]
 
 
@@ -85,7 +85,7 @@ def test_a_clustered_table_is_clustered(spark: SparkSession, uri: str) -> None:
     (add,) = adds(uri, result.versions[0])
     assert (add["clusteringProvider"], "ZCUBE_ID" in add["tags"]) == ("liquid", True)
     assert [row[0] for row in tracked(table)] == list(range(60))
-    assert deltic.spark.optimize(spark, uri).versions == [], "nothing was added"
+    assert deltic.spark.optimize(spark, uri).versions == [], "no rows were added"
     assert len(deltic.spark.optimize(spark, uri, full=True).versions) == 1
 
 
@@ -100,8 +100,8 @@ def test_bad_arguments_are_refused_before_any_task_runs(spark: SparkSession, uri
         ({"max_tasks": 0}, "max_tasks"),
         ({"target_file_size": 0}, "target_file_size"),
     ]
-    for arguments, told in bad:
-        with pytest.raises(deltic.InvalidInputError, match=told):
+    for arguments, message in bad:
+        with pytest.raises(deltic.InvalidInputError, match=message):
             deltic.spark.optimize(spark, uri, **arguments)
     with pytest.raises(deltic.InvalidInputError, match="SparkSession"):
         deltic.spark.optimize(None, uri)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def test_bad_arguments_are_refused_before_any_task_runs(spark: SparkSession, uri
     assert (data_files(uri), Table(uri).snapshot().version) == (before, 2)
 
 
-def test_a_killed_task_is_carried_out_again(
+def test_a_killed_task_is_repeated(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(uri, partition_by=["part"], properties=IDS)
@@ -123,7 +123,7 @@ def test_a_killed_task_is_carried_out_again(
     assert (result.versions, result.metrics["numAddedFiles"]) == ([3], 2)
     assert tracked(table) == before
     named = {Path(uri) / add["path"] for add in adds(uri, 3)}
-    assert named < data_files(uri) - files, "what the killed task wrote is named by nothing"
+    assert named < data_files(uri) - files, "no commit names the files of the killed task"
 
 
 def test_a_job_that_fails_leaves_nothing(
@@ -137,7 +137,7 @@ def test_a_job_that_fails_leaves_nothing(
     assert (table.snapshot().version, data_files(uri), tracked(table)) == (2, files, before)
 
 
-def test_a_file_that_is_gone_is_told_of_by_the_task(spark: SparkSession, uri: str) -> None:
+def test_a_task_reports_a_missing_file(spark: SparkSession, uri: str) -> None:
     made(uri)
     min(data_files(uri)).unlink()
     files = data_files(uri)
@@ -146,7 +146,7 @@ def test_a_file_that_is_gone_is_told_of_by_the_task(spark: SparkSession, uri: st
     assert (Table(uri).snapshot().version, data_files(uri)) == (2, files)
 
 
-def test_groups_that_other_writers_got_to_are_left_out(
+def test_groups_changed_by_other_writers_are_left_out(
     spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = made(uri, partition_by=["part"])
@@ -195,7 +195,7 @@ def folder(place: Path, files: int) -> str:
     return str(place)
 
 
-def test_a_conversion_is_the_one_of_the_driver(
+def test_a_conversion_equals_that_of_one_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "FILES_PER_TASK", 3)
@@ -209,13 +209,13 @@ def test_a_conversion_is_the_one_of_the_driver(
     monkeypatch.setattr(maintenance, "run_tasks", counted)
     here, there = folder(tmp_path / "here", 7), folder(tmp_path / "there", 7)
     options: dict[str, Any] = {"partition_schema": {"p": "integer"}, "name": "converted"}
-    told = deltic.convert(here, **options)
+    planned = deltic.convert(here, **options)
     assert deltic.spark.convert(spark, there, dry_run=True, **options).version is None
     assert not Path(there, "_delta_log").exists()
-    assert ran == [7], "as many tasks as there may be"
+    assert ran == [7], "the maximum number of tasks"
     done = deltic.spark.convert(spark, there, max_tasks=2, **options)
     assert ran == [7, 2, 1]
-    assert (done, done.num_files, done.num_rows) == (told, 7, 14)
+    assert (done, done.num_files, done.num_rows) == (planned, 7, 14)
     for kind in ("add", "metaData", "protocol", "commitInfo"):
         varying = {"modificationTime", "id", "createdTime", "txnId", "timestamp"}
         one, other = (
@@ -232,7 +232,7 @@ def test_a_conversion_is_the_one_of_the_driver(
         deltic.spark.convert(spark, there)
 
 
-def test_bad_files_and_calls_convert_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_files_and_arguments_convert_nothing(spark: SparkSession, tmp_path: Path) -> None:
     uri = folder(tmp_path / "folder", 2)
     with pytest.raises(deltic.InvalidInputError, match="no partition columns"):
         deltic.spark.convert(spark, uri)
@@ -269,7 +269,7 @@ def test_results_of_other_tasks_are_refused(tmp_path: Path) -> None:
     assert Table(uri).scan().to_arrow().num_rows == 4
 
 
-def test_steps_out_of_turn_convert_nothing(tmp_path: Path) -> None:
+def test_steps_in_the_wrong_order_convert_nothing(tmp_path: Path) -> None:
     uri = folder(tmp_path / "folder", 3)
     core, schema = Table(uri)._core, pa.schema([("p", pa.int32())])
     work = _deltic.convert_distributed(core, schema, "{}", False)

@@ -1,4 +1,4 @@
-"""`deltic.spark.write(engine="native")`: Spark's own Parquet writer moves the rows, and the table is the same."""
+"""`deltic.spark.write(engine="native")`: Spark's own Parquet writer writes the files, and the table is the same."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ INSTEAD = "use engine='arrow'"
 
 
 def entries(uri: str) -> set[str]:
-    """All that is in a table's folder but its log."""
+    """Everything in a table's folder except the log."""
     below = (path.relative_to(uri) for path in Path(uri).rglob("*"))
     return {str(path) for path in below if path.parts[0] != "_delta_log"}
 
@@ -48,7 +48,7 @@ def read(uri: str) -> Any:
 
 
 def both(df: DataFrame, uri: str, **options: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The files that each engine adds, in one task, to its own table; the rows are the same."""
+    """Write with each engine in one task, to separate tables with the same rows; return the add actions."""
     df = df.coalesce(1)
     write(df, uri, **options)
     deltic.spark.write(df, uri + "-arrow", engine="arrow", **options)
@@ -67,7 +67,7 @@ def test_every_type(spark: SparkSession, uri: str) -> None:
     assert rows(scanned) == rows(table)
     assert [field.type for field in scanned.schema] == [field.type for field in EVERY_TYPE]
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == before
-    # The files and nothing else: neither markers nor checksums, in one folder.
+    # Only data files in one folder, no markers or checksums.
     assert {add["path"] for add in adds(uri, 0)} == data_files(uri)
     assert len({Path(name).parts[0] for name in entries(uri)}) == 1
     assert deltic.Table(uri).check(files=True).ok
@@ -76,7 +76,7 @@ def test_every_type(spark: SparkSession, uri: str) -> None:
 def test_statistics_are_those_of_the_other_engine(spark: SparkSession, uri: str) -> None:
     ((native,), (arrow,)) = both(spark.createDataFrame(every_type(300)), uri)
     lists = {"array", "map", "array_of_structs", "map_of_arrays"}
-    # Footers count the nulls of elements.
+    # Parquet footers count nulls of elements.
     nulls = {name: count for name, count in arrow["stats"]["nullCount"].items() if name not in lists}
     assert native["stats"] == {**arrow["stats"], "nullCount": nulls}
     assert native["stats"]["tightBounds"] is True
@@ -103,7 +103,7 @@ INF = float("inf")
     ],
     ids=str,
 )
-def test_a_nan_leaves_no_bounds(spark: SparkSession, uri: str, values: list[float | None]) -> None:
+def test_columns_with_a_nan_have_no_bounds(spark: SparkSession, uri: str, values: list[float | None]) -> None:
     df = spark.createDataFrame([(value,) for value in values], "d double").select(
         "d", F.col("d").cast("float").alias("f")
     )
@@ -119,7 +119,7 @@ def test_bounds_of_long_strings_hold(spark: SparkSession, uri: str, length: int,
     low, high = (native["stats"][part].get("s") for part in ("minValues", "maxValues"))
     if length < 1000:
         assert native["stats"] == arrow["stats"]
-    # Parquet's writer drops bounds of more than 4 KiB.
+    # Spark's Parquet writer omits bounds of more than 4 KiB.
     assert (low is None) == (high is None)
     assert low is None or all(low <= text <= high for text in texts)
     for text in texts:
@@ -204,7 +204,7 @@ PARTITIONS = {
     "date": "DATE '1582-10-04' + CAST(id * 4000 AS INT)",
     "decimal(20,8)": "CAST(id * 0.00000001 AS DECIMAL(20,8))",
     "decimal(38,0)": "CAST(id AS DECIMAL(38,0)) * -1",
-    # Hours that the clocks of Los Angeles show twice.
+    # An hour that occurs twice in the time zone of Los Angeles.
     "timestamp": "timestamp_micros(1762070400000000L + id * 1800000001L)",
     "timestamp far": "timestamp_micros(-62135596800000000L + id * 1000001L)",
     "timestamp_ntz": "TIMESTAMP_NTZ '2025-03-09 02:30:00' + make_dt_interval(0, 0, 0, id * 0.000001)",
@@ -247,7 +247,7 @@ def test_mapped_columns(spark: SparkSession, uri: str, mode: str) -> None:
     native, arrow = both(df, uri, partition_by="part", properties=properties)
 
     def logical(table: str, stats: dict[str, Any]) -> str:
-        """The statistics under logical names, with those of lists left out."""
+        """The statistics by logical names, without those of lists."""
         text = json.dumps({part: stats[part] for part in ("minValues", "maxValues")}, sort_keys=True)
         fields = json.loads(next(a["metaData"]["schemaString"] for a in log_actions(table, 0) if "metaData" in a))[
             "fields"
@@ -267,7 +267,7 @@ def test_mapped_columns(spark: SparkSession, uri: str, mode: str) -> None:
     ids = lambda schema: [field.metadata[b"PARQUET:field_id"] for field in [*schema, *schema.field(1).type]]  # noqa: E731
     assert ids(schemas[0]) == ids(schemas[1])
     assert all(name.startswith("col-") for name in schemas[0].names)
-    # A column that is renamed is found by what files call it.
+    # A renamed column is read by its physical name.
     with deltic.Table(uri).transaction() as transaction:
         transaction.rename_column("id", "number")
     write(df.withColumnRenamed("id", "number"), uri)
@@ -435,8 +435,8 @@ REFUSED: dict[str, tuple[Callable[[str], object], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_needs_a_look_at_rows_is_refused(spark: SparkSession, uri: str, name: str) -> None:
-    prepare, options, told = REFUSED[name]
+def test_unsupported_features_of_the_native_engine_are_refused(spark: SparkSession, uri: str, name: str) -> None:
+    prepare, options, message = REFUSED[name]
     prepare(uri)
     before = entries(uri)
     ran = spark.sparkContext.accumulator(0)
@@ -448,7 +448,7 @@ def test_what_needs_a_look_at_rows_is_refused(spark: SparkSession, uri: str, nam
     df = spark.range(3).mapInArrow(count, "id long")
     with pytest.raises(deltic.UnsupportedFeatureError) as caught:
         write(df, uri, **options)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).rstrip(")").count(INSTEAD) == 1
     assert caught.value.features[0].startswith("engine 'native' with ")
     assert (ran.value, entries(uri)) == (0, before)
@@ -466,7 +466,7 @@ def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mo
     assert deltic.Table(uri).scan(filter="p IS NULL").to_arrow()["id"].to_pylist() == [2]
 
 
-def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str) -> None:
+def test_a_null_in_a_required_column_commits_nothing(spark: SparkSession, uri: str) -> None:
     deltic.create(uri, pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", pa.string())]), partition_by="p")
     df = spark.sql("SELECT IF(id = 3, NULL, id) AS id, 'x' AS p FROM range(5)")
     write(df.where("id IS NOT NULL"), uri)
@@ -547,7 +547,7 @@ def test_jobs_at_the_same_time_do_not_see_each_other(spark: SparkSession, uri: s
     assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == list(range(400))
 
 
-def test_rows_that_are_not_where_they_should_be_commit_nothing(
+def test_files_in_another_folder_commit_nothing(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -560,9 +560,7 @@ def test_rows_that_are_not_where_they_should_be_commit_nothing(
     assert not Path(uri).exists()
 
 
-def test_files_that_nobody_asked_for_commit_nothing(
-    spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unexpected_files_commit_nothing(spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     take = deltic.spark.native._deltic.take_external
 
     def with_a_stray(plan: bytes, options: Any, number: int) -> Any:
@@ -577,7 +575,7 @@ def test_files_that_nobody_asked_for_commit_nothing(
 
 
 @pytest.mark.parametrize("setting", deltic.spark.native._SETTINGS)
-def test_settings_of_the_session_are_neither_needed_nor_changed(
+def test_session_settings_have_no_effect_and_are_not_changed(
     spark: SparkSession, uri: str, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = {"TIMESTAMP_MICROS": "INT96", "CORRECTED": "LEGACY", "false": "true", "true": "false"}
@@ -593,7 +591,7 @@ def test_settings_of_the_session_are_neither_needed_nor_changed(
         assert read(uri) == rows(df.toArrow())
         if setting == "spark.sql.parquet.writeLegacyFormat":
             return
-        # What a file has is looked at, whatever was asked for.
+        # With a wrong setting the written file is refused.
         monkeypatch.setitem(deltic.spark.native._SETTINGS, setting, value)
         files = data_files(uri)
         with pytest.raises(deltic.DelticError, match=INSTEAD):
@@ -607,8 +605,8 @@ def test_the_engine_is_logged(spark: SparkSession, uri: str, caplog: pytest.LogC
     caplog.set_level(logging.INFO, logger="deltic")
     for engine in ("arrow", "native", "auto"):
         deltic.spark.write(spark.range(3), uri, engine=engine)  # type: ignore[arg-type]
-    told = [record.getMessage() for record in caplog.records if "rows are" in record.getMessage()]
-    assert [line.split(": ", 1)[1].split(" (")[0] for line in told] == [
+    lines = [record.getMessage() for record in caplog.records if "rows are" in record.getMessage()]
+    assert [line.split(": ", 1)[1].split(" (")[0] for line in lines] == [
         "rows are written by the engine 'arrow'",
         "rows are written by the engine 'native'",
         "rows are written by the engine 'arrow'",
@@ -643,7 +641,7 @@ def test_the_option_engine(spark: SparkSession, uri: str) -> None:
 def test_a_store_that_spark_cannot_reach_is_refused(
     spark: SparkSession, location: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The place is asked for once the table is known; nothing of the store's is read for it.
+    # The location is checked after the snapshot, and nothing is read for it.
     monkeypatch.setattr(
         deltic.spark.native, "_hadoop_location", lambda _uri, real=deltic.spark.native._hadoop_location: real(location)
     )
@@ -653,7 +651,7 @@ def test_a_store_that_spark_cannot_reach_is_refused(
     assert not Path(uri).exists()
 
 
-def test_the_table_goes_on_as_any_other(spark: SparkSession, uri: str) -> None:
+def test_the_table_can_be_continued(spark: SparkSession, uri: str) -> None:
     rng = random.Random(7)
     df = spark.range(200).select("id", F.lit(rng.random()).alias("x"), (F.col("id") % 2).alias("p"))
     write(df, uri, partition_by="p")

@@ -176,7 +176,7 @@ def test_an_applications_transaction_happens_once(spark: SparkSession, table: st
     assert deltic.Table(table).snapshot().transaction_version("job") == 3
     written = {path.name for path in files(table) if path.suffix == ".parquet"}
     live = {Path(path).name for path in deltic.Table(table).files().read_all()["path"].to_pylist()}
-    assert written == live, "the second time leaves no file"
+    assert written == live, "the second write leaves no files"
 
 
 @pytest.mark.parametrize("name", ["data_change", "dataChange"])
@@ -280,12 +280,12 @@ BAD: list[tuple[str, dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("mode", "options", "told"), BAD)
+@pytest.mark.parametrize(("mode", "options", "message"), BAD)
 def test_wrong_options_of_a_write_leave_the_table(
-    spark: SparkSession, table: str, mode: str, options: dict[str, str], told: str
+    spark: SparkSession, table: str, mode: str, options: dict[str, str], message: str
 ) -> None:
     before = sorted(Path(table).rglob("*"))
-    with pytest.raises(PySparkException, match=rf"(?s)InvalidInputError.*{told}"):
+    with pytest.raises(PySparkException, match=rf"(?s)InvalidInputError.*{message}"):
         save(frame(spark, ("a", 5)), table, mode, **options)
     assert sorted(Path(table).rglob("*")) == before
 
@@ -296,7 +296,7 @@ def load(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
 
 @pytest.fixture
 def fed(spark: SparkSession, uri: str) -> str:
-    """Three versions of a table that records changes."""
+    """A table with three versions and a change data feed."""
     deltic.write(uri, pa.table({"n": [1, 2]}), properties={"delta.enableChangeDataFeed": "true"})
     deltic.write(uri, pa.table({"n": [3]}))
     deltic.Table(uri).delete("n = 1")
@@ -308,7 +308,7 @@ def time_of(uri: str, version: int) -> str:
     return datetime.fromtimestamp(entry["timestamp"] / 1000, timezone.utc).isoformat()
 
 
-def test_a_version_as_spark_asks_for_it(spark: SparkSession, fed: str) -> None:
+def test_versions_in_the_notation_of_spark(spark: SparkSession, fed: str) -> None:
     assert sorted(row.n for row in load(spark, fed, versionAsOf=1).collect()) == [1, 2, 3]
     assert sorted(row.n for row in load(spark, fed, timestampAsOf=time_of(fed, 0)).collect()) == [1, 2]
     assert sorted(row.n for row in load(spark, fed, timestamp=time_of(fed, 0)).collect()) == [1, 2]
@@ -379,9 +379,9 @@ BAD_READS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), BAD_READS)
-def test_wrong_options_of_a_read(spark: SparkSession, fed: str, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(PySparkException, match=rf"(?s){told}"):
+@pytest.mark.parametrize(("options", "message"), BAD_READS)
+def test_wrong_options_of_a_read(spark: SparkSession, fed: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PySparkException, match=rf"(?s){message}"):
         load(spark, fed, **options).collect()
 
 
@@ -411,13 +411,13 @@ def test_times_get_the_sessions_offset(text: str, zone: str, expected: str) -> N
     assert read_arguments({"timestampasof": expected}) == {"timestamp": expected, "changes": False}
 
 
-def test_a_time_zone_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_time_zone_is_refused() -> None:
     for zone in ("nonsense", "../etc", "GMT 8", "+25:00", "+05:61", "05:30", "+"):
         with pytest.raises(deltic.InvalidInputError, match=re.escape(f"time zone '{zone}' is no offset either")):
             in_zone("2026-01-01", "option 'timestampAsOf'", zone)
 
 
-def test_json_that_is_deep_is_an_error() -> None:
+def test_deeply_nested_json_is_an_error() -> None:
     for name in ("properties", "column_options", "commit_info", "sort_by"):
         with pytest.raises(deltic.InvalidInputError, match=f"option '{name}' must be"):
             write_arguments({name: "[" * 100_000})

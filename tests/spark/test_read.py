@@ -1,4 +1,4 @@
-"""`deltic.spark.read`: files pruned on the driver, rows read in Rust inside mapInArrow."""
+"""`deltic.spark.read`: the driver prunes files, mapInArrow reads rows in Rust."""
 
 import doctest
 import importlib
@@ -116,7 +116,7 @@ def test_no_table(spark: SparkSession, uri: str) -> None:
 
 
 def with_columns(uri: str, *types: object) -> None:
-    """Give the newest version of a table columns of these types, which no file has."""
+    """Add columns of these types to the newest version; no file has them."""
     newest = deltic.Table(uri).snapshot().version
     Log(uri).add_columns(newest, [field(f"v{i}", kind) for i, kind in enumerate(types)], "variantType")
 
@@ -171,7 +171,7 @@ EXAMPLES = [path.stem for path in sorted(SPARK.glob("[a-z]*.py")) if ">>> " in p
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_docstrings_run(spark: SparkSession, uri: str, name: str) -> None:
-    # A whole module is named as the function it holds, so ask for it by its path.
+    # Import the module by its path, since a function has the same name.
     module = importlib.import_module(f"deltic.spark.{name}")
     deltic.write(uri, pa.table({"carrier": ["UA", "B6"], "distance": [2475, 733]}))
     try:
@@ -182,11 +182,11 @@ def test_docstrings_run(spark: SparkSession, uri: str, name: str) -> None:
     assert result.attempted > 0
 
 
-def test_the_page_of_spark_prints_what_it_says(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    source, told = python_of("spark.md")
+def test_the_spark_page_prints_the_documented_output(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    source, expected = python_of("spark.md")
     exec(compile(source, "spark.md", "exec"), {"__name__": "page"})
     assert spark.getActiveSession() is spark
-    assert capsys.readouterr().out.splitlines() == told
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 OLD = """values (1, date'0001-01-01', timestamp'0001-01-01 00:00:00'),
@@ -202,7 +202,7 @@ OLD = """values (1, date'0001-01-01', timestamp'0001-01-01 00:00:00'),
 def test_files_of_the_hybrid_calendar_are_read_as_spark_reads_them(
     spark: SparkSession, tmp_path: Path, kind: str, zone: str
 ) -> None:
-    """Spark writes the Parquet files in legacy mode, as it did before 3.0."""
+    """Spark writes the files in legacy mode, as before version 3.0."""
     settings = {
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",

@@ -1,4 +1,4 @@
-"""`deltic.spark.delete`, `update` and `merge` on executors: compared with one process, and with failing tasks."""
+"""`deltic.spark.delete`, `update` and `merge` on executors: compared with one process; failing tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Ran = list[int]
 
 @pytest.fixture(autouse=True)
 def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
-    """Every file is worth a task; how many tasks each job had."""
+    """Make every file worth a task; record the number of tasks of each job."""
     monkeypatch.setattr(rows, "BYTES_PER_TASK", 1)
     counted: Ran = []
     plain = rows.run_tasks
@@ -69,7 +69,7 @@ def data_files(uri: str) -> set[Path]:
 
 
 def counts(commit: deltic.Commit) -> dict[str, int]:
-    """What does not depend on the clock, or on how many files are written."""
+    """The metrics that do not depend on time or the number of written files."""
     varies = ("Ms", "Bytes", "AddedFiles", "FilesAdded", "ChangeFiles")
     return {name: value for name, value in commit.metrics.items() if not any(word in name for word in varies)}
 
@@ -79,7 +79,9 @@ def source(ids: list[int]) -> pa.Table:
 
 
 @pytest.mark.parametrize("properties", [{}, FEED | IDS, VECTORS | FEED | IDS | MAPPED], ids=str)
-def test_it_is_what_one_process_does(spark: SparkSession, tmp_path: Path, ran: Ran, properties: dict[str, str]) -> None:
+def test_it_has_the_same_result_as_one_process(
+    spark: SparkSession, tmp_path: Path, ran: Ran, properties: dict[str, str]
+) -> None:
     ids = [0, 1, 2, 41, 100, 101]
     columns = "id long, part string, s struct<x: long>, n double"
     news = spark.createDataFrame(source(ids).to_pandas(), columns)
@@ -104,11 +106,11 @@ def test_it_is_what_one_process_does(spark: SparkSession, tmp_path: Path, ran: R
             lambda other: deltic.spark.delete(spark, other, "id % 20 = 7"),
         ),
     }
-    # Columns are mapped to names by chance, and ids depend on those.
+    # Physical names of columns are random, and ids depend on them.
     before = made(str(tmp_path / "before"), properties)
     before.delete("id % 20 = 7")
     for step, how in steps.items():
-        told = []
+        results = []
         for name, change in zip(("one", "other"), how, strict=True):
             place = tmp_path / step / name
             shutil.copytree(before.uri, place)
@@ -118,19 +120,19 @@ def test_it_is_what_one_process_does(spark: SparkSession, tmp_path: Path, ran: R
             entry = {
                 key: table.history(1)[0].get(key) for key in ("operation", "operationParameters", "isolationLevel")
             }
-            told.append((commit.version, counts(commit), tracked(table), changes(table), entry))
-        assert told[0] == told[1], step
+            results.append((commit.version, counts(commit), tracked(table), changes(table), entry))
+        assert results[0] == results[1], step
     assert ran == [6 if "delta.enableDeletionVectors" in properties else 4] * 5
 
 
-def test_what_is_one_task_is_done_by_the_driver(
+def test_the_driver_executes_a_single_task(
     spark: SparkSession, uri: str, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(uri)
-    assert deltic.spark.delete(spark, uri, "id = 0").metrics["numDeletedRows"] == 1  # statistics leave one file
+    assert deltic.spark.delete(spark, uri, "id = 0").metrics["numDeletedRows"] == 1  # statistics skip all files but one
     monkeypatch.setattr(rows, "BYTES_PER_TASK", 1 << 20)
     assert deltic.spark.update(spark, uri, {"n": "0"}, "id % 2 = 1").metrics["numUpdatedRows"] == 30
-    assert deltic.spark.delete(spark, uri).metrics["numDeletedRows"] == 59  # which the log proves
+    assert deltic.spark.delete(spark, uri).metrics["numDeletedRows"] == 59  # without reading files
     assert ran == []
 
 
@@ -179,7 +181,7 @@ def test_rules_of_the_table_hold(spark: SparkSession, uri: str, ran: Ran) -> Non
 
 
 @COPIES_AND_VECTORS
-def test_an_error_of_a_task_is_one_of_deltics(
+def test_an_error_in_a_task_is_an_error_of_deltic(
     spark: SparkSession, uri: str, ran: Ran, properties: dict[str, str]
 ) -> None:
     table = made(uri, properties | FEED)
@@ -192,7 +194,7 @@ def test_an_error_of_a_task_is_one_of_deltics(
         deltic.spark.update(spark, uri, {"n": "1 div (id - 31)"}, "id % 10 = 1")
     assert len(ran) == 2
     assert (tracked(table), data_files(uri), table.snapshot().version) == (before, files, 2)
-    # It can be executed again, once the rows are there that it takes.
+    # After a fix of the rows it can be executed again.
     table.delete("id = 41")
     assert merge.execute().metrics["numTargetRowsUpdated"] == 2
 
@@ -211,8 +213,8 @@ def test_bad_arguments_are_refused_before_any_task_runs(spark: SparkSession, uri
         (lambda: deltic.spark.delete(spark, "memory://table"), "memory"),
         (lambda: deltic.spark.delete(None, uri), "SparkSession"),  # type: ignore[arg-type]
     ]
-    for call, told in calls:
-        with pytest.raises(deltic.InvalidInputError, match=told):
+    for call, message in calls:
+        with pytest.raises(deltic.InvalidInputError, match=message):
             call()
     assert (ran, Table(uri).snapshot().version) == ([], 2)
 
@@ -256,7 +258,7 @@ def test_a_job_that_fails_leaves_nothing(
     assert (table.snapshot().version, data_files(uri), tracked(table)) == (2, files, before)
 
 
-def test_a_file_that_is_gone_is_told_of(spark: SparkSession, uri: str) -> None:
+def test_a_missing_file_is_reported(spark: SparkSession, uri: str) -> None:
     made(uri)
     min(data_files(uri)).unlink()
     files = data_files(uri)
@@ -266,7 +268,7 @@ def test_a_file_that_is_gone_is_told_of(spark: SparkSession, uri: str) -> None:
 
 
 @COPIES_AND_VECTORS
-def test_a_commit_in_between_is_met_as_by_one_process(
+def test_a_concurrent_commit_has_the_same_effect_as_with_one_process(
     spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
 ) -> None:
     table = made(uri, properties)
@@ -286,7 +288,7 @@ def test_a_commit_in_between_is_met_as_by_one_process(
         with pytest.raises(deltic.CommitConflictError):
             deltic.spark.update(spark, uri, {"n": "0"}, "id % 10 = 4")
         assert (table.scan().count(), table.scan(filter="n = 0").count()) == (59, 0)
-        assert len(data_files(uri) - files) == 1, "that of the other writer"
+        assert len(data_files(uri) - files) == 1, "only the other writer's file is new"
 
 
 CONNECT = """

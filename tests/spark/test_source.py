@@ -138,7 +138,7 @@ def test_a_schema_chooses_nested_fields_in_any_case(spark: SparkSession, uri: st
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ("nope long", "`nope`, and the table does not"),
         ("struct struct<x: int, y: int>", r"`struct.y`, and the table does not; `struct` has x, inner"),
@@ -154,11 +154,11 @@ def test_a_schema_chooses_nested_fields_in_any_case(spark: SparkSession, uri: st
         ("struct struct<x: int, X: int>", r"`struct.X` twice"),
     ],
 )
-def test_a_schema_that_is_not_the_tables_is_refused(spark: SparkSession, uri: str, given: str, told: str) -> None:
+def test_a_schema_that_is_not_the_tables_is_refused(spark: SparkSession, uri: str, given: str, message: str) -> None:
     deltic.write(uri, every_type(5))
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        with pytest.raises(PySparkException, match=rf"(?s)InvalidInputError.*{told}"):
+        with pytest.raises(PySparkException, match=rf"(?s)InvalidInputError.*{message}"):
             spark.read.format("deltic").schema(given).load(uri).collect()
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
@@ -177,7 +177,7 @@ def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"mergeSchema": "true"}, "unknown option"),
         ({"version": "latest"}, "whole number"),
@@ -191,9 +191,9 @@ def test_nothing_to_read(spark: SparkSession, uri: str) -> None:
         ({"partitions": "many"}, "'partitions' must be a whole number"),
     ],
 )
-def test_wrong_options(spark: SparkSession, uri: str, options: dict[str, object], told: str) -> None:
+def test_wrong_options(spark: SparkSession, uri: str, options: dict[str, object], message: str) -> None:
     deltic.write(uri, every_type(5))
-    with pytest.raises(PySparkException, match=told):
+    with pytest.raises(PySparkException, match=message):
         load(spark, uri, **options).count()
 
 
@@ -201,8 +201,8 @@ def test_wrong_options(spark: SparkSession, uri: str, options: dict[str, object]
 def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mode: str) -> None:
     deltic.write(uri, pa.table({"id": [1], "p": ["x"]}), partition_by="p")
     before = sorted(Path(uri).rglob("*"))
-    told = "InvalidInputError.*no column `p`, by which the table is partitioned"
-    with pytest.raises(PySparkException, match=f"(?s){told}"):
+    message = "InvalidInputError.*no column `p`, by which the table is partitioned"
+    with pytest.raises(PySparkException, match=f"(?s){message}"):
         spark.range(3).write.format("deltic").mode(mode).save(uri)
     assert sorted(Path(uri).rglob("*")) == before
 
@@ -226,7 +226,7 @@ def test_writing(spark: SparkSession, uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "message"),
     [
         ("properties", "{x", "option 'properties' must be a JSON object"),
         ("properties", "[1]", "properties must be a mapping of strings, not list"),
@@ -235,9 +235,9 @@ def test_writing(spark: SparkSession, uri: str) -> None:
         ("app_version", "x", "option 'app_version' must be a whole number"),
     ],
 )
-def test_wrong_options_of_a_write(spark: SparkSession, uri: str, option: str, value: str, told: str) -> None:
+def test_wrong_options_of_a_write(spark: SparkSession, uri: str, option: str, value: str, message: str) -> None:
     writer = spark.range(3).write.format("deltic").mode("append").option(option, value)
-    with pytest.raises(PySparkException, match=f"InvalidInputError.*{told}"):
+    with pytest.raises(PySparkException, match=f"InvalidInputError.*{message}"):
         writer.save(uri)
 
 
@@ -265,7 +265,7 @@ def test_a_failing_task_commits_nothing_and_a_retried_one_counts_once(
         def flaky(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from batches
             for time in range(times):
-                # Tasks run at once, and only one of them may fail for each mark.
+                # Tasks run concurrently, and only one of them may fail for each mark.
                 with contextlib.suppress(FileExistsError):
                     (marks / str(time)).touch(exist_ok=False)
                     raise RuntimeError("this attempt fails")
@@ -310,7 +310,7 @@ def test_streams_are_refused_with_what_to_do(spark: SparkSession, uri: str, tmp_
 
 def test_a_stream_is_written_batch_by_batch_and_each_once(spark: SparkSession, uri: str, tmp_path: Path) -> None:
     def append(df: DataFrame, batch_id: int) -> None:
-        for _ in range(2):  # as Spark does when it stopped before it noted that the batch was done
+        for _ in range(2):  # as Spark does after a crash before it recorded the batch
             deltic.spark.write(df, uri, app_id="numbers", app_version=batch_id)
 
     (tmp_path / "in").mkdir()
@@ -326,7 +326,7 @@ def test_a_failed_job_leaves_no_file(spark: SparkSession, uri: str) -> None:
     def broken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.column(0)[0].as_py() >= 50:
-                for _ in range(600):  # until the other task has ended
+                for _ in range(600):  # wait for the other task
                     if any(Path(uri).rglob("*.parquet")):
                         break
                     sleep(0.1)
@@ -360,15 +360,15 @@ def test_several_locations_are_refused(spark: SparkSession, uri: str) -> None:
 def test_memory_is_refused_on_the_driver(spark: SparkSession) -> None:
     where = "memory://spark/refused"
     deltic.write(where, pa.table({"id": [1]}))
-    told = "InvalidInputError.*is in the memory of one process"
+    message = "InvalidInputError.*is in the memory of one process"
     for call in (lambda: deltic.spark.read(spark, where), lambda: deltic.spark.write(spark.range(3), where)):
         with pytest.raises(deltic.InvalidInputError, match=r"memory of one process.*every executor can open"):
             call()
-    with pytest.raises(PySparkException, match=told):
+    with pytest.raises(PySparkException, match=message):
         load(spark, where)
-    with pytest.raises(PySparkException, match=told):
+    with pytest.raises(PySparkException, match=message):
         spark.read.format("deltic").schema("id long").load(where).collect()
-    with pytest.raises(PySparkException, match=told):
+    with pytest.raises(PySparkException, match=message):
         spark.range(3).write.format("deltic").mode("append").save(where)
     assert deltic.Table(where).snapshot().version == 0
 
@@ -393,7 +393,7 @@ def doors() -> dict[str, Callable[[SparkSession, str], object]]:
 
 
 WITHOUT_LOCATION = {"DeltaMergeBuilder", "install", "register", "uninstall"}
-"""Of `deltic.spark`; what takes a DeltaTable or a session alone."""
+"""Functions of `deltic.spark` that take no location."""
 CLASS_METHODS = {
     f"DeltaTable.{name}"
     for name, member in vars(deltic.spark.DeltaTable).items()
@@ -412,7 +412,7 @@ def test_every_call_that_takes_a_location_is_known() -> None:
 
 @pytest.mark.parametrize("name", doors())
 @pytest.mark.parametrize("as_table", [False, True], ids=["location", "table"])
-def test_no_call_of_spark_takes_the_memory_of_one_process(spark: SparkSession, name: str, as_table: bool) -> None:
+def test_memory_locations_are_refused_by_every_call(spark: SparkSession, name: str, as_table: bool) -> None:
     where = f"memory://spark/{uuid4()}"
     deltic.write(where, pa.table({"id": [1]}))
     takes_text = name in {"DelticDataSource", "DeltaTable.convertToDelta"}
@@ -421,7 +421,7 @@ def test_no_call_of_spark_takes_the_memory_of_one_process(spark: SparkSession, n
     assert deltic.Table(where).snapshot().version == 0
 
 
-def test_what_is_read_is_logged(spark: SparkSession, uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_reads_are_logged(spark: SparkSession, uri: str, caplog: pytest.LogCaptureFixture) -> None:
     for month in (1, 2, 3):
         deltic.write(uri, pa.table({"month": [month], "km": [month]}), partition_by=["month"])
     source = DelticDataSource({"path": uri, "filter": "month = 2"})
@@ -442,7 +442,7 @@ def test_spark_collects_the_log_of_the_data_source(spark: SparkSession, uri: str
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
     try:
         assert load(spark, uri).where("id = 1").count() == 1
-        told = [row.msg for row in spark.tvf.python_worker_logs().collect() if row.logger == "deltic.spark"]
+        lines = [row.msg for row in spark.tvf.python_worker_logs().collect() if row.logger == "deltic.spark"]
     finally:
         spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
-    assert any("files" in line and "no filter given" in line for line in told), told
+    assert any("files" in line and "no filter given" in line for line in lines), lines

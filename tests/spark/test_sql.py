@@ -1,4 +1,4 @@
-"""`USING deltic` in SQL and with Spark's catalog: it works, or an error says what to do and nothing is written."""
+"""`USING deltic` in SQL and with Spark's catalog: it works, or fails with advice and without a write."""
 
 import re
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def test_create_table_of_the_api_is_refused(spark: SparkSession, table: str) -> 
     assert not spark.catalog.tableExists("t")
 
 
-def test_a_table_that_spark_makes_without_asking_fails_where_it_is_used(spark: SparkSession, table: str) -> None:
+def test_a_catalog_table_fails_when_it_is_used(spark: SparkSession, table: str) -> None:
     spark.sql(f"CREATE TABLE t (id BIGINT) USING deltic LOCATION '{table}'")
     with pytest.raises(PySparkException, match=NO_CATALOG):
         spark.sql("SELECT * FROM t").collect()
@@ -63,39 +63,39 @@ def test_a_table_that_spark_makes_without_asking_fails_where_it_is_used(spark: S
 
 
 def test_spark_does_not_tell_a_source_which_table_of_the_catalog_is_used(spark: SparkSession, tmp_path: Path) -> None:
-    """The reason why such tables are refused. If this fails, Spark passes the table now, and they can be supported."""
+    """Why catalog tables are refused. If this fails, Spark passes the table now, and they can be supported."""
 
     class Reader(DataSourceReader):
-        def __init__(self, told: str) -> None:
-            self.told = told
+        def __init__(self, passed: str) -> None:
+            self.passed = passed
 
         def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-            yield (self.told,)
+            yield (self.passed,)
 
-    class Telling(DataSource):
-        """Its only row is what Spark gives it to read; to write, it fails with that."""
+    class Echo(DataSource):
+        """A source whose only row is what Spark passes to a reader; a write fails with what Spark passes."""
 
         @classmethod
         def name(cls) -> str:
-            return "telling"
+            return "echo"
 
         def schema(self) -> StructType:
-            return StructType([StructField("told", StringType(), metadata={"of": self.options["location"]})])
+            return StructType([StructField("passed", StringType(), metadata={"of": self.options["location"]})])
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return Reader(f"{dict(self.options)} {schema['told'].metadata}")
+            return Reader(f"{dict(self.options)} {schema['passed'].metadata}")
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            raise ValueError(f"to write: {dict(self.options)} {schema['told'].metadata}")
+            raise ValueError(f"to write: {dict(self.options)} {schema['passed'].metadata}")
 
-    spark.dataSource.register(Telling)
+    spark.dataSource.register(Echo)
     try:
-        spark.sql(f"CREATE TABLE t USING telling LOCATION '{tmp_path / 'one'}'")
-        spark.sql(f"CREATE TABLE t2 (told STRING) USING telling OPTIONS (a '1') LOCATION '{tmp_path / 'two'}'")
+        spark.sql(f"CREATE TABLE t USING echo LOCATION '{tmp_path / 'one'}'")
+        spark.sql(f"CREATE TABLE t2 (passed STRING) USING echo OPTIONS (a '1') LOCATION '{tmp_path / 'two'}'")
         of_t = f"{{'of': 'file:{tmp_path / 'one'}'}}"
         assert spark.sql("SELECT * FROM t").collect() == [(f"{{}} {of_t}",)]
         assert spark.sql("SELECT * FROM t2").collect() == [("{} {}",)]
-        # Nor can metadata of columns tell: to the table that is written they are those of the table that is read.
+        # Column metadata does not help: in an INSERT it is that of the source table.
         with pytest.raises(PySparkException, match=re.escape(f"to write: {{}} {of_t}")):
             spark.sql("INSERT INTO t2 SELECT * FROM t")
     finally:
@@ -116,7 +116,7 @@ def test_a_table_from_a_query_is_refused_before_anything_is_written(
 
 
 def test_save_as_table_writes_the_path_and_says_how_to_read_it(spark: SparkSession, uri: str) -> None:
-    """To deltic it looks like `save(uri)`: this checks the statement of docs/spark.md about it."""
+    """Checks docs/spark.md: deltic cannot distinguish it from `save(uri)`."""
     for version in range(2):
         spark.range(3).write.format("deltic").mode("append").option("path", uri).saveAsTable("t")
         assert deltic.Table(uri).snapshot().version == version

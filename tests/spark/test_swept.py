@@ -1,4 +1,4 @@
-"""`deltic.spark.vacuum`: it has the same effects as a vacuum by the driver alone, also after failures."""
+"""`deltic.spark.vacuum`: it has the same effects as `Table.vacuum`, also after failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORCED = ((0, True), False, False, None)
 
 
 def orphan(uri: str, path: str) -> str:
-    """A file that a writer left a month ago."""
+    """Create a file that no commit names, a month old."""
     place = Path(uri) / path
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(b"left")
@@ -38,7 +38,7 @@ def orphan(uri: str, path: str) -> str:
 
 
 def made(uri: str) -> Table:
-    """Two partitions, each with a file that was replaced, and files of writers that never committed."""
+    """A table with two partitions, each with a removed file, and files of writers that never committed."""
     for number in range(2):
         rows = pa.table({"id": [number, number + 10], "p": ["a%20b", "é"]})
         deltic.write(uri, rows, mode="overwrite", **({} if number else {"partition_by": ["p"]}))
@@ -54,7 +54,7 @@ def ended(table: Table) -> tuple[Any, Any]:
 
 
 def random_table(uri: str, draw: random.Random) -> tuple[dict[int, list[str]], int]:
-    """Versions with partitions, vectors and change files, the rows of each; and one after which there was a pause."""
+    """A table with random versions; return the rows of each version, and the version before a pause."""
     properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "4"}
     if draw.random() < 0.5:
         properties["delta.enableChangeDataFeed"] = "true"
@@ -89,11 +89,11 @@ def sorted_rows(snapshot: deltic.Snapshot) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["full", "lite"])
 @pytest.mark.parametrize("seed", range(3))
-def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: int, mode: Any) -> None:
+def test_it_has_the_same_result_as_the_table_method(spark: SparkSession, tmp_path: Path, seed: int, mode: Any) -> None:
     draw = random.Random(seed)
     here, there = str(tmp_path / "here"), str(tmp_path / "there")
     versions, chosen = random_table(here, draw)
-    shutil.copytree(here, there)  # which keeps the times of files
+    shutil.copytree(here, there)  # keeps modification times
     committed = {entry["version"]: entry["timestamp"] for entry in Table(here).history()}[chosen]
     retention = timedelta(milliseconds=time.time() * 1000 - committed - 500)
     found = [
@@ -101,8 +101,8 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
         deltic.spark.vacuum(spark, there, retention, mode=mode, force=True, dry_run=True),
     ]
     same = ("files_seen", "files_deleted", "bytes_deleted", "dry_run")
-    told = [[getattr(result, name) for name in same] for result in found]
-    assert told[0] == told[1]
+    values = [[getattr(result, name) for name in same] for result in found]
+    assert values[0] == values[1]
     assert files_of(here) == files_of(there), "a dry run deletes nothing"
     paths = [sorted(result.files["path"].to_pylist()) for result in found if result.files is not None]
     assert paths[0] == paths[1]
@@ -118,15 +118,15 @@ def test_it_does_what_the_table_does(spark: SparkSession, tmp_path: Path, seed: 
             assert sorted_rows(Table(there).snapshot(version)) == rows
 
 
-def test_other_tables_in_folders_of_the_table_stay(spark: SparkSession, uri: str) -> None:
+def test_nested_tables_are_kept(spark: SparkSession, uri: str) -> None:
     made(uri)
     for number in range(2):
         deltic.write(f"{uri}/x/inner", pa.table({"id": [number]}), mode="overwrite")
     for path in Path(uri, "x/inner").glob("*.parquet"):
         os.utime(path, (time.time() - MONTH,) * 2)
-    told = deltic.spark.vacuum(spark, uri, dry_run=True)
+    planned = deltic.spark.vacuum(spark, uri, dry_run=True)
     done = deltic.spark.vacuum(spark, uri)
-    assert (told.files_deleted, done.files_deleted, done.nested_tables) == (4, 4, ("x/inner",))
+    assert (planned.files_deleted, done.files_deleted, done.nested_tables) == (4, 4, ("x/inner",))
     assert "x/y/z %.parquet" not in files_of(uri)
     inner = Table(f"{uri}/x/inner")
     assert [inner.snapshot(version).scan().to_arrow()["id"].to_pylist() for version in (0, 1)] == [[0], [1]]
@@ -142,7 +142,7 @@ def test_an_inventory(spark: SparkSession, uri: str) -> None:
     assert table.scan().to_arrow().num_rows == 2
 
 
-def test_young_files_stay_however_late_a_task_runs(uri: str) -> None:
+def test_a_late_task_does_not_delete_young_files(uri: str) -> None:
     table = made(uri)
     work = _deltic.vacuum_distributed(table._core, *FORCED)
     tasks = work.next_tasks(4)
@@ -176,7 +176,7 @@ def test_a_task_that_reaches_another_table_deletes_nothing(uri: str, tmp_path: P
     assert {path for path in before if "_delta_log" not in path} <= files_of(uri)
 
 
-def test_a_file_in_the_root_that_is_written_anew_stays(uri: str) -> None:
+def test_a_new_file_in_the_root_is_kept(uri: str) -> None:
     table = made(uri)
     work = _deltic.vacuum_distributed(table._core, *FORCED)
     tasks = work.next_tasks(4)
@@ -189,7 +189,7 @@ def test_a_file_in_the_root_that_is_written_anew_stays(uri: str) -> None:
     assert (Path(uri) / "root.parquet").exists()
 
 
-def test_the_history_says_that_it_failed_before_it_listed(uri: str) -> None:
+def test_the_history_records_a_failure_before_the_listing(uri: str) -> None:
     table = made(uri)
     table.checkpoint()
     (Path(uri) / "_delta_log" / f"{0:020}.json").unlink()
@@ -225,7 +225,7 @@ Tasks = Iterator[pa.RecordBatch]
 
 
 def failing(marker: Path, failures: int) -> Callable[[Any], Callable[[Tasks], Tasks]]:
-    """A sweeper that fails after its work, so many times."""
+    """Wrap the sweeper: it fails `failures` times, after its work."""
     plain = maintenance._sweeper
 
     def sweeper(storage_options: Any) -> Callable[[Tasks], Tasks]:
@@ -273,7 +273,7 @@ def test_a_job_that_fails_can_be_repeated(
     assert table.vacuum(0, force=True).files_deleted == 0
 
 
-def test_a_store_that_fails_is_told_of(spark: SparkSession, uri: str) -> None:
+def test_a_failing_store_is_reported(spark: SparkSession, uri: str) -> None:
     table = made(uri)
     stuck = Path(uri) / "x" / "y"
     stuck.chmod(0o500)
@@ -288,7 +288,7 @@ def test_a_store_that_fails_is_told_of(spark: SparkSession, uri: str) -> None:
     assert deltic.spark.vacuum(spark, uri, 0, force=True).files_deleted == 1
 
 
-def test_a_listing_that_fails_is_told_of(uri: str) -> None:
+def test_a_failing_listing_is_reported(uri: str) -> None:
     table = made(uri)
     work = _deltic.vacuum_distributed(table._core, *FORCED)
     # A folder with a name that is too long for the disk cannot be listed.
@@ -300,7 +300,7 @@ def test_a_listing_that_fails_is_told_of(uri: str) -> None:
     assert ended(table)[0] == "FAILED"
 
 
-def test_bad_arguments_begin_nothing(spark: SparkSession, uri: str) -> None:
+def test_bad_arguments_are_refused_before_the_start(spark: SparkSession, uri: str) -> None:
     table = made(uri)
     before, version = files_of(uri), table.snapshot().version
     for arguments in ({"retention": 0}, {"mode": "half"}, {"retention": -1, "force": True}):

@@ -1,4 +1,4 @@
-"""Spark's types, written to a table and read back, or refused; and the metadata of columns."""
+"""Spark's types: written and read back, or refused; metadata of columns."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def save(frame: DataFrame, uri: str) -> None:
 
 
 def fields(uri: str) -> list[dict[str, Any]]:
-    """The fields of a table's schema as they stand in its log."""
+    """The fields of a table's schema in the log."""
     found: list[dict[str, Any]] = json.loads(deltic.Table(uri).snapshot().metadata["schemaString"])["fields"]
     return found
 
@@ -56,22 +56,22 @@ def made(spark: SparkSession, expression: str) -> DataFrame:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_type_that_is_not_on_the_list_is_refused(spark: SparkSession, uri: str, kind: str, place: str) -> None:
-    expression, told, error = REFUSED[kind]
+    expression, message, error = REFUSED[kind]
     frame = made(spark, PLACES[place].format(expression))
-    with pytest.raises(error, match=f"column `{place}` has the Spark type {told}"):
+    with pytest.raises(error, match=f"column `{place}` has the Spark type {message}"):
         deltic.spark.write(frame, uri)
     assert not Path(uri).exists()
 
 
 @pytest.mark.parametrize("kind", ["geometry", "collation", "void", "days"])
-def test_the_data_source_refuses_it_too(spark: SparkSession, uri: str, kind: str) -> None:
-    expression, told, error = REFUSED[kind]
-    with pytest.raises(PySparkException, match=f"{error.__name__}.*column `c` has the Spark type {told}"):
+def test_the_data_source_refuses_such_types_too(spark: SparkSession, uri: str, kind: str) -> None:
+    expression, message, error = REFUSED[kind]
+    with pytest.raises(PySparkException, match=f"{error.__name__}.*column `c` has the Spark type {message}"):
         save(made(spark, expression), uri)
     assert not Path(uri).exists()
 
 
-def test_what_to_store_of_an_interval_is_all_of_it(spark: SparkSession, uri: str) -> None:
+def test_the_advice_for_intervals_stores_them_completely(spark: SparkSession, uri: str) -> None:
     made = (
         "INTERVAL '-178956970-8' YEAR TO MONTH AS y, INTERVAL '-3' YEAR AS z, "
         "INTERVAL '-106751991 04:00:54.775808' DAY TO SECOND AS d, INTERVAL '5' HOUR AS h"
@@ -87,17 +87,17 @@ def test_what_to_store_of_an_interval_is_all_of_it(spark: SparkSession, uri: str
 
 def test_a_user_defined_type_is_refused(spark: SparkSession, uri: str) -> None:
     frame = spark.createDataFrame([(1, Vectors.dense([1.0]))], ["id", "c"])
-    told = "column `c` has the Spark type vector.*vector_to_array"
-    with pytest.raises(deltic.InvalidInputError, match=told):
+    message = "column `c` has the Spark type vector.*vector_to_array"
+    with pytest.raises(deltic.InvalidInputError, match=message):
         deltic.spark.write(frame, uri)
     with pytest.raises(deltic.InvalidInputError, match=r"column `s\.element\.c` has the Spark type vector"):
         deltic.spark.write(frame.select(F.array(F.struct("c")).alias("s")), uri)
-    with pytest.raises(PySparkException, match=f"InvalidInputError.*{told}"):
+    with pytest.raises(PySparkException, match=f"InvalidInputError.*{message}"):
         save(frame, uri)
     assert not Path(uri).exists()
 
 
-def test_spark_data_that_became_arrow_is_refused_where_it_shows(spark: SparkSession, uri: str) -> None:
+def test_spark_data_in_deltic_write_is_refused_with_advice(spark: SparkSession, uri: str) -> None:
     frame = made(spark, f"named_struct('g', ST_GeomFromWKB({WKB}))")
     with pytest.raises(deltic.UnsupportedFeatureError, match=r"`c\.g` is a geometry in the Arrow form.*ST_AsBinary"):
         deltic.write(uri, frame.toArrow())
@@ -106,26 +106,26 @@ def test_spark_data_that_became_arrow_is_refused_where_it_shows(spark: SparkSess
 
 
 def with_field(uri: str, kind: object, **metadata: object) -> None:
-    """A table whose newest commit says that it has a column `c` of this type."""
+    """Add a column `c` of this type to a table's schema by hand."""
     deltic.write(uri, pa.table({"id": [1]}))
     Log(uri).add_columns(0, [field("c", kind, **metadata)], "geospatial")
 
 
 @pytest.mark.parametrize(
-    ("kind", "metadata", "told"),
+    ("kind", "metadata", "message"),
     [
         ("geometry(OGC:CRS84)", {}, r"`c` is of the type geometry\(OGC:CRS84\)"),
         ({"type": "array", "elementType": "geography", "containsNull": True}, {}, r"`c\.element` is of the type geo"),
         ("string", {"__COLLATIONS": {"c": "icu.de"}}, "`c` is a string with a collation"),
     ],
 )
-def test_what_cannot_be_carried_to_spark_is_refused_by_name(
-    spark: SparkSession, uri: str, kind: object, metadata: dict[str, object], told: str
+def test_types_that_spark_cannot_read_are_refused_by_name(
+    spark: SparkSession, uri: str, kind: object, metadata: dict[str, object], message: str
 ) -> None:
     with_field(uri, kind, **metadata)
-    with pytest.raises(deltic.UnsupportedFeatureError, match=f"{told}.*give the columns to read without it"):
+    with pytest.raises(deltic.UnsupportedFeatureError, match=f"{message}.*give the columns to read without it"):
         deltic.spark.read(spark, uri)
-    with pytest.raises(PySparkException, match=f"UnsupportedFeatureError.*{told}"):
+    with pytest.raises(PySparkException, match=f"UnsupportedFeatureError.*{message}"):
         spark.read.format("deltic").load(uri)
     assert deltic.spark.read(spark, uri, columns=["id"]).collect() == [(1,)]
     assert spark.read.format("deltic").schema("id long").load(uri).collect() == [(1,)]
@@ -141,7 +141,7 @@ DESCRIBED = T.StructType(
 
 
 @pytest.mark.parametrize("door", ["deltic.spark", "format"])
-def test_metadata_of_columns_goes_to_the_table_and_comes_back(spark: SparkSession, uri: str, door: str) -> None:
+def test_metadata_of_columns_is_written_and_read(spark: SparkSession, uri: str, door: str) -> None:
     frame = spark.createDataFrame([(1, "ab", (2,))], DESCRIBED)
     if door == "format":
         save(frame, uri)

@@ -1,4 +1,4 @@
-"""Variants between Spark and tables, by both engines of a write and all ways to read."""
+"""Variants between Spark and tables, with both write engines and all ways to read."""
 
 import datetime
 import os
@@ -41,7 +41,7 @@ LITERALS = {
     "TIMESTAMP": ["TIMESTAMP'2020-01-01 01:02:03.456789Z'", "TIMESTAMP'1600-01-01 00:00:00Z'"],
     "TIMESTAMP_NTZ": ["TIMESTAMP_NTZ'2020-01-01 01:02:03.456789'", "TIMESTAMP_NTZ'1600-01-01'"],
 }
-"""By type, literals of values that become variants."""
+"""SQL literals by type, which become variants."""
 SCALARS = [f"CAST({literal} AS VARIANT)" for literals in LITERALS.values() for literal in literals]
 DOORS = ["read", "format"]
 
@@ -60,7 +60,7 @@ def load(spark: SparkSession, uri: str, door: str) -> DataFrame:
 
 
 def bare(value: Any) -> Any:
-    """A value of a row with its variants as their bytes."""
+    """A value with its variants replaced by their bytes."""
     if isinstance(value, T.VariantVal):
         return bytes(value.value), bytes(value.metadata)
     if isinstance(value, Row):
@@ -74,8 +74,8 @@ def rows(frame: DataFrame) -> list[Any]:
     return [bare(row) for row in frame.orderBy("id").collect()]
 
 
-def told(frame: DataFrame, *, kinds: bool = True) -> list[Any]:
-    """Spark's view of the variants `v`: the values, and their types if no number may have another width."""
+def variants_of(frame: DataFrame, *, kinds: bool = True) -> list[Any]:
+    """Spark's results for the variants `v`: values, and with `kinds` the exact types, including number widths."""
     kind = "schema_of_variant(v)" if kinds else "NULL"
     columns = [
         "id",
@@ -88,7 +88,7 @@ def told(frame: DataFrame, *, kinds: bool = True) -> list[Any]:
 
 
 def drawn(rng: random.Random, depth: int = 0) -> str:
-    """An expression of a random variant."""
+    """An SQL expression for a random variant."""
     shape = rng.random() if depth < 3 else 0.0
     if shape < 0.6:
         return rng.choice(SCALARS)
@@ -101,7 +101,7 @@ def drawn(rng: random.Random, depth: int = 0) -> str:
 
 
 def frame_of(spark: SparkSession, expressions: list[str]) -> DataFrame:
-    """A row for each expression, with ids from 0; computed once, for NaN and timestamps to be what they are."""
+    """A row for each expression, with ids from 0. Computed once, so that all queries see the same values."""
     made = spark.sql(f"SELECT posexplode(array({', '.join(expressions)})) AS (id, v)").collect()
     return spark.createDataFrame(made, "id long, v variant").coalesce(1)
 
@@ -110,17 +110,17 @@ def frame_of(spark: SparkSession, expressions: list[str]) -> DataFrame:
 def test_every_type_comes_back_with_its_bytes(spark: SparkSession, uri: str, engine: Any) -> None:
     frame = frame_of(spark, ["CAST(NULL AS VARIANT)", *SCALARS])
     deltic.spark.write(frame, uri, engine=engine)
-    expected, said = rows(frame), told(frame)
+    expected, variants = rows(frame), variants_of(frame)
     for door in DOORS:
         found = load(spark, uri, door)
         assert found.schema["v"].dataType == T.VariantType()
         assert rows(found) == expected
-        assert told(found) == said
-    # A variant that is null is a value.
-    assert [tuple(row) for row in said[:2]] == [(0, True, False, None, None), (1, False, True, "null", "VOID")]
+        assert variants_of(found) == variants
+    # A variant null is not an SQL NULL.
+    assert [tuple(row) for row in variants[:2]] == [(0, True, False, None, None), (1, False, True, "null", "VOID")]
 
 
-def test_values_are_got_out_by_their_types(spark: SparkSession, uri: str) -> None:
+def test_variant_get_returns_values_of_every_type(spark: SparkSession, uri: str) -> None:
     parts = {
         "t": ("tinyint", -5, "-5Y"),
         "s": ("smallint", 300, "300S"),
@@ -154,7 +154,7 @@ NESTED = {
     "a": "array({}, NULL, {})",
     "m": "map('k', {}, 'n', NULL)",
     "d": "array(named_struct('m', map(id, array({}))), NULL)",
-    # Fields that are called what Parquet calls the parts of a variant.
+    # Fields with the names of a variant's parts in Parquet.
     "metadata": "named_struct('metadata', X'01', 'value', X'02')",
     "value": "IF(id % 2 = 0, NULL, {})",
 }
@@ -171,7 +171,7 @@ def test_variants_inside_of_columns(spark: SparkSession, uri: str, engine: Any) 
         found = load(spark, uri, door)
         assert found.schema.simpleString() == frame.schema.simpleString()
         assert rows(found) == expected
-    # Some columns, some fields of a struct, and no rows.
+    # Selected columns, selected struct fields, and no rows.
     chosen = spark.read.format("deltic").schema("id long, s struct<w: variant>, m map<string, variant>").load(uri)
     assert rows(chosen) == rows(frame.selectExpr("id", "named_struct('w', s.w) AS s", "m"))
     assert rows(deltic.spark.read(spark, uri, ["id", "d"], "id < 3")) == rows(frame.select("id", "d").where("id < 3"))
@@ -207,7 +207,7 @@ def test_random_variants(spark: SparkSession, uri: str, door: str, properties: d
     assert (parts.get_field_index("typed_value") >= 0) == (bool(properties) and door != "native"), f"seed {SEED}"
     is_whole = parts.get_field_index("typed_value") < 0
     found = load(spark, uri, rng.choice(DOORS))
-    assert told(found, kinds=is_whole) == told(frame, kinds=is_whole), f"seed {SEED}"
+    assert variants_of(found, kinds=is_whole) == variants_of(frame, kinds=is_whole), f"seed {SEED}"
     if is_whole:
         assert rows(found) == rows(frame), f"seed {SEED}"
     assert deltic.Table(uri).check(files=True).ok
@@ -226,7 +226,7 @@ def test_a_session_that_shreds_changes_nothing_of_the_native_engine(spark: Spark
             spark.conf.unset(name)
     for add in adds(uri, 0):
         assert set(pq.read_schema(Path(uri) / add["path"]).field("v").type.names) == {"metadata", "value"}
-    assert told(deltic.spark.read(spark, uri)) == told(frame)
+    assert variants_of(deltic.spark.read(spark, uri)) == variants_of(frame)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -251,7 +251,7 @@ def test_statistics_count_nulls(spark: SparkSession, uri: str) -> None:
     deltic.spark.write(frame, uri, engine="native")
     (arrow,), (native,) = adds(uri, 0), adds(uri, 1)
     assert arrow["stats"]["nullCount"] == {"id": 0, "v": 2}
-    # Footers count the nulls of the parts of a group.
+    # Parquet footers count nulls of the parts of a variant.
     assert native["stats"]["nullCount"] == {"id": 0}
     for add in (arrow, native):
         assert (add["stats"]["minValues"], add["stats"]["maxValues"]) == ({"id": 0}, {"id": 4})
@@ -264,7 +264,7 @@ def test_rows_are_merged_and_their_changes_read(spark: SparkSession, uri: str) -
     merge = deltic.spark.merge(spark, uri, news, "source.id = target.id")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     expected = frame.where("id < 2").union(news)
-    assert told(deltic.spark.read(spark, uri)) == told(expected)
+    assert variants_of(deltic.spark.read(spark, uri)) == variants_of(expected)
     feed = spark.read.format("deltic").option("readChangeFeed", "true").option("startingVersion", "1").load(uri)
     found = feed.selectExpr("_change_type AS kind", "id", "to_json(v) AS v").orderBy("kind", "id").collect()
     assert [tuple(row) for row in found] == [
@@ -302,14 +302,14 @@ def test_bytes_that_are_no_variant_are_refused(spark: SparkSession, uri: str) ->
     assert not deltic.Table(uri).exists()
 
 
-def test_a_variant_is_no_partition(spark: SparkSession, uri: str) -> None:
+def test_a_variant_cannot_be_a_partition_column(spark: SparkSession, uri: str) -> None:
     frame = spark.range(2).selectExpr("id", "parse_json('1') AS v")
     for engine in ENGINES:
         with pytest.raises(deltic.DelticError, match=r"`v`.*partition|partition.*`v`"):
             deltic.spark.write(frame, uri, partition_by="v", engine=engine)  # type: ignore[arg-type]
 
 
-def test_variants_take_the_form_of_spark_at_every_depth() -> None:
+def test_variants_are_converted_to_the_layout_of_spark_at_every_depth() -> None:
     stored = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
     marked = {"delta.type": "variant"}
 

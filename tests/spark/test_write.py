@@ -33,15 +33,15 @@ def test_what_spark_writes_python_reads(spark: SparkSession, uri: str) -> None:
     read = deltic.Table(uri).scan().to_arrow()
     assert rows(read) == rows(table)
     assert [field.type for field in read.schema] == [field.type for field in EVERY_TYPE]
-    assert all(field.nullable for field in read.schema), "what Spark infers is no constraint"
+    assert all(field.nullable for field in read.schema), "Spark's inferred nullability is not a constraint"
 
 
-def test_a_table_is_taken_in_place_of_its_location(spark: SparkSession, uri: str) -> None:
+def test_a_table_object_instead_of_its_location(spark: SparkSession, uri: str) -> None:
     table = deltic.Table(uri)
     assert deltic.spark.write(spark.range(4), table).version == 0
     assert deltic.spark.write(spark.range(4), Path(uri)).version == 1
     assert deltic.spark.read(spark, table, filter="id > 1").count() == 4
-    # Settings that are given with it take precedence.
+    # Explicit storage options take precedence.
     with pytest.raises(deltic.InvalidInputError, match="nothing_of_the_kind"):
         deltic.spark.read(spark, table, storage_options={"nothing_of_the_kind": "1"})
 
@@ -81,7 +81,7 @@ def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mo
     assert deltic.Table(uri).snapshot().scan(filter="p IS NULL").to_arrow().num_rows == 3
 
 
-def test_words_to_choose_from_are_listed_by_the_types() -> None:
+def test_string_choices_have_literal_types() -> None:
     hints = get_type_hints(deltic.spark.write)
     expected = {
         "mode": Mode,
@@ -133,7 +133,7 @@ def test_a_task_that_fails_once_is_retried_and_its_rows_count_once(
 
     def flaky(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        if not Path(marker).exists():  # after its rows have gone to the writer
+        if not Path(marker).exists():  # after its rows have been written
             Path(marker).touch()
             raise RuntimeError("this attempt fails")
 
@@ -157,13 +157,13 @@ def test_a_killed_worker_leaves_nothing_visible(
 
     def dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        for death in range(deaths):  # after its rows have gone to the writer
+        for death in range(deaths):  # after its rows have been written
             with contextlib.suppress(FileExistsError):
                 (tmp_path / f"death {death}").touch(exist_ok=False)
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def save() -> None:
-        # Another task than the failed one might still write when the job has failed.
+        # Another task could still write after the job has failed.
         frame = spark.range(10, 5000, 1, 2 if deaths == 1 else 1).mapInArrow(dying, "id long")
         if by == "the data source":
             frame.write.format("deltic").mode("append").option("max_rows_per_file", 500).save(uri)
@@ -176,7 +176,7 @@ def test_a_killed_worker_leaves_nothing_visible(
         assert sorted(row.id for row in deltic.spark.read(spark, uri).collect()) == list(range(5000))
         assert deltic.Table(uri).snapshot().version == 1
         return
-    # For a dead process Spark raises a Java exception, or one of its own.
+    # For a dead process Spark raises a Java exception or one of PySpark.
     with pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"):
         save()
     assert (deltic.Table(uri).snapshot().version, set(data_files(uri))) == (0, before)
@@ -198,7 +198,7 @@ def test_a_task_that_always_fails_commits_nothing(spark: SparkSession, uri: str)
     assert deltic.spark.read(spark, uri).count() == 10
 
 
-def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str) -> None:
+def test_a_null_in_a_required_column_commits_nothing(spark: SparkSession, uri: str) -> None:
     deltic.create(uri, pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     deltic.spark.write(spark.range(3), uri)
     frame = spark.sql("SELECT CAST(NULL AS BIGINT) AS id")
@@ -207,8 +207,8 @@ def test_a_null_where_none_may_be_commits_nothing(spark: SparkSession, uri: str)
     assert deltic.spark.read(spark, uri).count() == 3
 
 
-def test_a_speculative_twin_adds_nothing(spark: SparkSession, uri: str) -> None:
-    # A second run of the same tasks, its result thrown away, as speculation does it.
+def test_a_speculative_task_adds_nothing(spark: SparkSession, uri: str) -> None:
+    # Run the same tasks again and discard the result, as speculative execution does.
     frame = spark.range(100).repartition(2)
     deltic.spark.write(frame, uri)
     written = {path.name for path in data_files(uri)}
@@ -232,7 +232,7 @@ def test_timestamps_are_written_as_instants(spark: SparkSession, uri: str) -> No
     assert row["local"].isoformat() == "2026-01-01T00:00:00"
 
 
-def test_the_commit_says_who_wrote(spark: SparkSession, uri: str) -> None:
+def test_the_commit_names_the_engine(spark: SparkSession, uri: str) -> None:
     deltic.spark.write(spark.range(1), uri)
     deltic.spark.write(spark.range(1), uri, app_id="job", app_version=3)
     (info,) = [action["commitInfo"] for action in log_actions(uri, 1) if "commitInfo" in action]
