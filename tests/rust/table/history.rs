@@ -19,7 +19,7 @@ fn info(members: Value) -> Value {
     json!({"commitInfo": members})
 }
 
-/// A table whose commits were set_modified_ms at these times.
+/// A table whose commits have these modification times.
 fn at_times(times: &[u64]) -> Sample {
     let sample = Sample::with_commits(&vec![
         vec![info(json!({"operation": "WRITE", "timestamp": 1})), add("a")];

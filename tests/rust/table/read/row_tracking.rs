@@ -123,7 +123,7 @@ fn tables_that_do_not_track_rows_have_no_such_columns() {
     for name in [ROW_ID, ROW_COMMIT_VERSION] {
         let error = lake.rows(&[name], None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
-        says(&error, &[name, "does not track rows", "delta.enableRowTracking"]);
+        check_message(&error, &[name, "does not track rows", "delta.enableRowTracking"]);
     }
     lake.row_tracking = Some(RowTracking::default());
     assert_eq!(lake.rows(&["_metadata.row"], None).unwrap_err().kind(), &Kind::Invalid);
@@ -258,7 +258,7 @@ fn a_plan_refuses_the_columns_when_the_table_does_not_track_rows() {
         assert_eq!(planned(&lake, &["n"], None).unwrap(), ["0", "1", "2"]);
         let error = planned(&lake, &["n", ROW_ID], None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
-        says(&error, &["does not track rows"]);
+        check_message(&error, &["does not track rows"]);
         assert!(error.table().is_some());
     }
     let lake = table(FEATURES, json!({"delta.enableRowTracking": "perhaps"}));
