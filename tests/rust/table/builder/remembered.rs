@@ -41,7 +41,9 @@ fn log_files(sample: &Sample) -> Vec<String> {
 /// Adds one file to what a handle remembers.
 async fn add_one(sample: &Sample, base: HandleState, path: &str) -> Result<Committed> {
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();
     transaction.append(vec![file(path)]);
     let outcome = commit(transaction).await?.unwrap();
@@ -165,7 +167,9 @@ async fn rows_go_along_with_columns_that_were_added() {
     }
     // Who has read something begins again by itself.
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     transaction.append(vec![file("c4")]);
     transaction.set_domain("app", Some("1")).unwrap();
     sample.commit(6, &[wider(&[("y", "long")])]);
@@ -178,7 +182,9 @@ async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
     let base = append(&sample, None, "c1").await;
     let unset = MetadataChange { unset: vec!["mine".to_owned()], ..MetadataChange::default() };
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     assert!(transaction.take_step(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     sample.commit(2, &[metadata(COLUMNS, &["p"], json!({"mine": "1"}))]);
     // It was read, and is not asked again.
@@ -190,7 +196,9 @@ async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
     };
     let yours = MetadataChange { unset: vec!["yours".to_owned()], ..MetadataChange::default() };
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     transaction.take_step(|transaction| transaction.set_metadata(yours.clone(), &World)).await.unwrap();
     assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 5);
 }
@@ -253,7 +261,8 @@ async fn a_commit_that_landed_in_another_table_stays_and_is_not_acknowledged() {
     for is_remembered in [true, false] {
         let sample = sample();
         let known = Some(append(&sample, None, "c1").await).filter(|_| is_remembered);
-        let begun = Transaction::begin(&sample.storage, known_as(known), TransactionOptions::default(), &World).await;
+        let begun =
+            Transaction::begin(&sample.storage, handle_with(known), TransactionOptions::default(), &World).await;
         let mut transaction = begun.unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
         transaction.append(vec![file("c2")]);
@@ -274,7 +283,7 @@ async fn a_bucket_is_looked_at_the_same_way() {
     let storage = Storage::open("memory://remembered", &HashMap::new()).unwrap();
     let path = |version: u64| format!("_delta_log/{}", commit_name(version));
     let create = |metadata: Value| format!("{}\n{metadata}\n", protocol(1, 2)).into();
-    let begin = |base| Transaction::begin(&storage, known_as(base), TransactionOptions::default(), &World);
+    let begin = |base| Transaction::begin(&storage, handle_with(base), TransactionOptions::default(), &World);
     storage.put(&path(0), create(metadata(COLUMNS, &["p"], json!({})))).await.unwrap();
     let mut base = None;
     for name in ["c1", "c2"] {
