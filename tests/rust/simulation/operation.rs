@@ -58,7 +58,7 @@ pub(crate) enum ChangeMethod {
     Mark,
 }
 
-/// What a merge does with matched rows.
+/// The action of a merge for matched rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenMatched {
     Update,

@@ -44,7 +44,7 @@ pub(crate) enum Request {
     },
 }
 
-/// What a vacuum based a deletion on.
+/// The reads that a deletion of a vacuum is based on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VacuumBasis {
     /// When the retention begins.

@@ -129,7 +129,7 @@ pub(crate) fn sorted<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Row> {
     rows
 }
 
-/// What a transaction has read, and its effects.
+/// The read set and the effects of a transaction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prepared {
     pub(crate) read: ReadSet,

@@ -428,17 +428,17 @@ fn a_wrong_row_count_is_corrupt() {
 
 #[test]
 fn a_file_with_a_wrong_row_count_is_not_rewritten() {
-    for (rows, lie) in [(10, 8), (10, 12)] {
+    for (rows, wrong_rows) in [(10, 8), (10, 12)] {
         let table = Table::new(&[], false);
         table.write(&numbers(0..rows));
         let commit = std::fs::read_to_string(table.sample.log("00000000000000000001.json")).unwrap();
-        let lies = commit.replace(&format!("numRecords\\\":{rows}"), &format!("numRecords\\\":{lie}"));
-        assert_ne!(lies, commit);
-        table.sample.put("00000000000000000001.json", lies);
+        let miscounted = commit.replace(&format!("numRecords\\\":{rows}"), &format!("numRecords\\\":{wrong_rows}"));
+        assert_ne!(miscounted, commit);
+        table.sample.put("00000000000000000001.json", miscounted);
         std::fs::remove_file(table.sample.log("00000000000000000001.crc")).unwrap();
         let files = table.on_disk();
         let error = table.try_delete("x IN (1, 3)").unwrap_err();
-        let message = format!("{} rows have to be rewritten, but {} rows were", lie - 2, rows - 2);
+        let message = format!("{} rows have to be rewritten, but {} rows were", wrong_rows - 2, rows - 2);
         assert!(error.is_corrupt() && error.to_string().contains(&message), "{error}");
         assert!(error.path().is_some() && error.table().is_some(), "{error}");
         assert_eq!(table.on_disk(), files, "the written file is not deleted");

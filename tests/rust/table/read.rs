@@ -866,10 +866,10 @@ fn hostile_footers_are_corrupt() {
     // The row count of the footer (zigzag, twice the number) gives 11 instead of 10: field 3 of the metadata.
     let footer = bytes.len() - 8 - u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
     let field = footer + bytes[footer..].windows(3).position(|w| w == [0x16, 20, 0x19]).unwrap();
-    let mut lying = bytes.clone();
-    lying[field + 1] = 22;
+    let mut corrupt = bytes.clone();
+    corrupt[field + 1] = 22;
     let mut lake = Lake::new(&[("n", "integer")]);
-    lake.add(&lying);
+    lake.add(&corrupt);
     lake.check_corrupt(&["n"], &["11 rows"]);
 }
 
@@ -878,19 +878,19 @@ fn a_wrong_row_count_of_a_row_group_is_corrupt() {
     // Both row groups and the file claim one row more than the columns hold.
     let bytes = std::fs::read(numbers(10, 10).path(0)).unwrap();
     let footer = bytes.len() - 8 - u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
-    let mut lying = bytes.clone();
+    let mut corrupt = bytes.clone();
     let mut changed = 0;
     for at in footer..bytes.len() - 9 {
-        // 0x16: an i64 field, one or... three ids on; the count of the file (field 3) and of its row group (field 3).
-        if lying[at] == 0x16 && lying[at + 1] == 20 && matches!(lying[at + 2], 0x19 | 0x26) {
-            lying[at + 1] = 22;
+        // `num_rows` of the file or row group: the Thrift header of an i64 field, 10 as zigzag, the header of the next field.
+        if corrupt[at] == 0x16 && corrupt[at + 1] == 20 && matches!(corrupt[at + 2], 0x19 | 0x26) {
+            corrupt[at + 1] = 22;
             changed += 1;
         }
     }
     assert!(changed >= 2, "{changed}");
     for (columns, predicate) in [(&["n"][..], None), (&["n", "t"], Some("n >= 0"))] {
         let mut lake = Lake::new(&[("n", "integer"), ("t", "string")]);
-        lake.add(&lying);
+        lake.add(&corrupt);
         let error = lake.rows(columns, predicate).unwrap_err();
         assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
     }

@@ -141,14 +141,14 @@ async fn neighbouring_versions_share_the_checkpoint() {
         let (counted, found) = sample.counted(async { newer.unwrap().num_files().await }).await;
         assert_eq!(((opened, counted), found.unwrap()), (expected, 2), "with the checksum of {version}");
     }
-    // A version with another segment is opened anew, and a missing version gives the same error.
+    // A version with another segment is opened again, and a missing version gives the same error.
     assert_eq!(kept(&snapshot.at(1).await.unwrap()).await, ["a"]);
-    let (here, anew) = (snapshot.at(6).await.unwrap_err(), sample.open_at(6).await.unwrap_err());
-    assert_eq!(here.to_string(), anew.to_string());
+    let (of_snapshot, of_path) = (snapshot.at(6).await.unwrap_err(), sample.open_at(6).await.unwrap_err());
+    assert_eq!(of_snapshot.to_string(), of_path.to_string());
 }
 
 #[tokio::test]
-async fn a_version_of_a_recreated_table_is_read_anew() {
+async fn a_version_of_a_recreated_table_is_read_again() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
     let snapshot = sample.open().await.unwrap();
     assert_eq!(kept(&snapshot.at(2).await.unwrap()).await, ["a", "b"]);

@@ -56,7 +56,7 @@ enum Operation {
     Drop(usize),
 }
 
-/// What an operation has read, and its effects.
+/// The read set and the effects of an operation.
 struct Prepared {
     read: ReadSet,
     removed: BTreeSet<String>,
@@ -314,7 +314,7 @@ fn moved(optimize: &Prepared, files: &Files) -> Moved {
     from.enumerate().filter_map(|(at, old)| Some((old, (to?.clone(), at)))).collect()
 }
 
-/// What the conflict check of a winner needs: deletion vectors, and the rows of this commit that the winner moved.
+/// The input of the conflict check for a winner: deletion vectors, and the rows of this commit that the winner moved.
 fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &Files) -> WinnerRows {
     let mut rows = vectors(pending, winner);
     for from in pending.moved_rows(winner).unwrap().into_iter().flat_map(|moved| moved.from) {

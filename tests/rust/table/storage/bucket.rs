@@ -64,7 +64,7 @@ struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
-    /// What `Content-Length` says when the body is not sent.
+    /// The `Content-Length` of an answer whose body is not sent.
     length: Option<usize>,
 }
 

@@ -187,7 +187,7 @@ async fn a_profile_signs() {
         ]);
         Storage::open("s3://bucket/t", &given).unwrap().get("x").await.unwrap_err();
     });
-    assert!(head.await.to_ascii_lowercase().contains("/us-east-1/s3/"), "a profile that is no profile is none");
+    assert!(head.await.to_ascii_lowercase().contains("/us-east-1/s3/"), "a profile with half of its keys is used");
     let head = request_head(async |address| {
         let endpoint = format!("http://{address}");
         let given = options([

@@ -116,7 +116,7 @@ async fn lengths_count_at_all_depths() {
     };
     let column = field("l", &array_of(&string), Some("array<varchar(2)>"));
     let fits = list(&[Some("ab"), Some("too long"), Some("c")], &[1, 1, 1], Some(vec![true, false, true]));
-    assert!(stored(&column, fits).await.is_ok(), "what lies below a null is no value");
+    assert!(stored(&column, fits).await.is_ok(), "strings below a null are checked");
     let error = refused(&column, list(&[Some("a"), Some("b"), Some("c"), Some("def")], &[2, 0, 2], None)).await;
     assert!(error.message().contains("`l.element` is varchar(2), and row 2 "), "{error}");
 
