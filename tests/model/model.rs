@@ -1,15 +1,15 @@
-//! Checks the commit loop in all its states: three writers, each with the same three operations in another order, on a
-//! store that loses requests and answers, repeats puts, carries them out late and lists late.
+//! Model check of the commit loop: three writers, each with the same three operations in another order, on a store that
+//! loses requests and answers, and repeats and delays puts.
 //!
-//! The loop is the one of real commits, compiled from its source. The table in `docs/commit-protocol.md`, which a test
-//! compares with the conflict rules, tells which operation may follow which. A simulation (`tests/rust/simulation`)
-//! runs the loop with its driver and the real rules, but not in every order.
+//! The state machine is that of real commits, compiled from its source. Which operation may follow which is read from the
+//! table in `docs/commit-protocol.md`, which a test compares with the conflict rules. The simulation
+//! (`tests/rust/simulation`) runs the loop with its driver and the real rules, but not in every order.
 //!
-//! The number of failures is bounded, so that the check ends.
+//! The number of faults is bounded, so that the state space is finite.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "../../rust/protocol/src/commit/state.rs"]
-#[expect(dead_code, reason = "attempts can always be printed here")]
+#[expect(dead_code, reason = "the model prints loop states")]
 mod state;
 
 use std::collections::BTreeSet;
@@ -20,42 +20,40 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 const WRITERS: usize = 3;
 
-/// As the table of the documentation calls them: what files are for, and what rows of one file are for.
+/// Operations on files, and operations on rows of one file, as the table of the documentation names them.
 const OF_FILES: [&str; 3] = ["append to `a`", "update `p = 'a'`", "optimize `a`"];
 const OF_ROWS: [&str; 3] = ["mark rows 1, 2 of the file in `a`", "mark row 5 of the file in `a`", "optimize `a`"];
 
 /// Each writer does each operation once, in its own order.
 const ORDER: [[usize; 3]; WRITERS] = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
 
-/// One writer's one operation: `writer * 3 + step`.
+/// One operation of one writer: `writer * 3 + step`.
 type Commit = u8;
 
 fn kind(commit: Commit) -> usize {
     ORDER[usize::from(commit) / 3][usize::from(commit) % 3]
 }
 
-/// What a writer is about to hear or do. Versions are counted from 1; 0 is the table as it was made.
+/// The state of a writer. Versions are counted from 1; version 0 creates the table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
-    /// To look at the table.
-    Looks,
-    /// Commits.
-    Commits(LoopState<()>),
-    /// Has done what it had to do.
-    Ended,
-    Dead,
+    /// It will read the table.
+    BeforeRead,
+    Committing(LoopState<()>),
+    Finished,
+    Crashed,
 }
 
 impl Phase {
     fn step(&self) -> Option<NextStep> {
         match self {
-            Self::Commits(commit_loop) => Some(commit_loop.step()),
-            Self::Looks | Self::Ended | Self::Dead => None,
+            Self::Committing(commit_loop) => Some(commit_loop.step()),
+            Self::BeforeRead | Self::Finished | Self::Crashed => None,
         }
     }
 
-    /// The version whose put is under way.
-    fn puts(&self) -> Option<u8> {
+    /// The version that the writer is putting.
+    fn put_version(&self) -> Option<u8> {
         match self.step() {
             Some(NextStep::Put(version)) => Some(version as u8),
             _ => None,
@@ -64,11 +62,11 @@ impl Phase {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Told {
-    Nothing,
+enum Outcome {
+    Pending,
     Committed(u8),
-    /// It was refused, or given up, and will not be made.
-    NotMade,
+    /// It failed, and must never land.
+    NotCommitted,
     Unknown,
 }
 
@@ -77,83 +75,82 @@ struct State {
     /// The commit of each version from 1 on.
     log: Vec<Commit>,
     writers: [(Phase, Commit); WRITERS],
-    /// The version that each writer's commit builds on.
+    /// The base version of each writer's commit.
     bases: [u8; WRITERS],
-    /// The last version that each writer has read, while it commits.
+    /// The newest version that each writer has read, while it commits.
     seen: [u8; WRITERS],
-    told: [Told; WRITERS * 3],
-    /// Puts that nobody waits for, with their base; they land if they come in time.
+    outcomes: [Outcome; WRITERS * 3],
+    /// Delayed puts whose sender does not wait: commit, version, base version.
     late: Vec<(Commit, u8, u8)>,
     faults: u8,
     crashes: u8,
-    /// What happened that must not.
-    wrong: Option<Wrong>,
+    violation: Option<Violation>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Wrong {
-    /// A version was put in the place of another.
+enum Violation {
+    /// A put replaced a version.
     Replaced,
-    /// A version was put where the one below it is missing.
+    /// A version was put although the one below it is missing.
     Gap,
-    /// A commit follows one that it must not follow.
+    /// A commit follows one that conflicts with it.
     Anomaly,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
-    /// Sees the newest version.
-    Look(usize),
-    /// The put arrives, and the answer is heard. Nobody else notices when it is.
-    Arrive(usize),
-    /// The put arrives, and the answer is lost.
-    ArriveUnheard(usize),
-    /// The put arrives, and the writer dies.
-    ArriveAndCrash(usize),
-    /// It arrives twice, and the answer is that of the second.
-    ArriveTwice(usize),
-    /// It never arrives, and nobody knows.
+    /// Reads the newest version.
+    ReadTable(usize),
+    /// The put lands, and the answer is delivered. The delay of the answer makes no difference.
+    Land(usize),
+    /// The put lands, and the answer is lost.
+    LandUnanswered(usize),
+    /// The put lands, and the writer crashes.
+    LandAndCrash(usize),
+    /// The put is sent twice, and the answer is that of the second.
+    LandTwice(usize),
+    /// The put is lost, and the outcome unknown.
     Lose(usize),
-    /// Nobody knows; it is still under way.
+    /// The put is delayed, and the outcome unknown.
     Delay(usize),
-    /// Reads all the versions that are there. When each is read is nobody's concern: none of them changes.
-    Read(usize),
-    /// Reads so many versions, and fails at the one after them.
-    ReadFails(usize, u8),
-    /// Gives up instead of trying once more.
+    /// Reads all new versions in one step, since versions never change.
+    ReadWinners(usize),
+    /// Reads so many versions, and fails to read the one after them.
+    ReadWinnersFails(usize, u8),
+    /// The writer gives up instead of trying again.
     GiveUp(usize),
-    /// A put that nobody waits for arrives.
-    ArriveLate(usize),
+    /// A delayed put lands.
+    LandLate(usize),
     Crash(usize),
 }
 
-/// What is broken on purpose, to see whether a property notices.
+/// A deliberate defect that a property must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// A put replaces what is there.
+    /// A put replaces an existing version.
     StoreOverwrites,
-    /// Who finds a version taken tries the one after it, unread.
+    /// After a lost race the next version is tried without reading the winner.
     WinnersAreNotRead,
-    /// Winners are read and not judged.
-    WinnersAreNotJudged,
-    /// A writer does not know its own commit when it reads it.
+    /// Winners are read, but not checked for conflicts.
+    WinnersAreNotChecked,
+    /// A writer does not recognize its own commit when it reads it.
     OwnCommitIsForeign,
-    /// That a version exists counts as proof that it is another's.
+    /// A version that exists always counts as that of another writer.
     ExistingIsForeign,
     /// A lost answer counts as success.
     UnknownIsCreated,
 }
 
-struct Loop {
+struct CommitModel {
     fault: Fault,
-    /// How often the store may misbehave in a history, and writers may crash.
+    /// The number of faults and of crashes in a history.
     budget: (u8, u8),
-    /// Whether the first may follow the second.
+    /// Whether the first operation may follow the second.
     follows: [[bool; 3]; 3],
 }
 
-impl Loop {
+impl CommitModel {
     fn new(fault: Fault, budget: (u8, u8), operations: [&'static str; 3]) -> Self {
         Self { fault, budget, follows: rules(operations) }
     }
@@ -162,50 +159,51 @@ impl Loop {
         self.follows[kind(own)][kind(winner)]
     }
 
-    /// The store's part of a put; whether it made the version.
+    /// A put, as the store does it. Returns whether it created the version.
     fn put(&self, state: &mut State, commit: Commit, at: u8, base: u8) -> bool {
         let newest = state.log.len() as u8;
         if at <= newest && self.fault != Fault::StoreOverwrites {
             return false;
         }
         if at <= newest {
-            state.wrong = Some(Wrong::Replaced);
+            state.violation = Some(Violation::Replaced);
             state.log[usize::from(at) - 1] = commit;
             return true;
         }
         if at > newest + 1 {
-            state.wrong = Some(Wrong::Gap);
+            state.violation = Some(Violation::Gap);
             return true;
         }
         if state.log[usize::from(base)..].iter().any(|winner| !self.may_follow(commit, *winner)) {
-            state.wrong = Some(Wrong::Anomaly);
+            state.violation = Some(Violation::Anomaly);
         }
         state.log.push(commit);
-        // Whatever else is under way to this version cannot land any more.
+        // Other delayed puts of this version cannot land any more.
         if self.fault != Fault::StoreOverwrites {
             state.late.retain(|(_, late, _)| *late > at);
         }
         true
     }
 
-    /// The writer is told, and goes on to its next operation.
-    fn end(state: &mut State, writer: usize, told: Told) {
+    /// Records the outcome, and moves the writer to its next operation.
+    fn finish(state: &mut State, writer: usize, outcome: Outcome) {
         let (phase, commit) = &mut state.writers[writer];
-        state.told[usize::from(*commit)] = told;
+        state.outcomes[usize::from(*commit)] = outcome;
         (state.bases[writer], state.seen[writer]) = (0, 0);
-        (*phase, *commit) = if *commit % 3 == 2 { (Phase::Ended, *commit) } else { (Phase::Looks, *commit + 1) };
+        (*phase, *commit) =
+            if *commit % 3 == 2 { (Phase::Finished, *commit) } else { (Phase::BeforeRead, *commit + 1) };
     }
 
-    /// Does what needs no store, until the writer puts, reads or has ended.
-    fn go_on(&self, state: &mut State, writer: usize) {
-        while let Phase::Commits(commit_loop) = &mut state.writers[writer].0 {
+    /// Runs the steps that need no store, until the writer puts, reads or has finished.
+    fn advance(&self, state: &mut State, writer: usize) {
+        while let Phase::Committing(commit_loop) = &mut state.writers[writer].0 {
             match commit_loop.step() {
                 NextStep::Put(_) | NextStep::ReadFrom(_) => return,
                 NextStep::CheckBase => commit_loop.base_checked(Ok(false)),
                 NextStep::Wait => commit_loop.waited(true),
                 NextStep::MakeDurable(_) => commit_loop.made_durable(Ok(())),
                 NextStep::VerifyBase(_) => commit_loop.base_verified(Ok(false)),
-                NextStep::Done { version, .. } => Self::end(state, writer, Told::Committed(version as u8)),
+                NextStep::Done { version, .. } => Self::finish(state, writer, Outcome::Committed(version as u8)),
                 NextStep::Failed => {
                     let failure = commit_loop.clone().into_failure().unwrap();
                     let is_unknown = match failure {
@@ -215,34 +213,34 @@ impl Loop {
                         Failure::Unknown { .. } | Failure::Late | Failure::Unverified(()) => true,
                         Failure::Interrupted | Failure::RaceLost | Failure::BaseGone | Failure::Refused(()) => false,
                     };
-                    Self::end(state, writer, if is_unknown { Told::Unknown } else { Told::NotMade });
+                    Self::finish(state, writer, if is_unknown { Outcome::Unknown } else { Outcome::NotCommitted });
                 }
             }
         }
     }
 
-    /// Reads and judges versions until one is not there, or fails after so many.
+    /// Reads versions and checks them for conflicts until one is missing, or fails after `most` of them.
     fn read(&self, state: &mut State, writer: usize, most: u8) {
         for count in 0..=most {
-            let (Phase::Commits(commit_loop), own) = &mut state.writers[writer] else { return };
+            let (Phase::Committing(commit_loop), own) = &mut state.writers[writer] else { return };
             let NextStep::ReadFrom(version) = commit_loop.step() else { return };
             commit_loop.read(match state.log.get(version as usize - 1).copied() {
                 _ if count == most => ReadAnswer::Unreadable(()),
                 None => ReadAnswer::Nothing,
                 Some(found) if found == *own && self.fault != Fault::OwnCommitIsForeign => ReadAnswer::Own,
-                Some(winner) if self.may_follow(*own, winner) || self.fault == Fault::WinnersAreNotJudged => {
+                Some(winner) if self.may_follow(*own, winner) || self.fault == Fault::WinnersAreNotChecked => {
                     state.seen[writer] = version as u8;
                     ReadAnswer::Other
                 }
                 Some(_) => ReadAnswer::Conflict(()),
             });
-            self.go_on(state, writer);
+            self.advance(state, writer);
         }
     }
 
-    /// A writer hears of its put.
+    /// Delivers the answer to a put.
     fn answer(&self, state: &mut State, writer: usize, answer: PutAnswer<()>) {
-        let Phase::Commits(commit_loop) = &mut state.writers[writer].0 else { return };
+        let Phase::Committing(commit_loop) = &mut state.writers[writer].0 else { return };
         let is_created = matches!(answer, PutAnswer::Created);
         match (self.fault, answer) {
             (Fault::UnknownIsCreated, PutAnswer::Unknown(())) => commit_loop.put_answered(PutAnswer::Created),
@@ -253,25 +251,25 @@ impl Loop {
             commit_loop.read(ReadAnswer::Other);
             commit_loop.read(ReadAnswer::Nothing);
         }
-        self.go_on(state, writer);
+        self.advance(state, writer);
     }
 }
 
-impl Model for Loop {
+impl Model for CommitModel {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
         vec![State {
             log: Vec::new(),
-            writers: std::array::from_fn(|writer| (Phase::Looks, writer as u8 * 3)),
+            writers: std::array::from_fn(|writer| (Phase::BeforeRead, writer as u8 * 3)),
             bases: [0; WRITERS],
             seen: [0; WRITERS],
-            told: [Told::Nothing; WRITERS * 3],
+            outcomes: [Outcome::Pending; WRITERS * 3],
             late: Vec::new(),
             faults: self.budget.0,
             crashes: self.budget.1,
-            wrong: None,
+            violation: None,
         }]
     }
 
@@ -279,89 +277,89 @@ impl Model for Loop {
         let faulty = state.faults > 0;
         for (writer, (phase, _)) in state.writers.iter().enumerate() {
             match (phase, phase.step()) {
-                (Phase::Looks, _) => actions.push(Action::Look(writer)),
-                (Phase::Commits(_), Some(NextStep::Put(_))) => {
-                    actions.push(Action::Arrive(writer));
+                (Phase::BeforeRead, _) => actions.push(Action::ReadTable(writer)),
+                (Phase::Committing(_), Some(NextStep::Put(_))) => {
+                    actions.push(Action::Land(writer));
                     if faulty {
                         actions.extend([
-                            Action::ArriveUnheard(writer),
-                            Action::ArriveTwice(writer),
+                            Action::LandUnanswered(writer),
+                            Action::LandTwice(writer),
                             Action::Lose(writer),
                             Action::Delay(writer),
                             Action::GiveUp(writer),
                         ]);
                     }
                 }
-                (Phase::Commits(_), _) => {
-                    actions.push(Action::Read(writer));
+                (Phase::Committing(_), _) => {
+                    actions.push(Action::ReadWinners(writer));
                     let there = (state.log.len() as u8).saturating_sub(state.seen[writer]);
-                    actions.extend((0..=there).filter(|_| faulty).map(|read| Action::ReadFails(writer, read)));
+                    actions.extend((0..=there).filter(|_| faulty).map(|read| Action::ReadWinnersFails(writer, read)));
                 }
-                (Phase::Ended | Phase::Dead, _) => continue,
+                (Phase::Finished | Phase::Crashed, _) => continue,
             }
             if state.crashes > 0 {
                 actions.push(Action::Crash(writer));
-                actions.extend(phase.puts().map(|_| Action::ArriveAndCrash(writer)));
+                actions.extend(phase.put_version().map(|_| Action::LandAndCrash(writer)));
             }
         }
-        actions.extend((0..state.late.len()).map(Action::ArriveLate));
+        actions.extend((0..state.late.len()).map(Action::LandLate));
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         let costs = matches!(
             action,
-            Action::ArriveTwice(_)
+            Action::LandTwice(_)
                 | Action::Lose(_)
                 | Action::Delay(_)
-                | Action::ArriveUnheard(_)
-                | Action::ReadFails(..)
+                | Action::LandUnanswered(_)
+                | Action::ReadWinnersFails(..)
                 | Action::GiveUp(_)
         );
         state.faults -= u8::from(costs);
         match action {
-            Action::Look(writer) => {
+            Action::ReadTable(writer) => {
                 let base = state.log.len() as u8;
                 (state.bases[writer], state.seen[writer]) = (base, base);
-                state.writers[writer].0 = Phase::Commits(LoopState::new(u64::from(base) + 1));
-                self.go_on(&mut state, writer);
+                state.writers[writer].0 = Phase::Committing(LoopState::new(u64::from(base) + 1));
+                self.advance(&mut state, writer);
             }
-            Action::ArriveLate(at) => {
+            Action::LandLate(at) => {
                 let (commit, version, base) = state.late.remove(at);
                 self.put(&mut state, commit, version, base);
             }
-            Action::Crash(writer) | Action::ArriveAndCrash(writer) => {
+            Action::Crash(writer) | Action::LandAndCrash(writer) => {
                 state.crashes -= 1;
                 let (base, commit) = (last.bases[writer], last.writers[writer].1);
-                if let Some(at) = last.writers[writer].0.puts() {
+                if let Some(at) = last.writers[writer].0.put_version() {
                     match action {
-                        Action::ArriveAndCrash(_) => drop(self.put(&mut state, commit, at, base)),
+                        Action::LandAndCrash(_) => drop(self.put(&mut state, commit, at, base)),
                         _ => state.delay(commit, at, base),
                     }
                 }
-                state.writers[writer].0 = Phase::Dead;
+                state.writers[writer].0 = Phase::Crashed;
                 (state.bases[writer], state.seen[writer]) = (0, 0);
             }
-            Action::Read(writer) => self.read(&mut state, writer, u8::MAX),
-            Action::ReadFails(writer, most) => self.read(&mut state, writer, most),
-            Action::Arrive(writer)
-            | Action::ArriveUnheard(writer)
-            | Action::ArriveTwice(writer)
+            Action::ReadWinners(writer) => self.read(&mut state, writer, u8::MAX),
+            Action::ReadWinnersFails(writer, most) => self.read(&mut state, writer, most),
+            Action::Land(writer)
+            | Action::LandUnanswered(writer)
+            | Action::LandTwice(writer)
             | Action::Lose(writer)
             | Action::Delay(writer)
             | Action::GiveUp(writer) => {
-                let (at, commit) = (last.writers[writer].0.puts()?, last.writers[writer].1);
+                let (at, commit) = (last.writers[writer].0.put_version()?, last.writers[writer].1);
                 let base = last.bases[writer];
                 let answer = match action {
-                    Action::Arrive(_) => match self.put(&mut state, commit, at, base) {
+                    Action::Land(_) => match self.put(&mut state, commit, at, base) {
                         true => PutAnswer::Created,
                         false => PutAnswer::Exists,
                     },
-                    Action::ArriveTwice(_) => {
+                    Action::LandTwice(_) => {
                         self.put(&mut state, commit, at, base);
                         PutAnswer::Exists
                     }
-                    Action::ArriveUnheard(_) => {
+                    Action::LandUnanswered(_) => {
                         self.put(&mut state, commit, at, base);
                         PutAnswer::Unknown(())
                     }
@@ -370,12 +368,12 @@ impl Model for Loop {
                         state.delay(commit, at, base);
                         PutAnswer::Unknown(())
                     }
-                    // Instead of the put, which is the first thing that is done: nothing was sent.
+                    // `GiveUp` replaces the put, so nothing was sent.
                     _ => {
-                        if let Phase::Commits(commit_loop) = &mut state.writers[writer].0 {
+                        if let Phase::Committing(commit_loop) = &mut state.writers[writer].0 {
                             commit_loop.cancel();
                         }
-                        self.go_on(&mut state, writer);
+                        self.advance(&mut state, writer);
                         return Some(state);
                     }
                 };
@@ -387,63 +385,64 @@ impl Model for Loop {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::<Self>::always("one commit per version", |_, state| state.wrong != Some(Wrong::Replaced)),
-            Property::<Self>::always("the log has no gap", |_, state| state.wrong != Some(Wrong::Gap)),
-            Property::<Self>::always("no commit follows one that it must not", |_, state| {
-                state.wrong != Some(Wrong::Anomaly)
+            Property::<Self>::always("one commit per version", |_, state| state.violation != Some(Violation::Replaced)),
+            Property::<Self>::always("the log has no gap", |_, state| state.violation != Some(Violation::Gap)),
+            Property::<Self>::always("no commit follows one that conflicts with it", |_, state| {
+                state.violation != Some(Violation::Anomaly)
             }),
-            Property::<Self>::always("no commit stands twice", |_, state| {
-                (0..state.told.len() as u8).all(|commit| state.log.iter().filter(|c| **c == commit).count() <= 1)
+            Property::<Self>::always("no commit is in the log twice", |_, state| {
+                (0..state.outcomes.len() as u8).all(|commit| state.log.iter().filter(|c| **c == commit).count() <= 1)
             }),
-            Property::<Self>::always("what is acknowledged stands there", |_, state| {
-                state.told.iter().enumerate().all(|(commit, told)| match told {
-                    Told::Committed(at) => state.log.get(usize::from(*at) - 1) == Some(&(commit as u8)),
-                    Told::Nothing | Told::NotMade | Told::Unknown => true,
+            Property::<Self>::always("acknowledged commits are in the log", |_, state| {
+                state.outcomes.iter().enumerate().all(|(commit, outcome)| match outcome {
+                    Outcome::Committed(at) => state.log.get(usize::from(*at) - 1) == Some(&(commit as u8)),
+                    Outcome::Pending | Outcome::NotCommitted | Outcome::Unknown => true,
                 })
             }),
-            Property::<Self>::always("what is refused does not stand", |_, state| {
-                state.log.iter().all(|commit| state.told[usize::from(*commit)] != Told::NotMade)
+            Property::<Self>::always("failed commits are not in the log", |_, state| {
+                state.log.iter().all(|commit| state.outcomes[usize::from(*commit)] != Outcome::NotCommitted)
             }),
             Property::<Self>::always("no version is tried before the one below it was read", |_, state| {
                 let mut writers = state.writers.iter().zip(state.seen);
-                writers.all(|((phase, _), seen)| phase.puts().is_none_or(|at| at == seen + 1))
+                writers.all(|((phase, _), seen)| phase.put_version().is_none_or(|at| at == seen + 1))
             }),
-            Property::<Self>::always("nobody is stuck", |model, state| {
+            Property::<Self>::always("no writer is stuck", |model, state| {
                 let mut actions = Vec::new();
                 model.actions(state, &mut actions);
-                !actions.is_empty() || state.have_ended()
+                !actions.is_empty() || state.have_finished()
             }),
-            Property::<Self>::eventually("every writer ends", |_, state| state.have_ended()),
-            Property::<Self>::sometimes("all is committed", |_, state| state.log.len() == WRITERS * 3),
-            Property::<Self>::sometimes("an unknown commit stands", |_, state| {
-                state.log.iter().any(|commit| state.told[usize::from(*commit)] == Told::Unknown)
+            Property::<Self>::eventually("every writer finishes", |_, state| state.have_finished()),
+            Property::<Self>::sometimes("all commits land", |_, state| state.log.len() == WRITERS * 3),
+            Property::<Self>::sometimes("an unknown commit is in the log", |_, state| {
+                state.log.iter().any(|commit| state.outcomes[usize::from(*commit)] == Outcome::Unknown)
             }),
-            Property::<Self>::sometimes("a dead writer's commit stands", |_, state| {
-                state.writers.iter().any(|(phase, commit)| *phase == Phase::Dead && state.log.contains(commit))
+            Property::<Self>::sometimes("a crashed writer's commit is in the log", |_, state| {
+                state.writers.iter().any(|(phase, commit)| *phase == Phase::Crashed && state.log.contains(commit))
             }),
         ]
     }
 }
 
 impl State {
-    /// The same, but for the order of versions that nobody will look at again.
-    fn told_apart(&self) -> Self {
+    /// The state without the order of versions that will not be read again, to merge equivalent states.
+    fn canonical(&self) -> Self {
         let newest = self.log.len();
-        let active = self.writers.iter().zip(self.bases).filter(|((phase, _), _)| matches!(phase, Phase::Commits(_)));
+        let active =
+            self.writers.iter().zip(self.bases).filter(|((phase, _), _)| matches!(phase, Phase::Committing(_)));
         let oldest = active.map(|(_, base)| base).chain(self.late.iter().map(|(_, _, base)| *base)).min();
         let mut state = self.clone();
         state.log[..oldest.map_or(newest, usize::from)].sort_unstable();
-        for told in &mut state.told {
-            *told = if matches!(told, Told::Committed(_)) { Told::Committed(1) } else { *told };
+        for outcome in &mut state.outcomes {
+            *outcome = if matches!(outcome, Outcome::Committed(_)) { Outcome::Committed(1) } else { *outcome };
         }
         state
     }
 
-    fn have_ended(&self) -> bool {
-        self.writers.iter().all(|(phase, _)| matches!(phase, Phase::Ended | Phase::Dead))
+    fn have_finished(&self) -> bool {
+        self.writers.iter().all(|(phase, _)| matches!(phase, Phase::Finished | Phase::Crashed))
     }
 
-    /// A put goes on without its sender, unless it comes too late already.
+    /// Delays a put whose sender does not wait, unless its version exists already.
     fn delay(&mut self, commit: Commit, at: u8, base: u8) {
         if usize::from(at) > self.log.len() {
             self.late.push((commit, at, base));
@@ -452,7 +451,7 @@ impl State {
     }
 }
 
-/// Which operation may follow which, from the documentation's table.
+/// Which operation may follow which, from the table of the documentation.
 fn rules(operations: [&'static str; 3]) -> [[bool; 3]; 3] {
     let page = include_str!("../../docs/commit-protocol.md");
     let table =
@@ -465,7 +464,7 @@ fn rules(operations: [&'static str; 3]) -> [[bool; 3]; 3] {
     let rows: Vec<Vec<&str>> = lines.skip(1).map(cells).collect();
     operations.map(|own| {
         let row = rows.iter().find(|row| row[0] == format!("**{own}**")).unwrap();
-        // Where rows are tracked, whoever marks rows follows whoever moves them.
+        // With row tracking, a commit that marks rows may follow one that moves them.
         operations.map(|winner| row[column(winner)] == "✓" || row[column(winner)].ends_with("(rows tracked: ✓)"))
     })
 }
@@ -477,11 +476,14 @@ fn the_rules_are_those_of_the_documentation() {
 }
 
 #[test]
-fn every_state_of_the_commit_loop_is_sound() {
+fn every_state_of_the_commit_loop_is_correct() {
     for (budget, operations) in [((1, 1), OF_FILES), ((2, 0), OF_FILES), ((1, 1), OF_ROWS)] {
         let start = Instant::now();
-        let checked =
-            Loop::new(Fault::None, budget, operations).checker().symmetry_fn(State::told_apart).spawn_dfs().join();
+        let checked = CommitModel::new(Fault::None, budget, operations)
+            .checker()
+            .symmetry_fn(State::canonical)
+            .spawn_dfs()
+            .join();
         eprintln!(
             "{}, {} faults, {} crashes: {} states ({} distinct), {} steps deep, in {:.1} s",
             operations.join(", "),
@@ -492,7 +494,8 @@ fn every_state_of_the_commit_loop_is_sound() {
             checked.max_depth(),
             start.elapsed().as_secs_f64()
         );
-        let expected = ["all is committed", "an unknown commit stands", "a dead writer's commit stands"];
+        let expected =
+            ["all commits land", "an unknown commit is in the log", "a crashed writer's commit is in the log"];
         let possible = [true, budget.0 > 1, budget.1 > 0];
         for property in checked.model().properties() {
             let found = checked.discovery(property.name);
@@ -502,10 +505,10 @@ fn every_state_of_the_commit_loop_is_sound() {
     }
 }
 
-/// The property that a fault breaks.
+/// Checks that a fault breaks a property.
 #[track_caller]
-fn is_noticed(fault: Fault, expected: &'static str) {
-    let checked = Loop::new(fault, (2, 0), OF_FILES)
+fn assert_broken(fault: Fault, expected: &'static str) {
+    let checked = CommitModel::new(fault, (2, 0), OF_FILES)
         .checker()
         .finish_when(HasDiscoveries::AllOf(BTreeSet::from([expected])))
         .spawn_bfs()
@@ -515,12 +518,12 @@ fn is_noticed(fault: Fault, expected: &'static str) {
 }
 
 #[test]
-fn faults_are_noticed() {
-    is_noticed(Fault::StoreOverwrites, "one commit per version");
-    is_noticed(Fault::StoreOverwrites, "what is acknowledged stands there");
-    is_noticed(Fault::WinnersAreNotRead, "no version is tried before the one below it was read");
-    is_noticed(Fault::WinnersAreNotJudged, "no commit follows one that it must not");
-    is_noticed(Fault::OwnCommitIsForeign, "no commit stands twice");
-    is_noticed(Fault::ExistingIsForeign, "what is refused does not stand");
-    is_noticed(Fault::UnknownIsCreated, "what is acknowledged stands there");
+fn faults_are_detected() {
+    assert_broken(Fault::StoreOverwrites, "one commit per version");
+    assert_broken(Fault::StoreOverwrites, "acknowledged commits are in the log");
+    assert_broken(Fault::WinnersAreNotRead, "no version is tried before the one below it was read");
+    assert_broken(Fault::WinnersAreNotChecked, "no commit follows one that conflicts with it");
+    assert_broken(Fault::OwnCommitIsForeign, "no commit is in the log twice");
+    assert_broken(Fault::ExistingIsForeign, "failed commits are not in the log");
+    assert_broken(Fault::UnknownIsCreated, "acknowledged commits are in the log");
 }

@@ -9,7 +9,7 @@
 //! There is no I/O. A header is read no more leniently than by the decoder: fields that occur twice or have another type
 //! are refused.
 //! Proved by `pages::hostile_pages_are_corrupt`, `pages::hostile_pages_of_checkpoints_are_corrupt` and
-//! `pages::what_writers_write_is_within_bounds`.
+//! `pages::files_of_writers_are_within_the_limits`.
 
 use std::sync::Arc;
 

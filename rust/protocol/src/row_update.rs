@@ -5,7 +5,7 @@
 //! that the table generates are computed again.
 //!
 //! Invariant: other values do not change, and the new rows have the schema of the old ones
-//! (`row_update::only_what_is_assigned_changes`).
+//! (`row_update::only_assigned_columns_change`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! that were removed, and the last protocol, metadata, `txn` and domain actions. The removal of a domain is kept, since older
 //! commits may have set it. The commits are not deleted: only they have the history and the times.
 //!
-//! A snapshot over the compaction equals one over the commits (`compaction::changes_nothing`).
+//! A snapshot over the compaction equals one over the commits (`compaction::compaction_keeps_the_state`).
 //!
 //! PROTOCOL.md: "Log Compaction Files", "Action Reconciliation".
 

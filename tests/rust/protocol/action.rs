@@ -1,6 +1,6 @@
 //! Actions as JSON lines and as columns.
 //!
-//! Cases give the lines of a commit and what is made of them, as JSON with the members in the order of the structs.
+//! A case has the lines of a commit and the actions read from it, as JSON with the members in the order of the structs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ fn parse(text: impl AsRef<[u8]>) -> Result<CommitActions> {
     parse_commit(&Bytes::copy_from_slice(text.as_ref()), Origin::Commit(7), Wanted::All)
 }
 
-/// The removes as far as columns keep them.
+/// The removes, without the members that have no column.
 fn removes(actions: &CommitActions) -> Vec<Remove> {
     let rows = &actions.remove_rows;
-    // The members that adds have as well come out of the same accessors.
+    // Members that adds have too are read with the accessors of adds.
     let same = AddBatch::new(Origin::Commit(7), rows.clone()).unwrap();
     let boolean = |name: &str, row: usize| {
         let column = rows.column_by_name(name)?.as_boolean();
@@ -60,7 +60,7 @@ fn removes(actions: &CommitActions) -> Vec<Remove> {
         .collect()
 }
 
-/// The adds without their statistics, whose spelling is that of the line or of the printed action.
+/// The adds without statistics: how these are spelled depends on the parser.
 fn without_stats(actions: &CommitActions) -> RecordBatch {
     let rows = actions.adds.rows();
     let others: Vec<usize> = (0..rows.num_columns()).filter(|at| rows.schema().field(*at).name() != "stats").collect();
@@ -71,7 +71,7 @@ fn adds(actions: &CommitActions) -> Vec<Add> {
     (0..actions.adds.len()).map(|row| actions.adds.add(row).unwrap()).collect()
 }
 
-/// Everything that was read, one line an action, adds and removes first.
+/// All actions that were read, one per line, adds and removes first.
 fn show(actions: &CommitActions) -> Vec<String> {
     let mut lines = Vec::new();
     let mut show = |name: &str, value: Value| lines.push(format!("{name} {value}"));
@@ -151,7 +151,7 @@ fn members_become_columns() {
 }
 
 #[test]
-fn the_first_commit_info_holds() {
+fn the_first_commit_info_wins() {
     check(
         r#"{"commitInfo":{"n":1}}
 {"commitInfo":{"n":2}}"#,
@@ -160,7 +160,7 @@ fn the_first_commit_info_holds() {
 }
 
 #[test]
-fn what_is_unknown_is_ignored() {
+fn unknown_actions_and_members_are_ignored() {
     check(r#"{"backReference":{"x":[1,{"y":2}]}}"#, &[]);
     check(r#"{}"#, &[]);
     check(r#"{"add":null,"commitInfo":null,"extra":1}"#, &[]);
@@ -169,7 +169,7 @@ fn what_is_unknown_is_ignored() {
 }
 
 #[test]
-fn null_is_as_good_as_absent() {
+fn null_counts_as_absent() {
     let nulls = r#"{"add":{"path":"a","partitionValues":null,"size":1,"modificationTime":2,"dataChange":true,
         "stats":null,"tags":null,"deletionVector":null,"baseRowId":null,"defaultRowCommitVersion":null,
         "clusteringProvider":null}}"#;
@@ -210,7 +210,7 @@ fn escapes_are_resolved() {
 }
 
 #[test]
-fn bare_values_in_maps_of_texts_become_their_text() {
+fn bare_values_in_string_maps_become_strings() {
     check(
         &ADD.replace("{}", r#"{"a":1,"b":-2,"c":true,"d":1.5,"e":2.0,"f":18446744073709551615,"g":12345678901234567890123,"h":1.10,"i":1e2}"#),
         &[&ADDED.replace("{}", r#"{"a":"1","b":"-2","c":"true","d":"1.5","e":"2.0","f":"18446744073709551615","g":"12345678901234567890123","h":"1.10","i":"1e2"}"#)],
@@ -234,7 +234,7 @@ fn whole_numbers_may_have_a_fraction_of_zero_or_an_exponent() {
         r#"{"remove":{"path":"a","dataChange":true,"deletionTimestamp":1.6e12}}"#,
         &[r#"remove {"path":"a","deletionTimestamp":1600000000000,"dataChange":true}"#],
     );
-    // As others read them: cut off, and out of a string.
+    // Read as other clients do: truncated, and from strings.
     for loose in ["1.5", "1.999", "\"1\"", "\" 1 \""] {
         check(&ADD.replace(r#""size":1"#, &format!(r#""size":{loose}"#)), &[ADDED]);
     }
@@ -255,19 +255,19 @@ fn lines_end_in_any_way() {
 }
 
 #[test]
-fn of_what_a_version_has_once_a_file_says_one_thing() {
+fn a_commit_has_one_protocol_and_one_metadata() {
     let metadata = r#"{"metaData":{"id":"a","schemaString":"{}"}}"#;
     let protocol = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
     let checkpoint = r#"{"checkpointMetadata":{"version":1}}"#;
     for (line, name) in [(metadata, "metaData"), (protocol, "protocol"), (checkpoint, "checkpointMetadata")] {
         let other = line.replace("\"a\"", "\"b\"").replace(":1", ":3");
         check_corrupt(format!("{line}\n{ADD}\n{other}"), &format!("line 3 is a second `{name}` action"));
-        assert!(parse(format!("{line}\n{ADD}\n{line}")).is_ok(), "{line} said twice is still one thing");
+        assert!(parse(format!("{line}\n{ADD}\n{line}")).is_ok(), "{line}: equal actions are accepted");
     }
 }
 
 #[test]
-fn what_is_no_action_is_corrupt_with_its_line() {
+fn an_invalid_line_is_corrupt_with_its_number() {
     for end in 1..ADD.len() {
         check_corrupt(format!("{ADD}\n\n{}", &ADD[..end]), "line 3 of the commit");
     }
@@ -278,7 +278,7 @@ fn what_is_no_action_is_corrupt_with_its_line() {
     for wrong in ["[]", "null", "1", "\"add\"", "x", "{\"add\":1}", "{\"add\":{}}", r#"{"add":{"path":[1]}}"#] {
         check_corrupt(wrong, "line 1");
     }
-    // Not the members in their order.
+    // An array of the members instead of an object.
     check_corrupt(format!("[{}]", ADD.strip_prefix(r#"{"add":"#).unwrap().strip_suffix('}').unwrap()), "line 1");
     check_corrupt(ADD.replace(r#""size":1"#, r#""size":1,"size":2"#), "duplicate");
     check_corrupt(ADD.replace(r#""a""#, "\"\\ud800\""), "line 1");
@@ -291,22 +291,22 @@ fn what_is_no_action_is_corrupt_with_its_line() {
 }
 
 #[test]
-fn nesting_has_an_end() {
+fn nesting_is_limited() {
     let deep = |n: usize| format!(r#"{{"commitInfo":{{"a":{}{}}}}}"#, "[".repeat(n), "]".repeat(n));
     assert!(parse(deep(100)).is_ok());
     check_corrupt(deep(1_000_000), "line 1");
-    // What is skipped may be as deep as it likes.
+    // Skipped actions may be nested to any depth.
     let unknown = deep(1_000_000).replace("commitInfo", "unknown");
     assert!(parse(unknown).is_ok());
 }
 
 #[test]
-fn a_duplicated_partition_key_holds_its_last_value() {
+fn the_last_value_of_a_duplicate_partition_key_wins() {
     check(&ADD.replace("{}", r#"{"p":"1","p":"2"}"#), &[&ADDED.replace("{}", r#"{"p":"2"}"#)]);
 }
 
 #[test]
-fn without_files_only_their_first_key_is_looked_at() {
+fn skipped_file_actions_are_not_parsed() {
     let text = [
         ADD,
         r#"{"add":{"path":"cut off"#,
@@ -325,7 +325,7 @@ fn without_files_only_their_first_key_is_looked_at() {
 }
 
 #[test]
-fn commit_info_tells_what_there_is() {
+fn commit_info_members_are_read() {
     let of = |text: &str| CommitInfo(serde_json::from_str(text).unwrap());
     let info = of(r#"{"timestamp":5,"inCommitTimestamp":6,"txnId":"t","isBlindAppend":true}"#);
     assert_eq!((info.timestamp(), info.in_commit_timestamp(), info.txn_id()), (Some(5), Some(6), Some("t")));
@@ -415,7 +415,7 @@ fn filtering_keeps_the_marked_rows() {
     assert_eq!(DELETION_VECTOR_FIELDS.len(), 5);
 }
 
-// --- the rows of a checkpoint that are no files
+// --- the rows of a checkpoint without files
 
 fn action(name: &str, members: Vec<(&str, ArrayRef)>) -> RecordBatch {
     let fields: Fields = members.iter().map(|(name, a)| Field::new(*name, a.data_type().clone(), true)).collect();
@@ -430,7 +430,7 @@ fn state(rows: &RecordBatch) -> Result<StateActions, Error> {
 }
 
 #[test]
-fn state_actions_of_any_integer_width_and_text_layout() {
+fn state_actions_of_any_integer_width_and_string_layout() {
     let wide = action(
         "protocol",
         vec![
@@ -479,7 +479,7 @@ fn metadata_with(list: ArrayRef, map: ArrayRef) -> RecordBatch {
 }
 
 #[test]
-fn lists_and_maps_of_texts_are_read_in_any_layout() {
+fn lists_and_maps_of_strings_are_read_in_any_layout() {
     use DataType as D;
     for layout in [D::Utf8, D::LargeUtf8, D::Utf8View, D::Binary, D::LargeBinary, D::BinaryView] {
         let (list, map) = list_and_map(cast(&texts([Some("a"), Some("é")]), &layout).unwrap());
@@ -500,8 +500,8 @@ fn lists_and_maps_that_hold_no_strings_are_corrupt() {
     let (broken, of_broken) = list_and_map(Arc::new(BinaryArray::from(vec![&b"\xff"[..]])));
     let scalar = || texts([Some("a")]);
     for (what, rows) in [
-        ("a text for a list", metadata_with(scalar(), map.clone())),
-        ("a text for a map", metadata_with(list.clone(), scalar())),
+        ("a string for a list", metadata_with(scalar(), map.clone())),
+        ("a string for a map", metadata_with(list.clone(), scalar())),
         ("numbers in a list", metadata_with(numbers, map.clone())),
         ("numbers in a map", metadata_with(list.clone(), of_numbers)),
         ("no UTF-8 in a list", metadata_with(broken, map)),
@@ -513,7 +513,7 @@ fn lists_and_maps_that_hold_no_strings_are_corrupt() {
 }
 
 #[test]
-fn a_state_action_without_what_it_needs_is_corrupt() {
+fn a_state_action_without_required_members_is_corrupt() {
     let cases: [RecordBatch; 3] = [
         action("protocol", vec![("minReaderVersion", Arc::new(Int32Array::from(vec![1])))]),
         action("txn", vec![("appId", texts([Some("a")])), ("version", texts([Some("one")]))]),
@@ -665,7 +665,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read(actions in proptest::collection::vec(action(), 1..8)) {
+        fn printed_actions_are_read_back(actions in proptest::collection::vec(action(), 1..8)) {
             let (mut protocols, mut metadatas) = (0, 0);
             let actions: Vec<Action> = actions
                 .into_iter()
@@ -704,7 +704,7 @@ mod properties {
             prop_assert_eq!(&read.protocol, &protocol);
             prop_assert_eq!(&read.metadata, &metadata);
             prop_assert_eq!(&read.commit_info, &info);
-            // Without the files the rest is the same.
+            // Without file actions the other actions are the same.
             let rest = parse_commit(&printed.clone().into(), Origin::Commit(7), Wanted::NoFiles).unwrap();
             prop_assert!(rest.adds.is_empty() && rest.removes.is_empty() && rest.cdc.is_empty());
             prop_assert_eq!((rest.txns, rest.domains), (all.3, all.4));
@@ -717,7 +717,7 @@ mod properties {
                 prop_oneof![add().prop_map(Action::Add), remove().prop_map(Action::Remove)], 1..8),
         ) {
             let printed = print_commit(&actions).unwrap();
-            // A space where writers put none is for the full parser.
+            // An unusual space needs the full parser.
             let spaced = String::from_utf8(printed.clone()).unwrap().replace("\n{\"", "\n{ \"");
             let (quick, full) = (parse(&printed).unwrap(), parse(format!("\n{spaced}").replacen("\n{\"", "{ \"", 1).as_bytes()).unwrap());
             prop_assert_eq!(without_stats(&quick), without_stats(&full));
@@ -726,10 +726,10 @@ mod properties {
         }
 
         #[test]
-        fn commits_read_together_say_what_each_says(
+        fn commits_read_in_a_batch_equal_single_commits(
             commits in proptest::collection::vec(proptest::collection::vec(
                 prop_oneof![add().prop_map(Action::Add), remove().prop_map(Action::Remove)], 1..5), 1..5),
-            // Leaves some of the statistics to the full parser.
+            // Commits of which the full parser reads some adds.
             spaced in any::<u8>(),
         ) {
             let printed: Vec<Bytes> = commits.iter().enumerate().map(|(at, actions)| {

@@ -1,4 +1,7 @@
-//! Changes of tables, as text cases; and which expressions use a column.
+//! Alterations of tables, as text cases.
+//!
+//! A case begins with the schema in the notation of `evolve.rs`. Lines that begin with `protocol`, `partitioned`,
+//! `clustered` or `property` describe the table; each other line is an alteration.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +37,8 @@ impl Table {
         Self { protocol: protocol("1,2"), metadata, clustering: Vec::new(), unique: 0 }
     }
 
-    /// What the table is from the beginning.
-    fn is(&mut self, line: &str) -> bool {
+    /// Applies a line that describes the initial table; `false` if the line is an alteration.
+    fn describe(&mut self, line: &str) -> bool {
         match line.split_once(' ') {
             Some(("protocol", text)) => self.protocol = protocol(text),
             Some(("partitioned", columns)) => self.metadata.partition_columns = words(columns),
@@ -109,13 +112,15 @@ fn alteration(line: &str) -> Result<Alteration, Error> {
 fn run(case: &str) -> String {
     let (first, lines) = case.split_once('\n').unwrap();
     let mut table = Table::new(first);
-    let (mut shown, mut told) = (String::new(), String::new());
+    let (mut shown, mut operation) = (String::new(), String::new());
     for line in lines.lines() {
-        if table.is(line) {
+        if table.describe(line) {
             continue;
         }
         match table.alter(line) {
-            Ok(altered) => told = format!("{} {}", altered.operation, serde_json::Value::Object(altered.parameters)),
+            Ok(altered) => {
+                operation = format!("{} {}", altered.operation, serde_json::Value::Object(altered.parameters))
+            }
             Err(error) => {
                 return match error.kind() {
                     Kind::Unsupported { features } => format!("Unsupported {}: {error}", features.join(" ")),
@@ -137,7 +142,7 @@ fn run(case: &str) -> String {
         shown.extend(text.iter().map(|text| format!("\n{what} {text}")));
     }
     shown.push_str(&format!("\nprotocol {}", print_protocol(&table.protocol)));
-    format!("{shown}\n{told}")
+    format!("{shown}\n{operation}")
 }
 
 #[test]

@@ -10,7 +10,7 @@ use deltic_protocol::log::crc::{DELETED_RECORD_BINS, VersionChecksum, all_files,
 use serde_json::{Value, json};
 
 fn actions(lines: &[Value]) -> CommitActions {
-    // A commit of nothing at all is torn.
+    // An empty commit would count as incomplete.
     let provenance = json!({"commitInfo": {}}).to_string();
     let text: Vec<String> = std::iter::once(provenance).chain(lines.iter().map(Value::to_string)).collect();
     parse_commit(&text.join("\n").into(), Origin::Commit(0), Wanted::All).unwrap()
@@ -67,7 +67,7 @@ fn totals(files: &[(&str, i64, Option<i64>)]) -> Totals {
     totals
 }
 
-/// The checksum that belongs to [`FILES`] and [`state`], with every member a writer may put into it.
+/// The checksum of [`FILES`] and [`state`], with all optional members.
 fn checksum() -> Value {
     json!({
         "txnId": "t", "tableSizeBytes": 8191 + 8192 + (1_i64 << 40), "numFiles": 4, "numMetadata": 1, "numProtocol": 1,
@@ -89,9 +89,9 @@ fn differences(checksum: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_right_checksum_differs_in_nothing() {
+fn a_correct_checksum_has_no_difference() {
     assert_eq!(differences(&checksum()), Vec::<String>::new());
-    // As older writers spell it.
+    // The member has this name in older checksums.
     let mut old = checksum();
     old["histogramOpt"] = old["fileSizeHistogram"].take();
     assert_eq!(differences(&old), Vec::<String>::new());
@@ -101,7 +101,7 @@ fn a_right_checksum_differs_in_nothing() {
 
 #[test]
 fn every_member_of_a_checksum_is_compared() {
-    // A member, what it should not be, and the sentence.
+    // A member, a wrong value, and the message.
     let cases = [
         ("/numFiles", json!(5), "`numFiles` is 5 in the checksum and 4 in the log"),
         ("/tableSizeBytes", json!(1), "`tableSizeBytes` is 1 in the checksum and 1099511644159 in the log"),
@@ -166,7 +166,7 @@ fn every_member_of_a_checksum_is_compared() {
 }
 
 #[test]
-fn what_writers_may_leave_out_or_spell_otherwise_is_no_difference() {
+fn optional_members_and_spelling_are_no_difference() {
     let mut checksum = checksum();
     for member in [
         "txnId",
@@ -179,7 +179,7 @@ fn what_writers_may_leave_out_or_spell_otherwise_is_no_difference() {
     ] {
         checksum.as_object_mut().unwrap().remove(member);
     }
-    // Another order of names, and a schema printed in another way.
+    // The order of names, and spaces in the schema, make no difference.
     checksum["protocol"]["readerFeatures"] = json!(["columnMapping", "deletionVectors"]);
     let schema = checksum["metadata"]["schemaString"].as_str().unwrap().replace(',', " , ");
     checksum["metadata"]["schemaString"] = json!(schema);
@@ -187,7 +187,7 @@ fn what_writers_may_leave_out_or_spell_otherwise_is_no_difference() {
 }
 
 #[test]
-fn a_forgotten_transaction_is_no_difference_when_they_expire() {
+fn an_expired_transaction_is_no_difference() {
     let mut log = state();
     log.metadata.configuration.insert("delta.setTransactionRetentionDuration".into(), "interval 1 day".into());
     let mut checkpoint = log.clone();
@@ -198,7 +198,7 @@ fn a_forgotten_transaction_is_no_difference_when_they_expire() {
             VersionRecord { name: "the commits", content: there },
         )
     };
-    // One without a time never expires.
+    // A transaction without a time never expires.
     assert_eq!(compare(&checkpoint, &log), ["the transaction `batch` is in the commits but not in the checkpoint"]);
     assert_eq!(compare(&log, &checkpoint).len(), 2);
     assert!(compare(&log, &log).is_empty());
@@ -291,7 +291,7 @@ mod properties {
             prop_assert_eq!(totals.bytes, borrowed.iter().map(|f| f.1).sum::<i64>());
             prop_assert_eq!(totals.deletion_vectors, borrowed.iter().filter(|f| f.2.is_some()).count() as i64);
             prop_assert_eq!(totals.deleted_records, borrowed.iter().filter_map(|f| f.2).sum::<i64>());
-            // Batch by batch it is the same.
+            // Adding one batch at a time gives the same.
             let mut one_by_one = Totals::new(&[0, 8192, 16384]);
             for file in &borrowed {
                 one_by_one.take(&adds(&[*file])).unwrap();

@@ -1,5 +1,4 @@
-//! The steps of the commit loop for given answers. Its results are tested through its driver, by the simulation and by
-//! the model check.
+//! The steps of the commit loop for given answers. The simulation and the model check test its results.
 
 use bytes::Bytes;
 use deltic_protocol::action::{Action, Add, Format, Metadata, Protocol};
@@ -12,7 +11,7 @@ use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::property::IsolationLevel;
 use serde_json::{Map, json};
 
-/// When the base was committed, and a time soon after it.
+/// When the base version was committed. The loop runs one millisecond later, or much later.
 const NOW: i64 = 1_700_000_000_000;
 
 const OTHER: &str = "{\"commitInfo\":{\"txnId\":\"other\",\"isBlindAppend\":true}}\n{\"add\":{\"path\":\"o\",\"partitionValues\":{},\
@@ -25,7 +24,7 @@ fn append(base: u64) -> CommitLoop {
     with(base, vec![add], MarkedFiles::default())
 }
 
-/// A commit that takes the second of ten rows out of `f`.
+/// A commit that deletes the second of the ten rows of `f` by a deletion vector.
 fn marks(base: u64) -> CommitLoop {
     let mut marked = MarkedFiles::default();
     let add = Add { path: "f".to_owned(), size: 7, ..Add::default() };
@@ -100,8 +99,8 @@ fn lost() -> Error {
     Error::storage(true, "the answer was lost")
 }
 
-/// What the loop wants, in a word.
-fn told(step: &Step) -> String {
+/// A step in short form.
+fn short_form(step: &Step) -> String {
     match step {
         Step::CheckBase { base, version } => format!("check {base} {version}"),
         Step::Put { version, .. } => format!("put {version}"),
@@ -119,9 +118,9 @@ fn told(step: &Step) -> String {
 }
 
 #[track_caller]
-fn wants(commit_loop: &mut CommitLoop, expected: &str) -> Step {
+fn expect_step(commit_loop: &mut CommitLoop, expected: &str) -> Step {
     let step = commit_loop.next(NOW + 1);
-    assert!(told(&step).starts_with(expected), "{} and not {expected}", told(&step));
+    assert!(short_form(&step).starts_with(expected), "{}, not {expected}", short_form(&step));
     step
 }
 
@@ -130,48 +129,48 @@ fn bytes(text: &'static str) -> Result<Option<Bytes>, Error> {
 }
 
 #[test]
-fn a_version_that_is_free_takes_one_put() {
+fn a_free_version_takes_one_put() {
     let mut commit_loop = append(4);
-    let Step::Put { lines, .. } = wants(&mut commit_loop, "put 5") else { panic!("no put") };
+    let Step::Put { lines, .. } = expect_step(&mut commit_loop, "put 5") else { panic!("no put") };
     assert!(String::from_utf8(lines.to_bytes().unwrap()).unwrap().contains("\"txnId\":\"mine\""));
     commit_loop.put_answered(PutAnswer::Created);
-    let Step::Done(committed) = wants(&mut commit_loop, "done 5 in 1") else { panic!("not done") };
+    let Step::Done(committed) = expect_step(&mut commit_loop, "done 5 in 1") else { panic!("not done") };
     assert!(committed.follows_base && committed.state.version == 5 && committed.num_added == 1);
 }
 
 #[test]
-fn the_wait_is_before_the_reading_and_each_version_is_read_before_the_next_is_put() {
+fn winners_are_read_after_the_wait_and_before_the_next_put() {
     let mut commit_loop = append(4);
-    wants(&mut commit_loop, "put 5");
+    expect_step(&mut commit_loop, "put 5");
     commit_loop.put_answered(PutAnswer::Exists);
-    wants(&mut commit_loop, "wait 1");
+    expect_step(&mut commit_loop, "wait 1");
     commit_loop.waited(true);
-    wants(&mut commit_loop, "read 5+1");
-    assert!(commit_loop.read(bytes(OTHER)), "the one after it is read, too");
-    wants(&mut commit_loop, "read 6+1");
+    expect_step(&mut commit_loop, "read 5+1");
+    assert!(commit_loop.read(bytes(OTHER)), "the next version is read too");
+    expect_step(&mut commit_loop, "read 6+1");
     assert!(commit_loop.read(bytes(OTHER)));
-    wants(&mut commit_loop, "read 7+2");
+    expect_step(&mut commit_loop, "read 7+2");
     assert!(!commit_loop.read(Ok(None)));
-    wants(&mut commit_loop, "put 7");
+    expect_step(&mut commit_loop, "put 7");
     commit_loop.put_answered(PutAnswer::Created);
-    let Step::Done(committed) = wants(&mut commit_loop, "done 7 in 2") else { panic!("not done") };
+    let Step::Done(committed) = expect_step(&mut commit_loop, "done 7 in 2") else { panic!("not done") };
     assert!(!committed.follows_base);
 }
 
 #[test]
-fn a_commit_is_known_by_its_id_and_made_durable() {
+fn a_commit_is_recognized_by_its_id_and_made_durable() {
     for answer in [PutAnswer::Exists, PutAnswer::Unknown(lost())] {
         let mut commit_loop = append(4);
-        let Step::Put { lines, .. } = wants(&mut commit_loop, "put 5") else { panic!("no put") };
+        let Step::Put { lines, .. } = expect_step(&mut commit_loop, "put 5") else { panic!("no put") };
         commit_loop.put_answered(answer);
-        wants(&mut commit_loop, "wait 1");
-        // There is no further attempt, but the log is still searched for the commit.
+        expect_step(&mut commit_loop, "wait 1");
+        // Even without another attempt the log is searched for the commit.
         commit_loop.waited(false);
-        wants(&mut commit_loop, "read 5");
+        expect_step(&mut commit_loop, "read 5");
         assert!(!commit_loop.read(Ok(Some(lines.to_bytes().unwrap().into()))));
-        wants(&mut commit_loop, "make 5 durable");
+        expect_step(&mut commit_loop, "make 5 durable");
         commit_loop.made_durable(Ok(()));
-        wants(&mut commit_loop, "done 5 in 1");
+        expect_step(&mut commit_loop, "done 5 in 1");
     }
 }
 
@@ -179,52 +178,52 @@ fn a_commit_is_known_by_its_id_and_made_durable() {
 fn a_failure_is_certain_only_if_no_put_can_have_landed() {
     let until_read = |answer: PutAnswer<Error>, another: bool| {
         let mut commit_loop = append(4);
-        wants(&mut commit_loop, "put 5");
+        expect_step(&mut commit_loop, "put 5");
         commit_loop.put_answered(answer);
-        wants(&mut commit_loop, "wait 1");
+        expect_step(&mut commit_loop, "wait 1");
         commit_loop.waited(another);
-        wants(&mut commit_loop, "read 5");
+        expect_step(&mut commit_loop, "read 5");
         commit_loop
     };
     let mut refused = append(4);
-    wants(&mut refused, "put 5");
+    expect_step(&mut refused, "put 5");
     refused.put_answered(PutAnswer::Refused(Error::storage(false, "no permission")));
-    wants(&mut refused, "failed: no permission");
+    expect_step(&mut refused, "failed: no permission");
 
     let mut conflict = until_read(PutAnswer::Unknown(lost()), true);
     conflict.read(bytes(METADATA));
-    wants(&mut conflict, "failed: MetadataChanged");
+    expect_step(&mut conflict, "failed: MetadataChanged");
 
     let mut unread = until_read(PutAnswer::Exists, true);
     unread.read(Err(lost()));
-    wants(&mut unread, "unknown: the outcome of the commit is unknown");
+    expect_step(&mut unread, "unknown: the outcome of the commit is unknown");
 
     let mut not_there = until_read(PutAnswer::Unknown(lost()), false);
     not_there.read(Ok(None));
-    wants(&mut not_there, "unknown: the outcome of the commit is unknown");
+    expect_step(&mut not_there, "unknown: the outcome of the commit is unknown");
 
-    // Another has the version that was tried, so nothing can land there any more.
+    // Another commit has the version, so the put cannot land any more.
     let mut given_up = until_read(PutAnswer::Unknown(lost()), false);
     given_up.read(bytes(OTHER));
     given_up.read(Ok(None));
-    wants(&mut given_up, "failed: the commit lost the race");
+    expect_step(&mut given_up, "failed: the commit lost the race");
     let mut later = until_read(PutAnswer::Unknown(lost()), true);
     later.read(bytes(OTHER));
     later.read(Err(lost()));
-    wants(&mut later, "failed: the answer was lost");
+    expect_step(&mut later, "failed: the answer was lost");
 
     let mut cancelled = until_read(PutAnswer::Unknown(lost()), true);
     cancelled.cancel();
     cancelled.read(bytes(OTHER));
     cancelled.read(Ok(None));
-    wants(&mut cancelled, "failed: interrupted: nothing was committed");
+    expect_step(&mut cancelled, "failed: interrupted: nothing was committed");
 }
 
 #[test]
-fn an_old_base_is_looked_for_before_the_put_and_after_it() {
+fn an_old_base_is_verified_before_and_after_the_put() {
     let later = NOW + 40 * 24 * 60 * 60 * 1000;
     let mut commit_loop = append(4);
-    assert_eq!(told(&commit_loop.next(later)), "check 4 5");
+    assert_eq!(short_form(&commit_loop.next(later)), "check 4 5");
     commit_loop.base_checked(Ok(true));
     let Step::Failed(Failed::NotWritten(error)) = commit_loop.next(later) else { panic!("not failed") };
     assert_eq!((error.kind(), error.version()), (&Kind::Storage { retryable: false }, Some(5)));
@@ -237,23 +236,23 @@ fn an_old_base_is_looked_for_before_the_put_and_after_it() {
         let mut commit_loop = append(4);
         commit_loop.next(later);
         commit_loop.base_checked(Ok(false));
-        assert_eq!(told(&commit_loop.next(later)), "put 5");
+        assert_eq!(short_form(&commit_loop.next(later)), "put 5");
         commit_loop.put_answered(PutAnswer::Created);
-        assert_eq!(told(&commit_loop.next(later)), "verify 4 5");
+        assert_eq!(short_form(&commit_loop.next(later)), "verify 4 5");
         commit_loop.base_verified(verified);
-        let step = told(&commit_loop.next(later));
+        let step = short_form(&commit_loop.next(later));
         assert!(step.starts_with(expected), "{step}");
     }
 }
 
 #[test]
-fn nothing_is_put_beyond_the_last_version() {
+fn nothing_is_put_after_the_largest_version() {
     let mut commit_loop = append(i64::MAX as u64);
-    wants(&mut commit_loop, "failed: the log is at the largest possible version");
+    expect_step(&mut commit_loop, "failed: the log is at the largest possible version");
 }
 
 #[test]
-fn vectors_are_stored_before_each_put_that_says_something_else_of_them() {
+fn changed_vectors_are_stored_before_each_put() {
     let stored = |rows: &[u64]| Ok(vec![rows.iter().copied().collect::<DeletionVector>().to_inline().unwrap()]);
     let winner = |rows: &[u64]| {
         let vector = rows.iter().copied().collect::<DeletionVector>().to_inline().unwrap();
@@ -263,33 +262,33 @@ fn vectors_are_stored_before_each_put_that_says_something_else_of_them() {
         (Ok(Some(Bytes::from(lines))), rows.iter().copied().collect::<DeletionVector>())
     };
     let mut commit_loop = marks(4);
-    wants(&mut commit_loop, "store 1");
+    expect_step(&mut commit_loop, "store 1");
     commit_loop.vectors_stored(stored(&[1]));
-    wants(&mut commit_loop, "put 5");
+    expect_step(&mut commit_loop, "put 5");
     commit_loop.put_answered(PutAnswer::Exists);
     commit_loop.waited(true);
-    wants(&mut commit_loop, "read 5+1");
+    expect_step(&mut commit_loop, "read 5+1");
     let (lines, vector) = winner(&[3]);
-    // What comes behind it is read when it is judged.
+    // The next version is read after the conflict check of this one.
     assert!(!commit_loop.read(lines));
-    wants(&mut commit_loop, "vectors 1");
+    expect_step(&mut commit_loop, "vectors 1");
     commit_loop.vectors_read(Ok(vec![vector]));
-    wants(&mut commit_loop, "read 6+1");
+    expect_step(&mut commit_loop, "read 6+1");
     assert!(!commit_loop.read(Ok(None)));
-    let Step::StoreVectors { vectors } = wants(&mut commit_loop, "store 1") else { panic!("no vectors") };
+    let Step::StoreVectors { vectors } = expect_step(&mut commit_loop, "store 1") else { panic!("no vectors") };
     assert_eq!(vectors[0].iter().collect::<Vec<_>>(), [1, 3]);
     commit_loop.vectors_stored(stored(&[1, 3]));
-    let Step::Put { lines, .. } = wants(&mut commit_loop, "put 6") else { panic!("no put") };
+    let Step::Put { lines, .. } = expect_step(&mut commit_loop, "put 6") else { panic!("no put") };
     let lines = String::from_utf8(lines.to_bytes().unwrap()).unwrap();
     assert!(lines.contains("\"cardinality\":2") && lines.contains("\"cardinality\":1"), "{lines}");
     commit_loop.put_answered(PutAnswer::Created);
-    wants(&mut commit_loop, "done 6 in 2");
+    expect_step(&mut commit_loop, "done 6 in 2");
 
-    // A vector that cannot be stored, or read, is the end of it: nothing was put, and the version is another's.
+    // If a vector cannot be stored or read, the commit fails: nothing was put, or another commit has the version.
     let mut commit_loop = marks(4);
-    wants(&mut commit_loop, "store 1");
+    expect_step(&mut commit_loop, "store 1");
     commit_loop.vectors_stored(Err(lost()));
-    wants(&mut commit_loop, "failed: the answer was lost");
+    expect_step(&mut commit_loop, "failed: the answer was lost");
     let mut commit_loop = marks(4);
     commit_loop.next(NOW + 1);
     commit_loop.vectors_stored(stored(&[1]));
@@ -298,9 +297,9 @@ fn vectors_are_stored_before_each_put_that_says_something_else_of_them() {
     commit_loop.waited(true);
     let (lines, _) = winner(&[3]);
     commit_loop.read(lines);
-    wants(&mut commit_loop, "vectors 1");
+    expect_step(&mut commit_loop, "vectors 1");
     commit_loop.vectors_read(Err(lost()));
-    wants(&mut commit_loop, "failed: the answer was lost");
+    expect_step(&mut commit_loop, "failed: the answer was lost");
 }
 
 /// A commit that lost version 5 to one that marks a row of `f` and moves the rows of `g` to `h`.
@@ -319,15 +318,15 @@ fn lost_to_a_move() -> CommitLoop {
         json!({ "add": file("h", false) }),
     ];
     let mut commit_loop = marks_tracked_rows(4);
-    wants(&mut commit_loop, "store 2");
+    expect_step(&mut commit_loop, "store 2");
     commit_loop.vectors_stored(Ok(vec![vector(&[1]), vector(&[1])]));
-    wants(&mut commit_loop, "put 5");
+    expect_step(&mut commit_loop, "put 5");
     commit_loop.put_answered(PutAnswer::Unknown(lost()));
     commit_loop.waited(true);
-    wants(&mut commit_loop, "read 5+1");
+    expect_step(&mut commit_loop, "read 5+1");
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     assert!(!commit_loop.read(Ok(Some(Bytes::from(lines)))));
-    wants(&mut commit_loop, "vectors 1");
+    expect_step(&mut commit_loop, "vectors 1");
     commit_loop.vectors_read(Ok(vec![[3].into_iter().collect()]));
     commit_loop
 }
@@ -347,19 +346,19 @@ fn found_in(path: &str, rows: &[u64]) -> MarkedFile {
 #[test]
 fn moved_rows_are_found_before_the_next_version_is_read() {
     let mut commit_loop = lost_to_a_move();
-    wants(&mut commit_loop, "find rows of 1 files in 1");
+    expect_step(&mut commit_loop, "find rows of 1 files in 1");
     commit_loop.moved_rows_found(Ok(Some(vec![found_in("h", &[12])])));
-    wants(&mut commit_loop, "read 6+1");
+    expect_step(&mut commit_loop, "read 6+1");
     assert!(!commit_loop.read(Ok(None)));
-    let Step::StoreVectors { vectors } = wants(&mut commit_loop, "store 2") else { panic!("no vectors") };
+    let Step::StoreVectors { vectors } = expect_step(&mut commit_loop, "store 2") else { panic!("no vectors") };
     let rows: Vec<Vec<u64>> = vectors.iter().map(|vector| vector.iter().collect()).collect();
     assert_eq!(rows, [vec![1, 3], vec![12]]);
     commit_loop.vectors_stored(Ok(vectors.iter().map(|vector| vector.to_inline().unwrap()).collect()));
-    let Step::Put { lines, .. } = wants(&mut commit_loop, "put 6") else { panic!("no put") };
+    let Step::Put { lines, .. } = expect_step(&mut commit_loop, "put 6") else { panic!("no put") };
     let lines = String::from_utf8(lines.to_bytes().unwrap()).unwrap();
     assert!(lines.contains("\"path\":\"h\"") && !lines.contains("\"path\":\"g\""), "{lines}");
     commit_loop.put_answered(PutAnswer::Created);
-    wants(&mut commit_loop, "done 6 in 2");
+    expect_step(&mut commit_loop, "done 6 in 2");
 }
 
 #[test]
@@ -367,10 +366,11 @@ fn moved_rows_that_are_not_found_are_a_conflict() {
     let corrupt = || Error::corrupt("no row ids");
     for found in [Ok(None), Ok(Some(vec![found_in("h", &[])])), Err(corrupt()), Err(Error::not_found("gone"))] {
         let mut commit_loop = lost_to_a_move();
-        wants(&mut commit_loop, "find");
+        expect_step(&mut commit_loop, "find");
         commit_loop.moved_rows_found(found);
         // The put of version 5 was lost for certain, since the version is another's.
-        let Step::Failed(Failed::NotWritten(error)) = wants(&mut commit_loop, "failed: ConcurrentDeleteDelete") else {
+        let Step::Failed(Failed::NotWritten(error)) = expect_step(&mut commit_loop, "failed: ConcurrentDeleteDelete")
+        else {
             panic!("not refused")
         };
         assert_eq!((error.kind(), error.version()), (&Kind::Conflict(Conflict::ConcurrentDeleteDelete), Some(5)));
@@ -379,6 +379,6 @@ fn moved_rows_that_are_not_found_are_a_conflict() {
         let mut commit_loop = lost_to_a_move();
         let message = format!("failed: {}", error.message());
         commit_loop.moved_rows_found(Err(error));
-        wants(&mut commit_loop, &message);
+        expect_step(&mut commit_loop, &message);
     }
 }

@@ -1,4 +1,4 @@
-//! Conflict rules: text cases, and a referee that carries out both commits.
+//! Conflict rules: text cases, and an oracle that executes the commits row by row.
 
 mod oracle;
 
@@ -26,7 +26,7 @@ pub(super) fn parsed(lines: &str, version: u64) -> CommitActions {
     parse_commit(&lines.to_owned().into(), Origin::Commit(version), Wanted::All).unwrap()
 }
 
-/// Own actions from the lines of a commit.
+/// Actions from the lines of a commit.
 fn actions(lines: &str) -> Vec<Action> {
     lines.lines().map(action).collect()
 }
@@ -47,7 +47,7 @@ fn action(line: &str) -> Action {
     }
 }
 
-/// A table partitioned by the text `p`, with the numbers `x` and `y`.
+/// A table partitioned by the string column `p`, with the long columns `x` and `y`.
 pub(super) fn metadata() -> Metadata {
     let field =
         |name: &str, data_type: &str| json!({"name": name, "type": data_type, "nullable": true, "metadata": {}});
@@ -98,7 +98,8 @@ fn paths(files: &[&str]) -> PathSet {
     files.iter().copied().collect()
 }
 
-/// `f` with `p = a` and `x` from 1 to 9, however much of it is said: `add path [p=…] [x=low..high] [moved] [rows=…]`.
+/// A file action: `add path [p=…] [x=low..high] [rows=…] [without=rows] [id=…] [moved] [no-dataChange]`. `p` defaults to `a`.
+/// `moved` sets `dataChange` to `false`; `no-dataChange` leaves it out.
 fn file_line(words: &[&str]) -> Value {
     let mut members = json!({"path": words[1], "partitionValues": {"p": "a"}, "size": 1, "dataChange": true});
     let is_add = words[0] == "add";
@@ -122,19 +123,19 @@ fn file_line(words: &[&str]) -> Value {
             }
             Some(("id", id)) => members["baseRowId"] = json!(id.parse::<i64>().unwrap()),
             None if *word == "moved" => members["dataChange"] = json!(false),
-            None if *word == "unsaid" => drop(members.as_object_mut().unwrap().remove("dataChange")),
+            None if *word == "no-dataChange" => drop(members.as_object_mut().unwrap().remove("dataChange")),
             other => panic!("{other:?}"),
         }
     }
     json!({ words[0]: members })
 }
 
-/// Rows in the form `1.4.7`.
+/// Parses rows in the form `1.4.7`.
 fn vector(rows: &str) -> DeletionVector {
     rows.split('.').map(|row| row.parse().unwrap()).collect()
 }
 
-/// `path rows [had=rows]`: a file of ten rows of which some go.
+/// `path rows [had=rows]`: rows to delete in a file of ten rows, of which those after `had` are deleted already.
 fn marked(rest: &str) -> MarkedFile {
     let words: Vec<&str> = rest.split_whitespace().collect();
     let before = words.get(2).map_or_else(DeletionVector::default, |had| vector(had.strip_prefix("had=").unwrap()));
@@ -150,7 +151,7 @@ fn marked(rest: &str) -> MarkedFile {
     }
 }
 
-/// The vectors that are needed to judge a winner. All stand in their descriptors.
+/// The deletion vectors that the conflict check of a winner needs. All are inline.
 pub(super) fn vectors(pending: &Pending, winner: &CommitActions) -> WinnerRows {
     let mut known = WinnerRows::default();
     for descriptor in pending.vectors_to_judge(winner).unwrap() {
@@ -160,7 +161,7 @@ pub(super) fn vectors(pending: &Pending, winner: &CommitActions) -> WinnerRows {
     known
 }
 
-/// An action in short form, or as it stands in a log.
+/// An action in short form, or as JSON.
 fn line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
@@ -216,8 +217,9 @@ fn line(text: &str) -> String {
     }
 }
 
-/// Reads `base`, `isolation`, `read`, `files`, `app`, `own`, `winner` and `found` lines (`then` begins another winner, `found`
-/// says where rows are that a winner moved) and says what comes of it.
+/// Runs a case of `base`, `isolation`, `read`, `files`, `app`, `own`, `winner` and other lines. `then` begins another winner,
+/// `mark` gives rows to delete by deletion vector, and `found` the rows that a winner moved. Returns the version and what the
+/// commit contains, or the conflict. `unstored` follows the rows of a deletion vector that must be stored again.
 fn run_case(input: &str) -> String {
     let mut pending = Pending {
         state: Some(state("1,2")),
@@ -280,11 +282,11 @@ fn run_case(input: &str) -> String {
             return format!("{kind}: {detail}").trim_end_matches([':', ' ']).to_owned();
         }
     }
-    let mut said = format!("version {}", pending.version());
+    let mut outcome = format!("version {}", pending.version());
     for marked in pending.marked.iter() {
         let gone: Vec<String> = marked.all_deleted().iter().map(|row| row.to_string()).collect();
-        let stored = if marked.vector.is_some() { "" } else { " anew" };
-        said += &format!(", {} without {}{stored}", marked.add.path, gone.join("."));
+        let stored = if marked.vector.is_some() { "" } else { " unstored" };
+        outcome += &format!(", {} without {}{stored}", marked.add.path, gone.join("."));
     }
     pending.marked.retain(|_| false);
     let mut attempt = Attempt::new(&pending, first, 50).unwrap();
@@ -294,35 +296,35 @@ fn run_case(input: &str) -> String {
     };
     assert_eq!(printed.others().unwrap(), others);
     if let Some(time) = attempt.in_commit_timestamp {
-        said += &format!(", time {time}");
+        outcome += &format!(", time {time}");
     }
     for text in String::from_utf8(printed.to_bytes().unwrap()).unwrap().lines() {
         let value: Value = serde_json::from_str(text).unwrap();
         if let Some(add) = value.get("add")
             && add.get("baseRowId").is_some()
         {
-            said +=
+            outcome +=
                 &format!(", {} {}@{}", add["path"].as_str().unwrap(), add["baseRowId"], add["defaultRowCommitVersion"]);
         }
         if let Some(remove) = value.get("remove")
             && remove.get("baseRowId").is_some()
         {
-            said += &format!(", -{} {}", remove["path"].as_str().unwrap(), remove["baseRowId"]);
+            outcome += &format!(", -{} {}", remove["path"].as_str().unwrap(), remove["baseRowId"]);
         }
         if let Some(domain) = value.get("domainMetadata").filter(|d| d["domain"] == "delta.rowTracking") {
-            said += &format!(", watermark {}", watermark(domain["configuration"].as_str().unwrap()).unwrap());
+            outcome += &format!(", watermark {}", watermark(domain["configuration"].as_str().unwrap()).unwrap());
         }
         if let Some(since) = value["metaData"]["configuration"].get("delta.inCommitTimestampEnablementVersion") {
             let at = &value["metaData"]["configuration"]["delta.inCommitTimestampEnablementTimestamp"];
-            said += &format!(", since {} {}", since.as_str().unwrap(), at.as_str().unwrap());
+            outcome += &format!(", since {} {}", since.as_str().unwrap(), at.as_str().unwrap());
         }
         if let Some(schema) = value["metaData"]["schemaString"].as_str().filter(|s| s.contains("tableVersion")) {
             let at: Vec<&str> = schema.split("\"tableVersion\":").skip(1).collect();
             let at: Vec<&str> = at.iter().map(|s| s.split(['}', ',']).next().unwrap()).collect();
-            said += &format!(", types {}", at.join(" "));
+            outcome += &format!(", types {}", at.join(" "));
         }
     }
-    said
+    outcome
 }
 
 #[test]
@@ -331,7 +333,7 @@ fn cases() {
 }
 
 #[test]
-fn the_checks_are_those_of_the_reference_in_its_order_and_one_of_rows() {
+fn the_checks_have_the_order_of_the_reference() {
     let names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
     let expected = [
         "protocol",
@@ -353,7 +355,7 @@ fn the_checks_are_those_of_the_reference_in_its_order_and_one_of_rows() {
 }
 
 #[test]
-fn a_commit_says_each_logical_file_once() {
+fn a_commit_has_at_most_one_action_of_a_logical_file() {
     let pending = |actions: Vec<Action>| Pending {
         state: Some(state("1,2")),
         read: ReadSet::Nothing,
@@ -370,7 +372,7 @@ fn a_commit_says_each_logical_file_once() {
 }
 
 #[test]
-fn reads_add_up() {
+fn read_sets_are_merged() {
     let mut read = ReadSet::Nothing;
     read.extend(ReadSet::Files(paths(&["a"])));
     read.extend(predicates(&["x = 1"], &["b"]));
@@ -384,7 +386,7 @@ fn reads_add_up() {
 }
 
 #[test]
-fn statistics_tell_the_number_of_rows() {
+fn row_counts_from_statistics() {
     let cases = [("{\"numRecords\":3}", Some(3)), ("{\"numRecords\":-3}", None), ("{}", None), ("x", None)];
     cases.iter().for_each(|(stats, rows)| assert_eq!(num_records(stats), *rows, "{stats}"));
 }
@@ -401,7 +403,7 @@ fn isolation_levels_are_spelled_in_many_ways() {
 }
 
 #[test]
-fn every_reason_explains_itself() {
+fn all_conflicts_have_an_explanation() {
     let all = [
         (Conflict::ConcurrentAppend, "ConcurrentAppend"),
         (Conflict::ConcurrentDeleteRead, "ConcurrentDeleteRead"),
@@ -418,7 +420,7 @@ fn every_reason_explains_itself() {
 }
 
 #[test]
-fn the_documentation_says_what_the_rules_do() {
+fn the_documentation_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commit-protocol.md");
     let page = std::fs::read_to_string(path).unwrap();
     let mut expected = page.clone();
@@ -435,7 +437,7 @@ fn the_documentation_says_what_the_rules_do() {
 }
 
 #[test]
-fn unused_kinds_of_actions_are_judged_too() {
+fn transactions_and_domains_of_winners_are_checked() {
     let txn = Txn { app_id: "app".to_owned(), version: 1, last_updated: None };
     let domain = DomainMetadata { domain: "d".to_owned(), configuration: String::new(), removed: true };
     let lines = "{\"txn\":{\"appId\":\"other\",\"version\":1}}";

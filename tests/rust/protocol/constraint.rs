@@ -82,7 +82,7 @@ fn only_true_passes() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_refused_by_name() {
+fn invalid_constraints_are_refused_by_name() {
     for (sql, expected) in [
         ("b > 0", "(b > 0): there is no column `b`"),
         ("a +", "(a +): expression, character 4: expected a column or a value"),
@@ -176,7 +176,7 @@ fn generated_columns_are_computed_and_compared() {
 }
 
 #[test]
-fn given_values_of_generated_columns_must_be_theirs() {
+fn given_values_of_generated_columns_must_match() {
     let mut fields = vec![with("a", DataType::LONG, &[("delta.generationExpression", "length(s)")])];
     fields.extend(schema().fields.into_iter().skip(1));
     let rules = Rules::of(&StructType::new(fields), &BTreeMap::new(), None).unwrap();
@@ -226,7 +226,7 @@ fn defaults_are_values_of_their_columns() {
 }
 
 #[test]
-fn a_default_that_nobody_needs_is_not_evaluated() {
+fn an_unused_default_is_not_evaluated() {
     let fields = vec![with("d", DataType::STRING, &[("CURRENT_DEFAULT", "uuid()")]), plain("a", DataType::LONG)];
     let rules = Rules::of(&StructType::new(fields), &BTreeMap::new(), Some(0)).unwrap();
     assert_eq!([0, 1].map(|at| rules.source(at)), [Source::Default, Source::Given]);

@@ -1,6 +1,6 @@
-//! The fuzz targets on their corpora, so that faults that fuzzing found do not come back.
+//! Runs the fuzz targets on their corpora, as regression tests.
 //!
-//! Seeds that are not text are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-protocol corpora`.
+//! Binary seeds are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-protocol corpora`.
 
 use deltic_protocol::deletion_vector::{DeletionVector, encode_path};
 
@@ -59,7 +59,7 @@ fn stats() {
     replay("stats", stats::run);
 }
 
-/// The inputs that a deletion vector's target begins with, by name.
+/// The seeds of the target `deletion_vector`, by name.
 fn deletion_vector_seeds() -> Vec<(String, Vec<u8>)> {
     let vectors: [(&str, DeletionVector); 5] = [
         ("empty", DeletionVector::default()),
@@ -86,7 +86,7 @@ fn deletion_vector_seeds() -> Vec<(String, Vec<u8>)> {
             seeds.push((format!("text_{name}"), text.into_bytes()));
         }
     }
-    // The form before, as delta-spark reads it and as PROTOCOL.md's example has it.
+    // The older format: little-endian as delta-spark reads it, big-endian as in the example of PROTOCOL.md.
     let bitmap = &vectors[1].1.to_bytes()[16..];
     for (name, number) in [("little", u32::to_le_bytes as fn(u32) -> [u8; 4]), ("big", u32::to_be_bytes)] {
         let length = number(u32::try_from(bitmap.len()).unwrap());
@@ -103,7 +103,7 @@ fn deletion_vector_seeds() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn deletion_vector_seeds_are_those_of_the_recipe() {
+fn deletion_vector_seeds_are_up_to_date() {
     for (name, bytes) in deletion_vector_seeds() {
         let file = corpus("deletion_vector").join(name);
         if std::env::var_os("DELTIC_ACCEPT").is_some() {

@@ -1,4 +1,4 @@
-//! Deletion vectors: descriptors, decoding, and refused ones.
+//! Deletion vectors: descriptors, decoding, and invalid vectors.
 
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::{
@@ -52,7 +52,7 @@ fn the_examples_of_the_protocol() {
 #[test]
 fn sources() {
     let uuid = "^-aqEH.-t@S}K{vb[*k^";
-    // storage type, text, offset, size; path and offset, or a part of the message
+    // Storage type, string, offset, size; then path and offset, or part of the message.
     for (storage_type, text, offset, size, expected) in [
         ("u", uuid.to_owned(), None, 40, Ok(("deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin", 1))),
         ("u", uuid.to_owned(), Some(0), 40, Ok(("deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin", 0))),
@@ -92,7 +92,7 @@ fn sources() {
 }
 
 #[test]
-fn written_names_are_read_again() {
+fn written_names_are_read_back() {
     let uuid = *b"0123456789abcdef";
     let descriptor = descriptor("u", &encode_path("p", &uuid), Some(1), 1, 1);
     let Source::File { path, .. } = source(&descriptor).unwrap() else { panic!("a file") };
@@ -128,7 +128,7 @@ fn kept_ranges() {
 }
 
 #[test]
-fn rows_no_vector_can_hold_are_left_out() {
+fn rows_beyond_the_largest_long_are_left_out() {
     let largest = i64::MAX as u64;
     let vector: DeletionVector = [largest, largest + 1, u64::MAX].into_iter().collect();
     assert_eq!(vector.iter().collect::<Vec<_>>(), [largest]);
@@ -141,7 +141,7 @@ fn buckets(keys: &[u32], count: u64) -> Vec<u8> {
     bytes.extend(count.to_le_bytes());
     for key in keys {
         bytes.extend(key.to_le_bytes());
-        // No runs, one container: key 0, one value, at offset 16, which is 0.
+        // No runs, one container: key 0, one value, 0, at offset 16.
         for word in [12_346_u32, 1, 0, 16] {
             bytes.extend(word.to_le_bytes());
         }
@@ -188,7 +188,7 @@ fn damaged_vectors() {
 }
 
 #[test]
-fn the_form_before() {
+fn the_older_format() {
     let bitmap: &[u8] = &buckets(&[0], 1)[16..];
     for (number, magic) in [
         (u32::to_le_bytes as fn(u32) -> [u8; 4], 1_681_511_376_u32.to_le_bytes()),
@@ -268,7 +268,7 @@ mod properties {
 
     use super::*;
 
-    /// Sparse, dense and clustered rows around the borders of containers and buckets.
+    /// Sparse, dense and clustered rows around the boundaries of containers and buckets.
     fn rows() -> impl Strategy<Value = BTreeSet<u64>> {
         let near = |at: u64| (at.saturating_sub(200)..at + 200).boxed();
         let one = prop_oneof![near(0), near(1 << 16), near(3 << 16), near(1 << 32), near(2 << 32), 0..1_u64 << 34];
@@ -298,8 +298,8 @@ mod properties {
         }
 
         #[test]
-        fn ranges_are_what_is_left(rows in rows(), more in 0..300_u64) {
-            // Through the bytes, because that is where run containers come from.
+        fn kept_ranges_complement_the_vector(rows in rows(), more in 0..300_u64) {
+            // Serialized and parsed, to get run containers.
             let vector: DeletionVector = rows.iter().copied().collect();
             let vector = read_inline(&vector.to_inline().unwrap()).unwrap();
             let total = rows.last().map_or(0, |row| row + 1) + more;
@@ -344,7 +344,7 @@ mod properties {
             framed.extend(0_u32.to_le_bytes());
             framed.extend(&bytes);
             parse(&framed);
-            // A good vector with some bytes changed reaches deeper.
+            // A valid vector with some bytes changed gets further in the parser.
             let mut good = rows.into_iter().collect::<DeletionVector>().to_bytes();
             for (at, byte) in edits {
                 let at = at.index(good.len());

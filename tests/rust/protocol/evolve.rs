@@ -1,7 +1,7 @@
 //! Schema evolution: text cases of steps, and their records in metadata.
 //!
-//! Columns are `name type[!] [#id physical] ["json of more metadata"]`, separated by commas; `{…}` is a struct, `[…]` an
-//! array, `<key: value>` a map, and `!` is for what may not be null.
+//! Columns are `name type[!] [#id physical] ["other metadata as JSON"]`, separated by commas; `{…}` is a struct, `[…]` an
+//! array, `<key: value>` a map, and `!` means not nullable.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::predicate::check_cases;
 
-/// A reader of the notation.
+/// A parser of the notation.
 pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl Text<'_> {
@@ -132,7 +132,7 @@ fn print_type(data_type: &DataType, nullable: bool) -> String {
     if nullable { text } else { text + "!" }
 }
 
-/// One step; the rest of the line is its argument.
+/// Applies one step: its name, then its argument.
 fn step(schema: &StructType, line: &str) -> Result<StructType, Error> {
     let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
     let mut unique = 0;
@@ -145,7 +145,7 @@ fn step(schema: &StructType, line: &str) -> Result<StructType, Error> {
         "add" => {
             let (column, position) = rest.split_once(" | ").unwrap_or((rest, ""));
             let position = Some(position).filter(|p| !p.is_empty()).map(Position::parse).transpose()?;
-            // The name is a path, back-ticks and all.
+            // The name is a path, possibly quoted with back-ticks.
             let (name, data_type) = column.rsplit_once(" := ").unwrap();
             let column = StructField { name: name.to_owned(), ..schema_of(&format!("x {data_type}")).fields.remove(0) };
             add(schema, &column, position.as_ref())?
@@ -176,7 +176,7 @@ fn step(schema: &StructType, line: &str) -> Result<StructType, Error> {
     })
 }
 
-/// One thing that is altered of a column.
+/// One change of a column.
 pub(super) fn column_change(text: &str) -> Result<ColumnChange, Error> {
     let mut altered = ColumnChange::default();
     match text.split_once(' ').unwrap_or((text, "")) {
@@ -192,20 +192,20 @@ pub(super) fn column_change(text: &str) -> Result<ColumnChange, Error> {
 }
 
 fn check_largest(schema: &StructType, largest: i32) {
-    assert_eq!(assign(schema, largest, Names::Logical).unwrap(), (schema.clone(), largest), "nothing is left to give");
+    assert_eq!(assign(schema, largest, Names::Logical).unwrap(), (schema.clone(), largest), "all ids are assigned");
 }
 
 fn run(case: &str) -> String {
     let (first, steps) = case.split_once('\n').unwrap_or((case, ""));
     let mut schema = schema_of(first);
-    assert_eq!(print(&schema), first, "the notation");
+    assert_eq!(print(&schema), first, "the schema is not in the printed notation");
     for line in steps.lines() {
         match step(&schema, line) {
             Ok(next) => schema = next,
             Err(error) => return format!("{:?}: {error}", error.kind()),
         }
     }
-    // What comes out can be written and read.
+    // The schema survives JSON.
     assert_eq!(json::parse(&json::print(&schema)).unwrap(), schema);
     print(&schema)
 }
@@ -216,7 +216,7 @@ fn cases() {
 }
 
 #[test]
-fn columns_are_found_in_any_case_and_named_in_the_schemas() {
+fn columns_are_found_in_any_case() {
     let schema = schema_of("A {b [{C long}]}, m <string: {v long}>, a long");
     for (given, expected) in
         [("a", "a"), ("A.b", "A.b"), ("A.B.ELEMENT.c", "A.b.element.C"), ("M.Value.V", "m.value.v")]
@@ -251,7 +251,7 @@ fn primitive(text: &str) -> PrimitiveType {
     Text(text).data_type().0.as_primitive().unwrap().clone()
 }
 
-/// From `>` to, and whether that happens by itself (`auto`) and whether Iceberg has it.
+/// From `>` to, and whether it is automatic (`auto`) and allowed in Iceberg (`iceberg`).
 const WIDENINGS: &str = "
 byte>short auto iceberg
 byte>integer auto iceberg
@@ -294,7 +294,7 @@ long>long
 ";
 
 #[test]
-fn the_widenings_of_the_protocol_and_no_others() {
+fn only_the_widenings_of_the_protocol() {
     let lines = |text: &'static str| text.lines().filter(|line| !line.is_empty());
     for line in lines(WIDENINGS) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -312,7 +312,7 @@ fn the_widenings_of_the_protocol_and_no_others() {
 }
 
 proptest! {
-    /// Whatever names are called, back-ticks included.
+    /// Including names with back-ticks.
     #[test]
     fn paths_survive_being_printed(path in prop::collection::vec("[a-zA-Z_0-9 .,`é\"]{1,6}", 1..4)) {
         prop_assert_eq!(path::parse(&path::print(&path)).unwrap(), path);

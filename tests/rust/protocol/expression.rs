@@ -34,7 +34,7 @@ fn shown(array: &ArrayRef, row: usize) -> String {
     }
 }
 
-/// Type and value of each, or the error: `tests/spark/test_expressions.py` asks Spark for the same.
+/// Type and value of each expression, or its error. `tests/spark/test_expressions.py` runs the same cases in Spark.
 #[test]
 fn value_cases() {
     check_cases("expression_values", |text| {
@@ -87,7 +87,7 @@ fn schema() -> StructType {
     ])
 }
 
-/// What conditions on expressions become where filters are bound.
+/// The predicates that conditions on expressions are bound to.
 #[test]
 fn condition_cases() {
     let schema = schema();
@@ -125,7 +125,7 @@ fn errors_name_the_row_and_the_expression() {
 }
 
 #[test]
-fn what_sql_does_not_compute_is_no_error() {
+fn skipped_expressions_cause_no_errors() {
     let (batch, schema) = batch(vec![("a", ints(vec![Some(0), Some(2), None, Some(0)]))]);
     for (text, expected) in [
         ("a <> 0 AND 10 / a > 1", ["false", "true", "NULL", "false"]),
@@ -152,7 +152,7 @@ fn what_sql_does_not_compute_is_no_error() {
 }
 
 #[test]
-fn the_current_time_is_given() {
+fn the_current_time_is_an_input() {
     let (batch, schema) = batch(vec![("a", ints(vec![Some(0)]))]);
     let noon = 19_000 * 86_400_000_000 + 12 * 3_600_000_000;
     for (text, expected) in
@@ -197,7 +197,7 @@ fn constants_columns_and_renames() {
 }
 
 #[test]
-fn strings_have_the_escapes_of_whoever_wrote_them() {
+fn escapes_of_string_literals() {
     let of = |text: &str| match parse_expression(text).unwrap() {
         Expression::Literal(Scalar::String(text)) => text,
         other => panic!("{other}"),
@@ -210,7 +210,7 @@ fn strings_have_the_escapes_of_whoever_wrote_them() {
 }
 
 #[test]
-fn trees_are_limited_in_height_and_in_growth() {
+fn height_and_growth_of_trees_are_limited() {
     let chain = |count: usize| vec!["a"; count].join(" + ");
     assert!(parse_expression(&chain(150)).is_ok());
     for text in [
@@ -233,7 +233,7 @@ fn trees_are_limited_in_height_and_in_growth() {
     assert!(parse_expression(&nested).unwrap().bind(&schema()).unwrap_err().message().contains("more than"));
 }
 
-/// Decimals of a file may have more digits than their type; strings may grow beyond all memory.
+/// Decimals of a file may have more digits than their type allows; strings may grow beyond memory.
 #[test]
 fn values_that_no_type_holds_are_errors() {
     let wide = arrow_array::Decimal128Array::from(vec![i128::MIN]).with_precision_and_scale(38, 0).unwrap();
@@ -284,7 +284,7 @@ fn regular_expressions_are_limited() {
     assert!(error.to_string().contains("size limit"), "{error}");
     let bound = parse_expression("repeat('a', 100000) RLIKE '^(a*)*(a*)*(a*)*b$'").unwrap().bind(&schema()).unwrap();
     assert_eq!(bound.data_type(), &DataType::BOOLEAN);
-    // Java and Rust read these in their own ways.
+    // Java and Rust interpret these differently.
     for pattern in ["a{2}{3}", "a+{3}", "a**", "a*??", "a{2}*", "a$b", "(a$)b", "$?"] {
         let refusal =
             parse_expression(&format!("s RLIKE '{pattern}'")).and_then(|parsed| parsed.bind(&schema()).map(drop));
@@ -296,7 +296,7 @@ fn regular_expressions_are_limited() {
     }
 }
 
-/// Dates and years of columns become ranges; the same condition, evaluated as an expression, is the oracle.
+/// Conditions on dates and years become ranges of the column. The oracle evaluates the condition as an expression.
 #[test]
 fn ranges_of_dates_and_years_are_exact() {
     let day = 86_400_000_000_i64;
@@ -369,7 +369,7 @@ fn ranges_of_dates_and_years_are_exact() {
 }
 
 #[test]
-fn a_filter_reads_what_its_expressions_do() {
+fn a_filter_reads_the_columns_of_its_expressions() {
     let bound = parse("year(at) % 2 = 0 AND i + l > p.x").unwrap().bind(&schema()).unwrap();
     let columns: Vec<String> = bound.columns().iter().map(|column| column.to_string()).collect();
     assert_eq!(columns, ["at", "i", "l", "p.x"]);

@@ -8,7 +8,7 @@ use deltic_protocol::feature::{self, FEATURES, check_readable, check_writable, p
 use deltic_protocol::property::{self, PROPERTIES, Properties, RowTracking, check_settable, parse_interval};
 use deltic_protocol::schema::json;
 
-/// `3,7 r:a,b w:c` and the like; a list that is there but empty is `r:`.
+/// Parses `3,7 r:a,b w:c`; `r:` is an empty list.
 pub(super) fn protocol(text: &str) -> Protocol {
     let mut words = text.split_whitespace();
     let (reader, writer) = words.next().unwrap().split_once(',').unwrap();
@@ -57,7 +57,7 @@ fn outcome(result: Result<(), Error>) -> String {
     }
 }
 
-/// Protocol `=` the features that prevent it, `ok`, or kind and part of the message.
+/// Protocol `=` the unsupported features, `ok`, or kind and part of the message.
 const READABLE: &str = "
 1,1                                                    = ok
 1,2                                                    = ok
@@ -251,7 +251,7 @@ fn writable() {
 }
 
 #[test]
-fn a_refusal_gives_every_reason() {
+fn a_refusal_gives_all_reasons() {
     let metadata = metadata("nested delta.invariants", "delta.constraints.positive=a > 0");
     let schema = metadata.schema().unwrap();
     let error = check_writable(&protocol("1,7 w:rowTracking,zebra"), &metadata, &schema).unwrap_err();
@@ -273,8 +273,8 @@ const ICEBERG: [(&str, &str); 4] = [
     ("W1", "delta.enableIcebergCompatV2=true; delta.enableIcebergWriterCompatV1=true"),
 ];
 
-/// Version `|` mode of mapping `|` type of the column `|` its further metadata `|` further features and properties `=` part
-/// of the reason why the table is not written, or `ok`.
+/// Version `|` column mapping mode `|` type of the column `|` its other metadata `|` other features and properties `=` part
+/// of the reason why the table cannot be written, or `ok`.
 const ICEBERG_RULES: &str = r#"
 V1 | name | "long" | | = ok
 V1 | id | {"type":"struct","fields":[]} | | = ok
@@ -312,7 +312,7 @@ W1 | id | "long" | "delta.columnMapping.physicalName":"a" | = another physical n
 "#;
 
 #[test]
-fn what_iceberg_tables_may_have() {
+fn iceberg_rules() {
     for (case, expected) in lines(ICEBERG_RULES) {
         let parts: Vec<&str> = case.split('|').map(str::trim).collect();
         let [version, mode, data_type, more, rest] = parts[..] else { panic!("{case}") };
@@ -342,7 +342,7 @@ fn what_iceberg_tables_may_have() {
     }
 }
 
-/// Protocol `|` properties to set `=` the protocol then, `-` if it stays.
+/// Protocol `|` properties to set `=` the new protocol, `-` if unchanged.
 const UPGRADES: &str = "
 1,2 | delta.appendOnly=true; my.own=1 = -
 1,1 | my.own=1 = -
@@ -460,7 +460,7 @@ fn new_tables() {
 }
 
 #[test]
-fn instructions_to_the_protocol_are_not_stored() {
+fn protocol_instructions_are_not_stored() {
     let properties = configuration(
         "delta.minReaderVersion=2; delta.feature.v2Checkpoint=supported; delta.appendOnly=true; mine=1; \
          delta.ignoreProtocolDefaults=true",
@@ -471,7 +471,7 @@ fn instructions_to_the_protocol_are_not_stored() {
 }
 
 #[test]
-fn what_only_writers_set_is_not_unset_by_hand() {
+fn properties_set_by_writers_cannot_be_unset() {
     for property in PROPERTIES {
         let by_hand = property.about.starts_with("set by");
         match property::check_unset(property.name) {
@@ -517,7 +517,7 @@ fn intervals() {
     assert!(parse_interval("").is_err());
 }
 
-/// Everything that can be asked of properties, as text.
+/// All accessors of properties, with their values as strings.
 fn read_all(map: &BTreeMap<String, String>) -> Vec<(&'static str, String)> {
     macro_rules! read {
         ($($name:ident),*) => {
@@ -635,7 +635,7 @@ fn property_values() {
 }
 
 #[test]
-fn property_defaults_are_what_the_table_says() {
+fn documented_defaults_are_the_defaults() {
     let absent = read_all(&BTreeMap::new());
     for property in PROPERTIES.iter().filter(|p| p.default != "unset") {
         let map = BTreeMap::from([(property.name.to_owned(), property.default.to_owned())]);
@@ -649,8 +649,7 @@ fn property_defaults_are_what_the_table_says() {
     assert_eq!(distinct.len(), names.len());
 }
 
-/// Protocol `|` properties `=` columns that may hold what rows bring along, `None` without row tracking, or part of the
-/// message.
+/// Protocol `|` properties `=` the materialized columns, `None` without row tracking, or part of the message.
 const ROW_TRACKING: &str = "
 1,7 w:rowTracking,domainMetadata | delta.enableRowTracking=true = - -
 1,7 w:rowTracking,domainMetadata | delta.enableRowTracking=true; delta.rowTracking.materializedRowIdColumnName=i; delta.rowTracking.materializedRowCommitVersionColumnName=v = i v
@@ -662,7 +661,7 @@ const ROW_TRACKING: &str = "
 ";
 
 #[test]
-fn row_tracking_counts_only_where_the_protocol_has_it() {
+fn row_tracking_needs_its_feature() {
     for (case, expected) in lines(ROW_TRACKING) {
         let (text, properties) = case.split_once('|').unwrap();
         let map = configuration(properties);
@@ -678,7 +677,7 @@ fn row_tracking_counts_only_where_the_protocol_has_it() {
 }
 
 #[test]
-fn a_column_mapping_that_the_protocol_does_not_list_holds_where_the_schema_follows_it() {
+fn an_unlisted_column_mapping_counts_if_the_schema_follows_it() {
     let field = |name: &str, physical: &str| {
         format!(
             r#"{{"name":"{name}","type":"long","nullable":true,"metadata":{{"delta.columnMapping.physicalName":"{physical}"}}}}"#
@@ -713,7 +712,7 @@ fn a_column_mapping_that_the_protocol_does_not_list_holds_where_the_schema_follo
         let error = Properties::new(&map).column_mapping(&protocol("3,7 r: w:"), schema).unwrap_err();
         assert_eq!(outcome(Err(error)), "columnMapping");
     }
-    // How it travels is no value of the property.
+    // The form in which it is passed on is not a valid value of the property.
     let map = configuration("delta.columnMapping.mode=name, not listed");
     assert!(Properties::new(&map).column_mapping_mode().is_err());
 }
@@ -726,9 +725,9 @@ fn feature_names_are_unique() {
     assert!(feature::find("").is_none());
 }
 
-/// With `DELTIC_UPDATE_DOCS` set it puts the tables into the page instead.
+/// With `DELTIC_UPDATE_DOCS` set, it writes the tables into the page instead.
 #[test]
-fn the_documentation_says_what_the_code_does() {
+fn the_documentation_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol-support.md");
     let page = std::fs::read_to_string(path).unwrap();
     let mut expected = page.clone();
@@ -814,7 +813,7 @@ mod properties {
                         return Ok(());
                     }
                     check_writable(&protocol, &metadata, &schema).unwrap();
-                    // The form the protocol demands: lists exactly at 3 and 7, readers' features in both.
+                    // The protocol requires feature lists exactly at versions 3 and 7, and reader features in both.
                     prop_assert_eq!(protocol.reader_features.is_some(), protocol.min_reader_version == 3);
                     prop_assert_eq!(protocol.writer_features.is_some(), protocol.min_writer_version == 7);
                     for name in protocol.reader_features.iter().flatten() {

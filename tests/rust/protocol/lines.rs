@@ -30,14 +30,14 @@ fn remove(path: &str, vector: Option<&str>) -> Action {
     Action::Remove(Remove { path: path.to_owned(), deletion_vector, ..Remove::default() })
 }
 
-/// Everything that can be asked of lines agrees with the text.
+/// Checks that all methods of `lines` agree with the text.
 #[track_caller]
 fn check(lines: &Lines, text: &[u8]) {
     assert_eq!(lines.len(), text.len() as u64);
     assert_eq!(lines.is_empty(), text.is_empty());
     assert_eq!(lines.to_bytes().unwrap(), text);
     let pieces: Vec<Vec<u8>> = lines.pieces().collect::<Result<_, _>>().unwrap();
-    assert!(pieces.iter().all(|piece| piece.ends_with(b"\n")), "a piece ends with a line");
+    assert!(pieces.iter().all(|piece| piece.ends_with(b"\n")), "a piece does not end at a line end");
     assert_eq!(pieces.concat(), text);
     let mut visited = Vec::new();
     let visit = |line: &[u8]| {
@@ -50,7 +50,7 @@ fn check(lines: &Lines, text: &[u8]) {
 }
 
 #[test]
-fn come_out_as_they_went_in() {
+fn lines_round_trip() {
     let (mut lines, mut text) = (Lines::new(), Vec::new());
     check(&lines, &text);
     for at in 0..20_000 {
@@ -68,9 +68,9 @@ fn come_out_as_they_went_in() {
     }
     check(&lines, &text);
     check(&Lines::of(&text).unwrap(), &text);
-    // Beside the piece that is not full.
+    // Not counting the last piece, which is not compressed yet.
     let held = lines.held().saturating_sub(2 * 1024 * 1024);
-    assert!(held * 3 < text.len(), "{held} bytes are held for {}", text.len());
+    assert!(held * 3 < text.len(), "{held} bytes in memory for {} bytes of text", text.len());
     let txn = Action::Txn(Txn { app_id: "app".to_owned(), version: 1, last_updated: None });
     let mut with_txn = Lines::new();
     with_txn.push(&txn).unwrap();
@@ -93,7 +93,7 @@ fn file_actions_are_read_back() {
 }
 
 #[test]
-fn actions_know_their_files() {
+fn files_of_actions() {
     let mut actions = Actions::new();
     assert!(actions.is_empty() && actions.only_adds() && !actions.changes_data());
     for action in [add(1), remove("a%20b", None), remove("c", Some("v")), remove("c", Some("w"))] {
@@ -103,11 +103,11 @@ fn actions_know_their_files() {
     assert!(actions.removes("a b") && actions.removes("c") && !actions.removes("d"));
     assert!(!actions.only_adds() && actions.changes_data());
     actions.check_duplicates().unwrap();
-    // With the vectors that they have, so that two deletes of one file's rows can be compared.
+    // Actions come with their deletion vectors, so that two deletes of rows of one file can be compared.
     let vector = |path: &str| actions.removed_file(path).unwrap().vector.map(DeletionVectorDescriptor::unique_id);
     assert_eq!((vector("a b"), vector("c")), (None, Some("uw".to_owned())));
     assert_eq!((actions.removed_file("d"), actions.added_file("c")), (None, None));
-    // The same logical file once more, singly and as part of many.
+    // The same logical file again, with a vector and without.
     for again in [remove("a b", None), remove("c", Some("v"))] {
         let mut twice = actions.clone();
         twice.append(Actions::of([remove("d", None), again]).unwrap()).unwrap();
@@ -119,9 +119,9 @@ fn actions_know_their_files() {
 }
 
 proptest! {
-    /// As a set of texts does.
+    /// A set of strings is the oracle.
     #[test]
-    fn paths_are_known_when_they_come_again(first in proptest::collection::vec("([a-c]{1,2}(/[a-c])?)?", 0..40),
+    fn path_sets_agree_with_sets_of_strings(first in proptest::collection::vec("([a-c]{1,2}(/[a-c])?)?", 0..40),
                                             second in proptest::collection::vec("([a-c]{1,2}(/[a-c])?)?", 0..40)) {
         let (mut set, mut texts) = (PathSet::default(), BTreeSet::new());
         for path in &first {

@@ -8,7 +8,7 @@ use deltic_protocol::log::{CheckpointKind, LogFile, LogName, Segment};
 
 const UUID: &str = "80a083e8-7026-4e79-81be-64bd76c43a11";
 
-/// Names and what they mean; `-` for nothing.
+/// File names and what they are parsed to; `-` for no log file.
 const NAMES: &str = "
 00000000000000000000.json                                                      commit 0
 00000000000000000042.json                                                      commit 42
@@ -97,7 +97,7 @@ fn staged_commits() {
     assert_eq!((staged.version, staged.uuid.as_str()), (7, "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"));
     assert_eq!(staged.to_string(), name);
     assert_eq!(staged.path(), format!("_staged_commits/{name}"));
-    // Beside the commits it is none, and commits are not staged.
+    // Among the commits, the name of a staged commit is no log file.
     assert_eq!(LogName::parse(name), None);
     for other in [
         "00000000000000000007.json",
@@ -146,7 +146,7 @@ fn short(file: &LogFile) -> String {
     }
 }
 
-/// Listing `|` target, or nothing `=` version: checkpoint; tail; checksum; or the kind of error and a part of it.
+/// Listing `|` target, may be empty `=` version: checkpoint; tail; checksum; or kind of error and part of the message.
 const SEGMENTS: &str = "
 # without a checkpoint
 0                               |    = 0: ; 0;
@@ -235,7 +235,7 @@ fn segments() {
 }
 
 #[test]
-fn compactions_are_used_only_when_asked_for() {
+fn compactions_are_used_only_if_requested() {
     let listing: Vec<LogFile> = ["0", "1", "2", "0-2"].into_iter().map(file).collect();
     assert_eq!(Segment::choose(&listing, None, false).unwrap().tail.len(), 3);
     assert_eq!(Segment::choose(&listing, None, true).unwrap().tail.len(), 1);
@@ -244,7 +244,7 @@ fn compactions_are_used_only_when_asked_for() {
 }
 
 #[test]
-fn history_is_every_listed_commit() {
+fn segments_list_all_commits() {
     let listing: Vec<LogFile> = ["1", "2", "2c", "3", "4"].into_iter().map(file).collect();
     let segment = Segment::choose(&listing, Some(3), true).unwrap();
     assert_eq!(segment.commits.iter().map(short).collect::<Vec<_>>(), ["1", "2", "3"]);
@@ -255,7 +255,7 @@ fn history_is_every_listed_commit() {
 }
 
 #[test]
-fn a_file_listed_twice_counts_once_as_it_was_last_seen() {
+fn of_a_file_listed_twice_the_newer_entry_counts() {
     let mut newer = file("1");
     (newer.size, newer.modified_ms) = (7, 9);
     for listing in [[file("0"), file("1"), newer.clone()], [newer.clone(), file("1"), file("0")]] {
@@ -265,7 +265,7 @@ fn a_file_listed_twice_counts_once_as_it_was_last_seen() {
 }
 
 #[test]
-fn equal_checkpoints_are_told_apart_by_time() {
+fn the_newer_of_two_checkpoints_of_a_version_is_chosen() {
     let at =
         |uuid: &str, time| LogFile::parse(&format!("00000000000000000003.checkpoint.{uuid}.parquet"), 1, time).unwrap();
     let first = at("00000000-0000-0000-0000-000000000001", 5);
@@ -308,7 +308,7 @@ fn canonical_json() {
     }
 }
 
-/// A hint and what becomes of it: the version, or `-`.
+/// A hint and the version that is read from it, if it is valid.
 const HINTS: &[(&str, Option<u64>)] = &[
     (r#"{"version":10,"size":3}"#, Some(10)),
     (r#"{"version":10,"size":-1,"parts":3,"sizeInBytes":9,"numOfAddFiles":1,"tags":{"a":"b"}}"#, Some(10)),
@@ -354,8 +354,8 @@ fn hints() {
 }
 
 #[test]
-fn a_hint_sorted_the_way_of_delta_spark_is_accepted() {
-    // More than ten plain values in an array: `…+1=1` sorts after `…+10=10` when the `=` takes part.
+fn the_sort_order_of_delta_spark_is_accepted() {
+    // An array of more than ten values: delta-spark sorts with the `=`, so that `…+1=1` comes after `…+10=10`.
     let text = r#"{"version":1,"size":1,"x":[0,1,2,3,4,5,6,7,8,9,10]}"#;
     let mut pairs: Vec<String> = (0..=10).map(|i| format!("\"x\"+{i}={i}")).collect();
     pairs.extend(["\"version\"=1".to_owned(), "\"size\"=1".to_owned()]);
@@ -373,7 +373,7 @@ fn md5_of(text: &str) -> String {
 }
 
 #[test]
-fn long_keys_over_long_arrays_do_not_multiply() {
+fn long_keys_with_long_arrays_are_refused() {
     let key = "k".repeat(200_000);
     let text = format!(r#"{{"version":1,"size":1,"{key}":[{}0]}}"#, "0,".repeat(200_000));
     assert_eq!(LastCheckpoint::parse(text.as_bytes()), None);
@@ -428,7 +428,7 @@ mod checksums {
     }
 
     #[test]
-    fn what_is_wrong() {
+    fn invalid_checksums() {
         for extra in [
             r#","fileSizeHistogram":{"sortedBinBoundaries":[0,5],"fileCounts":[1],"totalBytes":[4,6]}"#,
             r#","fileSizeHistogram":{"sortedBinBoundaries":[1],"fileCounts":[1],"totalBytes":[4]}"#,
@@ -483,7 +483,7 @@ mod properties {
         ]
     }
 
-    /// Versions with a complete checkpoint, found the slow way.
+    /// Versions with a complete checkpoint, by brute force.
     fn checkpoints(listing: &[LogFile]) -> BTreeSet<u64> {
         (0..8)
             .filter(|v| {
@@ -499,7 +499,7 @@ mod properties {
             .collect()
     }
 
-    /// The fewest files that cover `from..=to`, by trying everything.
+    /// The smallest number of files that cover `from..=to`, by brute force.
     fn fewest(listing: &[LogFile], from: u64, to: u64, use_compaction: bool) -> Option<usize> {
         if from > to {
             return Some(0);
@@ -525,7 +525,7 @@ mod properties {
             target in prop::option::of(0..9_u64),
             use_compaction: bool,
         ) {
-            // Few random listings have no gap; those that have none are where compactions compete.
+            // Random listings usually have gaps. Those with all commits test the choice of compactions.
             let commits = (0..8_u64).filter(|_| all_commits).map(|v| v.to_string());
             let listing: Vec<LogFile> = names.into_iter().chain(commits).map(|name| file(&name)).collect();
             let checkpoints = checkpoints(&listing);
@@ -606,7 +606,7 @@ mod properties {
         }
 
         #[test]
-        fn any_name_parses_or_not(name in "[0-9]{18,21}(\\.(checkpoint|compacted|json|crc|parquet|[0-9]{10}|[0-9]{20})){0,5}") {
+        fn parsed_names_print_back(name in "[0-9]{18,21}(\\.(checkpoint|compacted|json|crc|parquet|[0-9]{10}|[0-9]{20})){0,5}") {
             if let Some(parsed) = LogName::parse(&name) {
                 prop_assert_eq!(parsed.to_string(), name);
             }
@@ -636,7 +636,7 @@ mod properties {
             prop_assert!(parsed.checksum.is_some());
             prop_assert_eq!(&LastCheckpoint { checksum: None, ..parsed.clone() }, &hint);
             prop_assert_eq!(parsed.print(), printed.clone());
-            // Another version under the same checksum is noticed.
+            // Another version with the same checksum is refused.
             let other = printed.replacen(&format!("\"version\":{version}"), "\"version\":3", 1);
             prop_assert!(other == printed || LastCheckpoint::parse(other.as_bytes()).is_none());
         }
@@ -664,7 +664,7 @@ mod properties {
             let _ = LastCheckpoint::parse(&bytes);
             let _ = VersionChecksum::parse(&bytes);
             let _ = LogName::parse(&String::from_utf8_lossy(&bytes));
-            // Valid text with one byte changed reaches deeper.
+            // A valid hint with one byte changed gets further in the parser.
             let mut hint = LastCheckpoint { version: 5, size: 1, ..Default::default() }.print().into_bytes();
             let at = cut.index(hint.len());
             hint[at] = byte;
@@ -674,7 +674,7 @@ mod properties {
     }
 
     #[test]
-    fn long_paths_to_nothing_are_refused_before_they_are_made() {
+    fn long_paths_to_empty_objects_are_refused() {
         let hint = |key: usize, elements: usize| {
             let (key, elements) = ("k".repeat(key), vec!["{}"; elements].join(","));
             LastCheckpoint::parse(format!(r#"{{"version":1,"size":1,"{key}":[{elements}]}}"#).as_bytes())
@@ -685,7 +685,7 @@ mod properties {
     }
 
     #[test]
-    fn deep_nesting_is_refused_without_recursing() {
+    fn deep_nesting_is_refused() {
         for open in ["[", "{\"a\":"] {
             let text = format!(r#"{{"version":1,"size":1,"x":{}"#, open.repeat(100_000));
             assert_eq!(LastCheckpoint::parse(text.as_bytes()), None);
@@ -697,10 +697,10 @@ mod properties {
     }
 }
 
-// --- listings that are not of one moment
+// --- inconsistent listings
 
 #[test]
-fn what_a_listing_missed_is_found_in_the_next() {
+fn a_second_listing_fills_gaps() {
     let files = |names: &[&str]| names.iter().filter_map(|name| LogFile::parse(name, 1, 0)).collect::<Vec<_>>();
     let commits = |versions: &[u64]| versions.iter().map(|v| commit_name(*v)).collect::<Vec<_>>();
     let listed = |versions: &[u64]| files(&commits(versions).iter().map(String::as_str).collect::<Vec<_>>());
@@ -716,7 +716,7 @@ fn what_a_listing_missed_is_found_in_the_next() {
     // Any files other than commits may be missing.
     assert_eq!(gap(&files(&[&commit_name(3), &checksum_name(9), &checkpoint_name(20)])), None);
 
-    // Files that came after the first listing may have gaps, too.
+    // Versions after the newest of the first listing are ignored.
     assert_eq!(completed(listed(&[7, 9]), listed(&[8, 9, 11]), 9), listed(&[7, 8, 9]));
-    assert_eq!(completed(listed(&[7, 9]), listed(&[9]), 9), listed(&[7, 9]), "what is gone stays gone");
+    assert_eq!(completed(listed(&[7, 9]), listed(&[9]), 9), listed(&[7, 9]), "a missing commit stays missing");
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::stats_read::any_order;
 
-/// A table with these columns, each `name: type`, of which the first `partitions` partition it.
+/// A table with these columns, each `name: type`. The first `partitions` of them are partition columns.
 fn table(columns: &[(&str, &str)], partitions: usize) -> TableShape {
     let field = |(name, data_type): &(&str, &str)| {
         let data_type = serde_json::from_str(data_type).unwrap_or_else(|_| Value::from(*data_type));
@@ -30,7 +30,7 @@ fn table(columns: &[(&str, &str)], partitions: usize) -> TableShape {
     }
 }
 
-/// Files with these members of `add` in addition to those that each has.
+/// Files with these additional members of `add`.
 fn files(members: &[Value]) -> AddBatch {
     let line = |(i, members): (usize, &Value)| {
         let mut add = json!({"path": format!("f{i}"), "size": 1, "modificationTime": 1, "dataChange": true});
@@ -55,7 +55,7 @@ fn bind(shape: &TableShape, filter: &str) -> BoundPredicate {
     parse(filter).unwrap().bind(&shape.schema).unwrap()
 }
 
-/// Which files a filter keeps, as text of ones and zeros.
+/// The files that a filter keeps, as ones and zeros.
 fn kept(shape: &TableShape, adds: &AddBatch, filter: &str) -> String {
     let predicate = bind(shape, filter);
     let read = |counted: bool| {
@@ -64,7 +64,7 @@ fn kept(shape: &TableShape, adds: &AddBatch, filter: &str) -> String {
         keep(&predicate, &bounds).unwrap()
     };
     let (kept, without_counts) = (read(true), read(false));
-    // Fewer facts may keep more files, never fewer.
+    // Without counts it may keep more files, but never fewer.
     assert_eq!(&kept & &without_counts, kept);
     kept.iter().map(|kept| if kept { '1' } else { '0' }).collect()
 }
@@ -121,12 +121,12 @@ fn files_without_partition_values_have_nulls() {
 }
 
 #[test]
-fn of_a_duplicated_key_the_last_value_holds() {
+fn the_last_value_of_a_duplicate_key_counts() {
     let line = r#"{"add":{"path":"f","partitionValues":{"p":"1","q":"5","p":"2"},"size":1,"modificationTime":1}}"#;
     let adds = parse_commit(&line.into(), Origin::Commit(0), Wanted::All).unwrap().adds;
     let shape = table(&[("p", "long"), ("x", "long")], 1);
     assert_eq!(values(&shape, &adds, "p").unwrap(), ["2"]);
-    // The same value as for reading the file.
+    // Reading the file gives the same value.
     assert_eq!(adds.partition_values_at(0).unwrap()["p"].as_deref(), Some("2"));
 }
 
@@ -219,7 +219,7 @@ fn partition_values_and_statistics_together() {
 }
 
 #[test]
-fn the_log_speaks_of_columns_by_their_physical_names() {
+fn the_log_uses_physical_names() {
     let mapped = |name: &str, physical: &str, data_type: Value| {
         json!({"name": name, "type": data_type, "nullable": true,
             "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}})
@@ -253,7 +253,7 @@ fn the_log_speaks_of_columns_by_their_physical_names() {
 }
 
 #[test]
-fn a_column_that_was_a_float_is_known_by_its_type_changes() {
+fn a_widened_float_is_recognized_by_its_type_changes() {
     let schema = json!({"type": "struct", "fields": [
         {"name": "d", "type": "double", "nullable": true,
             "metadata": {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}},
@@ -275,9 +275,9 @@ fn a_column_that_was_a_float_is_known_by_its_type_changes() {
 proptest! {
     #![proptest_config(crate::cases(2000))]
 
-    /// The statistics of a commit are read where they stand, between quotes with backslashes.
+    /// Statistics of a commit are read in place, as escaped JSON strings.
     #[test]
-    fn statistics_inside_a_commit_are_read_as_their_text(
+    fn escaped_statistics_equal_plain_statistics(
         texts in proptest::collection::vec(prop_oneof![any_order(), "[\\[{}\",:\\\\an1 \\]]{0,30}", any_order().prop_map(|t| t + "x")], 1..6),
     ) {
         let leaf = |path: &[&str], data_type: PrimitiveType| {

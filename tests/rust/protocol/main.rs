@@ -29,7 +29,7 @@ mod stats;
 mod stats_read;
 mod validation;
 
-/// So many random cases; `DELTIC_PROPERTY_PART=n` takes one in `n` of them, as `make check` does.
+/// The number of random cases. With `DELTIC_PROPERTY_PART=n`, as in `make check`, one in `n` of `count`.
 fn cases(count: u32) -> Config {
     let part =
         std::env::var("DELTIC_PROPERTY_PART").map_or(1, |part| part.parse().expect("DELTIC_PROPERTY_PART is a number"));

@@ -17,8 +17,8 @@ use deltic_protocol::schema::{ArrayType, DataType, MapType, PrimitiveType, Struc
 pub(crate) use self::generate::{Draw, Table, pool as generate_pool, types as generate_types};
 pub(crate) use self::naive::evaluate as evaluate_naively;
 
-/// Runs every case of `tests/data/text/<name>.txt`: lines of input, `----`, the lines that `run` must return, a blank
-/// line. Lines between cases that begin with `#` are comments. With `DELTIC_ACCEPT=1` the file is rewritten instead.
+/// Runs the cases of `tests/data/text/<name>.txt`. A case has lines of input, `----`, the lines that `run` must return, and
+/// an empty line. Lines between cases that begin with `#` are comments. With `DELTIC_ACCEPT=1` the file is rewritten instead.
 pub(crate) fn check_cases(name: &str, run: impl Fn(&str) -> String) {
     let path = format!("{}/../../tests/data/text/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();
@@ -44,7 +44,7 @@ pub(crate) fn check_cases(name: &str, run: impl Fn(&str) -> String) {
             wrong.push(format!("{input}\n---- expected\n{}\n---- actual\n{actual}\n", expected.join("\n")));
         }
     }
-    assert!(count > 0, "{path} holds no case");
+    assert!(count > 0, "{path} has no case");
     if std::env::var_os("DELTIC_ACCEPT").is_some() {
         std::fs::write(&path, rewritten).unwrap();
     } else {
@@ -73,7 +73,7 @@ fn parse_cases() {
     });
 }
 
-/// A compact form of a bound predicate, for reading.
+/// A bound predicate in a compact form.
 pub(crate) fn compact(bound: &BoundPredicate) -> String {
     let list = |terms: &[BoundPredicate]| terms.iter().map(compact).collect::<Vec<_>>().join(" ");
     match bound {
@@ -171,7 +171,7 @@ fn eval_batch() -> RecordBatch {
     };
     let x = Scalar::to_column(&[1, 2, 3, 4, 5, 6].map(Scalar::Long), &PrimitiveType::Long).unwrap();
     let DataType::Struct(inner) = &schema.fields[5].data_type else { panic!("p is a struct") };
-    // Where the struct is null there is still a value underneath, which must not be seen.
+    // Values under a null struct must not be read.
     let parents = NullBuffer::from(vec![true, true, false, true, true, false]);
     let p = StructArray::new(to_arrow_fields(inner), vec![x], Some(parents));
     let columns = vec![
@@ -213,7 +213,7 @@ fn null_is_not_kept() {
 }
 
 #[test]
-fn a_batch_without_the_column_is_a_defect() {
+fn a_missing_column_is_an_internal_error() {
     let batch = eval_batch();
     let schema = deltic_protocol::schema::arrow::from_arrow_schema(&batch.schema()).unwrap();
     let bound = parse("i = 1 AND p.x = 2").unwrap().bind(&schema).unwrap();
@@ -225,7 +225,7 @@ fn a_batch_without_the_column_is_a_defect() {
 }
 
 #[test]
-fn long_predicates_cost_no_stack() {
+fn long_predicates_do_not_overflow_the_stack() {
     let schema = bind_schema();
     let batch = RecordBatch::try_from_iter([
         ("i", Scalar::Integer(9_999).to_array(&PrimitiveType::Integer, 3).unwrap()),

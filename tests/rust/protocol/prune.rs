@@ -1,4 +1,4 @@
-//! Skipping: which files are kept and skipped for which bounds.
+//! Pruning: which containers are kept for which bounds.
 
 use arrow_array::{ArrayRef, Int64Array};
 use arrow_buffer::BooleanBuffer;
@@ -10,7 +10,7 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::predicate::{check_cases, compact};
 
-/// Bounds of some columns by their printed path.
+/// Bounds of some columns.
 #[derive(Debug, Default)]
 struct Known {
     containers: usize,
@@ -68,8 +68,8 @@ struct Case {
     known: Known,
 }
 
-/// Reads lines `column <name> <type> [exact]`, each followed by its `min`, `max` and `nulls`; `rows`; and predicates,
-/// which begin with `?`. Lines of values have one per container; `?` is unknown, text is quoted.
+/// Parses lines `column <name> <type> [exact]`, each followed by its `min`, `max` and `nulls`; `rows`; and predicates, which
+/// begin with `?`. Lines of values have one value per container; `?` is unknown, strings are quoted.
 fn read_case(input: &str) -> (Case, Vec<&str>) {
     let (mut known, mut fields, mut predicates) = (Known::default(), Vec::new(), Vec::new());
     let mut types: Vec<PrimitiveType> = Vec::new();
@@ -135,7 +135,7 @@ fn primitive(name: &str) -> PrimitiveType {
     all.into_iter().find(|p| p.to_string() == name).unwrap_or_else(|| panic!("no type {name}"))
 }
 
-/// Per container: `A` every row certainly matches, `k` kept, `.` dropped.
+/// Per container: `A` if all rows match for certain, `k` if it is kept, `.` if it is dropped.
 fn verdict(kept: &BooleanBuffer, certain: &BooleanBuffer) -> String {
     let letter = |(kept, certain): (bool, bool)| match (kept, certain) {
         (true, true) => 'A',
@@ -159,7 +159,7 @@ fn prune_cases() {
 }
 
 #[test]
-fn wrong_answers_are_defects() {
+fn inconsistent_bounds_are_internal_errors() {
     let schema = StructType::new(vec![StructField::new("i", DataType::INTEGER, true)]);
     let bound = parse("i = 1").unwrap().bind(&schema).unwrap();
     let column = |min: Vec<Scalar>, nulls: Vec<Option<i64>>| Known {
@@ -213,7 +213,7 @@ mod properties {
 
     const ROWS: usize = 4;
 
-    /// Bounds of consecutive groups of rows: honest, then shortened, widened and forgotten at random.
+    /// Bounds of consecutive groups of rows: the true ones, then shortened, widened and left out at random.
     fn bounds(draw: &mut Draw, table: &Table) -> Known {
         let groups: Vec<&[Vec<Scalar>]> = table.rows.chunks(ROWS).collect();
         let columns = (0..table.columns.len()).map(|i| known_column(draw, table, &groups, i)).collect();
@@ -228,13 +228,14 @@ mod properties {
             let values = groups.iter().map(|group| {
                 let values = group.iter().map(|row| &row[i]).filter(|value| **value != Scalar::Null);
                 let counted = values.filter(|value| exact || !value.is_nan());
-                let honest = counted.cloned().reduce(|a, b| if b.compare(&a) == Some(wanted) { b } else { a });
-                let Some(honest) = honest else { return Scalar::Null };
+                let true_bound = counted.cloned().reduce(|a, b| if b.compare(&a) == Some(wanted) { b } else { a });
+                let Some(true_bound) = true_bound else { return Scalar::Null };
                 let other = draw.pick(&generate_pool(&column.data_type));
-                let bound = if draw.once_in(4) && other.compare(&honest) == Some(wanted) { other } else { honest };
+                let bound =
+                    if draw.once_in(4) && other.compare(&true_bound) == Some(wanted) { other } else { true_bound };
                 match bound {
                     _ if draw.once_in(6) => Scalar::Null,
-                    // A writer that counts NaN may say so even where the rest is unknown.
+                    // A writer that includes NaN may write it even if it omits other bounds.
                     _ if !exact && draw.once_in(10) && column.data_type == PrimitiveType::Double => {
                         Scalar::Double(f64::NAN)
                     }

@@ -1,4 +1,4 @@
-//! Action reconciliation, compared with a simple model: a map that is filled from the oldest commit to the newest.
+//! Action reconciliation. The oracle is a map to which commits are applied from the oldest to the newest.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,14 +45,14 @@ fn bits(buffer: arrow_buffer::BooleanBuffer) -> Vec<bool> {
 }
 
 #[test]
-fn one_path_has_one_canonical_spelling() {
+fn canonical_paths() {
     let cases: &[(&str, &str)] = &[
         ("a/b.parquet", "a/b.parquet"),
         ("a%2Fb", "a/b"),
         ("p=x%20y/f%25.parquet", "p=x y/f%.parquet"),
         ("%C3%A9", "é"),
         ("%c3%a9", "é"),
-        // No escape, or no UTF-8: as it is.
+        // Invalid escapes and escapes of invalid UTF-8 stay.
         ("100%", "100%"),
         ("%zz", "%zz"),
         ("%ff", "%ff"),
@@ -102,7 +102,7 @@ fn plain_paths_are_not_copied() {
 }
 
 #[test]
-fn the_newest_mention_of_a_file_is_the_one_that_counts() {
+fn the_newest_action_of_a_file_counts() {
     let mut replay = Replay::new();
     assert!(replay.is_empty());
     assert_eq!(bits(replay.unseen(&plain(&["a", "a"]))), [true, true]);
@@ -110,13 +110,13 @@ fn the_newest_mention_of_a_file_is_the_one_that_counts() {
     assert!(!replay.is_empty());
     assert_eq!(bits(replay.remember(&plain(&["c", "%62", "file:/a"]))), [true, false, true]);
     assert_eq!(bits(replay.unseen(&plain(&["a", "d", "/a", "%63", "d"]))), [false, true, false, false, true]);
-    // Asking remembers nothing.
+    // `unseen` remembers nothing.
     assert_eq!(bits(replay.unseen(&plain(&["d"]))), [true]);
     assert_eq!(bits(replay.unseen(&plain(&[]))), [false; 0]);
 }
 
 #[test]
-fn a_deletion_vector_makes_another_file() {
+fn files_with_different_vectors_are_different_files() {
     let file = |vector: Option<Vector>| ("a".to_owned(), vector);
     let mut replay = Replay::new();
     let all = [
@@ -130,12 +130,12 @@ fn a_deletion_vector_makes_another_file() {
     assert_eq!(bits(replay.remember(&keys(&all.map(file)))), [true; 6]);
     assert_eq!(bits(replay.unseen(&keys(&all.map(file)))), [false; 6]);
     assert_eq!(bits(replay.unseen(&keys(&[file(Some(("u", "x", Some(2))))]))), [true]);
-    // A batch without any vector has no column for them.
+    // A batch without deletion vectors has no such column.
     assert_eq!(bits(replay.unseen(&plain(&["a"]))), [false]);
 }
 
 #[test]
-fn many_files_are_replayed_fast_enough() {
+fn many_files_are_replayed() {
     let commit = |from: usize| {
         let paths: Vec<String> = (from..from + 50_000).map(|i| format!("part-{i:05}-c000.snappy.parquet")).collect();
         plain(&paths.iter().map(String::as_str).collect::<Vec<_>>())
@@ -155,10 +155,10 @@ mod properties {
     const VECTORS: [Option<Vector>; 4] =
         [None, Some(("u", "ab", Some(1))), Some(("u", "ab", Some(2))), Some(("i", "zz", None))];
 
-    /// One action: which name, how it is spelled, with which vector, and whether the file joins.
+    /// One action: index of the name, spelling, index of the vector, and whether it is an add.
     type Step = (usize, u64, usize, bool);
 
-    /// Percent-encodes the bytes that have a bit, and those that must be.
+    /// Percent-encodes the bytes whose bit in `spelling` is set, and those that must be encoded.
     fn spelled(name: &str, spelling: u64) -> String {
         let mut text = String::new();
         for (i, byte) in name.bytes().enumerate() {
@@ -178,7 +178,7 @@ mod properties {
 
     fn steps() -> impl Strategy<Value = Vec<Vec<Step>>> {
         let step = (0..NAMES.len(), any::<u64>(), 0..VECTORS.len(), any::<bool>());
-        // A commit mentions a file once.
+        // A commit has at most one action of each file.
         let commit = proptest::collection::vec(step, 0..8).prop_map(|steps| {
             let mut seen = std::collections::BTreeSet::new();
             steps.into_iter().filter(|(name, _, vector, _)| seen.insert((*name, *vector))).collect()
@@ -198,7 +198,7 @@ mod properties {
     proptest! {
         #[test]
         fn replay_agrees_with_applying_commits_in_order(commits in steps(), checkpoint in any::<prop::sample::Index>()) {
-            // The model: name and vector, to the commit that added the file.
+            // The oracle: name and vector, and the commit that added the file.
             let mut model: BTreeMap<(usize, usize), usize> = BTreeMap::new();
             let checkpoint = checkpoint.index(commits.len() + 1);
             let mut held = BTreeMap::new();
@@ -206,8 +206,8 @@ mod properties {
                 if version == checkpoint {
                     held = model.clone();
                 }
-                for (name, _, vector, joins) in commit {
-                    if *joins {
+                for (name, _, vector, is_add) in commit {
+                    if *is_add {
                         model.insert((*name, *vector), version);
                     } else {
                         model.remove(&(*name, *vector));
@@ -221,15 +221,15 @@ mod properties {
             let mut replay = Replay::new();
             let mut live = BTreeMap::new();
             for (version, commit) in commits.iter().enumerate().skip(checkpoint).rev() {
-                for joins in [true, false] {
-                    let steps: Vec<&Step> = commit.iter().filter(|step| step.3 == joins).collect();
+                for is_add in [true, false] {
+                    let steps: Vec<&Step> = commit.iter().filter(|step| step.3 == is_add).collect();
                     let newest = replay.remember(&batch(&steps));
-                    for (step, _) in steps.iter().zip(&newest).filter(|(_, is_new)| joins && *is_new) {
+                    for (step, _) in steps.iter().zip(&newest).filter(|(_, is_new)| is_add && *is_new) {
                         live.insert((step.0, step.2), version);
                     }
                 }
             }
-            // The checkpoint spells the paths as it likes.
+            // The checkpoint may spell paths differently.
             let files: Vec<Step> = held.keys().map(|(name, vector)| (*name, (*name as u64) << 61, *vector, true)).collect();
             let unseen = replay.unseen(&batch(&files.iter().collect::<Vec<_>>()));
             for ((key, version), _) in held.iter().zip(&unseen).filter(|(_, is_unseen)| *is_unseen) {
@@ -240,7 +240,7 @@ mod properties {
     }
 }
 
-/// Files of a commit, by their paths, the first byte of the UUID of their file of vectors if they have one, and row ids.
+/// A commit of files, each a path, the first byte of the UUID of its deletion vector file, if any, and a base row id.
 fn files(kind: &str, of: &[(&str, Option<u8>, Option<i64>)]) -> CommitActions {
     let line = |(path, vector, id): &(&str, Option<u8>, Option<i64>)| {
         let vector = vector.map(|first| {
@@ -273,7 +273,7 @@ fn versions_differ_in_paths_and_vectors() {
 }
 
 #[test]
-fn a_vacuum_keeps_what_versions_within_its_retention_name() {
+fn a_vacuum_keeps_files_of_versions_within_its_retention() {
     let retention = Retention { cutoff_ms: 100, current: Some(3), newest: 6 };
     assert_eq!((retention.first_commit(), retention.tombstones_after_ms()), (4, 99));
     assert!(retention.is_expired(99) && !retention.is_expired(100));

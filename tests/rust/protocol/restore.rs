@@ -7,7 +7,7 @@ use deltic_protocol::schema::identity::Identity;
 
 use super::feature::{print, protocol};
 
-/// `merged` of newest and older, and what comes of it.
+/// The newest protocol, an older one, and both merged.
 const PROTOCOLS: &[(&str, &str, &str)] = &[
     ("1,2", "1,2", "1,2"),
     ("1,4", "1,2", "1,4"),
@@ -37,7 +37,7 @@ const PROTOCOLS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn no_feature_of_either_protocol_is_lost() {
+fn merged_protocols_have_all_features() {
     for (newest, older, expected) in PROTOCOLS {
         assert_eq!(&print(&merged(&protocol(newest), &protocol(older))), expected, "{newest} and {older}");
     }
@@ -68,7 +68,7 @@ fn identity(step: i64, watermark: Option<i64>, more: &str) -> String {
 }
 
 #[test]
-fn numbers_of_identity_columns_are_not_given_out_again() {
+fn identity_watermarks_never_go_back() {
     let protocol = protocol("1,6");
     let cases = [
         (1, Some(9), Some(4), Some(9)),
@@ -87,7 +87,7 @@ fn numbers_of_identity_columns_are_not_given_out_again() {
 }
 
 #[test]
-fn a_renamed_identity_column_is_known_by_its_physical_name() {
+fn identity_columns_are_matched_by_physical_name() {
     let protocol = protocol("2,6");
     let mapped = [("delta.columnMapping.mode", "name"), ("delta.columnMapping.maxColumnId", "1")];
     let physical = r#","delta.columnMapping.id":1,"delta.columnMapping.physicalName":"p""#;
@@ -98,7 +98,7 @@ fn a_renamed_identity_column_is_known_by_its_physical_name() {
 }
 
 #[test]
-fn what_is_not_older_than_the_history_stays() {
+fn properties_of_the_history_stay() {
     let protocol = protocol("1,7 w:checkpointProtection,inCommitTimestamp");
     let plain = metadata(&column("x", ""), &[("mine", "1")]);
     let dated = [
@@ -111,7 +111,7 @@ fn what_is_not_older_than_the_history_stays() {
     let (changed, back) = restored((&protocol, &newest), (&protocol, &plain), false).unwrap();
     let expected = metadata(&column("x", ""), &[&dated[..], &[("mine", "1")]].concat());
     assert_eq!((changed, back), (None, expected));
-    // A clone has its own history.
+    // A clone begins a new history.
     let (changed, copy) = copied((&protocol, &newest), None, "new".to_owned()).unwrap();
     let enabled = metadata(&column("x", ""), &dated[..1]);
     assert_eq!((changed.as_ref(), copy), (Some(&protocol), Metadata { id: "new".to_owned(), name: None, ..enabled }));

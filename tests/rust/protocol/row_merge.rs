@@ -31,7 +31,7 @@ fn sides() -> Sides {
     Sides::new(target, source, ("s", "t")).unwrap()
 }
 
-/// Every pair of some rows.
+/// All pairs of target and source rows.
 fn pairs() -> RecordBatch {
     let target: [(Option<i64>, Option<&str>, f64, i32); 4] = [
         (Some(1), Some("a"), 0.0, 1),
@@ -74,7 +74,7 @@ fn true_rows(bound: &BoundExpression, on: &RecordBatch) -> Vec<bool> {
 }
 
 #[test]
-fn parts_are_the_whole() {
+fn parts_of_a_condition_equal_the_whole() {
     let (sides, on) = (sides(), pairs());
     for (sql, keys, target_only, rest) in [
         ("s.id = t.id", 1, 0, 0),
@@ -112,7 +112,7 @@ fn parts_are_the_whole() {
         let mut and = |holds: Vec<bool>| parts.iter_mut().zip(holds).for_each(|(all, holds)| *all &= holds);
         condition.target_only_bound.iter().for_each(|bound| and(true_rows(bound, &on)));
         assert_eq!(parts, whole, "{sql}");
-        // The same as filters over the columns of the target alone.
+        // The target-only conditions give the same as filters on the target.
         let mut filtered = without_filters;
         let target = on.column(0).as_struct();
         let target = RecordBatch::try_new(Arc::new(Schema::new(target.fields().clone())), target.columns().to_vec());
@@ -152,7 +152,7 @@ fn bounds_hold_wherever_keys_are_equal() {
 }
 
 #[test]
-fn names_say_which_side_they_are_of() {
+fn names_resolve_to_their_side() {
     let sides = sides();
     for (sql, seen, expected) in [
         ("s.id + t.id + t_only", VisibleSides::Both, Ok("s.id + t.id + t.t_only")),
@@ -183,7 +183,7 @@ fn names_say_which_side_they_are_of() {
 }
 
 #[test]
-fn inserted_rows_have_the_columns_that_are_given() {
+fn inserted_rows_have_the_given_columns() {
     let (sides, on) = (sides(), pairs());
     let target = Target {
         schema: &sides.target,
@@ -197,18 +197,18 @@ fn inserted_rows_have_the_columns_that_are_given() {
         RowInsert::new(set.collect(), target, &bind)
     };
     let rows = set(&[("ID", "s.id"), ("d", "DEFAULT")]).unwrap().rows(&on, &|row| row as u64).unwrap();
-    // A partition column without a value is NULL.
+    // A partition column that is not given is NULL.
     assert_eq!(rows.schema().fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>(), ["id", "name"]);
     assert_eq!((rows.num_rows(), rows.column(1).null_count()), (16, 16));
     assert_eq!(rows.schema().field(0).data_type(), to_rows_schema(&sides.target).field(0).data_type());
-    for (given, told) in [
+    for (given, message) in [
         (&[("nope", "1")][..], "cannot set `nope`"),
         (&[("id", "1"), ("id", "2")], "`id` is given twice"),
         (&[("st.x", "1")], "cannot insert `st.x`"),
         (&[("id", "t.id")], "cannot set `id`: `t.id` has no value here"),
         (&[("id", "s.name")], "cannot set `id`: `s.name` of type string cannot be stored"),
     ] {
-        assert!(set(given).unwrap_err().message().starts_with(told), "{given:?}");
+        assert!(set(given).unwrap_err().message().starts_with(message), "{given:?}");
     }
     let failing = set(&[("id", "10 div (s.id - 2)")]).unwrap().rows(&on, &|row| 100 + row as u64).unwrap_err();
     assert!(failing.message().starts_with("the source's row 101: "), "{failing}");

@@ -1,4 +1,4 @@
-//! Rows after UPDATE, printed as text: columns separated by bars.
+//! Rows after UPDATE, printed with columns separated by bars.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn updated(set: &[(&str, &str)], checks: &[(&str, &str)]) -> Result<Vec<String>>
 }
 
 #[test]
-fn only_what_is_assigned_changes() {
+fn only_assigned_columns_change() {
     for (set, expected) in [
         (&[("text", "'t'")][..], ["1|t|{x: 1, y: m}|2", "2|t|NULL|4", "3|t|{x: 3, y: NULL}|6"]),
         (&[("a", "a + 1")], ["2|s|{x: 1, y: m}|4", "3|NULL|NULL|6", "4||{x: 3, y: NULL}|8"]),
@@ -79,8 +79,8 @@ fn only_what_is_assigned_changes() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_with_the_row() {
-    for (set, checks, told) in [
+fn invalid_values_are_reported_with_their_row() {
+    for (set, checks, message) in [
         (&[][..], &[][..], "nothing is to be set; name at least one column"),
         (&[("b", "1")], &[], "cannot set `b`: there is no column `b`"),
         (&[("a", "1"), ("A", "2")], &[], "`A` is set twice"),
@@ -103,7 +103,7 @@ fn what_does_not_fit_is_said_with_the_row() {
     ] {
         let error = updated(set, checks).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid, "{set:?}: {error}");
-        assert!(error.message().starts_with(told), "{set:?}: {error}");
+        assert!(error.message().starts_with(message), "{set:?}: {error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Scalars: their text forms, their Arrow forms, their order.
+//! Scalars: their string forms, Arrow forms and order.
 
 use std::cmp::Ordering;
 
@@ -133,7 +133,7 @@ fn spaces_around_partition_values() {
     }
     assert_eq!(Scalar::parse_partition(Some(" true "), &P::Boolean).unwrap(), Scalar::Boolean(true));
     assert_eq!(Scalar::parse_partition(Some(" x "), &P::String).unwrap(), Scalar::String(" x ".into()));
-    // Spark casts them, others do not, or to something else.
+    // Spark casts these, other readers do not or differently.
     for (text, kind) in [("7.0", P::Integer), ("t", P::Boolean), ("1", P::Boolean), ("2024-01", P::Date)] {
         assert!(Scalar::parse_partition(Some(text), &kind).is_err(), "{text}");
     }
@@ -145,7 +145,7 @@ fn binary_partition_values() {
     assert_eq!(read("abc"), Scalar::Binary(b"abc".to_vec()));
     assert_eq!(read("\u{1}\u{2}"), Scalar::Binary(vec![1, 2]));
     assert_eq!(read("é"), Scalar::Binary("é".as_bytes().to_vec()));
-    // Escapes, if the text is nothing else.
+    // Escapes count only if the string has nothing else.
     assert_eq!(read("\\u0001\\u00fF"), Scalar::Binary(vec![1, 255]));
     assert_eq!(read("\\u0001x"), Scalar::Binary(b"\\u0001x".to_vec()));
     assert_eq!(read("\\u0101"), Scalar::Binary(b"\\u0101".to_vec()));
@@ -162,7 +162,7 @@ fn binary_partition_values() {
 }
 
 #[test]
-fn floats_are_ordered_as_spark_orders_them() {
+fn floats_have_the_order_of_spark() {
     let ascending = [f64::NEG_INFINITY, -1.0, 0.0, 1.0, f64::INFINITY, f64::NAN];
     for (i, a) in ascending.iter().enumerate() {
         for (j, b) in ascending.iter().enumerate() {
@@ -190,7 +190,7 @@ mod properties {
         assert_eq!(Scalar::from_array(&column, 0).unwrap(), Scalar::Null);
         let Ok(Some(text)) = value.print_partition() else { return };
         let read = Scalar::parse_partition(Some(&text), data_type).unwrap();
-        // The sign of a NaN has no text.
+        // The sign of a NaN is not printed.
         assert!(value.compare(&read) == Some(Ordering::Equal), "{value:?} {text} {read:?}");
     }
 
@@ -229,9 +229,9 @@ mod properties {
             }
         }
 
-        /// What is written as usual is read in a shorter way than what is not.
+        /// Usual forms have a faster parser, which must agree with the general one.
         #[test]
-        fn the_usual_forms_are_read_as_others(
+        fn fast_parsers_agree_with_the_general_ones(
             year in 0..10_000, month in 0..14, day in 0..33, time in (0..25, 0..61, 0..61), fraction in "(\\.[0-9]{0,7})?",
             number in "-?[0-9]{0,20}(\\.[0-9]{0,8})?", precision in 1_u8..=38, scale in 0_u8..10,
         ) {

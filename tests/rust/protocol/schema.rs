@@ -1,4 +1,4 @@
-//! Schemas: their JSON form, their Arrow form, physical names.
+//! Schemas: JSON form, Arrow form, physical names.
 
 use arrow_schema::{DataType as ArrowType, Field, Fields, IntervalUnit, Schema, TimeUnit};
 use deltic_protocol::error::Kind;
@@ -12,7 +12,7 @@ fn one_column(data_type: &str) -> String {
     format!(r#"{{"type":"struct","fields":[{{"name":"a","type":{data_type},"nullable":true,"metadata":{{}}}}]}}"#)
 }
 
-/// A type in JSON `=` how it prints, or kind and part of the message.
+/// A type in JSON `=` its printed form, or kind and part of the message.
 const TYPES: &str = r#"
 "string"                                                        = string
 "long"                                                          = long
@@ -96,7 +96,7 @@ fn types() {
     }
 }
 
-/// Type `=` what it is stored as; `-` if nobody knows.
+/// Type `=` the type that it is stored as, `-` if unknown.
 const FOREIGN: &str = r#"
 "interval year"                                                 = integer
 "interval month"                                                = integer
@@ -135,7 +135,7 @@ fn foreign_types_keep_their_definition() {
 }
 
 #[test]
-fn what_is_no_schema() {
+fn invalid_schemas() {
     for text in ["", "{", "[]", "null", r#""long""#, r#"{"type":"array","elementType":"long"}"#, "{}", "\u{feff}{}"] {
         assert_eq!(json::parse(text).unwrap_err().kind(), &Kind::Corrupt, "{text}");
     }
@@ -153,7 +153,7 @@ fn nested(depth: usize, structs: bool) -> DataType {
 }
 
 #[test]
-fn depth_is_limited_the_same_everywhere() {
+fn json_and_arrow_have_the_same_depth_limit() {
     for structs in [true, false] {
         let schema = |depth| StructType::new(vec![StructField::new("a", nested(depth, structs), true)]);
         let deepest = schema(json::MAX_DEPTH);
@@ -192,7 +192,7 @@ fn fields_are_found_by_name() {
 }
 
 #[test]
-fn arrow_types_that_tables_have_by_another_name() {
+fn arrow_types_with_another_delta_name() {
     let list = |field: Field| Arc::new(field);
     let micros = ArrowType::Timestamp(TimeUnit::Microsecond, None);
     for (arrow_type, expected) in [
@@ -219,7 +219,7 @@ fn arrow_types_that_tables_have_by_another_name() {
 }
 
 #[test]
-fn arrow_schemas_no_table_can_have() {
+fn arrow_schemas_that_delta_cannot_store() {
     let column = |t| vec![Field::new("a", t, true)];
     let inner = |t| ArrowType::Struct(Fields::from(vec![Field::new("b", t, true)]));
     for (fields, part) in [
@@ -296,7 +296,7 @@ fn typed_column_metadata_survives_arrow() {
 }
 
 #[test]
-fn variants_are_told_from_structs() {
+fn variants_are_distinguished_from_structs() {
     let schema = StructType::new(vec![StructField::new("v", DataType::Variant, true)]);
     assert_eq!(arrow::from_arrow_schema(&arrow::to_arrow_schema(&schema)).unwrap(), schema);
     assert_eq!(arrow::from_rows_schema(&arrow::to_rows_schema(&schema)).unwrap(), schema);
@@ -318,7 +318,7 @@ fn variants_are_told_from_structs() {
     }
 }
 
-/// Every key that Delta gives a column, at two depths.
+/// All keys that Delta defines for column metadata, at two depths.
 fn defined() -> StructType {
     let metadata = r#"{"comment":"5","__CHAR_VARCHAR_TYPE_STRING":"char(3)","mine":"x","CURRENT_DEFAULT":"1",
         "delta.columnMapping.id":7,"delta.columnMapping.physicalName":"col-1","delta.identity.start":-1,
@@ -331,7 +331,7 @@ fn defined() -> StructType {
 }
 
 #[test]
-fn rows_carry_what_describes_them_and_not_their_table() {
+fn rows_keep_column_metadata_but_not_that_of_the_table() {
     let defined = defined();
     let kept = |schema: &StructType| {
         let text = json::print(schema);
@@ -345,9 +345,9 @@ fn rows_carry_what_describes_them_and_not_their_table() {
     assert_eq!(kept(&arrow::from_arrow_schema(&arrow::to_arrow_schema(&defined)).unwrap()), [2, 2, 2, 2, 12]);
 }
 
-/// What users put into column metadata stays, at two depths, when rows are handed on before they are written.
+/// User keys of column metadata, at two depths, survive when rows are passed on to a write.
 #[test]
-fn a_source_keeps_what_users_put_into_metadata() {
+fn user_metadata_of_columns_survives() {
     let given = |name: &str, field: &str| {
         json::parse(&one_column(field)).map(|mut schema| {
             schema.fields[0].name = name.to_owned();
@@ -412,7 +412,7 @@ fn physical_names_replace_logical_ones_at_any_depth() {
     assert_eq!(ColumnMapping::Name.physical_schema(&plain).unwrap_err().kind(), &Kind::Corrupt);
 }
 
-/// Start, step and watermark `=` the next number, `-` where there is none.
+/// Start, step and watermark `=` the next number, `-` if there is none.
 const COUNTING: &str = "
 1 1 - = 1
 1 1 0 = 1
@@ -450,7 +450,7 @@ fn identity_columns_count() {
 }
 
 #[test]
-fn identities_are_read_from_a_schema_and_moved_in_it() {
+fn identity_columns_in_a_schema() {
     let schema = |data_type: &str, metadata: &str| {
         let field = one_column(data_type).replace("\"metadata\":{}", &format!("\"metadata\":{{{metadata}}}"));
         json::parse(&field).unwrap()
@@ -478,7 +478,7 @@ fn identities_are_read_from_a_schema_and_moved_in_it() {
     let moved = |schema: &StructType, to: i64| with_watermarks(schema, &[("a".to_owned(), to)].into()).unwrap();
     let after = moved(&schema("\"long\"", counts), -7);
     assert_eq!(Identity::of(&after.fields[0]).unwrap(), Some(Identity { watermark: Some(-7), ..identity }));
-    // Never back.
+    // A watermark never goes back.
     assert_eq!(moved(&after, 1), after);
     assert_eq!(moved(&schema("\"long\"", ""), 1), schema("\"long\"", ""));
 }
@@ -509,7 +509,7 @@ mod properties {
         ]
     }
 
-    /// Types that only the JSON form keeps apart everywhere.
+    /// Types that only the JSON form distinguishes everywhere.
     fn json_only() -> impl Strategy<Value = DataType> {
         prop_oneof![
             Just(DataType::Variant),
@@ -534,7 +534,7 @@ mod properties {
         })
     }
 
-    /// Fields whose names differ, also without regard to case.
+    /// Fields whose names differ, also case-insensitively.
     fn fields(data_type: BoxedStrategy<DataType>) -> impl Strategy<Value = Vec<StructField>> {
         let metadata = prop::collection::btree_map("[a-z.]{1,8}", ".{0,8}".prop_map(Value::String), 0..3)
             .prop_map(|map| map.into_iter().collect::<Map<String, Value>>());
@@ -592,7 +592,7 @@ mod properties {
             let _ = json::parse(&text);
             let _ = json::parse(&one_column(&text));
             let _ = json::parse(&one_column(&Value::String(text).to_string()));
-            // A good schema with one character changed reaches deeper.
+            // A valid schema with one character changed gets further in the parser.
             let mut characters: Vec<char> = json::print(&StructType::new(fields)).chars().collect();
             let at = at.index(characters.len());
             characters[at] = with.chars().next().unwrap();

@@ -1,7 +1,6 @@
-//! Converting statistics to bounds. A case has a column's type and the statistics of the log; bounds are compared as text.
+//! Bounds from statistics. A case has the type of a column and the statistics of the log; bounds are compared as strings.
 //!
-//! The property: whatever value a column holds, and however a known writer rounds it on the way into the log, the bounds
-//! that come out contain it.
+//! The property: however a known writer rounds a value into the statistics, the bounds read from them contain the value.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ fn type_of(name: &str) -> PrimitiveType {
 }
 
 fn leaf(path: &[&str], data_type: &str) -> Leaf {
-    // `was float` is a double that came from floats.
+    // `was float` is a double that was widened from float.
     let was_float = data_type == "was float";
     let data_type = if was_float { PrimitiveType::Double } else { type_of(data_type) };
     Leaf { path: path.iter().map(|p| (*p).to_owned()).collect(), data_type, was_float }
@@ -71,7 +70,7 @@ fn integers() {
     check("long", "-9223372036854775808", "9223372036854775807", "-9223372036854775808..9223372036854775807");
     check("integer", "-5", "5", "-5..5");
     check("byte", "-128", "127", "-128..127");
-    // Beyond the type, beyond any integer, or no integer at all.
+    // Out of range of the type or of any integer, or not an integer.
     check("byte", "-129", "128", "?..?");
     check("short", "-32769", "32767", "?..32767");
     check("integer", "9999999999", "2147483648", "?..?");
@@ -104,11 +103,11 @@ fn decimals() {
     check("decimal(10,2)", "\"-1.5\"", "1.5E+1", "-1.50..15.00");
     check("decimal(10,2)", "1.234", "123456789.1", "?..?");
     check("decimal(10,2)", "\"NaN\"", "\"\"", "?..?");
-    // Fifteen digits survive a double, and so do texts that no double has.
+    // Fifteen digits survive a double. So do numbers that are no double.
     check("decimal(38,0)", "999999999999999", "999999999999999", "999999999999999..999999999999999");
     let digits = "12345678901234567890123456789012345678";
     check("decimal(38,0)", digits, digits, &format!("{digits}..{digits}"));
-    // Sixteen and seventeen may be near the value only; so may fewer, followed by zeros.
+    // Sixteen or seventeen digits may be rounded; so may fewer digits followed by zeros.
     check("decimal(38,0)", "1234567890123456", "1234567890123456", "1234567890123455..1234567890123457");
     check("decimal(38,0)", "12345678901234567", "-12345678901234567", "12345678901234561..-12345678901234561");
     check("decimal(38,0)", "1e20", "100000000000000000000", "99999999999999955591..100000000000000044409");
@@ -125,7 +124,7 @@ fn decimals() {
 }
 
 #[test]
-fn texts_and_truth_values() {
+fn strings_and_booleans() {
     check("string", r#""a""#, r#""z\"\u00e9""#, "a..z\"é");
     check("string", "1", "true", "?..?");
     check("string", r#""""#, "\"\\ud800\"", "..?");
@@ -149,12 +148,12 @@ fn timestamps() {
     let instant = |time: &str| format!(r#""2020-01-01T{time}""#);
     let around = |min: &str, max: &str| format!("2020-01-01T{min}Z..2020-01-01T{max}Z");
     let both = |time: &str, expected: &str| check("timestamp", &instant(time), &instant(time), expected);
-    // Milliseconds are what is left of microseconds, and offsets may lack their seconds.
+    // Microseconds may be truncated to milliseconds, and offsets to minutes.
     both("12:00:00.123Z", &around("12:00:00.122000", "12:00:00.124000"));
     both("12:00:00.123456Z", &around("12:00:00.122456", "12:00:00.124456"));
     both("12:00:00.000+02:00", &around("09:59:00.999000", "10:00:59.001000"));
     both("04:00:00.000-07:52", &around("11:51:00.999000", "11:52:59.001000"));
-    // Nobody knows whose time it is.
+    // The time zone is unknown.
     both("18:30:00", "2020-01-01T00:29:59.999000Z..2020-01-02T12:30:00.001000Z");
     check(
         "timestamp",
@@ -169,7 +168,7 @@ fn timestamps() {
     both("12:00:00.123", "2020-01-01 12:00:00.122000..2020-01-01 12:00:00.124000");
     both("12:00:00.123Z", "2020-01-01 12:00:00.122000..2020-01-01 12:00:00.124000");
     both("12:00:00.123+01:00", "?..?");
-    // A column that was a date.
+    // A column that was widened from date.
     check(
         "timestamp_ntz",
         r#""2020-01-02""#,
@@ -182,7 +181,7 @@ const LONG: &str = r#"{"numRecords":5,"minValues":{"c":1},"maxValues":{"c":9},"n
 
 #[track_caller]
 fn check_text(text: &str, expected: &str) {
-    // Rows before and after are not affected.
+    // Statistics of the files before and after are not affected.
     let stats = read(&[Some(LONG), Some(text), None, Some(LONG)], &[leaf(&["c"], "long")]);
     assert_eq!(show(&stats, 1), expected, "{text}");
     assert_eq!(
@@ -192,7 +191,7 @@ fn check_text(text: &str, expected: &str) {
 }
 
 #[test]
-fn what_is_missing_is_unknown() {
+fn missing_statistics_are_unknown() {
     check_text("{}", "? ?..? ?");
     check_text(r#"{"numRecords":5}"#, "5 ?..? ?");
     check_text(r#"{"minValues":{"c":1}}"#, "? 1..? ?");
@@ -203,7 +202,7 @@ fn what_is_missing_is_unknown() {
 }
 
 #[test]
-fn what_is_malformed_is_no_statistics() {
+fn malformed_statistics_are_unknown() {
     for end in 1..LONG.len() {
         check_text(&LONG[..end], "? ?..? ?");
     }
@@ -214,14 +213,14 @@ fn what_is_malformed_is_no_statistics() {
     check_text(&format!("{LONG}{LONG}"), "? ?..? ?");
     check_text(&LONG.replace("{\"c\":9}", "9"), "? ?..? ?");
     check_text(&LONG.replace("{\"c\":9}", "[9]"), "? ?..? ?");
-    // What is deep is not looked into.
+    // Deeply nested values are skipped.
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     check_text(&LONG.replace("{\"c\":9}", &format!("{{\"d\":{deep},\"c\":8}}")), "5 1..8 2");
     check_text(&LONG.replace("\"c\":9", &format!("\"c\":{deep}")), "5 1..? 2");
 }
 
 #[test]
-fn the_first_of_two_bounds_holds() {
+fn the_first_of_two_bounds_counts() {
     check_text(&LONG.replace("\"c\":9", "\"c\":9,\"c\":3"), "5 1..9 2");
 }
 
@@ -257,7 +256,7 @@ fn structure(members: Vec<(&str, ArrayRef)>, nulls: Option<Vec<bool>>) -> ArrayR
     Arc::new(StructArray::new(fields, columns, nulls.map(NullBuffer::from)))
 }
 
-/// The bounds of column `c` from typed statistics that hold this array as minima and maxima.
+/// Checks the bounds of column `c` from typed statistics with this array as minima and maxima.
 #[track_caller]
 fn check_typed(data_type: &str, found: ArrayRef, expected: &[&str]) {
     let bounds = structure(vec![("c", found.clone())], None);
@@ -288,10 +287,10 @@ fn typed_bounds_of_other_widths() {
 }
 
 #[test]
-fn typed_floats_decimals_and_instants_are_as_wide_as_texts() {
+fn typed_floats_decimals_and_instants_are_as_wide_as_json_ones() {
     check_typed("double", Arc::new(Float32Array::from(vec![0.1])), &["0.10000000149011612..0.10000000149011612"]);
     check_typed("was float", Arc::new(Float32Array::from(vec![0.1])), &["0.10000000149011612..0.10000000149011612"]);
-    // Read from a text of the time when the column was a float.
+    // May have been read from JSON statistics of a float.
     check_typed("was float", Arc::new(Float64Array::from(vec![0.1])), &["0.1..0.10000000149011612"]);
     check_typed("double", Arc::new(Float64Array::from(vec![0.1])), &["0.1..0.1"]);
 
@@ -301,7 +300,7 @@ fn typed_floats_decimals_and_instants_are_as_wide_as_texts() {
     check_typed("decimal(10,2)", decimal(150, 10, 2), &["1.50..1.50"]);
     check_typed("decimal(12,4)", decimal(150, 10, 2), &["1.5000..1.5000"]);
     check_typed("decimal(38,0)", decimal(1_234_567_890_123_456, 38, 0), &["1234567890123455..1234567890123457"]);
-    // Rounding is no widening.
+    // A smaller scale is no widening.
     check_typed("decimal(10,0)", decimal(150, 10, 2), &["?..?"]);
     check_typed(
         "decimal(38,0)",
@@ -314,7 +313,7 @@ fn typed_floats_decimals_and_instants_are_as_wide_as_texts() {
     check_typed("timestamp", utc, &[wide]);
     let paris: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![1_000]).with_timezone("Europe/Paris"));
     check_typed("timestamp", paris, &[wide]);
-    // The form of old writers: nanoseconds without a time zone, which are instants nevertheless.
+    // Old writers used nanoseconds without a time zone for instants.
     let nanos: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1_000_000_999]));
     check_typed("timestamp", nanos.clone(), &[wide]);
     check_typed("timestamp_ntz", nanos, &["1970-01-01 00:00:00.999000..1970-01-01 00:00:01.001000"]);
@@ -331,7 +330,7 @@ fn typed_floats_decimals_and_instants_are_as_wide_as_texts() {
 #[test]
 fn typed_statistics_under_nulls_are_null() {
     let numbers = |values: [i64; 4]| -> ArrayRef { Arc::new(Int64Array::from(values.to_vec())) };
-    // A row with everything, then a null at each of the levels.
+    // A row without nulls, then a null at each level.
     let inner = structure(vec![("a", numbers([1, 2, 3, 4]))], Some(vec![true, false, true, true]));
     let min = structure(vec![("s", inner)], Some(vec![true, true, false, true]));
     let counts = structure(vec![("s", structure(vec![("a", numbers([0, -1, 2, 3]))], None))], None);
@@ -344,7 +343,7 @@ fn typed_statistics_under_nulls_are_null() {
     assert_eq!(shown, ["9 1..? 0", "9 ?..? ?", "9 ?..? 2", "? ?..? ?"]);
 }
 
-/// Statistics with columns in any order, some unknown, some missing, names that begin like others, and faults.
+/// Statistics with columns in any order, unknown and missing columns, names with common prefixes, and errors.
 pub(crate) fn any_order() -> impl Strategy<Value = String> {
     let name = prop_oneof![Just("a"), Just("ab"), Just("s"), Just("x"), Just("q\\\"t"), Just("b\":1,\"a")];
     let value = prop_oneof![Just("1"), Just("\"2\""), Just("null"), Just("{\"a\":3,\"b\":4}"), Just("{\"b\":5}")];
@@ -380,7 +379,7 @@ fn any_value() -> impl Strategy<Value = &'static str> {
 mod properties {
     use super::*;
 
-    /// A value, and texts that writers make of it: as minimum and as maximum.
+    /// A value, and its minimum and maximum in JSON, as writers print them.
     #[derive(Debug, Clone)]
     struct Written {
         data_type: &'static str,
@@ -443,7 +442,7 @@ mod properties {
                 Scalar::Float(v),
                 quoted_if_no_number(Scalar::Float(v).to_string())
             )),
-            // The text of a float that is a double by now, in either writer's spelling.
+            // A float that was widened to double, as either writer prints it.
             (float, any::<bool>()).prop_map(|(v, exact)| {
                 let value = Scalar::Double(f64::from(v));
                 let text = if exact { value.to_string() } else { Scalar::Float(v).to_string() };
@@ -474,7 +473,7 @@ mod properties {
         #![proptest_config(crate::cases(4000))]
 
         #[test]
-        fn bounds_contain_the_value_they_were_made_from(written in written()) {
+        fn bounds_contain_their_value(written in written()) {
             let text = format!(r#"{{"minValues":{{"c":{}}},"maxValues":{{"c":{}}}}}"#, written.min, written.max);
             let stats = read(&[Some(&text)], &[leaf(&["c"], written.data_type)]);
             let bound = |array: &ArrayRef| Scalar::from_array(array, 0).unwrap();
@@ -483,19 +482,19 @@ mod properties {
                 prop_assert!(order.is_le(), "{min} is above {:?}", written);
             }
             if let Some(order) = max.compare(&written.value) {
-                // A greatest text is the beginning of texts that may exist.
+                // The maximum of strings may be a prefix of the value.
                 let begins = matches!((&max, &written.value), (Scalar::String(m), Scalar::String(v)) if v.starts_with(m.as_str()));
                 prop_assert!(order.is_ge() || begins, "{max} is below {:?}", written);
             }
-            // What is known to be written exactly must not be lost.
+            // Exact bounds must not be lost.
             if !written.value.is_nan() && written.data_type != "decimal(38,18)" && written.data_type != "decimal(18,2)" {
                 prop_assert!(min != Scalar::Null, "no bound was read from {written:?}");
             }
         }
 
-        /// What is remembered of one file to read the next one faster changes nothing.
+        /// The parser reuses the layout of the previous file. That must not change results.
         #[test]
-        fn files_are_read_alike_after_any_other(texts in proptest::collection::vec(any_order(), 1..8)) {
+        fn earlier_files_do_not_change_bounds(texts in proptest::collection::vec(any_order(), 1..8)) {
             let leaves = [leaf(&["a"], "long"), leaf(&["ab"], "string"), leaf(&["s", "a"], "long"), leaf(&["s", "b"], "double"),
                 leaf(&["q\"t"], "integer")];
             let together = read(&texts.iter().map(|text| Some(text.as_str())).collect::<Vec<_>>(), &leaves);
@@ -504,9 +503,9 @@ mod properties {
             }
         }
 
-        /// So does what is learned of the shapes of texts: other values in the same places, more of them, fewer, a cut.
+        /// Nor must the shapes that it has learned: here with other values, more or fewer of them, and truncated JSON.
         #[test]
-        fn files_of_one_shape_are_read_as_each_is_alone(
+        fn learned_shapes_do_not_change_bounds(
             shapes in proptest::collection::vec(any_order(), 1..4),
             files in proptest::collection::vec((any::<prop::sample::Index>(), any_value(), any_value(), 0..40_usize), 2..80),
         ) {
@@ -527,7 +526,7 @@ mod properties {
         }
 
         #[test]
-        fn any_text_is_read_or_unknown(text in ".{0,60}", cut in any::<prop::sample::Index>()) {
+        fn any_string_is_read_or_unknown(text in ".{0,60}", cut in any::<prop::sample::Index>()) {
             let types = ["long", "double", "float", "was float", "decimal(38,10)", "boolean", "string", "date", "timestamp",
                 "timestamp_ntz", "binary"];
             let leaves: Vec<Leaf> = types.iter().map(|t| leaf(&[t], t)).collect();

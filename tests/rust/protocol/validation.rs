@@ -86,7 +86,7 @@ fn new_metadata() {
 }
 
 #[test]
-fn names_with_a_nul_are_refused_even_where_columns_are_mapped() {
+fn names_with_a_nul_are_refused_even_with_column_mapping() {
     for (mode, id) in [("", ""), (MAPPED, " 1 x")] {
         let schema = schema_of(&format!("a\0b long{id}"));
         let error = check_new(&json::parse(&schema).unwrap(), &mut [], &configuration(mode)).unwrap_err();
@@ -96,7 +96,7 @@ fn names_with_a_nul_are_refused_even_where_columns_are_mapped() {
 }
 
 #[test]
-fn column_metadata_that_needs_what_is_not_written() {
+fn column_metadata_of_unsupported_features_is_refused() {
     for (key, feature) in [
         ("delta.columnMapping.id", "columnMapping"),
         ("delta.columnMapping.physicalName", "columnMapping"),
@@ -105,24 +105,24 @@ fn column_metadata_that_needs_what_is_not_written() {
     ] {
         let plain = metadata("a long, s struct:x:long", "");
         let mut keyed = plain.clone();
-        let told = format!(r#""metadata":{{"{key}":"1"}}"#);
-        keyed.schema_string = keyed.schema_string.replacen(r#""metadata":{}"#, &told, 1);
+        let members = format!(r#""metadata":{{"{key}":"1"}}"#);
+        keyed.schema_string = keyed.schema_string.replacen(r#""metadata":{}"#, &members, 1);
         let schema = keyed.schema().unwrap();
         let new = check_new(&schema, &mut [], &BTreeMap::new()).unwrap_err();
         for error in [new, check_change(&plain, &keyed).unwrap_err()] {
             assert_eq!(error.kind(), &Kind::Unsupported { features: vec![feature.to_owned()] });
             assert!(error.message().contains(key) && error.message().contains('`'), "{error}");
         }
-        // What a column has, it may keep.
+        // A column may keep the key.
         check_change(&keyed, &keyed).unwrap();
     }
 }
 
 #[test]
-fn names_that_are_there_are_not_judged() {
+fn existing_names_are_not_checked() {
     let before = |columns: &str| {
         let mut metadata = metadata("z long", "");
-        // `schema_of` splits at what these names have.
+        // `schema_of` cannot parse these names.
         let fields: Vec<Value> = columns
             .split(',')
             .map(|name| json!({"name": name, "type": "long", "nullable": true, "metadata": {}}))
@@ -173,7 +173,7 @@ fn changes_of_metadata() {
         ("a long", DATED, "a long", "", "ok"),
         ("a long", DATED, "a long", "inCommitTimestampEnablementVersion=5", "belong together"),
         ("a long", "", "a long", "inCommitTimestampEnablementTimestamp=9", "belong together"),
-        // What is half already can be made whole.
+        // An incomplete pair can be completed.
         ("a long", "inCommitTimestampEnablementTimestamp=9", "a long", DATED, "ok"),
         ("a long", "", "a long", "rowTrackingSuspended=true", "ok"),
         ("a long", "enableRowTracking=true", "a long", TRACKED_AND_NOT, "cannot both be true"),
@@ -201,7 +201,7 @@ fn changes_of_metadata() {
 }
 
 #[test]
-fn what_is_said_of_columns_is_kept() {
+fn replaced_columns_keep_their_metadata() {
     let parse = |columns: &str| json::parse(&schema_of(columns)).unwrap();
     let mut before = parse("a long, s struct:x:long");
     before.fields[0].metadata.insert("comment".to_owned(), json!("old"));
@@ -215,7 +215,7 @@ fn what_is_said_of_columns_is_kept() {
 }
 
 #[test]
-fn what_is_no_text_survives_the_way_through_text() {
+fn metadata_values_survive_arrow_strings() {
     let parse = |columns: &str| json::parse(&schema_of(columns)).unwrap();
     let values = json!({"n": 7, "float": 1.5, "flag": true, "none": null, "list": [1, "b"], "object": {"k": 1},
         "text": "7", "quoted": "\"7\"", "comment": "old"});
@@ -223,7 +223,7 @@ fn what_is_no_text_survives_the_way_through_text() {
     before.fields[0].metadata = values.as_object().unwrap().clone();
     let through_text = from_arrow_schema(&to_arrow_schema(&before)).unwrap();
     assert_eq!(replace(&before, &through_text), before);
-    // What is another value is kept as it comes.
+    // A different value replaces the old one.
     let mut after = through_text;
     let others = [("n", json!("8")), ("text", json!("\"7\"")), ("quoted", json!("7")), ("comment", json!("new"))];
     for (key, value) in others {

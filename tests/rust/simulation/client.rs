@@ -1,5 +1,5 @@
-//! The state that all processes share, and the access of a process to it: every request of its [`Committer`] goes
-//! through the simulated store, and the clock is that of the simulation.
+//! The shared state, and the client of each process. Each request of its [`Committer`] goes through the simulated store,
+//! and its clock is the virtual one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,34 +30,33 @@ use crate::store::{Answer, Request, Store};
 use crate::table::Row;
 use crate::view::Parsed;
 
-/// How far a clock may be from the right time, in milliseconds.
-pub(crate) const MOST_SKEW_MS: i64 = 30;
+/// Limit of the difference between a process's clock and the right time, in milliseconds.
+pub(crate) const MAX_SKEW_MS: i64 = 30;
 
-/// All that processes share.
+/// The state that all processes share.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) referee: Referee,
     pub(crate) random: Random,
-    /// Versions that each process has read or made.
+    /// Versions that each process has read or written.
     known: BTreeMap<usize, BTreeSet<u64>>,
-    /// The version that each process tried last.
-    pub(crate) tried: BTreeMap<usize, u64>,
-    /// Before when a process sends nothing: it backs off.
-    waits: BTreeMap<usize, u64>,
-    /// Processes that want no further attempt.
+    /// The version that each process tried to put last.
+    pub(crate) last_attempt: BTreeMap<usize, u64>,
+    /// When the backoff of each process ends.
+    not_before: BTreeMap<usize, u64>,
+    /// Processes whose commit is cancelled.
     pub(crate) cancelled: BTreeSet<usize>,
-    /// Commits by where their bytes are; reading is a function of the bytes.
+    /// Cache of parsed commits, by version and bytes.
     parsed: Vec<(u64, Bytes, Arc<Parsed>)>,
-    /// Vectors by their ids, whether their files are still there or not.
+    /// All deletion vectors ever stored, by id.
     vectors: BTreeMap<String, DeletionVector>,
-    /// The data files that vectors are of, by the vectors' ids.
+    /// The data file of each deletion vector, by the vector's id.
     marked: BTreeMap<String, String>,
-    /// The files of vectors that the transaction of each process has stored.
-    pub(crate) begun: BTreeMap<usize, Vec<String>>,
-    /// Files of vectors so far.
-    vector_files: u64,
-    /// Milliseconds for which a vacuum keeps files, where there is one.
+    /// The deletion vector files that the current transaction of each process has stored.
+    pub(crate) new_vector_files: BTreeMap<usize, Vec<String>>,
+    vector_file_count: u64,
+    /// The retention, if the simulation has a vacuum.
     pub(crate) retention_ms: Option<i64>,
 }
 
@@ -68,50 +67,50 @@ impl World {
             referee,
             random,
             known: BTreeMap::new(),
-            tried: BTreeMap::new(),
-            waits: BTreeMap::new(),
+            last_attempt: BTreeMap::new(),
+            not_before: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             parsed: Vec::new(),
             vectors: BTreeMap::new(),
             marked: BTreeMap::new(),
-            begun: BTreeMap::new(),
-            vector_files: 0,
+            new_vector_files: BTreeMap::new(),
+            vector_file_count: 0,
             retention_ms: None,
         }
     }
 
-    /// A vector as it is, whether its file is still there or not.
+    /// A deletion vector, even if its file is deleted.
     pub(crate) fn vector(&self, descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
         match source(descriptor)? {
             Source::Inline(bytes) => parse_inline(&bytes, descriptor),
             Source::File { .. } => {
                 let known = self.vectors.get(&descriptor.unique_id()).cloned();
-                known.ok_or_else(|| Error::internal("nobody stored this deletion vector"))
+                known.ok_or_else(|| Error::internal("this deletion vector was never stored"))
             }
         }
     }
 
-    /// A vector as who reads it in the store finds it.
+    /// Reads a deletion vector from the store.
     fn stored_vector(&self, descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
         match source(descriptor)? {
             Source::Inline(bytes) => parse_inline(&bytes, descriptor),
             Source::File { path: DeletionVectorPath::Relative(path), offset, length } => {
-                let file = self.store.files.get(&path).ok_or_else(|| Error::not_found("there is no such file"))?;
+                let file = self.store.files.get(&path).ok_or_else(|| Error::not_found("the file does not exist"))?;
                 let region = file.bytes.get(offset as usize..(offset + length) as usize).unwrap_or_default();
                 parse_file_region(region, descriptor)
             }
-            Source::File { path, .. } => Err(Error::internal(format!("nobody stores vectors at {path:?}"))),
+            Source::File { path, .. } => Err(Error::internal(format!("no vectors are stored at {path:?}"))),
         }
     }
 
-    /// Stores vectors in a file of the table.
+    /// Stores deletion vectors in one file.
     fn store_vectors(&mut self, process: usize, vectors: &[DeletionVector]) -> Result<Vec<DeletionVectorDescriptor>> {
         let (bytes, places) = to_file_bytes(vectors)?;
-        self.vector_files += 1;
-        let encoded = encode_path("", &u128::from(self.vector_files).to_be_bytes());
+        self.vector_file_count += 1;
+        let encoded = encode_path("", &u128::from(self.vector_file_count).to_be_bytes());
         let path = relative_path(&encoded)?;
-        self.store.keep(&path, bytes);
-        self.begun.entry(process).or_default().push(path);
+        self.store.put_file(&path, bytes);
+        self.new_vector_files.entry(process).or_default().push(path);
         let mut descriptors = Vec::new();
         for (vector, place) in vectors.iter().zip(places) {
             let descriptor = DeletionVectorDescriptor {
@@ -127,7 +126,7 @@ impl World {
         Ok(descriptors)
     }
 
-    /// Rows that others have moved, by who wrote them: the files that have them now, if all are there once.
+    /// The files to which winners moved rows, by row id; `None` if not every row is found exactly once.
     fn find_moved(&self, moved: &MovedRows) -> Result<Option<Vec<MarkedFile>>> {
         let rows_of = |add: &Add| -> Result<Vec<Option<Row>>> {
             if !self.store.files.contains_key(&add.path) {
@@ -160,11 +159,11 @@ impl World {
         Ok((found == ids.len() as u64).then_some(files))
     }
 
-    /// A process deletes files that no commit names.
-    pub(crate) fn abandon(&mut self, paths: impl IntoIterator<Item = String>) {
+    /// Deletes files that no commit names.
+    pub(crate) fn roll_back(&mut self, paths: impl IntoIterator<Item = String>) {
         for path in paths {
             self.store.files.remove(&path);
-            self.referee.abandoned(&path);
+            self.referee.file_rolled_back(&path);
         }
     }
 
@@ -180,37 +179,36 @@ impl World {
     }
 }
 
-/// A process's way to the store, its clock and its patience.
+/// A process's connection to the store, its clock and its retry policy.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     pub(crate) process: usize,
     pub(crate) world: Arc<Mutex<World>>,
     pub(crate) fault: Fault,
-    /// How far its clock is from the right time.
+    /// Error of its clock, in milliseconds.
     pub(crate) skew: i64,
-    /// Attempts at a commit before it gives up.
-    pub(crate) attempts: u32,
-    /// The transaction that it is at.
-    pub(crate) born: usize,
-    /// The rows that it takes out of files that stay.
-    pub(crate) own: BTreeMap<String, DeletionVector>,
-    /// Whether that transaction changes no row.
+    pub(crate) max_attempts: u32,
+    /// The current transaction.
+    pub(crate) transaction: usize,
+    /// The rows that the current transaction marks as deleted, by file.
+    pub(crate) marked_rows: BTreeMap<String, DeletionVector>,
+    /// Whether the current transaction only rearranges rows.
     pub(crate) rearranges: bool,
-    /// Whether it stores vectors in files of their own.
+    /// Whether deletion vectors are stored in files, and not inline.
     pub(crate) vector_files: bool,
 }
 
 impl Client {
-    /// One without fault, whose clock is right, and that tries once.
+    /// A client without fault or clock skew that makes one attempt per commit.
     pub(crate) fn new(process: usize, world: Arc<Mutex<World>>, vector_files: bool) -> Self {
         Self {
             process,
             world,
             fault: Fault::None,
             skew: 0,
-            attempts: 1,
-            born: 0,
-            own: BTreeMap::new(),
+            max_attempts: 1,
+            transaction: 0,
+            marked_rows: BTreeMap::new(),
             rearranges: false,
             vector_files,
         }
@@ -220,36 +218,36 @@ impl Client {
         self.world.lock().unwrap()
     }
 
-    pub(crate) async fn ask(&self, request: Request) -> Answer {
+    pub(crate) async fn send(&self, request: Request) -> Answer {
         let answer = {
             let mut world = self.world();
-            let not_before = world.waits.get(&self.process).copied().unwrap_or_default();
+            let not_before = world.not_before.get(&self.process).copied().unwrap_or_default();
             world.store.send(self.process, request, not_before)
         };
         answer.await.unwrap()
     }
 
-    /// Lets so much time pass before anything else.
+    /// Delays the next request by up to `ms` milliseconds.
     pub(crate) fn pause(&self, ms: usize) {
         let mut world = self.world();
         let until = world.store.now + world.random.below(ms.max(1)) as u64;
-        world.waits.insert(self.process, until);
+        world.not_before.insert(self.process, until);
     }
 
-    /// What must not fail, however the store behaves.
-    pub(crate) fn sound<T>(&self, read: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
+    /// Reports an error of `read` as a violation: it must not fail, whatever the store does.
+    pub(crate) fn must_succeed<T>(&self, read: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
         let mut world = self.world();
         let result = read(&mut world);
         if let Err(e) = &result {
             let what = format!("process {} cannot read the table: {e}", self.process);
-            world.referee.object(what);
+            world.referee.report(what);
         }
         result
     }
 
-    /// Reads a version as it is, whatever is wrong with the writer.
+    /// Reads a version, unaffected by the process's fault.
     pub(crate) async fn fetch(&self, version: u64) -> Result<Option<Bytes>> {
-        let Answer::Read(found) = self.ask(Request::Read { version }).await else { panic!("not what was asked") };
+        let Answer::Read(found) = self.send(Request::Read { version }).await else { panic!("unexpected answer") };
         let found = found?;
         if found.is_some() {
             self.world().known.entry(self.process).or_default().insert(version);
@@ -264,24 +262,26 @@ impl Committer for Client {
         Box::pin(async move {
             {
                 let mut world = self.world();
-                world.tried.insert(self.process, version);
+                world.last_attempt.insert(self.process, version);
                 let known = world.known.get(&self.process);
                 if version.checked_sub(1).is_some_and(|below| known.is_none_or(|known| !known.contains(&below))) {
-                    world.referee.object(format!("process {} tries {version} before reading", self.process));
+                    world
+                        .referee
+                        .report(format!("process {} tries {version} before reading the version below", self.process));
                 }
             }
-            let request = Request::Put { version, born: self.born, lines };
-            let Answer::Put(put) = self.ask(request).await else { panic!("not what was asked") };
+            let request = Request::Put { version, transaction: self.transaction, lines };
+            let Answer::Put(put) = self.send(request).await else { panic!("unexpected answer") };
             if let Ok(Put::Created) = put {
                 self.world().known.entry(self.process).or_default().insert(version);
             }
             match (self.fault, put) {
-                (Fault::CommitIsTakenBack, Ok(Put::Created)) => {
-                    self.ask(Request::Delete { version }).await;
-                    Err(Error::storage(true, "the commit was taken back"))
+                (Fault::CommitIsDeleted, Ok(Put::Created)) => {
+                    self.send(Request::DeleteCommit { version }).await;
+                    Err(Error::storage(true, "the commit was deleted"))
                 }
                 (Fault::UnknownIsCreated, Ok(Put::Unknown(_))) => Ok(Put::Created),
-                (Fault::UnknownIsRefused, Ok(Put::Unknown(lost))) => Err(lost),
+                (Fault::UnknownIsFailed, Ok(Put::Unknown(lost))) => Err(lost),
                 (_, put) => put,
             }
         })
@@ -290,7 +290,7 @@ impl Committer for Client {
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
         Box::pin(async move {
             let Some(lines) = self.fetch(version).await? else { return Ok(None) };
-            if self.fault == Fault::VectorsAreUnited {
+            if self.fault == Fault::VectorOverlapIsIgnored {
                 let adds = parse_commit(&lines, Origin::Commit(version), Wanted::All)?.adds;
                 for row in 0..adds.len() {
                     if let Some(vector) = adds.deletion_vector(row)? {
@@ -302,12 +302,12 @@ impl Committer for Client {
         })
     }
 
-    /// What the store shows is there to stay.
+    /// Commits are durable at once.
     fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Nobody cleans the log.
+    /// The log is never cleaned up.
     fn log_continues_past(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
         Box::pin(std::future::ready(Ok(false)))
     }
@@ -316,13 +316,13 @@ impl Committer for Client {
 impl VectorFiles for Client {
     fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
         let mut world = self.world();
-        world.store.count("vectors that were read");
+        world.store.count("deletion vectors that were read");
         let vector = world.stored_vector(&descriptor);
         Box::pin(std::future::ready(vector.map(|vector| match self.fault {
-            // Whoever unites without a look sees no row that is in both.
-            Fault::VectorsAreUnited => {
+            // Leaves out the overlap, so that the commit loop does not see it.
+            Fault::VectorOverlapIsIgnored => {
                 let path = world.marked.get(&descriptor.unique_id());
-                path.and_then(|path| self.own.get(path)).map_or(vector.clone(), |own| vector.minus(own))
+                path.and_then(|path| self.marked_rows.get(path)).map_or(vector.clone(), |own| vector.minus(own))
             }
             _ => vector,
         })))
@@ -337,7 +337,7 @@ impl VectorFiles for Client {
 
     fn find_moved(&self, moved: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
         let mut world = self.world();
-        world.store.count("moved rows that were looked for");
+        world.store.count("searches for moved rows");
         let found = match self.fault {
             Fault::MovedRowsKeepPositions => {
                 Ok(Some(vec![MarkedFile { add: moved.to[0].clone(), ..moved.from[0].clone() }]))
@@ -353,13 +353,13 @@ impl RetryPolicy for Client {
         self.world().store.now_ms() + self.skew
     }
 
-    /// The wait itself happens in the store, where time is: no request of this process arrives before.
+    /// The store does the wait, since it has the clock: it delays the next request of this process.
     fn back_off(&self, attempts: u32) -> Option<Duration> {
         let mut world = self.world();
         let wait = world.random.below(10 << attempts.min(8)) as u64;
         let until = world.store.now + wait;
-        world.waits.insert(self.process, until);
-        (attempts < self.attempts).then_some(Duration::ZERO)
+        world.not_before.insert(self.process, until);
+        (attempts < self.max_attempts).then_some(Duration::ZERO)
     }
 
     fn is_cancelled(&self) -> bool {

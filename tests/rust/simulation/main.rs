@@ -1,15 +1,14 @@
-//! The commit protocol in a simulation: many small worlds, each from a seed. Writers and readers run the real commit
-//! loop on a store that delays, reorders and loses requests and gives false answers, and are killed between any two
-//! steps.
+//! Seeded simulations of the commit protocol. Writers and readers run the real commit loop on a store that delays,
+//! reorders and loses requests and answers wrongly, and are killed between any two steps.
 //!
-//! Checked after every step: a read version equals the result of its commits, one after the other; an acknowledged
-//! commit is in the log once, a refused one is not; no row is there twice, and no deleted row comes back unless its
-//! version is restored; no writer tries a version before it has read the one below; no visible commit is removed; no
-//! file is deleted that a version within the retention of a vacuum needs. At the end every writer has ended, and each
-//! transaction with an unknown outcome is either committed or not.
+//! Checked after every step: a read of a version gives the result of its commits in order; an acknowledged commit is in
+//! the log once, a failed one is not; no row is in the table twice, and no deleted row reappears unless its version is
+//! restored; no writer tries a version before it has read the one below; no visible commit is deleted; a vacuum deletes
+//! no file of a version within its retention. At the end every writer has finished, and each transaction with an unknown
+//! outcome is either in the log or not.
 //!
-//! One thread, a virtual clock, no runtime: the same seed has the same steps. A failing seed prints its steps.
-//! `DELTIC_SIMULATION_SEEDS=N` runs N seeds, `DELTIC_SIMULATION_SEED=S` runs one and prints it.
+//! One thread, a virtual clock, no runtime: a seed always gives the same steps. A failing seed prints its steps.
+//! `DELTIC_SIMULATION_SEEDS=N` runs N seeds, `DELTIC_SIMULATION_SEED=S` runs one and prints its steps.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod client;
@@ -30,61 +29,60 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use deltic_protocol::property::IsolationLevel;
 
-use client::{Client, MOST_SKEW_MS, World};
+use client::{Client, MAX_SKEW_MS, World};
 use operation::Operation;
 use process::{Isolation, Script};
 use random::Random;
 use referee::Referee;
-use store::{Counts, Event, Store, Weather};
+use store::{Counts, Event, FaultRates, Store};
 use table::Design;
 
-/// Simulations in a run of the tests.
+/// Seeds that the test runs.
 const SEEDS: u64 = 10_000;
 
-/// Steps after which a simulation should long be over.
-const MOST_STEPS: usize = 20_000;
+/// Limit of steps of one simulation.
+const MAX_STEPS: usize = 20_000;
 
-/// What is broken on purpose, to see whether the referee notices.
+/// A deliberate defect that the referee must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
     None,
-    /// A put replaces what is there.
+    /// A put replaces an existing version.
     StoreOverwrites,
-    /// Who judges winners does not see the files that they added.
+    /// The conflict check does not see the files that winners added.
     AddsAreIgnored,
-    /// Nor those that they removed.
+    /// The conflict check does not see the files that winners removed.
     RemovesAreIgnored,
-    /// Nor their changes of metadata.
+    /// The conflict check does not see metadata changes of winners.
     MetadataIsIgnored,
-    /// A writer does not know its own commit when it reads it.
+    /// A writer does not recognize its own commit when it reads it.
     OwnCommitIsForeign,
     /// A lost answer counts as success.
     UnknownIsCreated,
     /// A lost answer counts as failure.
-    UnknownIsRefused,
-    /// A writer deletes a commit that it has just made.
-    CommitIsTakenBack,
-    /// Deletion vectors are united without a look whether a row is in both.
-    VectorsAreUnited,
-    /// Rows that others moved are taken to be at the same positions of the first file.
+    UnknownIsFailed,
+    /// A writer deletes the commit that it has just written.
+    CommitIsDeleted,
+    /// Deletion vectors are merged without checking that they are disjoint.
+    VectorOverlapIsIgnored,
+    /// Rows that a winner moved are assumed to keep their positions, in the first of its files.
     MovedRowsKeepPositions,
-    /// Who only rearranges rows does not see the files that winners removed.
+    /// The conflict check of an OPTIMIZE does not see the files that winners removed.
     OptimizeIgnoresRemoves,
-    /// Who merges does not say that it went by rows that match and stay.
-    MatchesAreForgotten,
-    /// Who goes back to an older version does not see what others do meanwhile.
-    RestoreIsBlind,
-    /// A vacuum takes files of deletion vectors for what nobody needs.
-    VacuumForgetsVectors,
-    /// A vacuum keeps what the newest version needs, and no other.
-    VacuumForgetsVersions,
-    /// A vacuum takes files however young they are.
-    VacuumForgetsWriters,
+    /// The read set of a MERGE lacks the files with rows that match and stay.
+    MergeOmitsMatchedFiles,
+    /// The read set of a RESTORE is empty.
+    RestoreReadsNothing,
+    /// A vacuum deletes files of deletion vectors that are in use.
+    VacuumIgnoresVectors,
+    /// A vacuum keeps only the files of the newest version.
+    VacuumIgnoresOldVersions,
+    /// A vacuum deletes unreferenced files of any age.
+    VacuumIgnoresFileAge,
 }
 
 impl Fault {
-    /// A winner's commit as a writer with this fault reads it, who `rearranges` rows or does something else.
+    /// A winner's commit as a writer with this fault reads it. `rearranges`: whether that writer's commit does.
     fn distorted(self, lines: Bytes, rearranges: bool) -> Bytes {
         let without = |start: &str| {
             let text = std::str::from_utf8(&lines).unwrap();
@@ -97,7 +95,7 @@ impl Fault {
             Self::OptimizeIgnoresRemoves if rearranges => without("{\"remove\""),
             Self::MetadataIsIgnored => without("{\"metaData\""),
             Self::OwnCommitIsForeign => {
-                Bytes::from(std::str::from_utf8(&lines).unwrap().replace("\"txnId\"", "\"nobodys\""))
+                Bytes::from(std::str::from_utf8(&lines).unwrap().replace("\"txnId\"", "\"unknownField\""))
             }
             _ => lines,
         }
@@ -110,12 +108,11 @@ type Process = Pin<Box<dyn Future<Output = ()>>>;
 struct Simulation {
     world: Arc<Mutex<World>>,
     processes: Vec<Option<Process>>,
-    /// Writers that may still be killed, or told to stop.
-    mischief: usize,
+    /// How many processes may still be killed or cancelled.
+    interruptions: usize,
 }
 
-/// How a simulation ended.
-struct Ending {
+struct RunResult {
     violation: Option<String>,
     steps: usize,
     counts: Counts,
@@ -132,17 +129,17 @@ impl Simulation {
             IsolationLevel::WriteSerializable,
             IsolationLevel::SnapshotIsolation,
         ]));
-        let (partitioned, featured) = (random.chance(500), random.chance(300));
-        // A vacuum, and for how long it keeps files.
+        let (partitioned, row_tracking) = (random.chance(500), random.chance(300));
+        // If set, a vacuum runs too.
         let retention_ms = random.chance(200).then(|| random.pick(&[100, 300, 1000]));
         let vector_files = random.chance(if retention_ms.is_some() { 800 } else { 200 });
-        let design = Design { partitioned, featured, vector_files };
-        let weather = Weather {
-            faults: random.pick(&[0, 30, 100, 250]),
-            late_listings: random.pick(&[0, 200, 500]),
+        let design = Design { partitioned, row_tracking, vector_files };
+        let fault_rates = FaultRates {
+            requests: random.pick(&[0, 30, 100, 250]),
+            stale_listings: random.pick(&[0, 200, 500]),
             overwrites: fault == Fault::StoreOverwrites,
         };
-        let mischief = random.below(3);
+        let interruptions = random.below(3);
         let (writers, readers) = (random.pick(&[2, 2, 3, 3, 4]), random.below(3));
         let mut scripts: Vec<Vec<Operation>> = (0..writers)
             .map(|_| {
@@ -152,21 +149,21 @@ impl Simulation {
             .collect();
         scripts.extend((0..readers).map(|_| Vec::new()));
         scripts.extend(retention_ms.map(|_| vec![Operation::Vacuum("VACUUM START")]));
-        let skews: Vec<i64> = scripts.iter().map(|_| random.below(60) as i64 - MOST_SKEW_MS).collect();
-        let attempts = random.pick(&[2, 4, 50]);
-        // One more writer makes the table before the others begin, as a rule.
-        let founder = random.chance(850).then(|| {
+        let skews: Vec<i64> = scripts.iter().map(|_| random.below(60) as i64 - MAX_SKEW_MS).collect();
+        let max_attempts = random.pick(&[2, 4, 50]);
+        // Usually another writer creates the table before the others start.
+        let creator = random.chance(850).then(|| {
             let appends = random.below(3);
             std::iter::repeat_with(|| Operation::append(&mut random)).take(1 + appends).collect()
         });
-        let store = Store::new(weather, traced);
+        let store = Store::new(fault_rates, traced);
         let mut world = World::new(store, Referee::new(design), random);
-        world.store.say(|| format!("{design:?} {isolation:?} {weather:?} {scripts:?} {founder:?}"));
+        world.store.record(|| format!("{design:?} {isolation:?} {fault_rates:?} {scripts:?} {creator:?}"));
         world.retention_ms = retention_ms;
         let world = Arc::new(Mutex::new(world));
         let mut processes = Vec::new();
         for (process, (operations, skew)) in scripts.into_iter().zip(skews).enumerate() {
-            let client = Client { fault, skew, attempts, ..Client::new(process, world.clone(), vector_files) };
+            let client = Client { fault, skew, max_attempts, ..Client::new(process, world.clone(), vector_files) };
             let script = Script { operations, design, isolation };
             let process: Process = match (script.operations.first(), retention_ms) {
                 (None, _) => Box::pin(process::read(client, 3)),
@@ -177,117 +174,117 @@ impl Simulation {
             };
             processes.push(Some(process));
         }
-        let mut simulation = Self { world, processes, mischief: 0 };
-        if let Some(operations) = founder {
-            simulation.found(Script { operations, design, isolation });
+        let mut simulation = Self { world, processes, interruptions: 0 };
+        if let Some(operations) = creator {
+            simulation.create_table(Script { operations, design, isolation });
         }
-        simulation.mischief = mischief;
+        simulation.interruptions = interruptions;
         simulation
     }
 
-    /// Makes the table, in good weather.
-    fn found(&mut self, script: Script) {
+    /// Creates the table, on a store without faults.
+    fn create_table(&mut self, script: Script) {
         let at = self.processes.len();
-        let weather = std::mem::replace(&mut self.world.lock().unwrap().store.weather, Weather::GOOD);
+        let fault_rates = std::mem::replace(&mut self.world.lock().unwrap().store.fault_rates, FaultRates::NONE);
         let world = self.world.clone();
         let client = Client::new(at, world, script.design.vector_files);
         self.processes.push(Some(Box::pin(process::write(client, script))));
         self.poll(at);
         while self.step() {}
-        self.world.lock().unwrap().store.weather = weather;
+        self.world.lock().unwrap().store.fault_rates = fault_rates;
     }
 
-    /// Lets a process go on until it waits for the store.
+    /// Runs a process until it waits for the store.
     fn poll(&mut self, at: usize) {
         if let Some(process) = &mut self.processes[at]
             && process.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
         {
             self.processes[at] = None;
-            self.world.lock().unwrap().store.say(|| format!("process {at} has ended"));
+            self.world.lock().unwrap().store.record(|| format!("process {at} has finished"));
         }
     }
 
-    /// Kills a process, or tells it to stop.
-    fn mischief(&mut self) {
+    /// Kills or cancels a process, at random.
+    fn interrupt(&mut self) {
         let mut world = self.world.lock().unwrap();
-        if self.mischief == 0 || !world.random.chance(15) {
+        if self.interruptions == 0 || !world.random.chance(15) {
             return;
         }
-        self.mischief -= 1;
+        self.interruptions -= 1;
         let at = world.random.below(self.processes.len());
         if world.random.chance(300) {
-            world.store.count("processes that were told to stop");
-            world.store.say(|| format!("process {at} is told to stop"));
+            world.store.count("processes that were cancelled");
+            world.store.record(|| format!("process {at} is cancelled"));
             world.cancelled.insert(at);
         } else if self.processes[at].is_some() {
             world.store.count("processes that were killed");
-            world.store.say(|| format!("process {at} is killed"));
+            world.store.record(|| format!("process {at} is killed"));
             drop(world);
             self.processes[at] = None;
         }
     }
 
-    /// One step; `false` when all is over.
+    /// One step; `false` if no request is pending.
     fn step(&mut self) -> bool {
-        self.mischief();
-        let heard = {
+        self.interrupt();
+        let answered = {
             let mut guard = self.world.lock().unwrap();
             let world = &mut *guard;
             if world.store.is_idle() {
                 return false;
             }
             match world.store.step(&mut world.random) {
-                Event::Landed { version, born, lines } => {
-                    world.referee.landed(version, (born, world.store.now_ms()), &lines);
+                Event::Landed { version, transaction, lines } => {
+                    world.referee.landed(version, (transaction, world.store.now_ms()), &lines);
                     None
                 }
-                Event::Discarded { path, file, goes_by } => {
-                    let what = world.referee.discarded(&path, &file, goes_by);
+                Event::FileDeleted { path, file, basis } => {
+                    let what = world.referee.file_vacuumed(&path, &file, basis);
                     world.store.count(what);
                     None
                 }
-                Event::Removed(version) => {
-                    world.referee.removed(version);
+                Event::CommitDeleted(version) => {
+                    world.referee.commit_deleted(version);
                     None
                 }
-                Event::Heard(process) => Some(process),
+                Event::Answered(process) => Some(process),
                 Event::Nothing => None,
             }
         };
-        if let Some(process) = heard {
+        if let Some(process) = answered {
             self.poll(process);
         }
         self.world.lock().unwrap().referee.check();
         true
     }
 
-    fn run(mut self) -> Ending {
+    fn run(mut self) -> RunResult {
         (0..self.processes.len()).for_each(|at| self.poll(at));
         let mut steps = 0;
-        while steps < MOST_STEPS && self.world.lock().unwrap().referee.violation.is_none() && self.step() {
+        while steps < MAX_STEPS && self.world.lock().unwrap().referee.violation.is_none() && self.step() {
             steps += 1;
         }
         let mut guard = self.world.lock().unwrap();
         let World { store, referee, .. } = &mut *guard;
-        // No request is pending any more, so a process that still waits would wait forever.
+        // No request is pending, so a process that still waits would wait forever.
         if let Some(at) = self.processes.iter().position(Option::is_some) {
-            referee.object(format!("process {at} has not ended after {steps} steps"));
+            referee.report(format!("process {at} has not finished after {steps} steps"));
         }
-        for stands in referee.resolved() {
-            store.count(if stands { "unknown commits that stand" } else { "unknown commits that do not" });
+        for landed in referee.unknown_outcomes() {
+            store.count(if landed { "unknown commits that landed" } else { "unknown commits that did not land" });
         }
         let versions = referee.newest().map_or(0, |newest| newest + 1);
         *store.counts.entry("versions").or_default() += versions;
         let counts = std::mem::take(&mut store.counts);
-        Ending { violation: referee.violation.take(), steps, counts, trace: store.trace.take().unwrap_or_default() }
+        RunResult { violation: referee.violation.take(), steps, counts, trace: store.trace.take().unwrap_or_default() }
     }
 }
 
-fn simulate(seed: u64, fault: Fault, traced: bool) -> Ending {
+fn simulate(seed: u64, fault: Fault, traced: bool) -> RunResult {
     Simulation::new(seed, fault, traced).run()
 }
 
-/// Runs seeds from 0 on, on all cores; what happened in them.
+/// Runs seeds from 0 on all cores, and returns their counts.
 fn run(seeds: u64) -> Counts {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let share = move |thread: u64| {
@@ -296,7 +293,7 @@ fn run(seeds: u64) -> Counts {
             let ending = simulate(seed, Fault::None, false);
             if let Some(violation) = ending.violation {
                 let trace = simulate(seed, Fault::None, true).trace.join("\n");
-                panic!("seed {seed}: {violation}\n{trace}\nagain: DELTIC_SIMULATION_SEED={seed}");
+                panic!("seed {seed}: {violation}\n{trace}\nrepeat with DELTIC_SIMULATION_SEED={seed}");
             }
             *counts.entry("steps").or_default() += ending.steps as u64;
             ending.counts.iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
@@ -315,17 +312,16 @@ fn run(seeds: u64) -> Counts {
 }
 
 fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
-/// What must have happened, or the simulations prove little.
+/// Events that must have occurred, or the simulations prove little.
 const EXPECTED: &[&str] = &[
-    "answers of puts that were lost",
-    "commits of which nobody knew",
+    "commits that took several attempts",
     "commits that were acknowledged",
     "commits that were given up",
-    "commits that took rows out and took several attempts",
-    "commits that took several attempts",
+    "commits with an unknown outcome",
+    "commits with deletion vectors that took several attempts",
     "compactions that left files out",
     "conflicts: ConcurrentAppend",
     "conflicts: ConcurrentDeleteDelete",
@@ -333,34 +329,35 @@ const EXPECTED: &[&str] = &[
     "conflicts: ConcurrentTransaction",
     "conflicts: MetadataChanged",
     "conflicts: ProtocolChanged",
-    "files of older versions that were read beside a vacuum",
-    "files of vectors that a vacuum took",
-    "files of versions beyond the retention that were gone",
-    "files that a vacuum took",
+    "deletion vector files that a vacuum deleted",
+    "deletion vectors that were read",
+    "files of older versions that were read during a vacuum",
+    "files that a vacuum deleted",
     "listings that failed",
-    "listings that were late",
-    "listings with a hole",
-    "moved rows that were looked for",
+    "listings with a gap",
+    "missing files of versions beyond the retention",
+    "processes that were cancelled",
     "processes that were killed",
-    "processes that were told to stop",
     "puts answered with 409",
     "puts answered with 503",
-    "puts that arrived when nobody waited",
-    "puts that nobody waited for",
-    "puts that something on the way repeated",
+    "puts carried out after their sender stopped waiting",
+    "puts that were delayed",
     "puts that were lost",
     "puts that were refused",
+    "puts that were sent twice",
+    "puts whose answer was lost",
     "reads of a version",
     "reads that failed",
-    "reads that missed what was there",
-    "unknown commits that do not",
-    "unknown commits that stand",
-    "vacuums that came to their end",
-    "vectors that were read",
+    "reads that missed an existing commit",
+    "searches for moved rows",
+    "stale listings",
+    "unknown commits that did not land",
+    "unknown commits that landed",
+    "vacuums that finished",
 ];
 
 #[test]
-fn the_log_is_the_history_of_what_was_acknowledged() {
+fn acknowledged_commits_are_in_the_log() {
     if let Some(seed) = number("DELTIC_SIMULATION_SEED") {
         let ending = simulate(seed, Fault::None, true);
         eprintln!("{}", ending.trace.join("\n"));
@@ -374,12 +371,12 @@ fn the_log_is_the_history_of_what_was_acknowledged() {
     counts.iter().for_each(|(what, count)| eprintln!("{count:>12} {what}"));
     if seeds >= 1000 {
         let missing: Vec<_> = EXPECTED.iter().filter(|what| !counts.contains_key(*what)).collect();
-        assert!(missing.is_empty(), "it never happened: {missing:?}");
+        assert!(missing.is_empty(), "these never occurred: {missing:?}");
     }
 }
 
 #[test]
-fn a_seed_does_the_same_again() {
+fn a_seed_always_gives_the_same_steps() {
     for seed in 0..50 {
         let (one, other) = (simulate(seed, Fault::None, true), simulate(seed, Fault::None, true));
         assert!(one.trace.len() > 10, "{:?}", one.trace);
@@ -388,9 +385,10 @@ fn a_seed_does_the_same_again() {
     }
 }
 
-/// Simulations with a fault until the referee has said all of `expected`; it may say nothing else but `besides`.
+/// Runs simulations with a fault until the referee has reported each of `expected`. It may also report `besides`, and
+/// nothing else.
 #[track_caller]
-fn is_noticed(fault: Fault, expected: &[&str], besides: &[&str]) {
+fn assert_detected(fault: Fault, expected: &[&str], besides: &[&str]) {
     let mut missing = expected.to_vec();
     for seed in 0..3000 {
         let Some(violation) = simulate(seed, fault, false).violation else { continue };
@@ -401,90 +399,103 @@ fn is_noticed(fault: Fault, expected: &[&str], besides: &[&str]) {
             return;
         }
     }
-    panic!("{fault:?}: the referee never said {missing:?}");
+    panic!("{fault:?}: the referee never reported {missing:?}");
 }
 
 #[test]
-fn a_store_that_overwrites_is_noticed() {
+fn an_overwriting_store_is_detected() {
     let besides = [
-        "stands at",
-        "is not there",
-        "it went by",
-        "doing it again leaves",
+        "is in the log as",
+        "is missing",
+        "but repeated it reads",
+        "but repeated it leaves",
         "is not after",
-        "has the row ids",
-        "that is gone",
-        "was said not to be made",
+        "has row ids",
+        "that is deleted already",
+        "was reported as failed",
         "which is deleted",
-        "as if no commit named it",
-        "is there twice",
-        "comes again",
+        "is deleted as unreferenced",
+        "is in the table twice",
+        "reappears",
         "it only rearranges",
-        "it goes back to",
-        "a vacuum took",
+        "it restores",
+        "a vacuum deleted",
         "misses",
     ];
-    is_noticed(Fault::StoreOverwrites, &["was acknowledged as version", "was read as"], &besides);
+    assert_detected(Fault::StoreOverwrites, &["was acknowledged as version", "was read as"], &besides);
 }
 
 #[test]
-fn a_writer_that_judges_badly_is_noticed() {
+fn incomplete_conflict_checks_are_detected() {
     let besides = [
-        "doing it again leaves",
-        "it went by",
-        "its writer was told",
+        "but repeated it leaves",
+        "but repeated it reads",
+        "but its writer got",
         "it only rearranges",
-        "it goes back to",
-        "comes again",
-        "is there twice",
+        "it restores",
+        "reappears",
+        "is in the table twice",
     ];
-    is_noticed(Fault::AddsAreIgnored, &["it went by"], &besides);
-    is_noticed(Fault::RemovesAreIgnored, &["which is not there"], &besides);
-    is_noticed(Fault::MetadataIsIgnored, &["doing it again leaves State"], &besides);
+    assert_detected(Fault::AddsAreIgnored, &["but repeated it reads"], &besides);
+    assert_detected(Fault::RemovesAreIgnored, &["which is missing"], &besides);
+    assert_detected(Fault::MetadataIsIgnored, &["but repeated it leaves State"], &besides);
 }
 
 #[test]
-fn vectors_that_are_united_unseen_are_noticed() {
-    is_noticed(Fault::VectorsAreUnited, &["that is gone"], &["it went by", "doing it again leaves"]);
+fn overlapping_vectors_are_detected() {
+    let besides = ["but repeated it reads", "but repeated it leaves"];
+    assert_detected(Fault::VectorOverlapIsIgnored, &["that is deleted already"], &besides);
 }
 
 #[test]
-fn moved_rows_that_are_taken_by_position_are_noticed() {
-    let besides =
-        ["that is gone", "it went by", "doing it again leaves", "it only rearranges", "comes again", "is not there"];
-    is_noticed(Fault::MovedRowsKeepPositions, &["was read as"], &besides);
+fn moved_rows_found_by_position_are_detected() {
+    let besides = [
+        "that is deleted already",
+        "but repeated it reads",
+        "but repeated it leaves",
+        "it only rearranges",
+        "reappears",
+        "which is missing",
+    ];
+    assert_detected(Fault::MovedRowsKeepPositions, &["was read as"], &besides);
 }
 
 #[test]
-fn a_rearrangement_that_ignores_removes_is_noticed() {
-    is_noticed(Fault::OptimizeIgnoresRemoves, &["it only rearranges", "which is not there"], &["its writer was told"]);
+fn an_optimize_that_ignores_removes_is_detected() {
+    assert_detected(
+        Fault::OptimizeIgnoresRemoves,
+        &["it only rearranges", "which is missing"],
+        &["but its writer got"],
+    );
 }
 
 #[test]
-fn a_merge_that_forgets_what_matched_is_noticed() {
-    is_noticed(Fault::MatchesAreForgotten, &["it went by"], &["doing it again leaves"]);
+fn an_incomplete_read_set_of_a_merge_is_detected() {
+    assert_detected(Fault::MergeOmitsMatchedFiles, &["but repeated it reads"], &["but repeated it leaves"]);
 }
 
 #[test]
-fn going_back_without_a_look_at_others_is_noticed() {
-    is_noticed(Fault::RestoreIsBlind, &["it goes back to"], &["it went by", "doing it again leaves"]);
+fn a_restore_with_an_empty_read_set_is_detected() {
+    let besides = ["but repeated it reads", "but repeated it leaves"];
+    assert_detected(Fault::RestoreReadsNothing, &["it restores"], &besides);
 }
 
 #[test]
-fn a_vacuum_that_forgets_is_noticed() {
-    is_noticed(Fault::VacuumForgetsVectors, &["a vacuum took deletion_vector"], &[]);
-    is_noticed(Fault::VacuumForgetsVersions, &["needs, within its retention"], &[]);
-    is_noticed(Fault::VacuumForgetsWriters, &["which was changed within its retention"], &["needs, within"]);
+fn a_vacuum_that_deletes_needed_files_is_detected() {
+    assert_detected(Fault::VacuumIgnoresVectors, &["a vacuum deleted deletion_vector"], &[]);
+    assert_detected(Fault::VacuumIgnoresOldVersions, &["needs within its retention"], &[]);
+    assert_detected(Fault::VacuumIgnoresFileAge, &["which is younger than its retention"], &["needs within"]);
 }
 
 #[test]
-fn a_writer_that_misreads_answers_is_noticed() {
-    is_noticed(Fault::OwnCommitIsForeign, &["it stands at"], &["was said not to be made and stands"]);
-    is_noticed(Fault::UnknownIsCreated, &["was acknowledged as version"], &["tries"]);
-    is_noticed(Fault::UnknownIsRefused, &["was said not to be made and stands"], &["it was said not to be made"]);
+fn misread_answers_are_detected() {
+    let landed = "was reported as failed, but is in the log";
+    assert_detected(Fault::OwnCommitIsForeign, &["it is in the log as"], &[landed]);
+    assert_detected(Fault::UnknownIsCreated, &["was acknowledged as version"], &["tries"]);
+    assert_detected(Fault::UnknownIsFailed, &[landed], &["it was reported as failed"]);
 }
 
 #[test]
-fn a_commit_that_is_taken_back_is_noticed() {
-    is_noticed(Fault::CommitIsTakenBack, &["was visible and is removed"], &[]);
+fn deleting_a_visible_commit_is_detected() {
+    assert_detected(Fault::CommitIsDeleted, &["was visible and was deleted"], &[]);
 }

@@ -1,7 +1,7 @@
-//! The operations on the tiny tables.
+//! The operations on the simulated table.
 //!
-//! An operation can be repeated on any state. The referee uses that: the version in the log must have the rows that its
-//! operation gives on the version before.
+//! An operation can be repeated on any state. The referee repeats it on the version before, and compares the rows with those
+//! of the version in the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,62 +12,58 @@ use deltic_protocol::error::Result;
 use deltic_protocol::replay::logical::LogicalFiles;
 
 use crate::random::Random;
-use crate::table::{Author, CONDITIONS, IS_MERGED, MERGED, Prepared, Row, SHAPES, State, metadata, sorted};
+use crate::table::{Author, CONDITIONS, MERGE_CONDITION, MERGE_SOURCE, Prepared, Row, SHAPES, State, metadata, sorted};
 use crate::view::View;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
-    /// The table is made, with a few rows.
+    /// Creates the table with a few rows.
     Create(Vec<(char, i64)>),
-    /// Rows come.
     Append(Vec<(char, i64)>),
-    /// Rows come, and an application moves on by one.
+    /// Appends rows, and advances the `txn` version of an application by one.
     AppendOnce(&'static str, Vec<(char, i64)>),
-    /// Matching rows are deleted, by deletion vectors or by rewriting the other rows of their files.
-    Delete(usize, Way),
-    /// `x` of rows that match grows by ten: they go, and come again in other files.
-    Update(usize, Way),
-    /// Of the values that a merge brings, those that no row has come as rows of `p`, and its rows that have one of them
-    /// become something else.
-    Merge(char, Then, Way),
-    /// A row with `x` the number of rows that match comes.
+    /// Deletes the rows that match a condition.
+    Delete(usize, ChangeMethod),
+    /// Adds ten to `x` of the rows that match a condition.
+    Update(usize, ChangeMethod),
+    /// Merges the values of [`MERGE_SOURCE`]. Values without a row are inserted with this `p`. Matched rows of this `p` are
+    /// updated, deleted or kept.
+    Merge(char, WhenMatched, ChangeMethod),
+    /// Inserts a row whose `x` is the number of rows that match a condition.
     Count(usize, char),
-    /// All rows go and others come.
     Overwrite(Vec<(char, i64)>),
-    /// Files become one; no row changes.
+    /// Rewrites the files of one `p` as one file.
     Optimize(char),
-    /// The files of each `p` become one. Those that others got to are left out then: only these are taken, by their paths.
+    /// Rewrites the files of each `p` as one file. After a conflict, only the given bins, by the paths of their files.
     Compact(Option<Vec<BTreeSet<String>>>),
-    /// One file goes, whatever is in it.
+    /// Removes one file with all its rows.
     Drop(usize),
-    /// The table is again what it was so many versions ago.
+    /// Restores the version that is so many versions older.
     Restore(u64),
-    /// A property is set.
+    /// Sets a table property.
     Set(&'static str, &'static str),
-    /// A feature is added.
     AddFeature(&'static str),
-    /// The number in a metadata domain grows by one.
+    /// Adds one to the number in a metadata domain.
     Advance(&'static str),
-    /// The begin or end of a vacuum in the history.
+    /// The commit at the start or end of a vacuum.
     Vacuum(&'static str),
 }
 
-/// How rows go.
+/// How rows are deleted or updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Files are written again without them.
-    Rewrites,
-    /// They are marked in deletion vectors. A file with no other row goes.
-    Marks,
+pub(crate) enum ChangeMethod {
+    /// By copy-on-write.
+    Rewrite,
+    /// By deletion vectors. A file without live rows is removed.
+    Mark,
 }
 
-/// What becomes of rows that match one of a merge.
+/// The action of a merge for matched rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    Updates,
-    Deletes,
-    /// Nothing: only what is missing is inserted.
-    Stays,
+pub(crate) enum WhenMatched {
+    Update,
+    Delete,
+    Keep,
 }
 
 impl Operation {
@@ -77,15 +73,16 @@ impl Operation {
             (0..count).map(|_| (random.pick(&['a', 'b']), random.below(6) as i64)).collect()
         };
         let condition = random.below(CONDITIONS.len());
-        let way = random.pick(&[Way::Rewrites, Way::Marks, Way::Marks]);
+        let method = random.pick(&[ChangeMethod::Rewrite, ChangeMethod::Mark, ChangeMethod::Mark]);
         match random.below(32) {
             0..4 => Self::Append(rows(random)),
             4 => Self::AppendOnce(random.pick(&["etl", "cdc"]), rows(random)),
-            5..9 => Self::Delete(condition, way),
-            9..13 => Self::Update(condition, way),
+            5..9 => Self::Delete(condition, method),
+            9..13 => Self::Update(condition, method),
             13..18 => {
-                let then = random.pick(&[Then::Updates, Then::Updates, Then::Deletes, Then::Stays]);
-                Self::Merge(random.pick(&['a', 'b']), then, way)
+                let when_matched =
+                    random.pick(&[WhenMatched::Update, WhenMatched::Update, WhenMatched::Delete, WhenMatched::Keep]);
+                Self::Merge(random.pick(&['a', 'b']), when_matched, method)
             }
             18..20 => Self::Count(condition, random.pick(&['a', 'b'])),
             20 => Self::Overwrite(rows(random)),
@@ -111,42 +108,42 @@ impl Operation {
         Self::Append(vec![(random.pick(&['a', 'b']), random.below(6) as i64)])
     }
 
-    /// What the operation does to this state; `None` if there is nothing to do, or the table does not allow it. Going back
-    /// to an older version takes more: [`restore`].
+    /// The effects of the operation on this state; `None` if there is nothing to do, or the table does not allow it. For a
+    /// restore see [`restore`].
     pub(crate) fn prepare(&self, on: &State, by: Author) -> Option<Prepared> {
         let mut done = Prepared::default();
-        let name = format!("t{}", by.born);
+        let name = format!("t{}", by.transaction);
         match self {
             Self::Create(rows) => {
                 done.creates = true;
                 done.properties = Some(metadata(by.design).configuration);
-                by.add(&mut done.added, &name, by.fresh(rows));
+                by.add(&mut done.added, &name, by.new_rows(rows));
             }
-            Self::Append(rows) => by.add(&mut done.added, &name, by.fresh(rows)),
+            Self::Append(rows) => by.add(&mut done.added, &name, by.new_rows(rows)),
             Self::AppendOnce(app, rows) => {
-                by.add(&mut done.added, &name, by.fresh(rows));
+                by.add(&mut done.added, &name, by.new_rows(rows));
                 done.app = Some(((*app).to_owned(), on.apps.get(*app).map_or(1, |seen| seen + 1)));
             }
-            Self::Delete(at, way) => {
-                let found = look(&mut done, on, by, *at);
-                change(&mut done, (on, by), found, (&CONDITIONS[*at].1, &|_| None), *way);
+            Self::Delete(at, method) => {
+                let found = read_matching(&mut done, on, by, *at);
+                change(&mut done, (on, by), found, (&CONDITIONS[*at].1, &|_| None), *method);
             }
-            Self::Update(at, way) => {
-                let found = look(&mut done, on, by, *at);
-                change(&mut done, (on, by), found, (&CONDITIONS[*at].1, &|r| Some(Row { x: r.x + 10, ..r })), *way);
+            Self::Update(at, method) => {
+                let found = read_matching(&mut done, on, by, *at);
+                change(&mut done, (on, by), found, (&CONDITIONS[*at].1, &|r| Some(Row { x: r.x + 10, ..r })), *method);
             }
-            Self::Merge(p, then, way) => merge(&mut done, (on, by), (*p, *then), *way),
+            Self::Merge(p, when_matched, method) => merge(&mut done, (on, by), (*p, *when_matched), *method),
             Self::Count(at, p) => {
-                let found = look(&mut done, on, by, *at);
+                let found = read_matching(&mut done, on, by, *at);
                 let count = found.iter().flat_map(|f| &on.files[f]).flatten().filter(|r| CONDITIONS[*at].1(r)).count();
                 set_read_files(&mut done, found);
-                by.add(&mut done.added, &name, by.fresh(&[(*p, count as i64)]));
+                by.add(&mut done.added, &name, by.new_rows(&[(*p, count as i64)]));
             }
             Self::Overwrite(rows) => {
                 done.read = ReadSet::WholeTable;
                 done.observed = on.rows();
                 done.removed = on.files.keys().cloned().collect();
-                by.add(&mut done.added, &name, by.fresh(rows));
+                by.add(&mut done.added, &name, by.new_rows(rows));
             }
             Self::Optimize(p) => rearrange(&mut done, on, by, &[files_of(on, *p)]),
             Self::Compact(None) => rearrange(&mut done, on, by, &['a', 'b'].map(|p| files_of(on, p))),
@@ -168,10 +165,10 @@ impl Operation {
                 let before: u32 = on.domains.get(*domain).map_or(0, |value| value.parse().unwrap());
                 done.domain = Some(((*domain).to_owned(), (before + 1).to_string()));
             }
-            Self::Vacuum(told) => done.told = Some(told),
+            Self::Vacuum(name) => done.operation_name = Some(name),
             Self::Restore(_) => return None,
         }
-        (done.is_allowed_on(on) && !done.says_nothing()).then_some(done)
+        (done.is_allowed_on(on) && !done.is_empty()).then_some(done)
     }
 }
 
@@ -182,8 +179,8 @@ impl Prepared {
     }
 }
 
-/// What takes the table from one version back to another; `None` if that is not allowed. Which files go and come, and what
-/// the metadata is then, is the code's that restores tables.
+/// The effects of a restore of `old`; `None` if it is not allowed. The production code compares the files and chooses the
+/// metadata.
 pub(crate) fn restore(on: &View, old: &View) -> Result<Option<Prepared>> {
     let of = |files: &BTreeMap<String, Add>| {
         let mut logical = LogicalFiles::default();
@@ -197,17 +194,17 @@ pub(crate) fn restore(on: &View, old: &View) -> Result<Option<Prepared>> {
     let (protocol, metadata) = restored((&on.protocol, &on.metadata), (&old.protocol, &old.metadata), false)?;
     assert_eq!(protocol, None, "features are only added here");
     let returned = others(&old.files, &now).into_iter();
-    let state = &old.seen.state;
+    let state = &old.contents.state;
     let done = Prepared {
         read: ReadSet::EveryFile,
-        observed: on.seen.state.rows(),
+        observed: on.contents.state.rows(),
         removed: others(&on.files, &then).into_iter().map(|add| add.path).collect(),
         returned: returned.map(|add| (add.path.clone(), (add.clone(), state.files[&add.path].clone()))).collect(),
         restores: Some(old.version),
         properties: Some(metadata.configuration),
         ..Prepared::default()
     };
-    Ok(done.is_allowed_on(&on.seen.state).then_some(done))
+    Ok(done.is_allowed_on(&on.contents.state).then_some(done))
 }
 
 /// The files whose first row has this `p`.
@@ -216,19 +213,19 @@ pub(crate) fn files_of(on: &State, p: char) -> BTreeSet<String> {
     files.map(|(file, _)| file.clone()).collect()
 }
 
-/// The rows of each bin of files come into another.
+/// Moves the rows of each bin of files to a new file.
 fn rearrange(done: &mut Prepared, on: &State, by: Author, bins: &[BTreeSet<String>]) {
     for (n, bin) in bins.iter().enumerate() {
         let rows: Vec<Row> = bin.iter().filter_map(|f| on.files.get(f)).flatten().flatten().copied().collect();
-        by.add(&mut done.added, &format!("t{}.{n}", by.born), rows);
+        by.add(&mut done.added, &format!("t{}.{n}", by.transaction), rows);
         done.removed.extend(bin.iter().cloned());
     }
     done.read = ReadSet::Files(done.removed.iter().cloned().collect());
     done.rearranges = true;
 }
 
-/// Reads by a condition; the files that hold matching rows.
-fn look(done: &mut Prepared, on: &State, by: Author, condition: usize) -> Vec<String> {
+/// Adds a condition to the read set, and returns the files with matching rows.
+fn read_matching(done: &mut Prepared, on: &State, by: Author, condition: usize) -> Vec<String> {
     let holds = CONDITIONS[condition].1;
     let found: Vec<String> =
         on.files.iter().filter(|(_, rows)| rows.iter().flatten().any(holds)).map(|(f, _)| f.clone()).collect();
@@ -239,50 +236,61 @@ fn look(done: &mut Prepared, on: &State, by: Author, condition: usize) -> Vec<St
     found
 }
 
-/// Files count as read that do not stay. Those that stay are read row by row.
+/// Adds removed files to the read set. In files that stay, only the matching rows count as read.
 fn set_read_files(done: &mut Prepared, files: Vec<String>) {
     if let ReadSet::Predicates(read) = &mut done.read {
         read.files = files.into_iter().collect();
     }
 }
 
-/// What hits a row, and what becomes of it.
-type Changing<'c> = (&'c dyn Fn(&Row) -> bool, &'c dyn Fn(Row) -> Option<Row>);
+/// Whether a row changes, and its new value: `None` deletes it.
+type RowChange<'c> = (&'c dyn Fn(&Row) -> bool, &'c dyn Fn(Row) -> Option<Row>);
 
 /// Changes rows of files.
-fn change(done: &mut Prepared, (on, by): (&State, Author), found: Vec<String>, (hits, again): Changing<'_>, way: Way) {
-    let mut gone = Vec::new();
+fn change(
+    done: &mut Prepared,
+    (on, by): (&State, Author),
+    found: Vec<String>,
+    (is_changed, new_value): RowChange<'_>,
+    method: ChangeMethod,
+) {
+    let mut rewritten = Vec::new();
     for (n, file) in found.into_iter().enumerate() {
         let rows = &on.files[&file];
-        let is_hit = |row: &Option<Row>| row.as_ref().is_some_and(hits);
-        let places: BTreeSet<usize> = (0..rows.len()).filter(|at| is_hit(&rows[*at])).collect();
+        let is_match = |row: &Option<Row>| row.as_ref().is_some_and(is_changed);
+        let places: BTreeSet<usize> = (0..rows.len()).filter(|at| is_match(&rows[*at])).collect();
         if places.is_empty() {
             continue;
         }
-        let is_whole = places.len() == rows.iter().flatten().count();
-        let marks = way == Way::Marks && !is_whole;
-        let anew = |row: &Row| if hits(row) { again(*row) } else { Some(*row).filter(|_| !marks) };
-        by.add(&mut done.added, &format!("t{}.{n}", by.born), rows.iter().flatten().filter_map(anew));
+        let is_whole_file = places.len() == rows.iter().flatten().count();
+        let marks = method == ChangeMethod::Mark && !is_whole_file;
+        let new_row = |row: &Row| if is_changed(row) { new_value(*row) } else { Some(*row).filter(|_| !marks) };
+        by.add(&mut done.added, &format!("t{}.{n}", by.transaction), rows.iter().flatten().filter_map(new_row));
         if marks {
             done.marked.insert(file, places);
         } else {
             done.removed.insert(file.clone());
-            gone.push(file);
+            rewritten.push(file);
         }
     }
-    set_read_files(done, gone);
+    set_read_files(done, rewritten);
 }
 
-fn merge(done: &mut Prepared, (on, by): (&State, Author), (p, then): (char, Then), way: Way) {
-    let matches = CONDITIONS[IS_MERGED].1;
-    let found = look(done, on, by, IS_MERGED);
-    let hits = |row: &Row| then != Then::Stays && row.p == p && matches(row);
-    let again = |row: Row| (then == Then::Updates).then_some(Row { x: row.x + 10, ..row });
-    change(done, (on, by), found.clone(), (&hits, &again), way);
-    // That no row is inserted depends on rows that match and stay.
-    let stays = |file: &&String| on.files[*file].iter().flatten().any(|row| matches(row) && !hits(row));
-    done.left_alone = found.iter().filter(stays).cloned().collect();
+fn merge(
+    done: &mut Prepared,
+    (on, by): (&State, Author),
+    (p, when_matched): (char, WhenMatched),
+    method: ChangeMethod,
+) {
+    let matches = CONDITIONS[MERGE_CONDITION].1;
+    let found = read_matching(done, on, by, MERGE_CONDITION);
+    let is_changed = |row: &Row| when_matched != WhenMatched::Keep && row.p == p && matches(row);
+    let new_value = |row: Row| (when_matched == WhenMatched::Update).then_some(Row { x: row.x + 10, ..row });
+    change(done, (on, by), found.clone(), (&is_changed, &new_value), method);
+    // The merge depends on matched rows that stay: they prevent an insert.
+    let stays = |file: &&String| on.files[*file].iter().flatten().any(|row| matches(row) && !is_changed(row));
+    done.unchanged_matches = found.iter().filter(stays).cloned().collect();
     let has = |x: i64| on.files.values().flatten().flatten().any(|row| row.x == x);
-    let missing: Vec<(char, i64)> = MERGED.iter().filter(|x| !has(**x)).map(|x| (p, *x)).collect();
-    by.add(&mut done.added, &format!("t{}", by.born), by.fresh(&missing));
+    let missing: Vec<(char, i64)> = MERGE_SOURCE.iter().filter(|x| !has(**x)).map(|x| (p, *x)).collect();
+    by.add(&mut done.added, &format!("t{}", by.transaction), by.new_rows(&missing));
 }

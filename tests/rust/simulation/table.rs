@@ -1,6 +1,4 @@
-//! Tiny tables, row by row, and the effects of operations on them, without actions of a log.
-//!
-//! The operations are in [`operation`](crate::operation).
+//! The model of a small table: its rows, and the effects of the operations of [`operation`](crate::operation) on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -12,28 +10,28 @@ use deltic_protocol::predicate::{BoundPredicate, parse};
 use deltic_protocol::property::Properties;
 use serde_json::json;
 
-/// `p` and `x`, the transaction that first wrote the row, and which of its rows it is. Who changes it leaves those two.
+/// Columns `p` and `x`, and the row's identity, which updates keep: the transaction that inserted it, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
     pub(crate) p: char,
     pub(crate) x: i64,
-    pub(crate) born: usize,
+    pub(crate) transaction: usize,
     pub(crate) n: usize,
 }
 
 impl Row {
     pub(crate) fn id(&self) -> (usize, usize) {
-        (self.born, self.n)
+        (self.transaction, self.n)
     }
 }
 
 /// The rows of each file by position, `None` if deleted.
 pub(crate) type Files = BTreeMap<String, Vec<Option<Row>>>;
 
-/// Files that stay, and the places of the rows that go.
+/// The positions of the rows that a transaction marks as deleted, by file.
 pub(crate) type Marked = BTreeMap<String, BTreeSet<usize>>;
 
-/// A predicate's text and its value for a row.
+/// A predicate as SQL and as a function of a row.
 type Condition = (&'static str, fn(&Row) -> bool);
 
 pub(crate) const CONDITIONS: &[Condition] = &[
@@ -43,27 +41,29 @@ pub(crate) const CONDITIONS: &[Condition] = &[
     ("x > 3", |r| r.x > 3),
     ("p = 'a' AND x < 3", |r| r.p == 'a' && r.x < 3),
     ("x IN (1, 5) OR p = 'b' AND x = 0", |r| r.x == 1 || r.x == 5 || r.p == 'b' && r.x == 0),
-    ("x IN (2, 4)", |r| MERGED.contains(&r.x)),
+    ("x IN (2, 4)", |r| MERGE_SOURCE.contains(&r.x)),
 ];
 
-/// The values of `x` that a merge brings, and which of the conditions they are.
-pub(crate) const MERGED: [i64; 2] = [2, 4];
-pub(crate) const IS_MERGED: usize = 6;
+/// The values of `x` in the source of a merge.
+pub(crate) const MERGE_SOURCE: [i64; 2] = [2, 4];
 
-/// How a simulation's table is made.
+/// The index in [`CONDITIONS`] of the condition that they match.
+pub(crate) const MERGE_CONDITION: usize = 6;
+
+/// Settings of a simulation's table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Design {
     pub(crate) partitioned: bool,
-    /// Whether rows are tracked and commits carry times.
-    pub(crate) featured: bool,
-    /// Whether deletion vectors are in files of their own.
+    /// Row tracking and in-commit timestamps.
+    pub(crate) row_tracking: bool,
+    /// Whether deletion vectors are stored in files, and not inline.
     pub(crate) vector_files: bool,
 }
 
-/// Columns and conditions of a partitioned table, and of one that is not.
+/// Columns and bound conditions of an unpartitioned and of a partitioned table.
 pub(crate) static SHAPES: LazyLock<[(TableShape, Vec<BoundPredicate>); 2]> = LazyLock::new(|| {
     [false, true].map(|partitioned| {
-        let metadata = metadata(Design { partitioned, featured: false, vector_files: false });
+        let metadata = metadata(Design { partitioned, row_tracking: false, vector_files: false });
         let shape = TableShape {
             schema: metadata.schema().unwrap(),
             mapping: Properties::of(&metadata).column_mapping_mode().unwrap(),
@@ -78,7 +78,7 @@ pub(crate) fn metadata(design: Design) -> Metadata {
     let field = |name: &str, of: &str| json!({"name": name, "type": of, "nullable": true, "metadata": {}});
     let schema = json!({"type": "struct", "fields": [field("p", "string"), field("x", "long")]});
     let partitions: &[&str] = if design.partitioned { &["p"] } else { &[] };
-    let configuration = match design.featured {
+    let configuration = match design.row_tracking {
         true => json!({"delta.enableInCommitTimestamps": "true", "delta.enableRowTracking": "true",
             "delta.rowTracking.materializedRowIdColumnName": "_row-id",
             "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-version"}),
@@ -91,7 +91,7 @@ pub(crate) fn metadata(design: Design) -> Metadata {
 
 fn protocol(design: Design) -> Protocol {
     let mut features = vec!["appendOnly", "invariants", "domainMetadata"];
-    features.extend(if design.featured { &["inCommitTimestamp", "rowTracking"][..] } else { &[] });
+    features.extend(if design.row_tracking { &["inCommitTimestamp", "rowTracking"][..] } else { &[] });
     let protocol = json!({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features});
     serde_json::from_value(protocol).unwrap()
 }
@@ -111,13 +111,15 @@ impl State {
         sorted(self.files.values().flatten().flatten())
     }
 
-    /// Without the rows that some transactions wrote; what is left of them on the right.
-    pub(crate) fn without(&self, born: &BTreeSet<usize>) -> (Self, Vec<Row>) {
+    /// The state without the rows that some transactions inserted, and these rows.
+    pub(crate) fn without(&self, transactions: &BTreeSet<usize>) -> (Self, Vec<Row>) {
         let mut rest = self.clone();
-        rest.files.values_mut().for_each(|rows| rows.retain(|row| row.is_none_or(|r| !born.contains(&r.born))));
+        rest.files
+            .values_mut()
+            .for_each(|rows| rows.retain(|row| row.is_none_or(|r| !transactions.contains(&r.transaction))));
         rest.files.retain(|_, rows| rows.iter().any(Option::is_some));
-        let left = sorted(self.files.values().flatten().flatten().filter(|r| born.contains(&r.born)));
-        (rest, left)
+        let removed = sorted(self.files.values().flatten().flatten().filter(|r| transactions.contains(&r.transaction)));
+        (rest, removed)
     }
 }
 
@@ -127,23 +129,24 @@ pub(crate) fn sorted<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Row> {
     rows
 }
 
-/// What a transaction has read and does.
+/// The read set and the effects of a transaction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prepared {
     pub(crate) read: ReadSet,
-    /// The rows that it went by.
+    /// The rows that the operation read and depends on.
     pub(crate) observed: Vec<Row>,
     pub(crate) removed: BTreeSet<String>,
     pub(crate) added: Files,
     pub(crate) marked: Marked,
-    /// Files that hold rows it went by and leaves as they are.
-    pub(crate) left_alone: BTreeSet<String>,
-    /// Files that come back as they were, and the version that they are of.
+    /// Files with rows that a merge matched and leaves unchanged.
+    pub(crate) unchanged_matches: BTreeSet<String>,
+    /// Files that a restore adds again.
     pub(crate) returned: BTreeMap<String, (Add, Vec<Option<Row>>)>,
+    /// The version that is restored.
     pub(crate) restores: Option<u64>,
     pub(crate) rearranges: bool,
-    /// What it is called in the history, if it does nothing else.
-    pub(crate) told: Option<&'static str>,
+    /// The operation of the commit, for VACUUM.
+    pub(crate) operation_name: Option<&'static str>,
     pub(crate) properties: Option<BTreeMap<String, String>>,
     pub(crate) feature: Option<String>,
     pub(crate) app: Option<(String, i64)>,
@@ -151,10 +154,10 @@ pub(crate) struct Prepared {
     pub(crate) creates: bool,
 }
 
-/// Who prepares: the number of the transaction, by which new files are named, and the table's design.
+/// The transaction that prepares an operation. Its id is part of the names of its files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Author {
-    pub(crate) born: usize,
+    pub(crate) transaction: usize,
     pub(crate) design: Design,
 }
 
@@ -166,29 +169,29 @@ impl Author {
         }
     }
 
-    pub(crate) fn fresh(self, rows: &[(char, i64)]) -> impl Iterator<Item = Row> {
-        rows.iter().enumerate().map(move |(n, &(p, x))| Row { p, x, born: self.born, n })
+    pub(crate) fn new_rows(self, rows: &[(char, i64)]) -> impl Iterator<Item = Row> {
+        rows.iter().enumerate().map(move |(n, &(p, x))| Row { p, x, transaction: self.transaction, n })
     }
 }
 
 impl Prepared {
-    pub(crate) fn says_nothing(&self) -> bool {
-        let Self { removed, added, marked, returned, told, properties, feature, app, domain, .. } = self;
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { removed, added, marked, returned, operation_name, properties, feature, app, domain, .. } = self;
         let no_files = removed.is_empty() && added.is_empty() && marked.is_empty() && returned.is_empty();
         let nothing_else = properties.is_none() && feature.is_none() && app.is_none() && domain.is_none();
-        no_files && nothing_else && told.is_none()
+        no_files && nothing_else && operation_name.is_none()
     }
 
-    /// Its read set, for the conflict rules.
+    /// The read set for the conflict check.
     pub(crate) fn read_set(&self) -> ReadSet {
         let mut read = self.read.clone();
-        if !self.left_alone.is_empty() {
-            read.extend(ReadSet::Files(self.left_alone.iter().cloned().collect()));
+        if !self.unchanged_matches.is_empty() {
+            read.extend(ReadSet::Files(self.unchanged_matches.iter().cloned().collect()));
         }
         read
     }
 
-    /// Whether it read no row and takes none away, so that others may pass it under WriteSerializable.
+    /// Whether it is a blind append, which under WriteSerializable may count as made later.
     pub(crate) fn is_blind(&self) -> bool {
         self.read.is_nothing() && self.removed.is_empty() && self.marked.is_empty()
     }
@@ -197,12 +200,12 @@ impl Prepared {
         self.properties.is_some()
     }
 
-    /// The same where others have moved rows that it marks: these are marked in the files where they are. `rows` has the files
-    /// that were there once. Rows are only followed where they are tracked.
-    pub(crate) fn followed(&self, on: &State, rows: &Files) -> Self {
+    /// The same effects where winners have moved rows that it marks: the rows are marked in the files that have them now.
+    /// `rows` has the original files. Only for tables with row tracking.
+    pub(crate) fn follow_moved_rows(&self, on: &State, rows: &Files) -> Self {
         let places = |id: (usize, usize)| {
-            let is_it = move |row: &Option<Row>| row.is_some_and(|row| row.id() == id);
-            on.files.iter().find_map(|(file, rows)| Some((file.clone(), rows.iter().position(is_it)?)))
+            let is_same = move |row: &Option<Row>| row.is_some_and(|row| row.id() == id);
+            on.files.iter().find_map(|(file, rows)| Some((file.clone(), rows.iter().position(is_same)?)))
         };
         let mut marked = Marked::new();
         for (file, at) in self.marked.iter().flat_map(|(file, places)| places.iter().map(move |at| (file, *at))) {
@@ -216,7 +219,7 @@ impl Prepared {
         Self { marked, ..self.clone() }
     }
 
-    /// The state after it. That the files it removes are there is checked by the caller.
+    /// The state after the transaction. The caller checks that the files it removes exist.
     pub(crate) fn apply(&self, on: &State, design: Design) -> State {
         let mut after = on.clone();
         after.files.retain(|file, _| !self.removed.contains(file));
@@ -238,12 +241,13 @@ impl Prepared {
         after
     }
 
-    /// The actions, on a table that has this protocol and metadata. `shy` leaves bounds out of the statistics.
+    /// The actions of the commit, on a table with this protocol and metadata. `omit_bounds` leaves minimum and maximum values
+    /// out of the statistics.
     pub(crate) fn actions(
         &self,
         on: Option<(&Protocol, &Metadata)>,
-        files: &Known,
-        (design, shy): (Design, bool),
+        files: &AddsByPath,
+        (design, omit_bounds): (Design, bool),
         now_ms: i64,
     ) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -278,14 +282,14 @@ impl Prepared {
                 true => PartitionValues::from([("p".to_owned(), Some(rows[0].p.to_string()))]),
                 false => PartitionValues::new(),
             };
-            let stats = Some(statistics(&rows, design, shy));
+            let stats = Some(statistics(&rows, design, omit_bounds));
             Action::Add(Add { path: path.clone(), partition_values, data_change, stats, ..Add::default() })
         }));
         actions
     }
 
-    /// The files that stay and lose rows, on a table that has these rows and says so of its files.
-    pub(crate) fn marked_files(&self, on: &State, files: &Known) -> MarkedFiles {
+    /// The marked files of the commit.
+    pub(crate) fn marked_files(&self, on: &State, files: &AddsByPath) -> MarkedFiles {
         let mut marked = MarkedFiles::default();
         for (path, places) in &self.marked {
             let rows = &on.files[path];
@@ -304,12 +308,12 @@ impl Prepared {
     }
 }
 
-/// The log's actions for files.
-pub(crate) type Known = BTreeMap<String, Add>;
+/// The `add` actions of the log.
+pub(crate) type AddsByPath = BTreeMap<String, Add>;
 
-fn statistics(rows: &[Row], design: Design, shy: bool) -> String {
+fn statistics(rows: &[Row], design: Design, omit_bounds: bool) -> String {
     let mut stats = json!({"numRecords": rows.len()});
-    if !shy {
+    if !omit_bounds {
         let (least, most) = (rows.iter().map(|r| r.x).min(), rows.iter().map(|r| r.x).max());
         (stats["minValues"], stats["maxValues"]) = (json!({"x": least}), json!({"x": most}));
         stats["nullCount"] = json!({"x": 0});

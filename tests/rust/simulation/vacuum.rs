@@ -1,5 +1,5 @@
-//! Vacuums together with readers and writers. The real code of vacuums decides which files are kept; the steps (read,
-//! write VACUUM START, read again, list the log once more, list the files, delete) are in the order of a real vacuum.
+//! Vacuums during reads and writes. The production code decides which files are kept. The steps around it are modelled, in
+//! the order of VACUUM: read, commit VACUUM START, read again, list the log again, list the files, delete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,80 +17,81 @@ use crate::Fault;
 use crate::client::Client;
 use crate::operation::Operation;
 use crate::process::{Script, commit};
-use crate::store::{Answer, GoesBy, Request};
-use crate::table::{Known, State};
-use crate::view::{Memory, Parsed, View};
+use crate::store::{Answer, Request, VacuumBasis};
+use crate::table::{AddsByPath, State};
+use crate::view::{LogCache, Parsed, View};
 
-/// Vacuums twice, whenever.
+/// Vacuums twice, at random times.
 pub(crate) async fn vacuum(mut client: Client, script: Script, retention_ms: i64) {
-    let mut memory = Memory::default();
+    let mut cache = LogCache::default();
     for _ in 0..2 {
         client.pause(2 * retention_ms as usize);
-        if sweep(&mut client, &mut memory, &script, retention_ms).await.is_some() {
-            client.world().store.count("vacuums that came to their end");
+        if vacuum_once(&mut client, &mut cache, &script, retention_ms).await.is_some() {
+            client.world().store.count("vacuums that finished");
         }
     }
 }
 
-/// One vacuum. Whatever fails ends it.
-async fn sweep(client: &mut Client, memory: &mut Memory, script: &Script, retention_ms: i64) -> Option<()> {
-    let view = memory.look(client, None).await.ok()??;
+/// One vacuum. `None` if a step failed, which ends it.
+async fn vacuum_once(client: &mut Client, cache: &mut LogCache, script: &Script, retention_ms: i64) -> Option<()> {
+    let view = cache.read(client, None).await.ok()??;
     let cutoff_ms = client.now_ms() - retention_ms;
-    tell(client, script, &view, "VACUUM START").await?;
-    let view = memory.look(client, None).await.ok()??;
-    let tail = tail(memory)?;
+    commit_to_history(client, script, &view, "VACUUM START").await?;
+    let view = cache.read(client, None).await.ok()??;
+    let tail = cached_tail(cache)?;
     let retention = Retention { cutoff_ms, current: current(&tail, cutoff_ms), newest: view.version };
     let mut kept = Kept { files: BTreeSet::new(), fault: client.fault };
-    client.sound(|_| kept.add_table(&tail, retention)).ok()?;
-    let Answer::List(listing) = client.ask(Request::List).await else { panic!("not what was asked") };
+    client.must_succeed(|_| kept.add_table(&tail, retention)).ok()?;
+    let Answer::List(listing) = client.send(Request::List).await else { panic!("unexpected answer") };
     let listing = listing.ok()?;
-    // A listing that is older than the one before is none of a store that vacuums are made for: it would hide which files
-    // were removed by commits whose tombstones are older than they are.
+    // VACUUM needs a store whose listings do not go back in time. An older listing would hide commits whose tombstones are
+    // older than the commits.
     if listing.last().is_none_or(|newest| newest.name.version() < view.version) {
         return None;
     }
-    let (mut seen, mut next) = (view.version, retention.first_commit());
+    let (mut newest_read, mut next) = (view.version, retention.first_commit());
     for file in listing.into_iter().filter(|file| file.name.version() >= retention.first_commit()) {
         let version = file.name.version();
-        // A listing with a hole is made again by who really lists.
+        // A real vacuum would repeat a listing with a gap.
         if version != next {
             return None;
         }
         next += 1;
-        let parsed = match memory.commits.get(&version) {
+        let parsed = match cache.commits.get(&version) {
             Some((_, parsed)) => parsed.clone(),
             None => {
                 let lines = client.fetch(version).await.ok()??;
-                client.sound(|world| world.parsed(&file, &lines)).ok()?
+                client.must_succeed(|world| world.parsed(&file, &lines)).ok()?
             }
         };
-        seen = seen.max(version);
-        client.sound(|_| kept.add_commit(version, &parsed, retention)).ok()?;
+        newest_read = newest_read.max(version);
+        client.must_succeed(|_| kept.add_commit(version, &parsed, retention)).ok()?;
     }
-    let Answer::Files(files) = client.ask(Request::ListFiles).await else { panic!("not what was asked") };
+    let Answer::Files(files) = client.send(Request::ListFiles).await else { panic!("unexpected answer") };
     for (path, modified_ms) in files.ok()? {
-        let is_expired = retention.is_expired(modified_ms) || client.fault == Fault::VacuumForgetsWriters;
+        let is_expired = retention.is_expired(modified_ms) || client.fault == Fault::VacuumIgnoresFileAge;
         if is_expired && !kept.files.contains(&path) {
-            client.ask(Request::Discard { path, goes_by: GoesBy { cutoff_ms, seen } }).await;
+            client.send(Request::DeleteFile { path, basis: VacuumBasis { cutoff_ms, newest_read } }).await;
         }
     }
-    tell(client, script, &view, "VACUUM END").await
+    commit_to_history(client, script, &view, "VACUUM END").await
 }
 
-/// Tells the history of it.
-async fn tell(client: &mut Client, script: &Script, view: &View, what: &'static str) -> Option<()> {
-    let nothing = (&State::default(), &Known::new());
+/// Commits VACUUM START or VACUUM END.
+async fn commit_to_history(client: &mut Client, script: &Script, view: &View, what: &'static str) -> Option<()> {
+    let nothing = (&State::default(), &AddsByPath::new());
     let ended = commit(client, script, (Operation::Vacuum(what), None), nothing, Some(view.base())).await;
     ended.committed.map(drop)
 }
 
-/// The commits of the last look.
-fn tail(memory: &Memory) -> Option<Vec<(LogFile, Arc<Parsed>)>> {
-    let tail = &memory.segment.as_ref()?.tail;
-    tail.iter().map(|file| memory.commits.get(&file.name.version()).cloned()).collect()
+/// The cached commits of the last read.
+fn cached_tail(cache: &LogCache) -> Option<Vec<(LogFile, Arc<Parsed>)>> {
+    let tail = &cache.segment.as_ref()?.tail;
+    tail.iter().map(|file| cache.commits.get(&file.name.version()).cloned()).collect()
 }
 
-/// The version that was current at a time: its commit's own, or that of its file, each later than the one before.
+/// The version that was current at a time, by in-commit timestamps or else by modification times of the commits. These are
+/// adjusted to increase.
 fn current(tail: &[(LogFile, Arc<Parsed>)], time_ms: i64) -> Option<u64> {
     let mut last = i64::MIN;
     let mut current = None;
@@ -104,14 +105,14 @@ fn current(tail: &[(LogFile, Arc<Parsed>)], time_ms: i64) -> Option<u64> {
     current
 }
 
-/// Files that stay.
+/// The files that the vacuum keeps.
 struct Kept {
     files: BTreeSet<String>,
     fault: Fault,
 }
 
 impl Kept {
-    /// The live files of a version, and its young tombstones.
+    /// Keeps the live files of a version, and the files of its unexpired tombstones.
     fn add_table(&mut self, tail: &[(LogFile, Arc<Parsed>)], retention: Retention) -> Result<()> {
         let mut replay = Replay::new();
         for (_, parsed) in tail.iter().rev() {
@@ -120,7 +121,7 @@ impl Kept {
             retention.files(&live, &mut |needed| self.add(needed))?;
             let gone = AddBatch::new(Origin::Commit(retention.newest), commit.remove_rows.clone())?;
             let gone = gone.filter(replay.remember(&commit.removes))?;
-            if self.fault != Fault::VacuumForgetsVersions && !gone.is_empty() {
+            if self.fault != Fault::VacuumIgnoresOldVersions && !gone.is_empty() {
                 let times =
                     gone.int64("deletionTimestamp").ok_or_else(|| Error::internal("tombstones have no times"))?;
                 let after_ms = retention.tombstones_after_ms();
@@ -132,7 +133,7 @@ impl Kept {
     }
 
     fn add_commit(&mut self, version: u64, parsed: &Parsed, retention: Retention) -> Result<()> {
-        if self.fault == Fault::VacuumForgetsVersions {
+        if self.fault == Fault::VacuumIgnoresOldVersions {
             return Ok(());
         }
         let commit = &parsed.commit;
@@ -142,10 +143,10 @@ impl Kept {
 
     fn add(&mut self, needed: Needed<'_>) -> Result<()> {
         match needed {
-            Needed::Vectors(_) if self.fault == Fault::VacuumForgetsVectors => {}
+            Needed::Vectors(_) if self.fault == Fault::VacuumIgnoresVectors => {}
             Needed::Data(path) => drop(self.files.insert(path.to_owned())),
             Needed::Vectors(DeletionVectorPath::Relative(path)) => drop(self.files.insert(path)),
-            Needed::Vectors(path) => return Err(Error::internal(format!("nobody stores vectors at {path:?}"))),
+            Needed::Vectors(path) => return Err(Error::internal(format!("no vectors are stored at {path:?}"))),
         }
         Ok(())
     }

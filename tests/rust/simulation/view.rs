@@ -1,4 +1,4 @@
-//! What processes read of the table: the log is listed and replayed by the code of readers.
+//! Reads of the table, with the production code that lists and replays the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,42 +14,42 @@ use deltic_protocol::log::segment::{LogFile, Segment};
 use deltic_protocol::replay::Replay;
 
 use crate::client::{Client, World};
-use crate::referee::Seen;
+use crate::referee::TableContents;
 use crate::store::{Answer, Request};
-use crate::table::{Known, State};
+use crate::table::{AddsByPath, State};
 
-/// Looks at the table before a process gives up on it.
-const LOOKS: usize = 12;
+/// Failed reads of the table after which a process gives up.
+const READ_ATTEMPTS: usize = 12;
 
-/// A commit as a reader needs it.
+/// A parsed commit.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) commit: CommitActions,
     pub(crate) adds: KeyBatch,
 }
 
-/// What a look at the table gave.
+/// The table as a process read it.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) version: u64,
     pub(crate) protocol: Protocol,
     pub(crate) metadata: Metadata,
-    pub(crate) seen: Seen,
-    /// The files of the log.
-    pub(crate) files: Known,
+    pub(crate) contents: TableContents,
+    /// The live files, as the log has them.
+    pub(crate) files: AddsByPath,
 }
 
-/// What a process remembers of the log, as a handle on a table does.
+/// The log files and commits that a process caches, as a table handle does.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct LogCache {
     pub(crate) segment: Option<Segment>,
     pub(crate) commits: BTreeMap<u64, (LogFile, Arc<Parsed>)>,
 }
 
-impl Memory {
-    /// Looks at the table: lists the log, chooses what defines a version, and replays it. `None` if there is no table.
-    pub(crate) async fn look(&mut self, client: &Client, target: Option<u64>) -> Result<Option<View>> {
-        let Answer::List(listing) = client.ask(Request::List).await else { panic!("not what was asked") };
+impl LogCache {
+    /// Reads the table: lists the log, chooses the segment, and replays it. `None` if there is no table.
+    pub(crate) async fn read(&mut self, client: &Client, target: Option<u64>) -> Result<Option<View>> {
+        let Answer::List(listing) = client.send(Request::List).await else { panic!("unexpected answer") };
         let listing = listing?;
         let known = self.segment.as_ref().filter(|_| target.is_none());
         let segment = match known.and_then(|known| known.extended(&listing)) {
@@ -65,23 +65,22 @@ impl Memory {
             if self.commits.get(&version).is_some_and(|(known, _)| known == file) {
                 continue;
             }
-            let lines = client.fetch(version).await?.ok_or_else(|| Error::not_found("a commit vanished"))?;
-            let parsed = client.sound(|world| world.parsed(file, &lines))?;
+            let lines = client.fetch(version).await?.ok_or_else(|| Error::not_found("a listed commit is not found"))?;
+            let parsed = client.must_succeed(|world| world.parsed(file, &lines))?;
             self.commits.insert(version, (file.clone(), parsed));
         }
         let tail: Vec<&Parsed> = segment.tail.iter().map(|f| self.commits[&f.name.version()].1.as_ref()).collect();
-        let view = client.sound(|world| view(&tail, segment.version, world))?;
-        client.world().referee.saw(view.version, &view.seen);
+        let view = client.must_succeed(|world| view(&tail, segment.version, world))?;
+        client.world().referee.check_read(view.version, &view.contents);
         if target.is_none() {
             self.segment = Some(segment);
         }
         Ok(Some(view))
     }
 
-    /// The same, until it works.
-    pub(crate) async fn look_until_it_works(&mut self, client: &Client) -> Option<Option<View>> {
-        for _ in 0..LOOKS {
-            if let Ok(view) = self.look(client, None).await {
+    pub(crate) async fn read_with_retries(&mut self, client: &Client) -> Option<Option<View>> {
+        for _ in 0..READ_ATTEMPTS {
+            if let Ok(view) = self.read(client, None).await {
                 return Some(view);
             }
         }
@@ -89,9 +88,9 @@ impl Memory {
     }
 }
 
-/// The table that these commits, oldest first, leave.
+/// Replays commits, oldest first.
 fn view(commits: &[&Parsed], version: u64, world: &World) -> Result<View> {
-    let (mut protocol, mut metadata, mut files) = (None, None, Known::new());
+    let (mut protocol, mut metadata, mut files) = (None, None, AddsByPath::new());
     let (mut replay, mut state, mut highest) = (Replay::new(), State::default(), None);
     for parsed in commits.iter().rev() {
         let commit = &parsed.commit;
@@ -99,7 +98,7 @@ fn view(commits: &[&Parsed], version: u64, world: &World) -> Result<View> {
         for row in newest.set_indices() {
             let add = commit.adds.add(row)?;
             if files.insert(add.path.clone(), add).is_some() {
-                return Err(Error::corrupt("a file is there twice, with different deletion vectors"));
+                return Err(Error::corrupt("a file is in the table twice, with different deletion vectors"));
             }
         }
         replay.remember(&commit.removes);
@@ -127,30 +126,30 @@ fn view(commits: &[&Parsed], version: u64, world: &World) -> Result<View> {
     }
     let info = commits.last().and_then(|parsed| parsed.commit.commit_info.as_ref());
     let time = info.and_then(CommitInfo::in_commit_timestamp);
-    Ok(View { version, protocol, metadata, seen: Seen { state, watermark: highest, time }, files })
+    Ok(View { version, protocol, metadata, contents: TableContents { state, watermark: highest, time }, files })
 }
 
 impl View {
-    /// The table as far as commits depend on it.
+    /// The table state on which a commit is prepared.
     pub(crate) fn base(&self) -> TableState {
         TableState {
             version: self.version,
             protocol: self.protocol.clone(),
             metadata: self.metadata.clone(),
-            row_id_watermark: self.seen.watermark,
+            row_id_watermark: self.contents.watermark,
             clustering: vec![],
-            timestamp: self.seen.time,
+            timestamp: self.contents.time,
         }
     }
 
-    /// The files in the store that its rows are in: data files, and those of deletion vectors.
+    /// The files of the version in the store: data files and deletion vector files.
     pub(crate) fn stored(&self) -> Vec<String> {
         let vectors = self.files.values().filter_map(|add| vector_file(add.deletion_vector.as_ref()?));
         self.files.keys().cloned().chain(vectors).collect()
     }
 }
 
-/// The file that a vector is in, if it is in one.
+/// The file of a deletion vector, unless it is inline.
 pub(crate) fn vector_file(descriptor: &DeletionVectorDescriptor) -> Option<String> {
     match source(descriptor) {
         Ok(Source::File { path: DeletionVectorPath::Relative(path), .. }) => Some(path),

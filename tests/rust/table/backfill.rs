@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, metadata, protocol, remove, vector};
 
-/// Ids and time; `write` is called each time an id is asked for, with how often it was before.
+/// Ids and a fixed clock. The function is called for each id, with the number of ids before; it may commit as another writer.
 struct World<F>(Mutex<(u64, F)>);
 
 impl<F: FnMut(u64) + Send> World<F> {
@@ -50,7 +50,7 @@ impl<F: FnMut(u64) + Send> RetryPolicy for World<F> {
     }
 }
 
-/// Enables row tracking with so many files to a commit.
+/// Enables row tracking, with up to `files` files per commit.
 async fn enable<F: FnMut(u64) + Send>(storage: &Storage, world: &World<F>, files: usize) -> Result<Enabled> {
     backfill::enable(storage, &LogCommitter::new(storage.clone()), (world, world), files).await
 }
@@ -59,7 +59,7 @@ fn file(path: &str, rows: u64) -> Value {
     add_with(path, json!({"stats": format!("{{\"numRecords\":{rows}}}"), "tags": {"t": "1"}}))
 }
 
-/// The row ids of every live file: path, first id and commit version.
+/// The row ids of live files: path, base row id and default commit version.
 async fn ids(storage: &Storage) -> BTreeMap<String, (i64, i64)> {
     let snapshot = Snapshot::open(storage, None).await.unwrap();
     let members = vec!["path", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
@@ -76,7 +76,7 @@ async fn ids(storage: &Storage) -> BTreeMap<String, (i64, i64)> {
     found
 }
 
-/// Row tracking is on, no two files share an id, and the watermark is at or above all.
+/// Checks that row tracking is on, no two files share an id, and no id is above the watermark.
 async fn check(sample: &Sample, rows: &[(&str, i64)]) {
     let snapshot = sample.open().await.unwrap();
     assert!(Properties::of(snapshot.metadata()).row_tracking(snapshot.protocol()).unwrap().is_some());
@@ -103,7 +103,7 @@ fn table() -> Sample {
 }
 
 #[tokio::test]
-async fn every_file_gets_ids_in_batches() {
+async fn all_files_get_ids_in_batches() {
     let sample = table();
     write_checksum(&sample.open().await.unwrap()).await.unwrap();
     let world = World::new(|_| {});
@@ -121,17 +121,17 @@ async fn every_file_gets_ids_in_batches() {
         assert_eq!((&add["dataChange"], &add["tags"], &add["size"]), (&json!(false), &json!({"t": "1"}), &json!(10)));
         assert!(add["stats"].as_str().unwrap().contains("numRecords"));
     }
-    // Said again is not one more.
+    // The checksum counts re-added files once.
     let bytes = std::fs::read(sample.log(&checksum_name(6))).unwrap();
     let checksum = VersionChecksum::parse(&bytes).unwrap();
     assert_eq!((checksum.num_files, checksum.table_size_bytes), (4, 40));
-    // Once more: there is nothing to do.
+    // The second time there is nothing to do.
     let again = enable(&sample.storage, &world, 3).await.unwrap();
     assert_eq!(again, Enabled { version: 6, files: 0 });
 }
 
 #[tokio::test]
-async fn what_others_remove_meanwhile_does_not_come_back() {
+async fn files_that_winners_removed_do_not_come_back() {
     let sample = table();
     let storage = Storage::open(sample.storage.location(), &HashMap::new()).unwrap();
     let put = |version: u64, actions: &[Value]| {
@@ -139,7 +139,7 @@ async fn what_others_remove_meanwhile_does_not_come_back() {
         assert!(!path.exists(), "{version}");
         sample.commit(version, actions);
     };
-    // The id that is asked for when the first batch is ready to be committed as version 4.
+    // The other writer commits when the first batch is about to be committed as version 4.
     let moved = |path: &str| json!({"remove": {"path": path, "deletionTimestamp": 5, "dataChange": false}});
     let vectored = add_with(
         "d",
@@ -169,7 +169,7 @@ async fn what_others_remove_meanwhile_does_not_come_back() {
 }
 
 #[tokio::test]
-async fn a_file_of_unknown_length_stops_it_and_it_goes_on_later() {
+async fn it_fails_at_a_file_without_row_count_and_resumes_later() {
     let sample = Sample::new();
     sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
     sample.commit(1, &[add_with("u", json!({}))]);
@@ -181,12 +181,12 @@ async fn a_file_of_unknown_length_stops_it_and_it_goes_on_later() {
     assert!(Properties::of(at.metadata()).row_tracking(at.protocol()).unwrap().is_none());
     sample.commit(at.version() + 1, &[remove("u")]);
     let rest = enable(&sample.storage, &world, 2).await.unwrap();
-    assert!(rest.files < 4, "what was done stays done: {rest:?}");
+    assert!(rest.files < 4, "files of the first attempt keep their ids: {rest:?}");
     check(&sample, &[("a", 3), ("c", 5), ("d", 6), ("e", 7)]).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused() {
+async fn suspended_row_tracking_is_refused() {
     let sample = Sample::new();
     let suspended = json!({"delta.rowTrackingSuspended": "true"});
     sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], suspended)]);

@@ -37,7 +37,7 @@ impl Ids for World {
 }
 
 impl RetryPolicy for World {
-    /// The file system's own time: a handle knows the commit that it made by it.
+    /// The time of the file system, by which a handle recognizes its own commit.
     fn now_ms(&self) -> i64 {
         std::time::UNIX_EPOCH.elapsed().unwrap().as_millis().try_into().unwrap()
     }
@@ -75,8 +75,8 @@ async fn begin(sample: &Sample) -> Transaction {
     Transaction::begin(&sample.storage, HandleCache::default(), TransactionOptions::default(), &World).await.unwrap()
 }
 
-/// What a handle knows.
-fn known_as(state: Option<HandleState>) -> HandleCache {
+/// A handle with this state.
+fn handle_with(state: Option<HandleState>) -> HandleCache {
     HandleCache { state, ..HandleCache::default() }
 }
 
@@ -84,7 +84,7 @@ async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {
     let committer = LogCommitter::new(transaction.storage().clone());
     match transaction.commit(&committer, &World).await? {
         TransactionEnd::Committed(outcome) => Ok(Some(*outcome)),
-        TransactionEnd::Replayed(version) => panic!("version {version} has it already"),
+        TransactionEnd::Replayed(version) => panic!("replayed as version {version}"),
         TransactionEnd::Nothing => Ok(None),
     }
 }
@@ -99,25 +99,25 @@ fn checksum(sample: &Sample, version: u64) -> Option<VersionChecksum> {
 }
 
 #[tokio::test]
-async fn a_handle_commits_on_what_it_knows() {
+async fn a_handle_commits_on_its_state_without_reads() {
     let sample = sample();
     let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     let before = sample.storage.counts();
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(known)), TransactionOptions::default(), &World)
+        Transaction::begin(&sample.storage, handle_with(Some(known)), TransactionOptions::default(), &World)
             .await
             .unwrap();
     transaction.append(vec![file("c1")]);
     let outcome = commit(transaction).await.unwrap().unwrap();
     let counts = sample.storage.counts().since(&before);
-    // The commit, and its checksum, which nobody has begun yet, from what the handle knows.
+    // The commit and its checksum, which is computed from the handle state.
     assert_eq!((counts.puts, counts.lists, counts.gets), (2, 0, 0));
     assert_eq!((outcome.committed.version, outcome.after.base.state.version), (1, 1));
     assert!(outcome.after.failed.is_empty());
 }
 
 #[tokio::test]
-async fn what_covers_part_of_a_file_is_refused_by_name() {
+async fn partly_matching_files_are_refused_by_name() {
     let sample = sample();
     let mut transaction = begin(&sample).await;
     for (filter, expected) in [
@@ -142,16 +142,16 @@ async fn what_covers_part_of_a_file_is_refused_by_name() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .filter(|line| line["remove"]["deletionVector"]["offset"] == 1)
         .collect();
-    assert_eq!(vectors.len(), 1, "the deletion vector is part of what is removed: {text}");
+    assert_eq!(vectors.len(), 1, "the remove lacks the deletion vector: {text}");
     assert_eq!(sample.open().await.unwrap().num_files().await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn what_is_removed_already_is_not_judged_again_but_was_read() {
+async fn removed_files_are_skipped_but_count_as_read() {
     let sample = sample();
     let mut transaction = begin(&sample).await;
     assert_eq!(transaction.remove_paths(&["a1".to_owned(), "a2".to_owned()], 1).await.unwrap(), 2);
-    // The condition matches a part of each file, but both are removed already.
+    // The condition matches only some rows of each file, but both files are removed already.
     assert_eq!(transaction.remove_where("p = 'a' AND x < 5", 1).await.unwrap(), 0);
     let error = transaction.remove_where("x < 5", 1).await.unwrap_err();
     assert_eq!(error.path(), Some("b1"), "{error}");
@@ -161,12 +161,12 @@ async fn what_is_removed_already_is_not_judged_again_but_was_read() {
 }
 
 #[tokio::test]
-async fn checksums_follow_and_equal_counting() {
+async fn incremental_checksums_equal_recomputed_ones() {
     let sample = sample();
     assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
     let mut first = checksum(&sample, 0).unwrap();
     assert_eq!((first.num_files, first.table_size_bytes), (3, 21));
-    // Members of other writers are kept up to date too.
+    // Optional members of other writers are kept up to date too.
     first.num_deleted_records_opt = Some(6);
     first.num_deletion_vectors_opt = Some(1);
     first.file_size_histogram = Some(
@@ -189,14 +189,14 @@ async fn checksums_follow_and_equal_counting() {
     assert_eq!((&histogram.file_counts, &histogram.total_bytes), (&vec![2, 2], &vec![14, 20]));
     assert_eq!(sum.deleted_record_counts_histogram_opt.as_ref().unwrap().deleted_record_counts[..2], [4, 0]);
     assert_eq!(sum.domain_metadata.as_ref().unwrap()[0].domain, "app");
-    // Counting says the same.
+    // Counting all files gives the same.
     std::fs::remove_file(sample.log(&checksum_name(1))).unwrap();
     write_checksum(&sample.open_at(1).await.unwrap()).await.unwrap();
     let counted = checksum(&sample, 1).unwrap();
     assert_eq!((counted.num_files, counted.table_size_bytes), (sum.num_files, sum.table_size_bytes));
     assert_eq!((counted.domain_metadata, counted.metadata), (sum.domain_metadata, sum.metadata));
 
-    // A winner without checksum breaks the chain.
+    // After a winner without checksum there is none for this commit.
     let mut transaction = begin(&sample).await;
     transaction.append(vec![file("c3")]);
     sample.commit(2, &[remove("b1")]);
@@ -204,18 +204,18 @@ async fn checksums_follow_and_equal_counting() {
     assert_eq!((outcome.committed.version, checksum(&sample, 3)), (3, None));
 }
 
-/// Commits one file through a handle that knows `base`; gives what it knows then.
+/// Commits one file with the handle state `base`, and returns the new handle state.
 async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> HandleState {
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(base), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(base), TransactionOptions::default(), &World).await.unwrap();
     transaction.append(vec![file(path)]);
     let after = commit(transaction).await.unwrap().unwrap().after;
     assert!(after.failed.is_empty(), "{:?}", after.failed);
     after.base
 }
 
-/// The checksum of a version as it is there, and as it is when all files are counted.
-async fn counted_anew(sample: &Sample, version: u64) -> (VersionChecksum, VersionChecksum) {
+/// The existing checksum of a version, and the one computed from all its files.
+async fn recomputed_checksum(sample: &Sample, version: u64) -> (VersionChecksum, VersionChecksum) {
     let there = checksum(sample, version).unwrap();
     sample.delete(&checksum_name(version));
     write_checksum(&sample.open_at(version).await.unwrap()).await.unwrap();
@@ -225,24 +225,24 @@ async fn counted_anew(sample: &Sample, version: u64) -> (VersionChecksum, Versio
 }
 
 #[tokio::test]
-async fn checksums_that_were_left_out_are_begun_again() {
+async fn missing_checksums_are_recomputed() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
-    let (there, counted) = counted_anew(&sample, 1).await;
+    let (there, counted) = recomputed_checksum(&sample, 1).await;
     assert_eq!((there.num_files, there.table_size_bytes), (4, 31));
     assert_eq!(there, counted);
-    // From there on they follow, and nothing is asked.
+    // The next one is computed from the handle state, without requests.
     let before = sample.storage.counts();
     let base = append(&sample, Some(base), "c2").await;
     let counts = sample.storage.counts().since(&before);
     assert_eq!((counts.puts, counts.lists, counts.gets), (2, 0, 0));
     assert_eq!(base.checksum, checksum(&sample, 2));
-    let (there, counted) = counted_anew(&sample, 2).await;
+    let (there, counted) = recomputed_checksum(&sample, 2).await;
     assert_eq!(there, counted);
 }
 
 #[tokio::test]
-async fn torn_checksums_are_none_and_are_written_anew() {
+async fn truncated_checksums_are_rewritten() {
     let sample = sample();
     let whole = {
         write_checksum(&sample.open().await.unwrap()).await.unwrap();
@@ -254,12 +254,12 @@ async fn torn_checksums_are_none_and_are_written_anew() {
         assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
         assert_eq!(std::fs::read(sample.log(&checksum_name(0))).unwrap(), whole);
     }
-    // A torn checksum at the path of the commit's own checksum, and one before it.
+    // Truncated checksums of the commit itself and of the version before.
     sample.put(&checksum_name(0), half);
     sample.put(&checksum_name(1), half);
     append(&sample, None, "c1").await;
     assert_eq!(checksum(&sample, 1).unwrap().num_files, 4);
-    // One that can be read stays, whatever it says.
+    // A checksum that can be read is not replaced, even if it is wrong.
     let mut other = checksum(&sample, 1).unwrap();
     other.num_files = 40;
     sample.put(&checksum_name(2), other.print().unwrap());
@@ -284,13 +284,13 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
         let before = sample.storage.counts();
         let begins = base.is_none();
         let options = TransactionOptions { commit_empty: true, ..TransactionOptions::default() };
-        let mut transaction = Transaction::begin(&sample.storage, known_as(base), options, &World).await.unwrap();
+        let mut transaction = Transaction::begin(&sample.storage, handle_with(base), options, &World).await.unwrap();
         match version {
             // Each leaves the snapshot that is in mind.
             12 => drop(transaction.remove_paths(&["c3".to_owned(), "c11".to_owned()], 1).await.unwrap()),
             17 => transaction.set_domain("app", Some("1")).unwrap(),
             18 => transaction.set_domain("app", Some("2")).unwrap(),
-            // Another writer comes in between.
+            // Another writer commits first.
             22 => sample.commit(22, &[remove("b1"), add_with("d1", json!({"partitionValues": {"p": "d"}}))]),
             _ => transaction.append(vec![file(&format!("c{version}"))]),
         }
@@ -300,7 +300,7 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
         let at = outcome.committed.version;
         base = Some(outcome.after.base).filter(|_| version != 22);
         if !begins && version != 12 && version != 22 {
-            // Only for a checkpoint: whether the hint is to a newer one, and the files of one that was there at the start.
+            // Only checkpoints read: the hint, and the files of a checkpoint that existed at the start.
             let gets = u64::from(at % 4 == 0) * if at > 12 { 2 } else { 1 };
             assert_eq!((counts.lists, counts.gets), (0, gets), "version {at}");
         }
@@ -313,14 +313,14 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
                 std::fs::copy(sample.log(&commit_name(version)), commits.log(&commit_name(version))).unwrap();
             }
             assert_eq!(everything(&by_checkpoint).await, everything(&commits.open().await.unwrap()).await);
-            let (there, counted) = counted_anew(&sample, at).await;
+            let (there, counted) = recomputed_checksum(&sample, at).await;
             assert_eq!(there, counted);
         }
     }
 }
 
 #[tokio::test]
-async fn conflicts_take_the_files_away() {
+async fn files_of_conflicting_commits_are_deleted() {
     let sample = sample();
     std::fs::write(sample.log("../c1"), b"rows").unwrap();
     let mut transaction = begin(&sample).await;
@@ -332,12 +332,12 @@ async fn conflicts_take_the_files_away() {
     assert!(!sample.log("../c1").exists());
 }
 
-/// One attempt, or none.
-struct Short {
+/// Allows one attempt, or none if cancelled.
+struct OneAttempt {
     cancelled: bool,
 }
 
-impl RetryPolicy for Short {
+impl RetryPolicy for OneAttempt {
     fn now_ms(&self) -> i64 {
         1_700_000_000_000
     }
@@ -351,7 +351,7 @@ impl RetryPolicy for Short {
     }
 }
 
-/// A store that loses what it is given, and the answer.
+/// A committer whose puts and answers are lost.
 struct Lossy;
 
 impl Committer for Lossy {
@@ -373,7 +373,7 @@ impl Committer for Lossy {
 }
 
 #[tokio::test]
-async fn files_stay_only_when_a_commit_may_name_them() {
+async fn files_stay_only_if_a_commit_may_name_them() {
     let check = async |rival: Option<&str>, is_lossy: bool, cancelled: bool, stays: bool| {
         let sample = sample();
         std::fs::write(sample.log("../c1"), b"rows").unwrap();
@@ -382,7 +382,7 @@ async fn files_stay_only_when_a_commit_may_name_them() {
         rival.into_iter().for_each(|lines| sample.put(&commit_name(1), lines));
         let log = LogCommitter::new(transaction.storage().clone());
         let committer: &dyn Committer = if is_lossy { &Lossy } else { &log };
-        let error = transaction.commit(committer, &Short { cancelled }).await.unwrap_err();
+        let error = transaction.commit(committer, &OneAttempt { cancelled }).await.unwrap_err();
         assert_eq!(sample.log("../c1").exists(), stays, "{error}");
         error
     };
@@ -393,7 +393,7 @@ async fn files_stay_only_when_a_commit_may_name_them() {
     assert!(interrupted.message().contains("nothing was committed"), "{interrupted}");
     let unknown = check(None, true, false, true).await;
     assert!(unknown.message().contains("outcome of the commit is unknown"), "{unknown}");
-    // It may be our own that cannot be read.
+    // The unreadable commit may be our own.
     assert_eq!(check(Some("{"), false, false, true).await.kind(), &Kind::Corrupt);
 }
 
@@ -415,15 +415,15 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     );
 }
 
-/// A transaction on what a handle knew before another writer committed this.
+/// A transaction on a handle state that is older than this commit of another writer.
 async fn begin_before(sample: &Sample, action: Value) -> Transaction {
     let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
     sample.commit(1, &[action]);
-    Transaction::begin(&sample.storage, known_as(Some(known)), TransactionOptions::default(), &World).await.unwrap()
+    Transaction::begin(&sample.storage, handle_with(Some(known)), TransactionOptions::default(), &World).await.unwrap()
 }
 
 #[tokio::test]
-async fn the_newest_version_is_judged_when_it_is_read() {
+async fn the_newest_version_is_validated_when_it_is_read() {
     let columns: &[(&str, &str)] = &[("p", "string"), ("x", "long")];
     let features = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
         "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "zebra"]}});
@@ -451,14 +451,14 @@ async fn the_newest_version_is_judged_when_it_is_read() {
         let error = refused.unwrap_err();
         assert!(error.kind() == &Kind::Invalid && error.message().contains("append-only"), "{error}");
     }
-    // Rows may still be added.
+    // Appends are still allowed.
     assert_eq!(transaction.scan(None, None).await.unwrap().tasks.len(), 3);
     transaction.append(vec![file("c1")]);
     assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 2);
 }
 
 #[tokio::test]
-async fn what_writers_maintain_is_not_taken_away() {
+async fn properties_of_writers_cannot_be_unset() {
     let sample = sample();
     let own = ["delta.inCommitTimestampEnablementVersion", "delta.rowTracking.materializedRowIdColumnName"];
     let mut properties: serde_json::Map<String, Value> =
@@ -476,7 +476,7 @@ async fn what_writers_maintain_is_not_taken_away() {
 }
 
 #[tokio::test]
-async fn a_feature_is_added_only_to_a_table_that_can_be_written_with_it() {
+async fn a_feature_is_added_only_if_its_requirements_are_met() {
     let sample = sample();
     let mut transaction = begin(&sample).await;
     // The table is partitioned.

@@ -1,5 +1,5 @@
-//! Commits in, changed rows out. Tables are commits as JSON and data files from the parquet crate; rows are compared as
-//! text, one line each, values separated by a bar.
+//! The change data feed. Tables are made of commits as JSON and data files from the parquet crate. Rows are compared as
+//! strings, with values separated by bars.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, column_of as column, metadata_of, protocol_of};
 
-/// When version 0 was committed, in ms; each later one a second after the one before it.
+/// When version 0 was committed, in milliseconds. Each later version is one second later.
 const EPOCH_MS: i64 = 1_700_000_000_000;
 
-/// A table whose log is written line by line.
+/// A table whose commits are written by hand.
 struct Log {
     sample: Sample,
     storage: Storage,
@@ -47,7 +47,7 @@ fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
 }
 
-/// A `metaData` action for these fields, with the feed on.
+/// A `metaData` action for these fields, with the change data feed enabled.
 fn metadata(fields: &[Value], partitions: &[&str], properties: &[(&str, &str)]) -> Value {
     let mut configuration = BTreeMap::from([("delta.enableChangeDataFeed", "true")]);
     configuration.extend(properties.iter().copied());
@@ -88,7 +88,7 @@ impl Log {
         version
     }
 
-    /// Writes a file and returns the members of its action.
+    /// Writes a data file, and returns the members of its action.
     fn file(&self, path: &str, columns: Vec<(&str, ArrayRef)>) -> Value {
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap();
         let size = self.sample.data_file(path, &batch);
@@ -142,18 +142,18 @@ impl Log {
         let error = rows.expect_err("read a feed that is to be refused");
         assert_eq!((known_kind(&error), error.version()), (kind.clone(), version), "{error}");
         assert!(error.table().is_some(), "{error}");
-        says(&error, words);
+        check_message(&error, words);
     }
 }
 
-/// A version that is not there, whichever there are.
+/// A missing version; which versions exist is not compared.
 const MISSING: Kind = Kind::VersionNotFound { earliest: None, latest: None };
 
 fn known_kind(error: &Error) -> Kind {
     if error.is_version_not_found() { MISSING } else { error.kind().clone() }
 }
 
-/// What tests of a table with the column `n` look at.
+/// The columns that tests of a table with the column `n` read.
 const ALL: [&str; 3] = ["n", "_change_type", "_commit_version"];
 
 fn read(feed: &ChangeFeed) -> Result<Vec<String>> {
@@ -182,9 +182,9 @@ fn text(batch: &RecordBatch) -> Vec<String> {
 }
 
 #[track_caller]
-fn says(error: &Error, words: &[&str]) {
+fn check_message(error: &Error, words: &[&str]) {
     for word in words {
-        assert!(error.to_string().contains(word), "`{error}` does not say `{word}`");
+        assert!(error.to_string().contains(word), "`{error}` does not contain `{word}`");
     }
 }
 
@@ -192,7 +192,7 @@ fn add(file: &Value) -> Value {
     json!({"add": file})
 }
 
-/// The remove of what an add said.
+/// The remove of an added file.
 fn remove(file: &Value) -> Value {
     let mut file = file.clone();
     file["extendedFileMetadata"] = json!(true);
@@ -211,7 +211,7 @@ fn without(file: &Value, member: &str) -> Value {
     file
 }
 
-/// The file after these of its rows are deleted.
+/// The file with these rows deleted.
 fn minus(file: &Value, rows: &[u64]) -> Value {
     if rows.is_empty() {
         return without(file, "deletionVector");
@@ -220,7 +220,7 @@ fn minus(file: &Value, rows: &[u64]) -> Value {
     with(file, "deletionVector", serde_json::to_value(vector).unwrap())
 }
 
-/// Adds rows, records changes of rows, removes rows, rearranges them, and adds some again.
+/// A history that adds rows, records changed rows, removes rows, rearranges them, and adds rows again.
 fn history() -> Log {
     let mut log = Log::new();
     let (a, b) = (log.numbers("a", 1..=3), log.numbers("b", 4..=5));
@@ -254,7 +254,7 @@ const HISTORY: [&str; 13] = [
 ];
 
 #[test]
-fn changes_come_by_version_and_recorded_ones_alone() {
+fn changes_are_ordered_by_version() {
     history().check(&HISTORY);
 }
 
@@ -274,7 +274,7 @@ fn both_ends_are_included() {
 }
 
 #[test]
-fn the_feed_has_three_columns_of_its_own() {
+fn the_feed_has_three_additional_columns() {
     let log = history();
     let feed = log.plan(None, None, None, None).unwrap();
     let utc = ArrowType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
@@ -293,12 +293,12 @@ fn the_feed_has_three_columns_of_its_own() {
     for (columns, word) in [(&["x"][..], "_commit_timestamp"), (&["n", "n"], "twice")] {
         let error = log.plan(None, None, Some(columns), None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
-        says(&error, &[word]);
+        check_message(&error, &[word]);
     }
 }
 
 #[test]
-fn a_deletion_vector_that_is_exchanged_changes_only_the_rows_in_which_it_differs() {
+fn a_replaced_vector_changes_only_the_rows_that_differ() {
     // Rows deleted before and after, of a file with the rows 0 to 4.
     for (before, after, expected) in [
         (&[][..], &[1, 3][..], &["1|delete", "3|delete"][..]),
@@ -329,7 +329,7 @@ fn rows_deleted_before_do_not_change() {
 }
 
 #[test]
-fn a_vector_that_grows_is_read_without_opening_the_file_for_what_came_back() {
+fn rows_of_a_growing_vector_need_one_request() {
     let mut log = Log::new();
     let file = log.numbers("a", 0..5);
     log.commit(&[add(&minus(&file, &[1]))]);
@@ -337,12 +337,12 @@ fn a_vector_that_grows_is_read_without_opening_the_file_for_what_came_back() {
     let feed = log.plan(Bound::Version(2), None, Some(&ALL), None).unwrap();
     let before = log.storage.counts();
     assert_eq!(read(&feed).unwrap(), ["2|delete|2"]);
-    // The commit, and the file once: it is small enough for one request.
+    // The commit, and the data file in one request.
     assert_eq!(log.storage.counts().since(&before).gets, 2);
 }
 
 #[test]
-fn names_of_files_may_be_encoded_in_either_action() {
+fn paths_may_be_encoded_in_either_action() {
     let mut log = Log::new();
     let file = log.numbers("a b%c", 0..3);
     let encoded = with(&file, "path", json!("a%20b%25c"));
@@ -378,7 +378,7 @@ fn partition_values_are_those_of_the_action() {
     let filter = "day = DATE '2024-03-01' OR day IS NULL AND _change_type = 'delete'";
     let rows = log.rows(Bound::Version(0), None, &["n", "_commit_version"], Some(filter)).unwrap();
     assert_eq!(rows, ["1|2", "2|3"]);
-    // Without them the rows of a removed file are not known.
+    // Without partition values, the rows of a removed file are unknown.
     let bare = log.commit(&[json!({"remove": {"path": "a", "dataChange": true}})]);
     let error = log.rows(Bound::Version(0), None, &["n"], None).unwrap_err();
     assert_eq!((error.kind(), error.version(), error.path()), (&Kind::Corrupt, Some(bare), Some("a")));
@@ -426,7 +426,7 @@ fn older_rows_get_the_last_schema() {
     log.commit(&[remove(&a), add(&b)]);
     let rows = log.rows(Bound::Version(0), None, &["n", "t", "_change_type"], None).unwrap();
     assert_eq!(rows, ["1|null|insert", "1|null|delete", "1099511627776|x|insert"]);
-    // A range that ends before the change has the schema before it.
+    // A range that ends before the change has the old schema.
     assert!(log.rows(Bound::Version(0), Bound::Version(1), &["t"], None).is_err());
 }
 
@@ -478,7 +478,7 @@ fn a_schema_may_only_grow_inside_a_range() {
             Some("partitioned by other columns"),
         ),
     ] {
-        // The older schema stands at the start, or comes and goes inside the range.
+        // The other schema is at the start of the range, or inside it.
         let mut at_start = Log::with(&before);
         at_start.commit(std::slice::from_ref(&after));
         let mut inside = Log::with(&after);
@@ -491,7 +491,7 @@ fn a_schema_may_only_grow_inside_a_range() {
                 (Ok(_), None) => {}
                 (Err(error), Some(words)) => {
                     assert_eq!((error.kind(), error.version()), (&Kind::Invalid, Some(version)), "{error}");
-                    says(&error, &[words]);
+                    check_message(&error, &[words]);
                 }
                 (found, _) => panic!("{before} then {after}: {found:?}"),
             }
@@ -500,7 +500,7 @@ fn a_schema_may_only_grow_inside_a_range() {
 }
 
 #[test]
-fn every_version_must_have_recorded_its_changes() {
+fn every_version_needs_the_change_data_feed() {
     let on = metadata(&[column("n", "integer")], &[], &[]);
     let off = metadata(&[column("n", "integer")], &[], &[("delta.enableChangeDataFeed", "false")]);
     let mut log = Log::with(&off);
@@ -518,13 +518,13 @@ fn every_version_must_have_recorded_its_changes() {
     log.check_refused((4, Some(4)), &Kind::Invalid, Some(4), &words);
     assert_eq!(log.rows(Bound::Version(2), Bound::Version(3), &ALL, None).unwrap(), ["2|insert|3"]);
     assert!(log.rows(Bound::Version(5), None, &ALL, None).unwrap().is_empty());
-    // What the filter leaves of the range is what counts.
+    // Only the versions that the filter keeps count.
     let filter = Some("_commit_version BETWEEN 2 AND 3");
     assert_eq!(log.rows(Bound::Version(0), None, &ALL, filter).unwrap(), ["2|insert|3"]);
 }
 
 #[test]
-fn ranges_that_are_not_there_are_refused() {
+fn missing_versions_are_refused() {
     let log = history();
     log.check_refused((3, Some(2)), &Kind::Invalid, None, &["version 3", "version 2"]);
     log.check_refused((6, None), &MISSING, None, &["no version 6", "5"]);
@@ -535,17 +535,17 @@ fn ranges_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn a_commit_that_is_missing_is_named() {
+fn a_missing_commit_is_named() {
     let log = history();
     std::fs::remove_file(log.commit_path(2)).unwrap();
-    // No checkpoint makes up for it.
+    // No checkpoint replaces the commit.
     let error = log.rows(Bound::Version(0), None, &ALL, None).unwrap_err();
     assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
-    says(&error, &["version 2"]);
+    check_message(&error, &["version 2"]);
 }
 
 #[test]
-fn log_cleanup_takes_changes_away() {
+fn changes_before_log_cleanup_are_missing() {
     let log = history();
     let (protocol, metadata) = (protocol(&["v2Checkpoint"]), metadata(&[column("n", "integer")], &[], &[]));
     let state = [json!({"checkpointMetadata": {"version": 3}}), protocol, metadata];
@@ -556,13 +556,13 @@ fn log_cleanup_takes_changes_away() {
         std::fs::remove_file(log.commit_path(gone)).unwrap();
     }
     log.check_refused((2, None), &MISSING, Some(2), &["version 2", "start at version 4"]);
-    // The table is still there at version 3, what led to it is not.
+    // Version 3 of the table can be read, but not its changes.
     log.check_refused((3, Some(3)), &MISSING, Some(3), &["version 3"]);
-    // Before version 4 the table is known from the checkpoint.
+    // The checkpoint has the table as of version 3.
     assert_eq!(log.rows(Bound::Version(4), None, &ALL, None).unwrap(), HISTORY[9..]);
     let early = log.rows(Bound::Time(EPOCH_MS), None, &ALL, None).unwrap_err();
     assert_eq!(known_kind(&early), MISSING);
-    says(&early, &["oldest version that can be read", "version 4"]);
+    check_message(&early, &["oldest version that can be read", "version 4"]);
 }
 
 #[test]
@@ -593,7 +593,7 @@ fn times_choose_the_commits_made_between_them() {
 }
 
 #[test]
-fn the_time_of_a_commit_is_its_own_or_that_of_its_file_made_monotone() {
+fn commit_times_are_in_commit_timestamps_or_monotone_file_times() {
     let properties = [
         ("delta.enableInCommitTimestamps", "true"),
         ("delta.inCommitTimestampEnablementVersion", "4"),
@@ -609,12 +609,12 @@ fn the_time_of_a_commit_is_its_own_or_that_of_its_file_made_monotone() {
     log.commit(&[own(9000), metadata(&[column("n", "integer")], &[], &properties), add(&file)]);
     let file = log.numbers("f5", [5]);
     log.commit(&[own(9500), add(&file)]);
-    // The clock of version 2 was behind, that of its predecessor ahead.
+    // The commit time of version 2 is before that of version 1.
     log.set_time(1, EPOCH_MS + 7000);
     log.set_time(2, EPOCH_MS + 2000);
     let times = |start: u64| log.rows(Bound::Version(start), None, &["n", "_commit_timestamp"], None).unwrap();
     assert_eq!(times(0), ["1|7000", "2|7001", "3|7002", "4|9000", "5|9500"]);
-    // The same wherever the range starts.
+    // The start of the range makes no difference.
     for start in 1..=5 {
         assert_eq!(times(start as u64), times(0)[start - 1..]);
     }
@@ -625,10 +625,10 @@ fn the_time_of_a_commit_is_its_own_or_that_of_its_file_made_monotone() {
 }
 
 #[test]
-fn filters_are_exact_and_spare_what_they_rule_out() {
+fn filters_are_exact_and_save_requests() {
     let log = history();
     let all = |filter: &str| log.rows(Bound::Version(0), None, &ALL, Some(filter));
-    // How many commits and files are read.
+    // The last value is the number of requests for commits and files.
     for (filter, expected, gets) in [
         ("n > 4", &["5|insert|1", "30|update_postimage|2", "5|delete|3", "30|delete|5", "6|insert|5"][..], None),
         ("_change_type = 'delete' AND n < 4", &["3|delete|5", "1|delete|5"], None),
@@ -666,13 +666,13 @@ fn a_file_that_vacuum_removed_is_named() {
     std::fs::remove_file(log.sample.path("b")).unwrap();
     let error = log.rows(Bound::Version(2), None, &ALL, None).unwrap_err();
     assert!(error.is_version_not_found() && error.path() == Some("b"), "{error}");
-    says(&error, &["VACUUM"]);
-    // Versions that do not need it can be read.
+    check_message(&error, &["VACUUM"]);
+    // Versions that do not need the file can be read.
     assert_eq!(log.rows(Bound::Version(4), None, &ALL, None).unwrap(), HISTORY[9..]);
 }
 
 #[test]
-fn actions_may_leave_out_sizes_but_not_contradict_each_other() {
+fn contradictory_actions_are_corrupt() {
     let mut log = Log::new();
     let a = log.numbers("a", [1]);
     log.commit(&[add(&a)]);
@@ -694,9 +694,9 @@ fn actions_may_leave_out_sizes_but_not_contradict_each_other() {
             (&Kind::Corrupt, Some(version), Some("b")),
             "{error}"
         );
-        says(&error, &[words]);
+        check_message(&error, &[words]);
     }
-    // A vector of rows that the file does not have, and change data that do not say what changed.
+    // A deletion vector of missing rows, and change data without `_change_type`.
     let mut log = Log::new();
     let b = log.numbers("b", [2]);
     log.commit(&[remove(&b), add(&minus(&b, &[7]))]);
@@ -706,7 +706,7 @@ fn actions_may_leave_out_sizes_but_not_contradict_each_other() {
     log.commit(&[json!({ "cdc": c })]);
     let error = log.rows(Bound::Version(0), None, &ALL, None).unwrap_err();
     assert_eq!(error.kind(), &Kind::Corrupt);
-    says(&error, &["_change_type"]);
+    check_message(&error, &["_change_type"]);
 }
 
 #[test]
@@ -715,12 +715,12 @@ fn names_of_the_feed_cannot_be_columns_of_the_table() {
         let log = Log::with(&metadata(&[column(name, "integer")], &[], &[]));
         let error = log.plan(None, None, None, None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
-        says(&error, &[name, "rename"]);
+        check_message(&error, &[name, "rename"]);
     }
 }
 
 #[test]
-fn nothing_is_read_before_it_is_asked_for_and_little_ahead() {
+fn reads_begin_on_demand_and_read_ahead_is_bounded() {
     let mut log = Log::new();
     for version in 1..=200 {
         let file = log.numbers(&format!("f{version}"), [version]);
@@ -753,29 +753,29 @@ fn dates_widen_in_older_files() {
     assert_eq!(read(&feed).unwrap(), [(86_400_000 - EPOCH_MS).to_string()]);
 }
 
-/// One thing a commit may do to one of the files of a table.
+/// A change of one file.
 #[derive(Debug, Clone)]
-enum Deed {
+enum FileChange {
     Append(u8),
-    /// Exchanges the deletion vector for these rows.
+    /// Replaces the deletion vector by one of these rows.
     Delete(u16),
     Remove,
-    /// Writes the same rows to another file.
+    /// Rewrites the rows to another file, without a data change.
     Rearrange,
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Vec<(usize, Deed)>>> {
-    let deed = prop_oneof![
-        (1_u8..8).prop_map(Deed::Append),
-        any::<u16>().prop_map(Deed::Delete),
-        any::<u16>().prop_map(Deed::Delete),
-        Just(Deed::Remove),
-        Just(Deed::Rearrange),
+fn commits() -> impl Strategy<Value = Vec<Vec<(usize, FileChange)>>> {
+    let change = prop_oneof![
+        (1_u8..8).prop_map(FileChange::Append),
+        any::<u16>().prop_map(FileChange::Delete),
+        any::<u16>().prop_map(FileChange::Delete),
+        Just(FileChange::Remove),
+        Just(FileChange::Rearrange),
     ];
-    prop::collection::vec(prop::collection::vec((0_usize..6, deed), 0..4), 1..6)
+    prop::collection::vec(prop::collection::vec((0_usize..6, change), 0..4), 1..6)
 }
 
-/// A file of the table, as the log has it.
+/// A live file.
 #[derive(Clone)]
 struct Live {
     action: Value,
@@ -790,12 +790,12 @@ impl Live {
     }
 }
 
-fn perform(log: &mut Log, live: &mut Vec<Live>, deeds: &[(usize, Deed)]) {
+fn apply(log: &mut Log, live: &mut Vec<Live>, changes: &[(usize, FileChange)]) {
     let mut actions = Vec::new();
     let mut touched = Vec::new();
-    for (place, deed) in deeds {
+    for (place, change) in changes {
         let name = format!("f{}-{}", log.versions, actions.len());
-        if let Deed::Append(rows) = deed {
+        if let FileChange::Append(rows) = change {
             let first = i32::try_from(log.versions * 1000 + actions.len() as u64 * 10).unwrap();
             let action = log.numbers(&name, first..first + i32::from(*rows));
             actions.push(add(&action));
@@ -805,27 +805,27 @@ fn perform(log: &mut Log, live: &mut Vec<Live>, deeds: &[(usize, Deed)]) {
         }
         let Some(index) = (!live.is_empty()).then(|| place % live.len()) else { continue };
         let file = live[index].clone();
-        // A commit mentions a file once.
+        // A commit has at most one action of each file.
         if touched.contains(&file.action["path"]) {
             continue;
         }
         touched.push(file.action["path"].clone());
-        match deed {
-            Deed::Append(_) => {}
-            Deed::Delete(rows) => {
+        match change {
+            FileChange::Append(_) => {}
+            FileChange::Delete(rows) => {
                 live[index].deleted = (0..u64::from(file.rows)).filter(|row| rows & (1 << row) != 0).collect();
                 actions.extend([remove(&file.now()), add(&live[index].now())]);
             }
-            Deed::Remove => {
+            FileChange::Remove => {
                 live.remove(index);
                 actions.push(remove(&file.now()));
             }
-            Deed::Rearrange => {
+            FileChange::Rearrange => {
                 let is_left = |row: &u64| !file.deleted.contains(row);
                 let rows =
                     (0..u64::from(file.rows)).filter(is_left).map(|row| file.first + i32::try_from(row).unwrap());
                 let rows: Vec<i32> = rows.collect();
-                // Rows that are not one range any more are left where they are.
+                // Only files whose live rows are one range are rearranged.
                 if rows.is_empty() || rows.windows(2).any(|pair| pair[0] + 1 != pair[1]) {
                     continue;
                 }
@@ -856,13 +856,13 @@ fn scan(log: &Log, version: u64) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The changes of any range turn the table before it into the table at its end.
+    /// The changes of a range, applied to the version before it, give the version at its end.
     #[test]
-    fn changes_lead_from_one_version_to_another(deeds in deeds()) {
+    fn changes_lead_from_one_version_to_another(commits in commits()) {
         let mut log = Log::new();
         let mut live = Vec::new();
-        for commit in &deeds {
-            perform(&mut log, &mut live, commit);
+        for commit in &commits {
+            apply(&mut log, &mut live, commit);
         }
         let last = log.versions - 1;
         for start in 0..last {
@@ -877,10 +877,10 @@ proptest! {
             }
             let after: Vec<String> = rows
                 .into_iter()
-                .inspect(|(row, count)| assert!(*count >= 0, "{row} was deleted more often than it was there"))
+                .inspect(|(row, count)| assert!(*count >= 0, "{row} was deleted more often than inserted"))
                 .flat_map(|(row, count)| std::iter::repeat_n(row, usize::try_from(count).unwrap()))
                 .collect();
-            // Both are in the order of text.
+            // Both are sorted.
             prop_assert_eq!(after, scan(&log, last), "from version {}", start);
         }
     }

@@ -1,4 +1,4 @@
-//! Checkpoints for given logs. States of a table are compared as text, one line for each action.
+//! Checkpoints for given logs. States of a table are compared as strings, one line per action.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// A table that is nothing but a log.
+/// A table that has only a log.
 struct Log {
     sample: Sample,
     storage: Storage,
@@ -80,7 +80,7 @@ impl Log {
         block_on(async { of_snapshot(&Snapshot::open(&self.storage, None).await?, now_ms).await })
     }
 
-    /// Checkpoints the newest version and forgets everything but the checkpoint.
+    /// Checkpoints the newest version, and deletes all other log files.
     fn only_checkpoint(&self, now_ms: i64) -> Written {
         let written = self.checkpoint_at(now_ms).unwrap();
         let kept = [self.checkpoint_name(written.version), "_last_checkpoint".to_owned()];
@@ -93,7 +93,7 @@ impl Log {
         written
     }
 
-    /// The name of the newest checkpoint of a version, or the one that it would have in most tables.
+    /// The name of the newest checkpoint of a version, or of a classic one if there is none.
     fn checkpoint_name(&self, version: u64) -> String {
         let uuid = self.hint().filter(|hint| hint.version == version).and_then(|hint| hint.v2_checkpoint);
         uuid.map_or_else(|| format!("{version:020}.checkpoint.parquet"), |hint| hint.path)
@@ -109,7 +109,7 @@ impl Log {
         reader.map(|batch| batch.unwrap()).collect()
     }
 
-    /// The columns of `add` in the checkpoint, rows of other actions left out.
+    /// The `add` column of the checkpoint, without rows of other actions.
     fn adds_in_checkpoint(&self, version: u64) -> RecordBatch {
         let rows = self.rows(version);
         let rows = arrow_select::concat::concat_batches(&rows[0].schema(), &rows).unwrap();
@@ -120,7 +120,7 @@ impl Log {
     }
 }
 
-/// Structs keep their parents' nulls apart; a record batch of the members needs them gone.
+/// Drops the null buffer of a struct, so that it can become a record batch.
 trait WithoutNulls {
     fn into_parts_without_nulls(self) -> arrow_array::StructArray;
 }
@@ -145,7 +145,7 @@ fn add(path: &str, stats: &str) -> Value {
     add_with(path, json!({"stats": stats}))
 }
 
-/// An add with other members besides.
+/// An add with additional members.
 fn add_with(path: &str, members: Value) -> Value {
     let mut all = json!({"size": 100, "modificationTime": 1_700_000_000_001_i64});
     all.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -157,7 +157,7 @@ fn remove(path: &str, deleted_ms: i64) -> Value {
         "partitionValues": {"p": "1"}, "size": 100, "stats": "{}", "tags": {"a": "b"}}})
 }
 
-/// A snapshot as lines of text.
+/// A snapshot as lines of strings.
 #[derive(Debug, PartialEq)]
 struct State {
     others: Vec<String>,
@@ -166,7 +166,7 @@ struct State {
 }
 
 impl State {
-    /// With the statistics printed alike, and no empty objects in them: columns cannot tell those from none.
+    /// With normalized statistics, without empty objects: columns do not distinguish these from missing ones.
     fn pruned(mut self) -> Self {
         self.adds.iter_mut().for_each(|line| *line = without_empty_objects(line));
         self.adds.sort();
@@ -174,7 +174,7 @@ impl State {
     }
 }
 
-/// All that a snapshot says. Statistics are what the text says, or else what the typed ones do.
+/// The whole state of a snapshot. Statistics come from JSON, or else from the typed columns.
 async fn state(snapshot: &Snapshot) -> Result<State> {
     let mut others = vec![format!("{:?}", snapshot.protocol()), format!("{:?}", snapshot.metadata())];
     others.extend(snapshot.txns().await?.iter().map(|txn| format!("{txn:?}")));
@@ -328,7 +328,7 @@ fn rich(properties: &[(&str, &str)]) -> Log {
 }
 
 #[test]
-fn a_checkpoint_changes_nothing() {
+fn a_checkpoint_keeps_the_state() {
     for (json, typed) in [(true, true), (true, false), (false, true), (false, false)] {
         let log = rich(&form(json, typed));
         let mut before = block_on(state(&log.snapshot())).unwrap();
@@ -365,7 +365,7 @@ fn without_empty_objects(line: &str) -> String {
     }
     let mut add: Value = serde_json::from_str(line).unwrap();
     let stats = add["stats"].as_str().map(|text| {
-        // What is no JSON has no objects to leave out.
+        // Statistics that are not JSON stay as they are.
         let Ok(mut stats) = serde_json::from_str::<Value>(text) else { return text.to_owned() };
         prune(&mut stats);
         stats.to_string()
@@ -375,7 +375,7 @@ fn without_empty_objects(line: &str) -> String {
 }
 
 #[test]
-fn typed_statistics_are_what_was_written() {
+fn typed_statistics_equal_json_statistics() {
     let log = rich(&form(false, true));
     log.only_checkpoint(0);
     let adds = log.adds_in_checkpoint(2);
@@ -397,14 +397,14 @@ fn typed_statistics_are_what_was_written() {
         assert_eq!(counts.column_by_name(name).unwrap().as_primitive::<Int64Type>().value(row), nulls);
     }
     assert!(counts.column_by_name("gone").is_none() && counts.column_by_name("p").is_none());
-    // A file of which nothing is known has no statistics rather than empty ones.
+    // A file without any statistics has null instead of empty ones.
     let unknown =
         adds.column_by_name("path").unwrap().as_string::<i32>().iter().position(|p| p == Some("null%20partition"));
     assert!(stats.is_null(unknown.unwrap()));
 }
 
 #[test]
-fn statistics_survive_every_change_of_form() {
+fn statistics_survive_changes_of_form() {
     let forms = [(true, false), (false, true), (true, false), (true, true), (false, true), (false, true), (true, true)];
     for first in 0..forms.len() {
         let mut log = rich(&form(forms[first].0, forms[first].1));
@@ -420,7 +420,7 @@ fn statistics_survive_every_change_of_form() {
 }
 
 #[test]
-fn columns_beyond_the_indexed_ones_keep_their_statistics() {
+fn columns_that_are_not_indexed_keep_their_statistics() {
     let columns: Vec<(String, &str)> = (0..40).map(|i| (format!("c{i}"), "integer")).collect();
     let columns: Vec<(&str, &str)> = columns.iter().map(|(name, t)| (name.as_str(), *t)).collect();
     let stats = r#"{"numRecords":1,"minValues":{"c1":1,"c39":2},"maxValues":{"c1":1,"c39":3},"nullCount":{"c39":0}}"#;
@@ -433,7 +433,7 @@ fn columns_beyond_the_indexed_ones_keep_their_statistics() {
         let min = stats_parsed.column_by_name("minValues").unwrap().as_struct();
         assert_eq!(min.column_by_name("c39").is_some(), has_last, "json {json}");
         assert!(min.column_by_name("c31").is_some());
-        // What was typed before stays typed.
+        // Columns that had typed statistics keep them.
         log.commit(&[metadata(&columns, &[], &form(true, true))]);
         log.only_checkpoint(0);
         let adds = log.adds_in_checkpoint(2);
@@ -551,7 +551,7 @@ fn partition_values_are_typed() {
 }
 
 #[test]
-fn mapped_columns_go_by_their_physical_names() {
+fn mapped_columns_use_physical_names() {
     let physical =
         |name: &str, id: i32| json!({"delta.columnMapping.physicalName": name, "delta.columnMapping.id": id});
     let schema = json!({"type": "struct", "fields": [
@@ -590,7 +590,7 @@ fn tombstones_are_kept_until_they_expire() {
     };
     assert_eq!(log.only_checkpoint(now).removes, 2);
     assert_eq!(paths(&log), ["back", "young"]);
-    // From the checkpoint they are handed on, unless they are superseded or expire meanwhile.
+    // The next checkpoint takes them over, unless they are superseded or expired.
     log.commit(&[add("back", "{}"), remove("still", now)]);
     assert_eq!(log.only_checkpoint(now).removes, 2);
     assert_eq!(paths(&log), ["still", "young"]);
@@ -605,7 +605,7 @@ fn tombstones_are_kept_until_they_expire() {
 }
 
 #[test]
-fn transactions_expire_only_when_the_table_says_so() {
+fn transactions_expire_only_with_a_retention() {
     let now = 1_700_000_000_000;
     for (properties, kept) in [
         (vec![], vec!["fresh", "none", "stale"]),
@@ -626,7 +626,7 @@ fn transactions_expire_only_when_the_table_says_so() {
 }
 
 #[test]
-fn the_file_is_what_other_readers_expect() {
+fn the_file_format_suits_other_readers() {
     let log = rich(&[]);
     let written = log.only_checkpoint(0);
     let bytes = std::fs::read(log.path(&log.checkpoint_name(2))).unwrap();
@@ -686,14 +686,14 @@ fn tables_with_the_feature_get_the_v2_spec() {
     ]);
     let before = block_on(state(&log.snapshot())).unwrap();
     let written = log.only_checkpoint(0);
-    // A sidecar with the file; protocol, metadata and the checkpoint's own action.
+    // The file in a sidecar; protocol, metadata, `checkpointMetadata`.
     assert_eq!((written.actions, written.sidecars, written.reused), (5, 1, 0));
     let snapshot = log.snapshot();
     assert_eq!(block_on(state(&snapshot)).unwrap(), before);
     let checkpoint = block_on(snapshot.checkpoint()).unwrap().unwrap();
     assert_eq!(checkpoint.state().checkpoint_metadata.as_ref().unwrap().version, 0);
     assert_eq!(checkpoint.sidecars().len(), 1);
-    // Without the policy the classic name serves, which more readers know.
+    // Without the policy the classic name is used, which more readers support.
     log.commit(&[metadata(&[("x", "long")], &[], &[])]);
     let before = block_on(state(&log.snapshot())).unwrap();
     assert_eq!(log.only_checkpoint(0).sidecars, 0);
@@ -722,7 +722,7 @@ fn files_are_sorted_by_partition_or_clustering() {
     }
     let expected = ["f7", "f6", "f5", "f8", "f9"];
     assert_eq!(first(&log, 5), expected);
-    // From a checkpoint and new commits as well.
+    // The same from a checkpoint and new commits.
     log.commit(&[add_with("f1", json!({"partitionValues": {"p": "9"}}))]);
     assert_eq!(first(&log, 6), ["f7", "f6", "f1", "f5", "f8", "f9"]);
 
@@ -741,7 +741,7 @@ fn files_are_sorted_by_partition_or_clustering() {
 }
 
 #[test]
-fn features_that_a_checkpoint_might_fail_are_refused() {
+fn tables_with_unsupported_features_get_no_checkpoint() {
     for (feature, properties, refused) in [
         ("fromTheFuture", &[][..], true),
         ("coordinatedCommits-preview", &[], true),
@@ -770,12 +770,12 @@ fn a_failed_checkpoint_leaves_the_old_one() {
     log.checkpoint_at(0).unwrap();
     let good = std::fs::read(log.path(&log.checkpoint_name(1))).unwrap();
     let hint = std::fs::read(log.path("_last_checkpoint")).unwrap();
-    // A value that is no integer cannot be typed.
+    // A partition value that is not an integer cannot be parsed.
     log.commit(&[add_with("g", json!({"partitionValues": {"p": "one"}}))]);
     let error = log.checkpoint_at(0).unwrap_err();
     assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
     assert_eq!(error.version(), Some(2));
-    // Nor does one appear when the log and its checksum disagree.
+    // No checkpoint is written if log and checksum disagree.
     log.commit(&[json!({"remove": {"path": "g", "deletionTimestamp": 1, "dataChange": true}})]);
     let snapshot = log.snapshot();
     let crc = json!({"tableSizeBytes": 1, "numFiles": 2, "numMetadata": 1, "numProtocol": 1,
@@ -806,7 +806,7 @@ fn the_hint_only_moves_forward() {
     let older = block_on(async { of_snapshot(&Snapshot::open(&log.storage, Some(2)).await?, 0).await }).unwrap();
     assert_eq!((older.version, older.adds), (2, 2));
     assert_eq!(log.hint().unwrap(), newest);
-    // One that points to nothing would stay for ever.
+    // A hint to a missing checkpoint is replaced.
     let stray = LastCheckpoint { version: 9, size: 1, ..LastCheckpoint::default() };
     std::fs::write(log.path("_last_checkpoint"), stray.print()).unwrap();
     assert_eq!(block_on(checkpoint(&log.storage, 0)).unwrap(), 4);
@@ -819,7 +819,7 @@ fn the_hint_only_moves_forward() {
 }
 
 #[test]
-fn writers_that_race_leave_one_good_checkpoint() {
+fn concurrent_checkpoints_are_consistent() {
     let mut log = Log::new(&[("x", "long")], &[], &[]);
     for i in 0..20 {
         log.commit(&[add(&format!("f{i}"), r#"{"numRecords":1}"#)]);
@@ -840,7 +840,7 @@ fn writers_that_race_leave_one_good_checkpoint() {
 }
 
 #[test]
-fn one_is_due_every_so_many_versions() {
+fn checkpoints_are_due_at_the_interval() {
     for (version, interval, due) in [(0, 3, false), (2, 3, false), (3, 3, true), (4, 3, false), (9, 3, true)] {
         assert_eq!(is_due(version, interval), due, "version {version}");
     }
@@ -848,7 +848,7 @@ fn one_is_due_every_so_many_versions() {
 }
 
 #[test]
-fn many_files_make_row_groups_of_their_own() {
+fn many_files_get_their_own_row_groups() {
     let mut log = Log::new(&[("x", "long")], &[], &[]);
     let files = 40_000;
     let adds: Vec<Value> = (0..files)
@@ -879,10 +879,10 @@ fn many_files_make_row_groups_of_their_own() {
     }
 }
 
-/// Files that come in no order, more than fit a row group, go into row groups of neighbours; from checkpoint to
-/// checkpoint none is lost, and those that were removed are gone.
+/// More unsorted files than fit into a row group are sorted into row groups. The next checkpoint has all live files and no
+/// removed ones.
 #[test]
-fn many_files_are_cut_into_row_groups_of_neighbours() {
+fn many_files_are_sorted_into_row_groups() {
     let mut log = Log::new(&[("x", "long"), ("p", "integer")], &["p"], &[]);
     let (files, partitions) = (140_000, 100);
     let path = |i: i64| format!("part-{i:06}");
@@ -902,7 +902,7 @@ fn many_files_are_cut_into_row_groups_of_neighbours() {
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
         let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
         assert!(groups.len() >= 2 && groups.iter().all(|rows| *rows <= 128 * 1024), "{groups:?}");
-        // A narrow filter decompresses no more than the pages that it needs.
+        // Pages are small, since a narrow filter decompresses only those that it needs.
         let largest =
             (0..groups.len()).map(|group| largest_page(&log.path(&log.checkpoint_name(version)), group)).max();
         assert!(largest.unwrap() <= 128 * 1024, "{largest:?}");
@@ -925,7 +925,7 @@ fn many_files_are_cut_into_row_groups_of_neighbours() {
                 assert_eq!(least.as_primitive::<Int64Type>().value(at), i);
                 assert_eq!(nulls.as_primitive::<Int64Type>().value(at), i % 2);
                 assert!(member("stats").as_string::<i32>().value(at).contains(&format!("\"x\":{i}}}")));
-                // All of these are sorted together.
+                // Files are sorted by partition.
                 assert!(last <= partition(i));
                 last = partition(i);
                 seen.push(i);
@@ -933,9 +933,9 @@ fn many_files_are_cut_into_row_groups_of_neighbours() {
         }
         seen.sort_unstable();
         assert!(seen == expected, "{} files instead of {}", seen.len(), expected.len());
-        // Whether a few pages are read for a filter, or all, and which of them are kept: the files are the same.
+        // A plan keeps the right files, with few pages decoded, with all, and with cached ones.
         let snapshot = log.snapshot();
-        // Of the odd ones all values are null.
+        // In odd files all values of `x` are null.
         let filters: [(&str, &dyn Fn(i64) -> bool); 3] = [
             ("p = 42", &|i| partition(i) == 42),
             ("p >= 40 and p <= 43 and x < 9000", &|i| (40..=43).contains(&partition(i)) && i < 9_000 && i % 2 == 0),
@@ -949,7 +949,7 @@ fn many_files_are_cut_into_row_groups_of_neighbours() {
     }
 }
 
-/// Bytes of the largest page of paths in a row group.
+/// The size of the largest page of `add.path` in a row group.
 fn largest_page(file: &Path, group: usize) -> usize {
     let reader = SerializedFileReader::new(std::fs::File::open(file).unwrap()).unwrap();
     let leaves = reader.metadata().file_metadata().schema_descr().columns();
@@ -958,7 +958,7 @@ fn largest_page(file: &Path, group: usize) -> usize {
     pages.map(|page| page.unwrap().buffer().len()).max().unwrap()
 }
 
-/// A plan keeps these files alone, as tasks and as columns.
+/// Checks that a plan keeps exactly these files, as tasks and as columns.
 fn check_kept(snapshot: &Snapshot, filter: &str, expected: impl Iterator<Item = String>) {
     let plan = block_on(ScanPlan::new(snapshot, None, Some(filter))).unwrap();
     let mut tasks: Vec<String> = block_on(plan.tasks()).unwrap().into_iter().map(|task| task.path).collect();
@@ -977,15 +977,15 @@ fn check_kept(snapshot: &Snapshot, filter: &str, expected: impl Iterator<Item = 
     assert!(rows == expected, "{filter}: {} rows, not {}", rows.len(), expected.len());
 }
 
-/// The one value of each map.
+/// The single value of each map.
 fn text_map_columns(maps: &MapArray) -> Vec<String> {
     let value = |map: StructArray| map.column(1).as_string::<i32>().value(0).to_owned();
     maps.iter().map(|map| map.map(value).unwrap_or_default()).collect()
 }
 
-/// More than is held in memory at once: row groups hold neighbours all the same, though they came in no order.
+/// More unsorted files than fit into memory are still sorted into row groups.
 #[test]
-fn files_that_do_not_fit_into_memory_are_written_by_ranges_of_keys() {
+fn files_that_exceed_memory_are_sorted_into_row_groups() {
     let mut log = Log::new(&[("x", "string"), ("p", "integer")], &["p"], &form(true, true));
     let files: i64 = 2_600;
     let partition = |i: i64| i * 997 % files;
@@ -1027,7 +1027,7 @@ fn files_that_do_not_fit_into_memory_are_written_by_ranges_of_keys() {
     }
 }
 
-/// What happens to one file in a commit.
+/// A change of one file in a commit.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Add,
@@ -1038,9 +1038,9 @@ enum Change {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A log with checkpoints anywhere, of any form, says what the same log without them says.
+    /// A log with checkpoints at any version and in any form has the same state as without them.
     #[test]
-    fn any_history_with_checkpoints_is_the_same(
+    fn checkpoints_never_change_the_state(
         commits in prop::collection::vec(
             (prop::collection::btree_map(0_u8..6, prop_oneof![
                 Just(Change::Add), (0_u8..3).prop_map(Change::AddWithVector), Just(Change::Remove)], 0..5),
@@ -1082,7 +1082,7 @@ proptest! {
             }
             actions.push(json!({"txn": {"appId": format!("a{}", number % 3), "version": number}}));
             if let Some((json, typed)) = checkpoint {
-                // With neither form statistics would be dropped, as the table asked.
+                // At least one form: with neither, the table drops statistics.
                 actions.push(metadata(TYPES, &["p"], &form(*json || !typed, *typed)));
             }
             plain.commit(&actions);
@@ -1096,7 +1096,7 @@ proptest! {
     }
 }
 
-/// Tables written by others, where they are at hand.
+/// Tables of other writers, if available.
 fn corpus() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     let folder = std::env::var_os("DELTIC_CORPUS").map_or(beside, PathBuf::from);
@@ -1114,7 +1114,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// The statistics of every column, from either form, a line for each file.
+/// The statistics of all columns, from either form, one line per file.
 fn typed_lines(snapshot: &Snapshot) -> Vec<String> {
     let layout = every_column(snapshot);
     let mut lines = Vec::new();
@@ -1130,7 +1130,7 @@ fn typed_lines(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// The formatter knows no time zone by name.
+/// Removes time zones, since the formatter does not know them by name.
 fn text_of(data_type: &ArrowType) -> ArrowType {
     match data_type {
         ArrowType::Struct(fields) => {
@@ -1148,7 +1148,7 @@ fn every_column(snapshot: &Snapshot) -> StatsLayout {
     StatsLayout::new(&shape.mapping.physical_schema(&StructType::new(data)).unwrap(), &|_| true)
 }
 
-/// Typed statistics and text say the same, as far as both go.
+/// Checks that typed and JSON statistics agree where both exist.
 fn check_forms_agree(snapshot: &Snapshot, name: &str) {
     let layout = every_column(snapshot);
     for batch in block_on(live(snapshot)).unwrap() {
@@ -1160,7 +1160,7 @@ fn check_forms_agree(snapshot: &Snapshot, name: &str) {
 }
 
 #[test]
-fn tables_of_others_keep_their_state() {
+fn tables_of_other_writers_keep_their_state() {
     let Some(folder) = corpus() else {
         eprintln!("skipped: there is no corpus");
         return;
@@ -1208,7 +1208,7 @@ fn tables_of_others_keep_their_state() {
             }
             let lines = |mut state: State| {
                 if !keeps_text {
-                    // Text from columns has another spelling.
+                    // JSON from typed columns is spelled differently.
                     state.adds.iter_mut().for_each(|line| *line = without_stats(line));
                 }
                 [state.others, state.adds, state.removes].concat()

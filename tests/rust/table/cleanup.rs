@@ -1,4 +1,4 @@
-//! Removing expired log files: which are deleted and kept, and that every remaining version can be read.
+//! Log cleanup: which files are deleted, and that all remaining versions can be read.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use super::sample::{Sample, add, live, metadata, parquet, protocol, sidecar};
 const DAY: u64 = 24 * 60 * 60;
 
 fn now() -> SystemTime {
-    // In the middle of a day, so that rounding to days is seen.
+    // In the middle of a day, so that rounding to days makes a difference.
     SystemTime::UNIX_EPOCH + Duration::from_secs(20_000 * DAY + DAY / 2)
 }
 
@@ -20,14 +20,14 @@ fn now_ms() -> i64 {
     i64::try_from(now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// Makes a file so many days old.
+/// Sets the age of a file, in days.
 fn age(sample: &Sample, name: &str, days: u64) {
     let file = std::fs::File::options().append(true).open(sample.log(name)).unwrap();
     file.set_modified(now() - Duration::from_secs(days * DAY)).unwrap();
 }
 
-/// Versions 0 to 9, the last of which is a day old and each one a day younger than the one before; a checkpoint and a
-/// checksum at 3 and 6; retention of a week unless these properties say otherwise.
+/// Versions 0 to 9, each a day younger than the one before; version 9 is one day old. Checkpoints and checksums are at 3
+/// and 6. `properties` may set the retention.
 fn sample(features: Value, mut properties: Value) -> Sample {
     let sample = Sample::new();
     if properties.get("delta.logRetentionDuration").is_none() {
@@ -62,9 +62,9 @@ fn commits(versions: std::ops::Range<u64>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_checkpoint_stands_in_for_goes() {
+async fn files_before_an_expired_checkpoint_are_deleted() {
     let sample = sample(protocol(1, 2), json!({}));
-    // Five days before the beginning of today is between versions 4 and 5; the checkpoint before is that of 3.
+    // The retention begins between versions 4 and 5, and the last checkpoint before that is of version 3.
     assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 3);
     let mut expected = commits(3..10);
     expected.extend([3, 6].iter().flat_map(|v| [checkpoint_name(*v), checksum_name(*v)]));
@@ -79,7 +79,7 @@ async fn what_a_checkpoint_stands_in_for_goes() {
 }
 
 #[tokio::test]
-async fn unfinished_files_of_killed_writers_go() {
+async fn old_temporary_files_are_deleted() {
     let sample = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 8 days"}));
     let before = left(&sample);
     let [old, young] = [".tmp-6f1c8c1e-5a34-4d0a-9a3e-7f4be0a1c001", ".tmp-6f1c8c1e-5a34-4d0a-9a3e-7f4be0a1c002"];
@@ -89,12 +89,12 @@ async fn unfinished_files_of_killed_writers_go() {
             let file = std::fs::File::options().append(true).open(sample.log(&format!("{folder}{name}"))).unwrap();
             file.set_modified(now() - Duration::from_secs(age_hours * 60 * 60)).unwrap();
         }
-        // Nobody sees them meanwhile.
+        // Listings leave them out.
         let dir = if folder.is_empty() { "_delta_log" } else { "" };
         let listed = sample.storage.list_from(dir, "").await.unwrap();
         assert!(listed.iter().all(|file| !file.path.contains(".tmp-")), "{listed:?}");
     }
-    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0, "they are no files of the log");
+    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0, "temporary files do not count as log files");
     for folder in ["", "../"] {
         let exists = |name: &str| sample.log(&format!("{folder}{name}")).exists();
         assert_eq!((exists(old), exists(young)), (false, true), "{folder}");
@@ -104,7 +104,7 @@ async fn unfinished_files_of_killed_writers_go() {
 }
 
 #[tokio::test]
-async fn without_an_expired_checkpoint_nothing_goes() {
+async fn without_an_expired_checkpoint_nothing_is_deleted() {
     let sample = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 8 days"}));
     let before = left(&sample);
     assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0);
@@ -121,7 +121,7 @@ async fn protected_checkpoints_stay() {
 }
 
 #[tokio::test]
-async fn tables_that_deltic_does_not_follow_are_left_alone() {
+async fn tables_with_unknown_features_are_refused() {
     let features = json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["zebra"]}});
     let sample = sample(features, json!({}));
     let error = clean_log(&sample.storage, now_ms()).await.unwrap_err();
@@ -130,7 +130,7 @@ async fn tables_that_deltic_does_not_follow_are_left_alone() {
 }
 
 #[tokio::test]
-async fn sidecars_go_when_nobody_names_them() {
+async fn unreferenced_sidecars_are_deleted() {
     let features = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
         "readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}});
     let sample = sample(features.clone(), json!({}));
@@ -154,8 +154,8 @@ async fn sidecars_go_when_nobody_names_them() {
 }
 
 #[tokio::test]
-async fn commits_before_a_checkpoint_that_cannot_be_read_stay() {
-    // The checkpoint of 3 is cut off, so that only the commits before it tell of its files.
+async fn commits_before_an_unreadable_checkpoint_stay() {
+    // The checkpoint of version 3 is truncated, so the commits before it are needed.
     let cut = sample(protocol(1, 2), json!({}));
     let whole = std::fs::read(cut.log(&checkpoint_name(3))).unwrap();
     cut.put(&checkpoint_name(3), &whole[..whole.len() - 9]);
@@ -165,7 +165,7 @@ async fn commits_before_a_checkpoint_that_cannot_be_read_stay() {
     let files = live(&cut.open_at(5).await.unwrap()).await.unwrap();
     assert_eq!(files.len(), 5);
 
-    // So is one whose end is whole and whose pages are not.
+    // The same if the footer is intact, but pages are not.
     let zeroed = sample(protocol(1, 2), json!({}));
     let mut bytes = whole.clone();
     bytes[4..whole.len() / 2].fill(0);
@@ -174,7 +174,7 @@ async fn commits_before_a_checkpoint_that_cannot_be_read_stay() {
     assert_eq!(clean_log(&zeroed.storage, now_ms()).await.unwrap(), 0);
     assert_eq!(left(&zeroed), before);
 
-    // An older one that can be read stands in for what is before it.
+    // An older intact checkpoint replaces the commits before it.
     let older = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 2 days"}));
     older.put(&checkpoint_name(6), &whole[..whole.len() - 9]);
     assert_eq!(clean_log(&older.storage, now_ms()).await.unwrap(), 3);

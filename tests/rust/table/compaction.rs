@@ -1,4 +1,4 @@
-//! Log compactions that deltic writes: the table is the same with and without them.
+//! Log compactions written by deltic: the state is the same with and without them.
 
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::name::{LogName, commit_name};
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, remove, vector};
 
-/// Everything that a table says at a version.
+/// The state of a version.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct State {
     files: Vec<String>,
     adds: Vec<String>,
     tombstones: Vec<String>,
     others: String,
 }
 
-async fn see(snapshot: &Snapshot) -> Seen {
+async fn state(snapshot: &Snapshot) -> State {
     let tail = snapshot.tail().await.unwrap();
     let mut adds: Vec<String> = Vec::new();
     for batch in &tail.live {
@@ -29,7 +29,7 @@ async fn see(snapshot: &Snapshot) -> Seen {
         tombstones.extend((0..rows.num_rows()).map(|row| {
             let row = rows.slice(row, 1);
             let (schema, columns) = (row.schema(), row.columns());
-            // A column that is not there says what one of nulls says.
+            // A missing column counts as one of nulls.
             let there = schema.fields().iter().zip(columns).filter(|(_, column)| column.is_valid(0));
             there.map(|(field, column)| format!("{}: {column:?} ", field.name())).collect()
         }));
@@ -41,7 +41,7 @@ async fn see(snapshot: &Snapshot) -> Seen {
     let others = format!("{txns:?} {domains:?} {protocol:?} {metadata:?}");
     adds.sort();
     tombstones.sort();
-    Seen { files: live(snapshot).await.unwrap(), adds, tombstones, others }
+    State { files: live(snapshot).await.unwrap(), adds, tombstones, others }
 }
 
 fn creation() -> Vec<Value> {
@@ -50,7 +50,7 @@ fn creation() -> Vec<Value> {
     vec![features, metadata(&[("x", "long")], &[], json!({}))]
 }
 
-/// One thing that a commit does.
+/// One action of a commit.
 #[derive(Debug, Clone)]
 enum Step {
     Add(u8, Option<u8>),
@@ -70,9 +70,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The actions of a commit that says no logical file, domain, application or metadata twice.
+/// The actions of a commit, with at most one for each logical file, domain and application, and one metadata.
 fn actions(steps: &[Step], version: usize) -> Vec<Value> {
-    let mut said = std::collections::BTreeSet::new();
+    let mut seen = std::collections::BTreeSet::new();
     let mut actions = Vec::new();
     for step in steps {
         let (key, action) = match step {
@@ -105,7 +105,7 @@ fn actions(steps: &[Step], version: usize) -> Vec<Value> {
                 ("metadata".to_owned(), metadata(&[("x", "long")], &[], properties))
             }
         };
-        if said.insert(key) {
+        if seen.insert(key) {
             actions.push(action);
         }
     }
@@ -113,22 +113,22 @@ fn actions(steps: &[Step], version: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn commits_that_left_nothing_are_compacted_too() {
+async fn commits_without_effect_are_compacted_too() {
     let sample = Sample::new();
     sample.commit(0, &creation());
     sample.commit(1, &actions(&[], 1));
     sample.commit(2, &actions(&[], 2));
-    let before = see(&sample.open().await.unwrap()).await;
+    let before = state(&sample.open().await.unwrap()).await;
     compact_log(&sample.storage, Some(1), Some(2)).await.unwrap();
-    assert_eq!(see(&sample.open().await.unwrap()).await, before);
+    assert_eq!(state(&sample.open().await.unwrap()).await, before);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever is compacted: the same files, statistics, tombstones, applications, domains and properties.
+    /// Files, statistics, tombstones, transactions, domains and properties stay the same.
     #[test]
-    fn changes_nothing(
+    fn compaction_keeps_the_state(
         commits in proptest::collection::vec(proptest::collection::vec(step(), 0..5), 2..8),
         at in any::<(prop::sample::Index, prop::sample::Index)>(),
     ) {
@@ -139,7 +139,7 @@ proptest! {
             for (steps, version) in commits.iter().zip(1_usize..) {
                 sample.commit(version as u64, &actions(steps, version));
             }
-            let before = see(&sample.open().await.unwrap()).await;
+            let before = state(&sample.open().await.unwrap()).await;
             let start = at.0.index(commits.len());
             let end = start + 1 + at.1.index(commits.len() - start);
             let path = compact_log(&sample.storage, Some(start as u64), Some(end as u64)).await.unwrap();
@@ -147,13 +147,13 @@ proptest! {
             let snapshot = sample.open().await.unwrap();
             let used = snapshot.segment().tail.iter().any(|f| matches!(f.name, LogName::Compacted { .. }));
             assert!(used, "{:?}", snapshot.segment());
-            assert_eq!(see(&snapshot).await, before);
+            assert_eq!(state(&snapshot).await, before);
         });
     }
 }
 
 #[tokio::test]
-async fn the_commits_after_the_checkpoint_by_default() {
+async fn commits_after_the_checkpoint_are_the_default() {
     let sample = Sample::new();
     sample.commit(0, &creation());
     for version in 1..6 {
@@ -174,7 +174,7 @@ async fn the_commits_after_the_checkpoint_by_default() {
     sample.commit(7, &[remove("f")]);
     let path = compact_log(&sample.storage, None, None).await.unwrap();
     assert!(path.ends_with("/00000000000000000006.00000000000000000007.compacted.json"), "{path}");
-    // One that is there is left alone.
+    // An existing compaction is not replaced.
     let before = std::fs::read(sample.log(path.rsplit('/').next().unwrap())).unwrap();
     assert_eq!(compact_log(&sample.storage, Some(6), None).await.unwrap(), path);
     assert_eq!(std::fs::read(sample.log(path.rsplit('/').next().unwrap())).unwrap(), before);
@@ -182,7 +182,7 @@ async fn the_commits_after_the_checkpoint_by_default() {
 }
 
 #[tokio::test]
-async fn only_commits_that_are_there() {
+async fn missing_commits_are_refused() {
     let sample = Sample::new();
     sample.commit(0, &creation());
     (1..5).for_each(|version| sample.commit(version, &[add_with("f", json!({"size": version}))]));

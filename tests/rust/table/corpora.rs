@@ -1,6 +1,6 @@
-//! The fuzz targets of this crate on their corpora, so that faults that fuzzing found do not come back.
+//! Runs the fuzz targets of this crate on their corpora, as regression tests.
 //!
-//! The seeds that are not text are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-table corpora`.
+//! Binary seeds are written here: `DELTIC_ACCEPT=1 cargo test -p deltic-table corpora`.
 
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
@@ -29,7 +29,7 @@ fn arrow_data() {
     replay::replay("arrow_data", arrow_data::run);
 }
 
-/// A column of each type, alone and in each type that holds others, with offsets that ascend and with bytes of all kinds.
+/// Seeds with a column of each type, alone and nested, with different bytes as buffers.
 fn arrow_seeds() -> Vec<(String, Vec<u8>)> {
     const KINDS: u8 = 23;
     const FLAT: u8 = 14;
@@ -40,7 +40,7 @@ fn arrow_seeds() -> Vec<(String, Vec<u8>)> {
         {
             let mut seed = vec![0, 3, kind, 3];
             if kind >= FLAT {
-                // A child that has what is asked for: numbers, then field, then what is the array's own.
+                // A child of the requested type: numbers, then field, then the buffers of the array.
                 seed.extend([0, 8]);
                 seed.extend([1; 14]);
             }
@@ -52,7 +52,7 @@ fn arrow_seeds() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn arrow_seeds_are_those_of_the_recipe() {
+fn arrow_seeds_are_up_to_date() {
     for (name, bytes) in arrow_seeds() {
         let file = replay::corpus("arrow_data").join(name);
         if std::env::var_os("DELTIC_ACCEPT").is_some() {
@@ -63,7 +63,7 @@ fn arrow_seeds_are_those_of_the_recipe() {
     }
 }
 
-/// Inputs that nobody made, many and the same each time: what fuzzing begins with.
+/// Many pseudorandom inputs, the same in each run.
 #[test]
 fn arrow_data_of_random_bytes_is_refused_or_written() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -73,7 +73,7 @@ fn arrow_data_of_random_bytes_is_refused_or_written() {
             (state >> 56).to_le_bytes()[0]
         };
         let length = usize::from(byte()) + 8;
-        // Small numbers are more likely to fit together.
+        // Small numbers are more likely to give valid input.
         let input: Vec<u8> = (0..length).map(|_| if byte() < 160 { byte() % 8 } else { byte() }).collect();
         let outcome = std::panic::catch_unwind(|| arrow_data::run(&input));
         assert!(outcome.is_ok(), "{input:?}");
@@ -101,7 +101,7 @@ fn settings() {
     replay::replay("settings", settings::run);
 }
 
-/// The file as the target takes it: without trailer, the length of its body before it.
+/// A file in the form of the target: the length of its body, then the file without its trailer.
 fn framed(file: &[u8]) -> Vec<u8> {
     let (rest, trailer) = file.split_at(file.len() - 8);
     let metadata = u32::from_le_bytes(trailer[..4].try_into().unwrap()) as usize;
@@ -126,7 +126,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         json!({"txn": {"appId": "a", "version": 1, "lastUpdated": 2}}),
         json!({"domainMetadata": {"domain": "d", "configuration": "{}", "removed": false}}),
     ];
-    // Its sidecar is itself.
+    // A checkpoint that names itself as sidecar.
     let top = |size: usize| {
         let path = "../00000000000000000003.checkpoint.parquet";
         let sidecar = json!({"sidecar": {"path": path, "sizeInBytes": size, "modificationTime": 1}});
@@ -161,9 +161,9 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Their bytes are the encoder's affair, so they are written and not compared.
+/// The bytes of the seeds depend on the encoder, so they are not compared.
 #[test]
-fn the_seeds_are_read() {
+fn seeds_do_not_panic() {
     for (name, seed) in seeds() {
         if std::env::var_os("DELTIC_ACCEPT").is_some() {
             let file = replay::corpus("checkpoint_parquet").join(name);

@@ -1,8 +1,7 @@
-//! Tables that other clients wrote: version, columns, live files, rows and refusals, against a manifest.
+//! Tables of other clients: version, columns, live files, rows and errors, compared with a manifest.
 //!
-//! The tables are not part of the project. They are looked for in `shared/corpus` beside one of the folders above it,
-//! or where `DELTIC_CORPUS` says; where they are absent the test says so and passes, unless `DELTIC_CORPUS_REQUIRED` is
-//! set, as it is in a continuous integration (`.ci/run`): there it fails.
+//! The tables are not part of the project. They are searched in `shared/corpus` of a parent folder, or in `DELTIC_CORPUS`. If
+//! they are missing, the test is skipped; with `DELTIC_CORPUS_REQUIRED`, as in CI (`.ci/run`), it fails.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ fn corpus() -> Option<PathBuf> {
     above.map(|folder| folder.join("shared/corpus")).find(|folder| folder.join("MANIFEST.json").is_file())
 }
 
-/// Everything that is wrong with what is made of one table.
+/// The differences between a table as read and the manifest.
 async fn faults(root: &Path, table: &Value) -> Vec<String> {
     let location = root.join(table["table_path"].as_str().unwrap());
     let storage = Storage::open(location.to_str().unwrap(), &HashMap::new()).unwrap();
@@ -49,7 +48,7 @@ async fn faults(root: &Path, table: &Value) -> Vec<String> {
         same("num_files of the checksum", checksum.num_files.into(), &table["active_files"]);
     }
     match described(&snapshot).await {
-        // A reader may take the absolute spellings of one local path for one file.
+        // Different absolute spellings of one local path may count as one file.
         Ok((_, 0)) if table["tolerance"].is_string() => return faults,
         Ok((files, kept)) => {
             same("number of live files", files.into(), &table["active_files"]);
@@ -69,7 +68,7 @@ async fn faults(root: &Path, table: &Value) -> Vec<String> {
     faults
 }
 
-/// The number of files in the listing with all statistics, and in a plan.
+/// The number of files with statistics, and of planned files.
 async fn described(snapshot: &Snapshot) -> Result<(u64, u64)> {
     let (_, batches) = list_files(snapshot, None).await?;
     let files = batches.try_fold(0, |sum, batch| async move { Ok(sum + batch.num_rows() as u64) }).await?;
@@ -84,7 +83,7 @@ async fn rows(snapshot: &Snapshot) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_of_other_writers_mean_what_they_mean_to_them() {
+async fn tables_of_other_writers_are_read_as_in_the_manifest() {
     let Some(root) = corpus() else {
         let missing = "there is no shared/corpus above this folder, and DELTIC_CORPUS names no folder";
         assert!(std::env::var_os("DELTIC_CORPUS_REQUIRED").is_none(), "{missing}");

@@ -1,4 +1,4 @@
-//! Counting rows, and what is read for it.
+//! Counts of rows, and the requests for them.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ struct Lake {
 }
 
 impl Lake {
-    /// With files that take more than one request if all of them is read.
+    /// With files so large that reading one completely takes several requests.
     fn new() -> Self {
         Self::with_strings_of(90_000)
     }
@@ -36,7 +36,7 @@ impl Lake {
         Self { storage: sample.storage.clone(), sample, adds: Vec::new(), length }
     }
 
-    /// A file with these values of `x` in a partition; `members` of its action are others than usual.
+    /// Adds a file with these values of `x` in a partition; `members` replace those of its action.
     fn file(&mut self, p: &str, values: &[Option<i64>], members: Value) {
         let path = format!("f{}", self.adds.len());
         let x: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
@@ -64,10 +64,10 @@ impl Lake {
         Snapshot::open(&self.storage, None).await.unwrap()
     }
 
-    /// The count of rows, the data files that were asked for, and the bytes that were read of them.
+    /// The row count, the requests for data files, and the bytes read from them.
     async fn count(&self, filter: Option<&str>, as_checkpoint: bool) -> Result<(u64, u64, u64)> {
         let plan = ScanPlan::new(&self.open(as_checkpoint).await, None, filter).await?;
-        // What the log takes is no matter here.
+        // Requests for the log do not count.
         plan.counted_tasks().await?;
         let _ = plan.snapshot().num_files().await?;
         let before = self.storage.counts();
@@ -84,13 +84,13 @@ impl Lake {
         Ok((rows, counts.gets - log.gets, counts.bytes_read.saturating_sub(log.bytes_read)))
     }
 
-    /// The rows of a limited scan, and the data files that were asked for.
+    /// The number of rows of a limited scan, and the requests for data files.
     async fn first(&self, filter: Option<&str>, rows: u64) -> (usize, u64) {
         let plan = ScanPlan::new(&self.open(false).await, None, filter).await.unwrap();
         let reader = Reader::new(self.storage.clone(), plan.spec().clone()).unwrap();
         let tasks = plan.counted_tasks().await.unwrap();
         let before = self.storage.counts();
-        // More at once than there are files.
+        // More than the number of files.
         let options = ReadOptions { concurrent_files: 32, ..ReadOptions::default() };
         let read: Vec<RecordBatch> = read_first(reader, tasks, rows, options).try_collect().await.unwrap();
         let gets = self.storage.counts().since(&before).gets;
@@ -118,7 +118,7 @@ fn three() -> Lake {
 }
 
 #[tokio::test]
-async fn what_the_log_knows_is_not_read() {
+async fn counts_from_the_log_read_no_files() {
     let lake = three();
     for as_checkpoint in [false, true] {
         for (filter, rows) in [
@@ -139,7 +139,7 @@ async fn what_the_log_knows_is_not_read() {
 }
 
 #[tokio::test]
-async fn what_bounds_do_not_decide_is_read_by_the_columns_of_the_filter() {
+async fn undecided_files_are_read_by_the_columns_of_the_filter() {
     let lake = three();
     for as_checkpoint in [false, true] {
         for (filter, rows, files) in
@@ -147,7 +147,7 @@ async fn what_bounds_do_not_decide_is_read_by_the_columns_of_the_filter() {
         {
             let (counted, gets, bytes) = lake.count(Some(filter), as_checkpoint).await.unwrap();
             assert_eq!(counted, rows, "{filter}");
-            // Each at most twice: its end, and a column.
+            // At most two requests per file: its footer, and a column.
             assert!((files..=2 * files).contains(&gets), "{gets} requests for {filter}");
             assert!(bytes < files * 70_000, "{bytes} bytes of {filter}");
         }
@@ -155,7 +155,7 @@ async fn what_bounds_do_not_decide_is_read_by_the_columns_of_the_filter() {
 }
 
 #[tokio::test]
-async fn a_file_without_a_number_of_rows_has_it_in_its_footer() {
+async fn missing_row_counts_are_read_from_footers() {
     let mut lake = three();
     lake.file("a", &[Some(1), Some(2), Some(3), Some(4)], json!({"stats": null}));
     lake.file(
@@ -163,7 +163,7 @@ async fn a_file_without_a_number_of_rows_has_it_in_its_footer() {
         &[Some(1)],
         json!({"stats": json!({"minValues": {"x": 1}}).to_string(), "deletionVector": vector(&[0])}),
     );
-    // What cannot be is not believed.
+    // Impossible row counts are ignored.
     lake.file("a", &[Some(1), Some(2)], json!({"stats": json!({"numRecords": -2}).to_string()}));
     lake.file("a", &[Some(1)], json!({"stats": json!({"numRecords": 0}).to_string(), "deletionVector": vector(&[0])}));
     for as_checkpoint in [false, true] {
@@ -179,22 +179,22 @@ async fn a_file_without_a_number_of_rows_has_it_in_its_footer() {
 }
 
 #[tokio::test]
-async fn no_more_files_are_read_than_rows_are_asked_for() {
+async fn a_limited_scan_reads_few_files() {
     let mut lake = Lake::with_strings_of(1);
     for _ in 0..10 {
         lake.file("a", &[Some(1), Some(2), Some(3)], json!({"deletionVector": vector(&[0])}));
     }
-    // A file is one request.
+    // One request per file.
     for (rows, found, files) in [(0, 0, 0), (1, 1, 1), (2, 2, 1), (3, 3, 2), (20, 20, 10), (99, 20, 10)] {
         assert_eq!(lake.first(None, rows).await, (found, files), "{rows}");
     }
-    // With a filter one file, then two, then four.
+    // With a filter, one file is read first, then two, then four.
     for (rows, found, files) in [(1, 1, 1..=1), (2, 2, 2..=3), (4, 4, 4..=7), (99, 10, 10..=10)] {
         let (read, gets) = lake.first(Some("x = 2"), rows).await;
         assert_eq!(read, found, "{rows}");
         assert!(files.contains(&gets), "{gets} files for {rows} rows");
     }
-    // Where the log has no numbers, one file after the other.
+    // Without row counts in the log, files are read one by one.
     lake.adds.iter_mut().for_each(|add| add["add"]["stats"] = Value::Null);
     assert_eq!(lake.first(None, 3).await, (3, 2));
 }
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn counting_is_reading(
+    fn counts_equal_the_number_of_rows_read(
         files in prop::collection::vec(prop::collection::vec(prop::option::of(-3..4_i64), 1..4), 1..4),
         deleted in prop::collection::vec(prop::collection::btree_set(0..3_u64, 0..2), 4),
         wide: bool,
@@ -228,10 +228,10 @@ proptest! {
         }
         let runtime = tokio::runtime::Runtime::new().unwrap();
         // Compares the count with the rows.
-        runtime.block_on(lake.count(Some(filter), at_random(&files))).unwrap();
+        runtime.block_on(lake.count(Some(filter), by_parity(&files))).unwrap();
     }
 }
 
-fn at_random(files: &[Vec<Option<i64>>]) -> bool {
+fn by_parity(files: &[Vec<Option<i64>>]) -> bool {
     files.iter().map(Vec::len).sum::<usize>() % 2 == 0
 }

@@ -1,5 +1,5 @@
-//! DELETE, UPDATE and MERGE with files that tasks read and write, compared with the same operation in one process: the
-//! same rows, ids, changes and counts, for any condition and any division of the files.
+//! Distributed DELETE, UPDATE and MERGE, in which tasks read and write the files. Rows, row ids, change data and counts must
+//! be those of the same operation in one process, for any condition and any division into tasks.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use super::dml::{FEED, IDS, Row, Table, VECTORS, block_on, now, printed};
 
-/// Ids that are UUIDs, by whose first halves files are found.
+/// UUIDs that are numbered in their first digits, by which files of this operation are recognized.
 struct Numbered;
 
 impl Ids for Numbered {
@@ -36,19 +36,19 @@ impl Ids for Numbered {
     }
 }
 
-/// As many tasks as there are files.
+/// One task per file.
 const EACH: TaskLimits = TaskLimits { tasks: 100, bytes: 1 };
 
-/// A statement: kind, condition, and what it sets or merges.
+/// A statement, with its condition and what it sets or merges.
 #[derive(Debug, Clone)]
-enum Asked {
+enum Statement {
     Delete(String),
     Update(String, String),
     Merge(Vec<(Option<&'static str>, Option<i64>)>, Vec<Clause>),
 }
 
-impl Asked {
-    fn statement(&self) -> (RowChange, Option<&str>) {
+impl Statement {
+    fn row_change(&self) -> (RowChange, Option<&str>) {
         match self {
             Self::Delete(filter) => (RowChange::Delete, Some(filter)),
             Self::Update(x, filter) => {
@@ -83,10 +83,10 @@ fn set(column: &str, sql: &str) -> ClauseAction {
     ClauseAction::Set(vec![(column.to_owned(), NewValue::Expression(sql.to_owned()))])
 }
 
-/// Does it alone.
-async fn alone(tx: &mut Transaction, asked: &Asked) -> Result<RowChangeCounts> {
+/// Runs a statement in one process.
+async fn run_in_one_process(tx: &mut Transaction, statement: &Statement) -> Result<RowChangeCounts> {
     let mut done = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
-    match asked.statement() {
+    match statement.row_change() {
         (RowChange::Delete, filter) => done.deleted = tx.delete(filter, now).await?,
         (RowChange::Update(set), filter) => done.updated = tx.update(set, filter, now).await?,
         (RowChange::Merge { source, request, .. }, _) => {
@@ -96,35 +96,45 @@ async fn alone(tx: &mut Transaction, asked: &Asked) -> Result<RowChangeCounts> {
     Ok(done)
 }
 
-async fn planned(tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<DistributedRowChange> {
-    Ok(tx.plan_row_change(asked.statement(), limits, (&Numbered, now)).await?.unwrap())
+async fn planned(tx: &mut Transaction, statement: &Statement, limits: TaskLimits) -> Result<DistributedRowChange> {
+    Ok(tx.plan_row_change(statement.row_change(), limits, (&Numbered, now)).await?.unwrap())
 }
 
-async fn carried_out(storage: &Storage, task: &[u8], asked: &Asked) -> Result<Vec<u8>> {
+async fn run_task(storage: &Storage, task: &[u8], statement: &Statement) -> Result<Vec<u8>> {
     let task = RowChangeTask::from_bytes(task)?;
     assert_eq!(task.location(), storage.location());
-    task.carry_out(storage.clone(), asked.statement().0, now).await
+    task.carry_out(storage.clone(), statement.row_change().0, now).await
 }
 
-/// Runs it by tasks, whose results are passed in another order.
-async fn by_others(table: &Table, tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<RowChangeCounts> {
-    let planned = planned(tx, asked, limits).await?;
+/// Runs a statement by tasks, and applies their results in reverse order.
+async fn run_by_tasks(
+    table: &Table,
+    tx: &mut Transaction,
+    statement: &Statement,
+    limits: TaskLimits,
+) -> Result<RowChangeCounts> {
+    let planned = planned(tx, statement, limits).await?;
     let mut results = Vec::new();
     for task in planned.tasks()?.iter().rev() {
-        results.push(carried_out(&table.sample.storage, task, asked).await?);
+        results.push(run_task(&table.sample.storage, task, statement).await?);
     }
     planned.apply(tx, (&results, Vec::new()), now).await
 }
 
-/// The number of a row of a divided source.
+/// The number of a row in a divided source.
 fn number_of(row: usize) -> i64 {
     i64::try_from(row).unwrap() * 3 + (1 << 33)
 }
 
-/// As [`by_others`], with a source that other processes have: a task gets the rows with the keys in its files.
-async fn by_parts(table: &Table, tx: &mut Transaction, asked: &Asked, limits: TaskLimits) -> Result<RowChangeCounts> {
-    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = asked.statement() else {
-        return by_others(table, tx, asked, limits).await;
+/// Like [`run_by_tasks`], with a divided source: a task gets the rows whose keys are in its files.
+async fn run_with_divided_source(
+    table: &Table,
+    tx: &mut Transaction,
+    statement: &Statement,
+    limits: TaskLimits,
+) -> Result<RowChangeCounts> {
+    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = statement.row_change() else {
+        return run_by_tasks(table, tx, statement, limits).await;
     };
     let storage = &table.sample.storage;
     let rows = &batches[0];
@@ -173,7 +183,8 @@ async fn by_parts(table: &Table, tx: &mut Transaction, asked: &Asked, limits: Ta
     planned.apply(tx, (&results, inserted), now).await
 }
 
-/// Counts that do not depend on the clock or on how many files are written; `of_files`: nor on how many there were.
+/// The counts that do not depend on the clock or the number of written files. Without `of_files`, also without those that
+/// depend on the number of old files.
 fn counts(outcome: Option<&Outcome>, of_files: bool) -> BTreeMap<String, Value> {
     let varying = ["Ms", "Bytes", "AddedFiles", "FilesAdded", "ChangeFiles"];
     let of_old_files = ["Files", "DeletionVectors", "Copied", "numOutputRows"];
@@ -189,7 +200,7 @@ fn changed_rows(table: &Table) -> Vec<String> {
         let start = Some(Bound::Version(version));
         let feed = ChangeFeed::plan(&table.sample.storage, start, None, None, None).await.unwrap();
         let feed = feed.read(ReadOptions::default()).unwrap().try_collect::<Vec<RecordBatch>>().await.unwrap();
-        // All but the time of the commit.
+        // All columns but the commit time.
         let mut rows: Vec<String> =
             feed.iter().flat_map(|rows| printed(&rows.project(&[0, 1, 2, 3]).unwrap())).collect();
         rows.sort();
@@ -202,7 +213,7 @@ struct Case {
     properties: Vec<(&'static str, &'static str)>,
     partitioned: bool,
     files: Vec<Vec<Row>>,
-    statements: Vec<Asked>,
+    statements: Vec<Statement>,
     limits: TaskLimits,
 }
 
@@ -223,7 +234,7 @@ fn clauses() -> impl Strategy<Value = Vec<Clause>> {
         .prop_filter("a merge has clauses", |clauses| !clauses.is_empty())
 }
 
-fn statements() -> impl Strategy<Value = Asked> {
+fn statements() -> impl Strategy<Value = Statement> {
     let leaf = prop_oneof![
         (0_i64..8).prop_map(|x| format!("x = {x}")),
         (0_i64..8).prop_map(|x| format!("x <= {x}")),
@@ -240,13 +251,13 @@ fn statements() -> impl Strategy<Value = Asked> {
         0..8,
     );
     prop_oneof![
-        filter.clone().prop_map(Asked::Delete),
-        filter.prop_map(|filter| Asked::Update("x + 1".to_owned(), filter)),
-        (source, clauses()).prop_map(|(rows, clauses)| Asked::Merge(rows.into_iter().collect(), clauses)),
+        filter.clone().prop_map(Statement::Delete),
+        filter.prop_map(|filter| Statement::Update("x + 1".to_owned(), filter)),
+        (source, clauses()).prop_map(|(rows, clauses)| Statement::Merge(rows.into_iter().collect(), clauses)),
     ]
 }
 
-fn worlds() -> impl Strategy<Value = Case> {
+fn cases() -> impl Strategy<Value = Case> {
     let row = (prop::sample::select(vec!["a", "b", "c"]), prop::option::weighted(0.9, 0_i64..8));
     let files = prop::collection::vec(prop::collection::vec(row, 1..12), 1..5);
     let properties = prop::sample::subsequence(vec![VECTORS, IDS, FEED], 0..=3);
@@ -266,25 +277,25 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn others_do_what_one_does(world in worlds(), divides in any::<bool>()) {
-        let [one, other] = [(); 2].map(|()| Table::new(&world.properties, world.partitioned));
+    fn tasks_do_what_one_process_does(case in cases(), divides in any::<bool>()) {
+        let [one, other] = [(); 2].map(|()| Table::new(&case.properties, case.partitioned));
         for table in [&one, &other] {
-            world.files.iter().for_each(|rows| table.write(rows));
+            case.files.iter().for_each(|rows| table.write(rows));
         }
-        for (number, asked) in world.statements.iter().enumerate() {
+        for (number, statement) in case.statements.iter().enumerate() {
             let mut columns = vec!["p", "x"];
-            if world.properties.contains(&IDS) {
+            if case.properties.contains(&IDS) {
                 columns.push(ROW_COMMIT_VERSION);
-                // Others leave more files, and new ids follow those that files were given when they were written again.
+                // Tasks write more files, which changes the row ids of later rows.
                 columns.extend((number == 0).then_some(ROW_ID));
             }
             let (done, ended) = block_on(async {
                 let (mut mine, mut theirs) = (one.begin().await, other.begin().await);
-                let done_by_others = match divides {
-                    true => by_parts(&other, &mut theirs, asked, world.limits).await,
-                    false => by_others(&other, &mut theirs, asked, world.limits).await,
+                let done_by_tasks = match divides {
+                    true => run_with_divided_source(&other, &mut theirs, statement, case.limits).await,
+                    false => run_by_tasks(&other, &mut theirs, statement, case.limits).await,
                 };
-                let done = (alone(&mut mine, asked).await, done_by_others);
+                let done = (run_in_one_process(&mut mine, statement).await, done_by_tasks);
                 (done, (one.commit(mine).await.unwrap(), other.commit(theirs).await.unwrap()))
             });
             match done {
@@ -292,14 +303,14 @@ proptest! {
                 (mine, theirs) => prop_assert!(false, "{:?} and {:?}", mine, theirs),
             }
             prop_assert_eq!(one.sorted(&columns, None), other.sorted(&columns, None));
-            // Others leave more files, which the next statement finds.
+            // Tasks write more files, which changes counts of the next statement.
             prop_assert_eq!(counts(ended.0.as_ref(), number == 0), counts(ended.1.as_ref(), number == 0));
             prop_assert_eq!(ended.0.is_some(), ended.1.is_some());
-            if world.properties.contains(&FEED) && ended.0.is_some() {
+            if case.properties.contains(&FEED) && ended.0.is_some() {
                 prop_assert_eq!(changed_rows(&one), changed_rows(&other));
             }
         }
-        // Every file is named by a version.
+        // Every file on disk is named by some version.
         let named: usize = (0..=block_on(other.sample.open()).unwrap().version())
             .flat_map(|version| other.sample.read(version))
             .filter(|action| action["add"]["deletionVector"].is_null() && !action["add"].is_null() || !action["cdc"].is_null())
@@ -308,7 +319,7 @@ proptest! {
     }
 }
 
-/// Four files of two rows, on which every statement writes.
+/// A table with four files of two rows, each touched by all statements of [`one_of_each`].
 fn four_files(properties: &[(&str, &str)]) -> Table {
     let table = Table::new(properties, false);
     for x in 0..4 {
@@ -321,21 +332,21 @@ fn source(rows: &[(&'static str, i64)]) -> Vec<(Option<&'static str>, Option<i64
     rows.iter().map(|(p, x)| (Some(*p), Some(*x))).collect()
 }
 
-fn one_of_each() -> Vec<Asked> {
+fn one_of_each() -> Vec<Statement> {
     let upsert = vec![
         clause(When::Matched, None, set("x", "source.x + 100")),
         clause(When::NotMatched, None, ClauseAction::All { except: Vec::new() }),
     ];
     vec![
-        Asked::Delete("x < 4".to_owned()),
-        Asked::Update("x + 1".to_owned(), "x < 4".to_owned()),
-        Asked::Merge(source(&[("a", 0), ("a", 1), ("a", 2), ("a", 3), ("c", 7)]), upsert),
+        Statement::Delete("x < 4".to_owned()),
+        Statement::Update("x + 1".to_owned(), "x < 4".to_owned()),
+        Statement::Merge(source(&[("a", 0), ("a", 1), ("a", 2), ("a", 3), ("c", 7)]), upsert),
     ]
 }
 
 #[test]
-fn what_is_handed_back_is_checked() {
-    for (properties, asked) in
+fn results_of_tasks_are_checked() {
+    for (properties, statement) in
         [&[][..], &[FEED], &[VECTORS, FEED]].iter().flat_map(|p| one_of_each().into_iter().map(move |a| (p, a)))
     {
         let table = four_files(properties);
@@ -343,23 +354,23 @@ fn what_is_handed_back_is_checked() {
         block_on(async {
             let storage = &table.sample.storage;
             let results = async |tx: &mut Transaction| {
-                let planned = planned(tx, &asked, EACH).await.unwrap();
+                let planned = planned(tx, &statement, EACH).await.unwrap();
                 let tasks = planned.tasks().unwrap();
                 assert_eq!(tasks.len(), 4);
                 let mut results = Vec::new();
                 for task in &tasks {
-                    results.push(carried_out(storage, task, &asked).await.unwrap());
+                    results.push(run_task(storage, task, &statement).await.unwrap());
                 }
                 (planned, tasks, results)
             };
             let mut tx = table.begin().await;
-            // What is given up leaves nothing.
+            // A discarded operation leaves no files.
             let (given_up, _, of_others) = results(&mut tx).await;
             given_up.discard(&mut tx).await;
             assert_eq!(table.on_disk(), before);
-            let kind = std::mem::discriminant(&asked);
+            let kind = std::mem::discriminant(&statement);
             let other = one_of_each().into_iter().find(|other| std::mem::discriminant(other) != kind).unwrap();
-            // One result too few, one twice, those of another operation, a task, other rows, another file, another kind.
+            // A missing result, a duplicate, results of another operation, a task, wrong rows, a wrong file, another statement.
             for number in 0..7 {
                 let (run, tasks, mut results) = results(&mut tx).await;
                 let edited = |result: &[u8], from: &str, to: &str| {
@@ -367,7 +378,7 @@ fn what_is_handed_back_is_checked() {
                     assert!(text.contains(from), "{text}");
                     text.replacen(from, to, 1).into_bytes()
                 };
-                let told = match number {
+                let message = match number {
                     0 => {
                         results.pop();
                         "result of a task is missing"
@@ -394,24 +405,24 @@ fn what_is_handed_back_is_checked() {
                         "was not given"
                     }
                     _ => {
-                        results[0] = carried_out(storage, &tasks[0], &other).await.unwrap();
+                        results[0] = run_task(storage, &tasks[0], &other).await.unwrap();
                         "another operation than it was planned for"
                     }
                 };
                 let error = run.apply(&mut tx, (&results, Vec::new()), now).await.unwrap_err();
-                assert!(error.to_string().contains(told), "{number}: {error}");
+                assert!(error.to_string().contains(message), "{number}: {error}");
                 assert_eq!((error.kind(), table.on_disk()), (&Kind::Invalid, before.clone()), "{number}");
             }
-            // After all of that the transaction is as it was. A task that is carried out twice counts once.
+            // The failures left the transaction unchanged. A task that runs twice counts once.
             let (run, tasks, results) = results(&mut tx).await;
-            carried_out(storage, &tasks[1], &asked).await.unwrap();
+            run_task(storage, &tasks[1], &statement).await.unwrap();
             run.apply(&mut tx, (&results, Vec::new()), now).await.unwrap();
             table.commit(tx).await.unwrap().unwrap();
         });
         let alone_table = four_files(properties);
         block_on(async {
             let mut tx = alone_table.begin().await;
-            alone(&mut tx, &asked).await.unwrap();
+            run_in_one_process(&mut tx, &statement).await.unwrap();
             alone_table.commit(tx).await.unwrap().unwrap();
         });
         assert_ne!(table.sorted(&["p", "x"], None), rows);
@@ -419,13 +430,13 @@ fn what_is_handed_back_is_checked() {
     }
 }
 
-/// Changes the result of a task; the second argument is another task's result.
+/// Changes the result of a task. The second argument is the result of another task.
 type Edit = fn(&mut Value, &Value);
 
 #[test]
-fn what_does_not_add_up_is_refused() {
+fn inconsistent_results_are_refused() {
     for properties in [&[FEED][..], &[VECTORS, FEED]] {
-        let asked = one_of_each().remove(2);
+        let statement = one_of_each().remove(2);
         let table = four_files(properties);
         let before = table.on_disk();
         block_on(async {
@@ -443,19 +454,19 @@ fn what_does_not_add_up_is_refused() {
                 ("was not given", |one, other| one["merged"]["unchanged"] = json!([other["touched"][0]["path"]])),
                 ("returned no matches of the source", |one, _| one["merged"] = Value::Null),
             ];
-            for (told, edit) in edits {
-                let planned = planned(&mut tx, &asked, EACH).await.unwrap();
+            for (message, edit) in edits {
+                let planned = planned(&mut tx, &statement, EACH).await.unwrap();
                 let mut results = Vec::new();
                 for task in planned.tasks().unwrap() {
-                    let result = carried_out(&table.sample.storage, &task, &asked).await.unwrap();
+                    let result = run_task(&table.sample.storage, &task, &statement).await.unwrap();
                     results.push(serde_json::from_slice::<Value>(&result).unwrap());
                 }
                 let other = results[1]["body"]["end"]["changed"].clone();
                 edit(&mut results[0]["body"]["end"]["changed"], &other);
                 let results: Vec<Vec<u8>> = results.iter().map(|result| serde_json::to_vec(result).unwrap()).collect();
                 let error = planned.apply(&mut tx, (&results, Vec::new()), now).await.unwrap_err();
-                assert!(error.to_string().contains(told), "{told}: {error}");
-                assert_eq!((error.kind(), table.on_disk()), (&Kind::Invalid, before.clone()), "{told}");
+                assert!(error.to_string().contains(message), "{message}: {error}");
+                assert_eq!((error.kind(), table.on_disk()), (&Kind::Invalid, before.clone()), "{message}");
             }
             tx.abandon().await;
         });
@@ -464,8 +475,8 @@ fn what_does_not_add_up_is_refused() {
 
 #[test]
 fn files_of_inserted_rows_are_checked() {
-    let asked = one_of_each().remove(2);
-    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = asked.statement() else { panic!() };
+    let statement = one_of_each().remove(2);
+    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = statement.row_change() else { panic!() };
     let table = four_files(&[]);
     let before = table.on_disk();
     block_on(async {
@@ -475,7 +486,7 @@ fn files_of_inserted_rows_are_checked() {
         let keys = tx.merge_keys(&schema, &request, (&Numbered, now)).await.unwrap().unwrap();
         let mut summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap()));
         summary.add(&batches[0]).unwrap();
-        for (number, told) in [
+        for (number, message) in [
             (0, "no task of this operation wrote"),
             (1, "returned twice"),
             (2, "not in the table's store"),
@@ -507,7 +518,7 @@ fn files_of_inserted_rows_are_checked() {
             }
             let plan = planned.plan_inserts(&mut tx, 0, &[]).unwrap();
             let writer = DataWriter::new(storage.clone(), &plan.spec, now).unwrap();
-            // One row of the source matches nothing; in the last case two are inserted.
+            // One row of the source has no match; the last case inserts two.
             let rows = batches[0].slice(4 - usize::from(number == 3), 1 + usize::from(number == 3));
             let mut files = writer.write_all(stream::iter([Ok(rows)])).await.unwrap();
             match number {
@@ -517,19 +528,19 @@ fn files_of_inserted_rows_are_checked() {
                 _ => {}
             }
             let error = planned.apply(&mut tx, (&results, files), now).await.unwrap_err();
-            assert!(error.to_string().contains(told), "{told}: {error}");
+            assert!(error.to_string().contains(message), "{message}: {error}");
             assert_eq!(error.kind(), &Kind::Invalid);
         }
         tx.abandon().await;
     });
-    // The files of the tasks are gone; those of inserted rows are left to the caller.
+    // Files of tasks are deleted; those of inserted rows are left to the caller.
     assert_eq!(table.on_disk().iter().filter(|path| !before.contains(*path)).count(), 3);
 }
 
 #[test]
-fn what_does_not_belong_to_a_divided_source_is_refused() {
-    let asked = one_of_each().remove(2);
-    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = asked.statement() else { panic!() };
+fn wrong_parts_of_a_divided_source_are_refused() {
+    let statement = one_of_each().remove(2);
+    let (RowChange::Merge { source: (schema, batches), request, .. }, _) = statement.row_change() else { panic!() };
     let merge = |rows: usize, source_rows| RowChange::Merge {
         source: (Arc::clone(&schema), vec![batches[0].slice(0, rows)]),
         source_rows,
@@ -542,33 +553,33 @@ fn what_does_not_belong_to_a_divided_source_is_refused() {
         let mut tx = table.begin().await;
         let keys = tx.merge_keys(&schema, &request, (&Numbered, now)).await.unwrap().unwrap();
         let summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap())).to_batch().unwrap();
-        // Plans need summaries of the same merge.
+        // A plan needs summaries of the same merge.
         let without_keys = SourceSummary::new(None).to_batch().unwrap();
         let of_text: ArrayRef = Arc::new(StringArray::from(vec!["5"]));
         let foreign = RecordBatch::try_from_iter([("rows", of_text)]).unwrap();
-        for (source_rows, told) in [
+        for (source_rows, message) in [
             (SourceRows::Elsewhere(vec![without_keys]), "summary of a source is not readable"),
             (SourceRows::Elsewhere(vec![foreign]), "summary of a source is not readable"),
             (SourceRows::Part(Int64Array::from(vec![1])), "cannot be planned with a part of its source"),
         ] {
             let planned = tx.plan_row_change((merge(0, source_rows), None), EACH, (&Numbered, now)).await;
             let error = planned.err().unwrap();
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
         }
-        // Tasks need rows with their numbers.
+        // A task needs rows with their numbers.
         let elsewhere = || merge(0, SourceRows::Elsewhere(vec![summary.clone()]));
         let planned = tx.plan_row_change((elsewhere(), None), EACH, (&Numbered, now)).await.unwrap().unwrap();
         assert_eq!(planned.num_tasks(), 0, "the source has no rows");
         planned.forget(&mut tx);
-        let all = self::planned(&mut tx, &asked, EACH).await.unwrap();
-        for (source_rows, told) in [
+        let all = self::planned(&mut tx, &statement, EACH).await.unwrap();
+        for (source_rows, message) in [
             (SourceRows::Part(Int64Array::from(vec![1])), "without their numbers"),
             (SourceRows::Part(Int64Array::from(vec![Some(1), None])), "without their numbers"),
             (SourceRows::Elsewhere(vec![summary.clone()]), "needs rows of the source"),
         ] {
             let task = RowChangeTask::from_bytes(&all.tasks().unwrap()[0]).unwrap();
             let result = task.carry_out(storage.clone(), merge(2, source_rows), now).await.unwrap();
-            assert!(String::from_utf8(result).unwrap().contains(told), "{told}");
+            assert!(String::from_utf8(result).unwrap().contains(message), "{message}");
         }
         assert_eq!(all.num_insert_schemas(), 0, "the planner has the source");
         all.discard(&mut tx).await;
@@ -588,17 +599,17 @@ fn all_but_last(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_file_of_another_store_is_not_committed() {
-    let asked = Asked::Update("x + 1".to_owned(), "x < 4".to_owned());
+    let statement = Statement::Update("x + 1".to_owned(), "x < 4".to_owned());
     let table = four_files(&[]);
     let (before, rows) = (table.on_disk(), table.sorted(&["p", "x"], None));
     block_on(async {
         let mut tx = table.begin().await;
-        let planned = planned(&mut tx, &asked, EACH).await.unwrap();
+        let planned = planned(&mut tx, &statement, EACH).await.unwrap();
         let mut results = Vec::new();
         for task in planned.tasks().unwrap() {
-            results.push(carried_out(&table.sample.storage, &task, &asked).await.unwrap());
+            results.push(run_task(&table.sample.storage, &task, &statement).await.unwrap());
         }
-        // As if it had been written to a copy of the table.
+        // As if a task had written it to a copy of the table.
         let written = table.on_disk().into_iter().find(|path| !before.contains(path)).unwrap();
         std::fs::remove_file(table.sample.path(&written)).unwrap();
         let error = planned.apply(&mut tx, (&results, Vec::new()), now).await.unwrap_err();
@@ -612,18 +623,20 @@ fn a_file_of_another_store_is_not_committed() {
 }
 
 #[test]
-fn an_error_of_a_task_is_the_one_of_who_does_it_alone() {
-    let asked = [
-        Asked::Update("10 div (x - 2)".to_owned(), "x < 4".to_owned()),
-        Asked::Merge(source(&[("a", 1), ("a", 1)]), vec![clause(When::Matched, None, set("x", "source.x"))]),
+fn errors_of_tasks_are_those_of_one_process() {
+    let statement = [
+        Statement::Update("10 div (x - 2)".to_owned(), "x < 4".to_owned()),
+        Statement::Merge(source(&[("a", 1), ("a", 1)]), vec![clause(When::Matched, None, set("x", "source.x"))]),
     ];
-    for (asked, properties) in asked.iter().flat_map(|asked| [&[][..], &[VECTORS, FEED]].map(|p| (asked, p))) {
+    for (statement, properties) in
+        statement.iter().flat_map(|statement| [&[][..], &[VECTORS, FEED]].map(|p| (statement, p)))
+    {
         let table = four_files(properties);
         let before = table.on_disk();
         block_on(async {
             let mut tx = table.begin().await;
-            let mine = alone(&mut tx, asked).await.unwrap_err();
-            let theirs = by_others(&table, &mut tx, asked, EACH).await.unwrap_err();
+            let mine = run_in_one_process(&mut tx, statement).await.unwrap_err();
+            let theirs = run_by_tasks(&table, &mut tx, statement, EACH).await.unwrap_err();
             assert_eq!((mine.kind(), mine.to_string()), (theirs.kind(), theirs.to_string()));
             assert_eq!(*mine.kind(), Kind::Invalid);
             tx.abandon().await;
@@ -633,28 +646,28 @@ fn an_error_of_a_task_is_the_one_of_who_does_it_alone() {
 }
 
 #[test]
-fn conflicts_are_those_of_who_does_it_alone() {
+fn conflicts_are_those_of_one_process() {
     for properties in [&[][..], &[VECTORS]] {
-        for asked in one_of_each() {
+        for statement in one_of_each() {
             let table = four_files(properties);
             block_on(async {
                 let mut ours = table.begin().await;
-                by_others(&table, &mut ours, &asked, EACH).await.unwrap();
-                // Another row of a file with rows of ours.
+                run_by_tasks(&table, &mut ours, &statement, EACH).await.unwrap();
+                // The winner deletes another row of the same file.
                 table_delete(&table, "x = 12").await;
                 let ended = table.commit(ours).await;
                 match properties.is_empty() {
                     true => assert!(matches!(ended.unwrap_err().kind(), Kind::Conflict(_))),
                     false => assert_eq!(ended.unwrap().unwrap().committed.attempts, 2),
                 }
-                // The same row.
+                // The winner deletes the same row.
                 let mut ours = table.begin().await;
-                let again = Asked::Update("x + 1000".to_owned(), "x IN (11, 13)".to_owned());
-                by_others(&table, &mut ours, &again, EACH).await.unwrap();
+                let again = Statement::Update("x + 1000".to_owned(), "x IN (11, 13)".to_owned());
+                run_by_tasks(&table, &mut ours, &again, EACH).await.unwrap();
                 table_delete(&table, "x = 11").await;
                 let before = table.on_disk();
                 assert!(matches!(table.commit(ours).await.unwrap_err().kind(), Kind::Conflict(_)));
-                assert!(table.on_disk().len() < before.len(), "what was written in vain is deleted");
+                assert!(table.on_disk().len() < before.len(), "files of the failed commit are not deleted");
             });
             assert_eq!(table.sorted(&["x"], Some("x IN (11, 12, 13, 1013)")), ["13"]);
         }
@@ -668,32 +681,32 @@ async fn table_delete(table: &Table, filter: &str) {
 }
 
 #[test]
-fn few_bytes_are_one_task_and_what_the_log_proves_is_none() {
+fn few_bytes_are_one_task_and_pruned_files_are_none() {
     let table = four_files(&[VECTORS]);
     block_on(async {
         let mut tx = table.begin().await;
-        let asked = Asked::Delete("x = 13".to_owned());
+        let statement = Statement::Delete("x = 13".to_owned());
         for (limits, tasks) in
             [(EACH, 1), (TaskLimits { bytes: 1 << 20, ..EACH }, 1), (TaskLimits { tasks: 3, bytes: 1 }, 1)]
         {
-            let planned = planned(&mut tx, &asked, limits).await.unwrap();
-            assert_eq!(planned.tasks().unwrap().len(), tasks, "statistics leave one file");
+            let planned = planned(&mut tx, &statement, limits).await.unwrap();
+            assert_eq!(planned.tasks().unwrap().len(), tasks, "statistics do not prune to one file");
             planned.discard(&mut tx).await;
         }
         for (limits, tasks) in
             [(EACH, 4), (TaskLimits { bytes: 1 << 20, ..EACH }, 1), (TaskLimits { tasks: 3, bytes: 1 }, 3)]
         {
-            let planned = planned(&mut tx, &Asked::Delete("p = 'b'".to_owned()), limits).await.unwrap();
+            let planned = planned(&mut tx, &Statement::Delete("p = 'b'".to_owned()), limits).await.unwrap();
             assert_eq!(planned.tasks().unwrap().len(), tasks);
             planned.discard(&mut tx).await;
         }
-        let all = Asked::Delete("x >= 0".to_owned());
+        let all = Statement::Delete("x >= 0".to_owned());
         let planned = planned(&mut tx, &all, EACH).await.unwrap();
         assert!(planned.tasks().unwrap().is_empty());
         let done = planned.apply(&mut tx, (&[] as &[Vec<u8>], Vec::new()), now).await.unwrap();
         assert_eq!(done.deleted, Some(8));
-        // The rest is for transactions that have done nothing else.
-        let error = tx.plan_row_change(all.statement(), EACH, (&Numbered, now)).await.err().unwrap();
+        // A distributed operation must be the first of its transaction.
+        let error = tx.plan_row_change(all.row_change(), EACH, (&Numbered, now)).await.err().unwrap();
         assert!(error.to_string().contains("has changed something already"), "{error}");
         table.commit(tx).await.unwrap().unwrap();
     });

@@ -1,5 +1,5 @@
-//! DELETE, UPDATE and MERGE through transactions of the builder: the resulting rows, what is read, and the files after
-//! a failure. Rows are compared as text, values separated by a bar.
+//! DELETE, UPDATE and MERGE through [`Transaction`]: resulting rows, requests, and the files after a failure. Rows are
+//! compared as strings, with values separated by bars.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Table {
         table
     }
 
-    /// Appends rows: a file of them, or one for each partition.
+    /// Appends rows, as one file per partition.
     pub(super) fn write(&self, rows: &[Row]) {
         self.write_with(rows, WriteOptions::default());
     }
@@ -91,13 +91,13 @@ impl Table {
         let partition_by = self.partitioned.then(|| vec!["p".to_owned()]);
         let options = WriteOptions { partition_by, ..options };
         block_on(async {
-            let (world, rows) = (World, batch(rows));
+            let (case, rows) = (World, batch(rows));
             let known = HandleCache::default();
             let storage = &self.sample.storage;
-            let begun = Transaction::write(storage, known, &rows.schema(), &options, (&world, now())).await;
+            let begun = Transaction::write(storage, known, &rows.schema(), &options, (&case, now())).await;
             let mut transaction = begun.unwrap();
             append(&mut transaction, &rows).await;
-            transaction.commit(&LogCommitter::new(storage.clone()), &world).await.unwrap();
+            transaction.commit(&LogCommitter::new(storage.clone()), &case).await.unwrap();
         });
     }
 
@@ -106,7 +106,7 @@ impl Table {
         Transaction::begin(&self.sample.storage, HandleCache::default(), options, &World).await.unwrap()
     }
 
-    /// Deletes in its own transaction; the result of the commit, `None` if there was none.
+    /// Deletes rows in a transaction. `None` if nothing was committed.
     pub(super) fn delete(&self, filter: &str) -> Option<Outcome> {
         self.try_delete(filter).unwrap()
     }
@@ -119,7 +119,7 @@ impl Table {
         })
     }
 
-    /// Sets `x` in its own transaction; the result of the commit, `None` if there was none.
+    /// Updates `x` in a transaction. `None` if nothing was committed.
     fn update(&self, x: &str, filter: &str) -> Option<Outcome> {
         self.try_update(x, filter).unwrap()
     }
@@ -137,7 +137,7 @@ impl Table {
         let committer = LogCommitter::new(self.sample.storage.clone());
         match transaction.commit(&committer, &World).await? {
             TransactionEnd::Committed(outcome) => Ok(Some(*outcome)),
-            TransactionEnd::Replayed(version) => panic!("version {version} has it already"),
+            TransactionEnd::Replayed(version) => panic!("replayed as version {version}"),
             TransactionEnd::Nothing => Ok(None),
         }
     }
@@ -169,7 +169,7 @@ impl Table {
         self.sample.read(version).into_iter().filter_map(|action| action.get(kind).cloned()).collect()
     }
 
-    /// Every file below the table that is none of its log.
+    /// All files of the table's folder outside the log.
     pub(super) fn on_disk(&self) -> BTreeSet<String> {
         fn walk(dir: &std::path::Path, root: &std::path::Path, found: &mut BTreeSet<String>) {
             for entry in std::fs::read_dir(dir).unwrap() {
@@ -186,7 +186,7 @@ impl Table {
         found
     }
 
-    /// What a step asks of the store.
+    /// The requests of a step.
     fn counted<T>(&self, work: impl Future<Output = T>) -> (Counts, T) {
         let before = self.sample.storage.counts();
         let done = block_on(work);
@@ -228,7 +228,7 @@ fn numbers(values: std::ops::Range<i64>) -> Vec<Row> {
 }
 
 #[test]
-fn vectors_are_united() {
+fn deletion_vectors_are_merged() {
     let table = Table::new(&[VECTORS], false);
     table.write(&numbers(0..10));
     let file = table.files();
@@ -238,7 +238,7 @@ fn vectors_are_united() {
     let one = table.last("add").remove(0);
     let second = table.delete("x < 5").unwrap();
     assert_eq!((metric(&second, "numDeletionVectorsUpdated"), metric(&second, "numDeletedRows")), (1, 3));
-    // The file with its first vector is removed, and the same file with all deleted rows is added.
+    // The file is removed with its first vector, and added with one of all deleted rows.
     assert_eq!(table.last("remove")[0]["deletionVector"], one["deletionVector"]);
     let two = table.last("add").remove(0);
     assert_eq!((&one["path"], &two["path"]), (&json!(file[0]), &json!(file[0])));
@@ -247,17 +247,17 @@ fn vectors_are_united() {
     assert_eq!((&stats["numRecords"], &stats["tightBounds"]), (&json!(10), &json!(false)));
     assert_eq!((&stats["minValues"]["x"], &stats["maxValues"]["x"]), (&json!(0), &json!(9)));
     assert_eq!(table.rows(&["x"], None), ["5", "6", "7", "8", "9"]);
-    // Nothing of the data was written again, and each commit has its own file of vectors.
+    // No data file was rewritten, and each commit has its own deletion vector file.
     assert_eq!(table.on_disk().iter().filter(|path| path.ends_with(".bin")).count(), 2);
     assert_eq!(table.on_disk().iter().filter(|path| path.ends_with(".parquet")).count(), 1);
-    // The rest goes with the file.
+    // Deleting the remaining rows removes the file.
     let last = table.delete("x >= 5").unwrap();
     assert_eq!((metric(&last, "numRemovedFiles"), metric(&last, "numDeletionVectorsRemoved")), (1, 1));
     assert_eq!((table.last("add").len(), table.files().len()), (0, 0));
 }
 
 #[test]
-fn one_file_has_the_vectors_of_a_commit() {
+fn vectors_of_a_commit_are_in_one_file() {
     let table = Table::new(&[VECTORS], true);
     table.write(&[("a", Some(1)), ("a", Some(2)), ("b", Some(1)), ("b", Some(2)), ("c", Some(1)), ("c", Some(2))]);
     let outcome = table.delete("x = 1").unwrap();
@@ -270,7 +270,7 @@ fn one_file_has_the_vectors_of_a_commit() {
 }
 
 #[test]
-fn rows_of_one_file_that_two_writers_mark_are_compared() {
+fn two_writers_may_mark_different_rows_of_a_file() {
     let table = Table::new(&[VECTORS], false);
     table.write(&numbers(0..10));
     table.delete("x = 9").unwrap();
@@ -283,12 +283,16 @@ fn rows_of_one_file_that_two_writers_mark_are_compared() {
     let theirs = table.last("add").remove(0);
     let outcome = block_on(table.commit(ours)).unwrap().unwrap();
     assert_eq!(outcome.committed.attempts, 2);
-    // What leaves is the winner's file, with the winner's vector.
+    // The removed file has the vector of the winner.
     assert_eq!(table.last("remove")[0]["deletionVector"], theirs["deletionVector"]);
     assert_eq!(table.last("add")[0]["deletionVector"]["cardinality"], json!(5));
     assert_eq!(table.rows(&["x"], None), ["0", "5", "6", "7", "8"]);
-    assert_eq!(table.on_disk().iter().filter(|path| path.ends_with(".bin")).count(), 3, "one is for no version");
-    // The same row twice is a conflict, and the loser's vector is deleted.
+    assert_eq!(
+        table.on_disk().iter().filter(|path| path.ends_with(".bin")).count(),
+        3,
+        "one vector file is unreferenced"
+    );
+    // Deleting the same row is a conflict, and the vector file of the failed commit is deleted.
     let before = table.on_disk();
     let (mut ours, other) = (block_on(table.begin()), "x IN (6, 8)");
     block_on(ours.delete(Some("x IN (5, 6)"), now)).unwrap();
@@ -315,15 +319,15 @@ fn copies_keep_order_and_ids() {
         let places: Vec<usize> = part.iter().map(|x| order.iter().position(|found| found == x).unwrap()).collect();
         assert!(places.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{order:?}");
     }
-    // Once more, from a file that has its rows' ids in columns.
+    // Again, from a file with materialized row ids.
     let before = table.sorted(&columns, Some("x > 3"));
     table.delete("x <= 3").unwrap();
     assert_eq!(table.sorted(&columns, None), before);
-    // New rows get ids that no row ever had.
+    // New rows get new ids.
     table.write(&numbers(100..102));
     let ids: BTreeSet<String> = table.rows(&[ROW_ID], None).into_iter().collect();
     assert_eq!(ids.len(), 6);
-    // The columns are nobody's business, and have no statistics.
+    // The materialized columns have no statistics.
     let stats = table.files();
     assert_eq!(stats.len(), 2);
     let adds: Vec<Value> = (0..6).flat_map(|version| table.sample.read(version)).collect();
@@ -362,7 +366,7 @@ fn updates_keep_order_and_ids() {
                 assert!(places.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{order:?}");
             }
         }
-        // Once more, from files that have the ids of their rows in columns.
+        // Again, from files with materialized row ids.
         table.update("x - 100", "x > 100").unwrap();
         let ids = |rows: &[String]| -> Vec<String> {
             rows.iter().map(|row| row.rsplit_once('|').unwrap().0.to_owned()).collect()
@@ -383,7 +387,7 @@ fn an_update_that_fails_leaves_no_file() {
 }
 
 #[test]
-fn what_the_log_proves_is_not_read() {
+fn files_decided_by_the_log_are_not_read() {
     for properties in [&[][..], &[VECTORS]] {
         let table = Table::new(properties, true);
         for (p, x) in [("a", 0), ("b", 10), ("c", 20)] {
@@ -391,14 +395,14 @@ fn what_the_log_proves_is_not_read() {
         }
         let gets = |filter: &str| {
             let mut transaction = block_on(table.begin());
-            // The log is read before.
+            // Reads the log, which does not count.
             let snapshot = block_on(transaction.snapshot()).unwrap();
             block_on(ScanPlan::new(&snapshot, None, None)).unwrap();
             let (counts, deleted) = table.counted(transaction.delete(Some(filter), now));
             block_on(transaction.abandon());
             (deleted.unwrap(), counts.gets, counts.lists, counts.puts)
         };
-        // Whole partitions, and files that statistics cover; then a file that has to be looked into.
+        // Whole partitions and files covered by statistics need no read; then one file must be read.
         assert_eq!(gets("p IN ('a', 'b')"), (Some(4), 0, 0, 0));
         assert_eq!(gets("x < 12"), (Some(4), 0, 0, 0));
         assert_eq!(gets("x > 100"), (Some(0), 0, 0, 0));
@@ -409,7 +413,7 @@ fn what_the_log_proves_is_not_read() {
 }
 
 #[test]
-fn a_file_that_lies_about_its_rows_is_corrupt() {
+fn a_wrong_row_count_is_corrupt() {
     let table = Table::new(&[VECTORS], false);
     table.write(&numbers(0..10));
     let commit = std::fs::read_to_string(table.sample.log("00000000000000000001.json")).unwrap();
@@ -418,32 +422,32 @@ fn a_file_that_lies_about_its_rows_is_corrupt() {
     let error = table.try_delete("x IN (1, 7)").unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("has 5 rows"), "{error}");
     assert!(error.path().is_some() && error.table().is_some(), "{error}");
-    // All five rows that there should be match, and others are there.
+    // The filter matches all five rows of the statistics, but the file has more.
     let error = table.try_delete("x >= 0 AND x < 5 AND p IS NOT NULL").unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("has 5 rows, but it has 10"), "{error}");
 }
 
 #[test]
-fn a_file_that_lies_about_its_rows_is_not_written_again() {
-    for (rows, lie) in [(10, 8), (10, 12)] {
+fn a_file_with_a_wrong_row_count_is_not_rewritten() {
+    for (rows, wrong_rows) in [(10, 8), (10, 12)] {
         let table = Table::new(&[], false);
         table.write(&numbers(0..rows));
         let commit = std::fs::read_to_string(table.sample.log("00000000000000000001.json")).unwrap();
-        let lies = commit.replace(&format!("numRecords\\\":{rows}"), &format!("numRecords\\\":{lie}"));
-        assert_ne!(lies, commit);
-        table.sample.put("00000000000000000001.json", lies);
+        let miscounted = commit.replace(&format!("numRecords\\\":{rows}"), &format!("numRecords\\\":{wrong_rows}"));
+        assert_ne!(miscounted, commit);
+        table.sample.put("00000000000000000001.json", miscounted);
         std::fs::remove_file(table.sample.log("00000000000000000001.crc")).unwrap();
         let files = table.on_disk();
         let error = table.try_delete("x IN (1, 3)").unwrap_err();
-        let says = format!("{} rows have to be rewritten, but {} rows were", lie - 2, rows - 2);
-        assert!(error.is_corrupt() && error.to_string().contains(&says), "{error}");
+        let message = format!("{} rows have to be rewritten, but {} rows were", wrong_rows - 2, rows - 2);
+        assert!(error.is_corrupt() && error.to_string().contains(&message), "{error}");
         assert!(error.path().is_some() && error.table().is_some(), "{error}");
-        assert_eq!(table.on_disk(), files, "what was written is deleted");
+        assert_eq!(table.on_disk(), files, "the written file is not deleted");
     }
 }
 
 #[test]
-fn statistics_that_are_missing_are_counted() {
+fn missing_row_counts_are_added() {
     let table = Table::new(&[VECTORS], false);
     table.write(&numbers(0..10));
     let commit = std::fs::read_to_string(table.sample.log("00000000000000000001.json")).unwrap();
@@ -460,7 +464,7 @@ fn statistics_that_are_missing_are_counted() {
     table.delete("x = 3").unwrap();
     let stats: Value = serde_json::from_str(table.last("add")[0]["stats"].as_str().unwrap()).unwrap();
     assert_eq!(stats, json!({"numRecords": 10, "tightBounds": false}));
-    // What went unread and does not say how many rows it has is not counted.
+    // A file without a row count that is removed unread would not be counted.
     let outcome = table.delete("p = 'a' OR p IS NULL OR p <> 'a'").unwrap();
     assert_eq!(metric(&outcome, "numDeletedRows"), 9);
     assert_eq!(table.files().len(), 0);
@@ -481,7 +485,7 @@ fn a_transaction_sees_what_it_deleted() {
             assert_eq!(transaction.delete(Some("x < 3"), now).await.unwrap(), Some(3));
             assert_eq!(seen(&mut transaction).await, "3 4 5 6 7 8 9");
             append(&mut transaction, &batch(&numbers(20..24))).await;
-            // Rows of the base version and rows that the transaction added.
+            // The condition matches rows of the base version, and rows that the transaction added.
             assert_eq!(transaction.delete(Some("x IN (1, 4, 21)"), now).await.unwrap(), Some(2));
             assert_eq!(seen(&mut transaction).await, "20 22 23 3 5 6 7 8 9");
             assert_eq!(transaction.delete(Some("x >= 22"), now).await.unwrap(), Some(2));
@@ -492,7 +496,7 @@ fn a_transaction_sees_what_it_deleted() {
             assert_eq!(metric(&outcome, "numDeletedRows"), 11);
         });
         assert_eq!(table.sorted(&["x"], None), ["3", "5", "9"]);
-        // Files that the transaction wrote and replaced again were deleted from the disk.
+        // Files that the transaction wrote and then replaced are deleted.
         let named: BTreeSet<String> =
             table.files().iter().map(|file| file.split(' ').next().unwrap().to_owned()).collect();
         let first = table.sample.read(1).iter().find_map(|action| action["add"]["path"].as_str().map(str::to_owned));
@@ -503,7 +507,7 @@ fn a_transaction_sees_what_it_deleted() {
 }
 
 #[test]
-fn an_append_only_table_loses_no_row() {
+fn an_append_only_table_refuses_deletes() {
     let table = Table::new(&[("delta.appendOnly", "true")], false);
     table.write(&numbers(0..3));
     let error = table.try_delete("x = 1").unwrap_err();
@@ -512,7 +516,7 @@ fn an_append_only_table_loses_no_row() {
 }
 
 #[test]
-fn nothing_is_committed_where_no_row_matches() {
+fn nothing_is_committed_if_no_row_matches() {
     let table = Table::new(&[VECTORS], false);
     table.write(&numbers(0..3));
     let before = table.on_disk();
@@ -522,7 +526,7 @@ fn nothing_is_committed_where_no_row_matches() {
     assert_eq!(block_on(table.sample.open()).unwrap().version(), 1);
 }
 
-/// A committer that refuses, or does not know.
+/// A committer that fails, or whose outcome is unknown.
 struct Refusing {
     log: LogCommitter,
     is_known: bool,
@@ -548,7 +552,7 @@ impl Committer for Refusing {
 }
 
 #[test]
-fn what_was_written_for_a_commit_that_failed_is_deleted() {
+fn files_of_a_failed_commit_are_deleted() {
     for properties in [&[][..], &[VECTORS], &[FEED], &[IDS]] {
         for is_known in [true, false] {
             let table = Table::new(properties, true);
@@ -562,7 +566,7 @@ fn what_was_written_for_a_commit_that_failed_is_deleted() {
                 let error = transaction.commit(&Refusing { log, is_known }, &World).await.unwrap_err();
                 assert!(matches!(error.kind(), Kind::Storage { .. }), "{error}");
             });
-            // A commit that may be in the log keeps its files.
+            // If the commit may be in the log, its files stay.
             assert_eq!(table.on_disk() == before, is_known, "{properties:?}");
             assert_eq!(table.sorted(&["p", "x"], None), ["a|1", "a|2", "b|1", "b|2", "c|1"]);
         }
@@ -570,7 +574,7 @@ fn what_was_written_for_a_commit_that_failed_is_deleted() {
 }
 
 #[test]
-fn a_step_that_fails_leaves_the_transaction_as_it_was() {
+fn a_failed_step_leaves_the_transaction_unchanged() {
     for properties in [&[][..], &[FEED], &[VECTORS]] {
         let table = Table::new(properties, false);
         table.write(&numbers(0..10));
@@ -581,7 +585,7 @@ fn a_step_that_fails_leaves_the_transaction_as_it_was() {
         let before = table.on_disk();
         block_on(async {
             let mut transaction = table.begin().await;
-            // The middle of the file is no Parquet: its footer can be read, and its rows cannot.
+            // The footer can be read, but the pages are damaged.
             let mut broken = bytes.clone();
             let footer = u32::from_le_bytes(bytes[bytes.len() - 8..][..4].try_into().unwrap());
             let end = bytes.len() - 8 - usize::try_from(footer).unwrap();
@@ -642,7 +646,7 @@ struct Case {
     filters: Vec<String>,
 }
 
-fn worlds() -> impl Strategy<Value = Case> {
+fn cases() -> impl Strategy<Value = Case> {
     let row = (prop::sample::select(vec!["a", "b", "c"]), prop::option::weighted(0.9, 0_i64..8));
     let files = prop::collection::vec(prop::collection::vec(row, 1..12), 1..4);
     let leaf = prop_oneof![
@@ -664,14 +668,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_found_is_what_a_scan_gives(world in worlds()) {
-        let table = Table::new(&world.properties, world.partitioned);
-        world.files.iter().for_each(|rows| table.write(rows));
-        let columns: Vec<&str> = match world.properties.contains(&IDS) {
+    fn a_delete_finds_the_rows_of_a_scan(case in cases()) {
+        let table = Table::new(&case.properties, case.partitioned);
+        case.files.iter().for_each(|rows| table.write(rows));
+        let columns: Vec<&str> = match case.properties.contains(&IDS) {
             true => vec!["p", "x", ROW_ID, ROW_COMMIT_VERSION],
             false => vec!["p", "x"],
         };
-        for filter in &world.filters {
+        for filter in &case.filters {
             let (mut all, gone) = (table.sorted(&columns, None), table.sorted(&columns, Some(filter)));
             for row in &gone {
                 let at = all.iter().position(|found| found == row).unwrap();

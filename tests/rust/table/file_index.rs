@@ -1,5 +1,4 @@
-//! Planning from a checkpoint finds the same files as a replay of all commits: cold, cached, without a cache, after a
-//! refresh.
+//! A plan from a checkpoint has the same files as a replay of all commits: uncached, cached, and after a refresh.
 
 use std::time::Instant;
 
@@ -41,7 +40,7 @@ const PREDICATES: [&str; 16] = [
     "d >= DATE '2020-02-01'",
 ];
 
-/// The log's facts about a file.
+/// A file as the log describes it.
 #[derive(Debug, Clone)]
 struct File {
     p: Option<&'static str>,
@@ -78,7 +77,7 @@ fn add(number: usize, file: &File) -> Value {
     add_with(&format!("f{number}"), members)
 }
 
-/// Files kept, and all that is counted.
+/// The files that a plan keeps, and its totals.
 async fn answer(snapshot: &Snapshot, filter: &str) -> (Vec<String>, String) {
     let plan = ScanPlan::new(snapshot, None, Some(filter)).await.unwrap();
     let mut tasks: Vec<String> = plan.tasks().await.unwrap().into_iter().map(|task| format!("{task:?}")).collect();
@@ -92,7 +91,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn what_is_cached_changes_nothing(
+    fn cached_columns_equal_decoded_ones(
         files in proptest::collection::vec(file(), 1..60),
         later in proptest::collection::vec((file(), proptest::option::of(any::<prop::sample::Index>())), 0..12),
         filters in proptest::collection::vec(select(PREDICATES.to_vec()), 1..5),
@@ -114,7 +113,7 @@ proptest! {
         runtime.block_on(async {
             checkpoint(&checked.storage, 0).await.unwrap();
             let before = checked.open().await.unwrap();
-            // Something is in the cache before the tail grows.
+            // Fills the cache before new commits.
             let _cached = answer(&before, filters[0]).await;
             for (number, (file, gone)) in later.iter().enumerate() {
                 let mut actions = vec![add(files.len() + number, file)];
@@ -154,7 +153,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn refreshing_reads_only_what_is_new() {
+async fn a_refresh_reads_only_new_commits() {
     let sample = Sample::new();
     sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
     for version in 1..8 {
@@ -171,14 +170,14 @@ async fn refreshing_reads_only_what_is_new() {
     assert_eq!((lists, gets, newer.version()), (1, 2, 9));
     assert_eq!(newer.shape().schema.fields.len(), 2);
     assert_eq!(newer.num_files().await.unwrap(), 7);
-    // The table was created again: nothing of the old one can be used.
+    // The table was created again, so that no cached state can be used.
     sample.delete("00000000000000000009.json");
     sample.commit(9, &[add_with("another", json!({"size": 12_345}))]);
     let other = newer.refresh().await.unwrap();
     assert_eq!((other.version(), other.num_files().await.unwrap()), (9, 9));
 }
 
-/// Paths that a plan keeps.
+/// The paths of the files that a plan keeps.
 async fn kept(snapshot: &Snapshot, filter: &str) -> Vec<String> {
     let plan = ScanPlan::new(snapshot, None, Some(filter)).await.unwrap();
     let mut paths: Vec<String> = plan.tasks().await.unwrap().into_iter().map(|task| task.path).collect();
@@ -186,14 +185,14 @@ async fn kept(snapshot: &Snapshot, filter: &str) -> Vec<String> {
     paths
 }
 
-/// A table whose checkpoint has typed statistics of `x`: for each file its bounds.
+/// A table whose checkpoint has typed statistics of `x`, with these bounds of each file.
 fn with_typed(data_type: &str, arrow: DataType, files: &[(&str, Value, Value)]) -> Sample {
     let sample = Sample::new();
     let file = |(path, min, max): &(&str, Value, Value)| {
         let stats = json!({"numRecords": 2, "minValues": {"x": min}, "maxValues": {"x": max}, "nullCount": {"x": 0}});
         add_with(path, json!({"stats_parsed": stats}))
     };
-    // A row group of their own.
+    // The files are in their own row group.
     let mut actions = vec![
         protocol(1, 2),
         metadata(&[("x", data_type)], &[], json!({})),
@@ -206,13 +205,13 @@ fn with_typed(data_type: &str, arrow: DataType, files: &[(&str, Value, Value)]) 
 }
 
 #[tokio::test]
-async fn a_bound_that_is_nan_is_not_left_out_of_those_of_its_row_group() {
+async fn nan_bounds_count_in_their_row_group() {
     let files = [("a", json!(1), json!("NaN")), ("b", json!(1), json!(10))];
     let sample = with_typed("double", DataType::Float64, &files);
     for filter in ["x = 100", "x IN (100)", "x BETWEEN 50 AND 200"] {
         assert_eq!(kept(&sample.open().await.unwrap(), filter).await, ["a"], "{filter}");
     }
-    // So it is in a checkpoint that is made of that one.
+    // The same in a checkpoint made from this one.
     sample.commit(1, &[]);
     checkpoint(&sample.storage, 0).await.unwrap();
     assert_eq!(kept(&sample.open().await.unwrap(), "x = 100").await, ["a"]);
@@ -221,7 +220,7 @@ async fn a_bound_that_is_nan_is_not_left_out_of_those_of_its_row_group() {
 }
 
 #[tokio::test]
-async fn bounds_of_decimals_that_were_doubles_stay_within_those_of_their_row_group() {
+async fn rounded_decimal_bounds_count_in_their_row_group() {
     let exact = json!("10000000000000001501");
     let rounded = json!("10000000000000002000");
     let files = [("a", exact.clone(), exact), ("b", rounded.clone(), rounded)];
@@ -230,7 +229,7 @@ async fn bounds_of_decimals_that_were_doubles_stay_within_those_of_their_row_gro
 }
 
 #[tokio::test]
-async fn a_text_that_was_cut_off_reaches_beyond_the_longer_ones_of_its_row_group() {
+async fn truncated_string_bounds_count_in_their_row_group() {
     let cut = "abcdefghijklmnopqrstuvwxyz012345";
     let text = |end: &str| json!(format!("{cut}{end}"));
     let files = [("a", json!("a"), text("")), ("b", json!("a"), text("b"))];
@@ -240,7 +239,7 @@ async fn a_text_that_was_cut_off_reaches_beyond_the_longer_ones_of_its_row_group
 }
 
 #[tokio::test]
-async fn an_instant_without_a_zone_is_as_wide_in_a_checkpoint_as_in_json() {
+async fn timestamps_without_zone_are_as_wide_in_a_checkpoint_as_in_json() {
     let sample = Sample::new();
     let bounds = json!({"t": "2024-01-01T10:00:00"});
     let stats = json!({"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"t": 0}});
@@ -258,7 +257,7 @@ async fn an_instant_without_a_zone_is_as_wide_in_a_checkpoint_as_in_json() {
 }
 
 #[tokio::test]
-async fn vectors_whose_members_are_never_null_need_not_be_decoded_all() {
+async fn vectors_with_required_members_are_read() {
     let sample = Sample::new();
     let mut actions: Vec<Value> = (0..40)
         .map(|number| {
@@ -275,7 +274,7 @@ async fn vectors_whose_members_are_never_null_need_not_be_decoded_all() {
     actions.extend([features, metadata(&[("x", "long")], &[], json!({}))]);
     sample.commit(0, &[]);
     sample.put("00000000000000000000.checkpoint.parquet", parquet_with_required_vectors(&actions, 5));
-    // A commit that may supersede some, so that vectors are looked at.
+    // A commit after the checkpoint, so that deletion vectors are compared.
     sample.commit(1, &[bare("later")]);
     let snapshot = sample.open().await.unwrap();
     snapshot.limit_cache(0);
@@ -284,7 +283,7 @@ async fn vectors_whose_members_are_never_null_need_not_be_decoded_all() {
 }
 
 #[tokio::test]
-async fn a_handle_recovers_when_the_log_was_cleaned_beneath_it() {
+async fn a_handle_recovers_after_log_cleanup() {
     let sample = Sample::new();
     let start = [protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))];
     sample.commit(0, &start);
@@ -301,14 +300,14 @@ async fn a_handle_recovers_when_the_log_was_cleaned_beneath_it() {
     }
     let old = old.refresh().await.unwrap();
     assert_eq!(old.version(), 3);
-    // The table exists, so the error must not say that it does not.
+    // The error must not be that the table does not exist.
     assert!(matches!(live(&old).await.unwrap_err().kind(), Kind::Storage { retryable: true }));
     assert_eq!(live(&old.refresh().await.unwrap()).await.unwrap(), ["a", "b", "c"]);
 }
 
-/// Some writers fill the struct with nulls where there is no action.
+/// Some writers write a struct of nulls for rows without this action.
 #[tokio::test]
-async fn an_add_without_a_path_is_none() {
+async fn an_add_without_a_path_is_skipped() {
     let empty = json!({"add": {}});
     let actions = [protocol(1, 2), metadata(&[("x", "long")], &[], json!({})), bare("a"), bare("b"), empty, bare("c")];
     let unknown = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).build();
@@ -326,9 +325,9 @@ async fn an_add_without_a_path_is_none() {
     }
 }
 
-/// Bounds of texts are of use only if all row groups were written by somebody who compares them as Parquet does now.
+/// Bounds of strings are used only if all row groups were written with the order that Parquet defines today.
 #[tokio::test]
-async fn bounds_of_texts_cost_no_more_than_those_of_numbers() {
+async fn string_bounds_are_as_fast_as_numbers() {
     let stats = json!({"numRecords": 1, "minValues": {"n": 1, "t": "a"}, "maxValues": {"n": 2, "t": "b"},
         "nullCount": {"n": 0, "t": 0}});
     let file =
@@ -348,13 +347,13 @@ async fn bounds_of_texts_cost_no_more_than_those_of_numbers() {
     };
     let _opened = seconds("n > 5").await;
     let (numbers, texts) = (seconds("n > 7").await, seconds("t > 'x'").await);
-    assert!(texts < 3.0 * numbers + 0.1, "{texts} s, and {numbers} s for numbers");
+    assert!(texts < 3.0 * numbers + 0.1, "{texts} s for strings, {numbers} s for numbers");
 }
 
-/// Checkpoints of this writer, and of others that compress with Snappy, are decoded directly; what is compressed in another
-/// way by the parquet crate.
+/// Checkpoints of deltic, and Snappy checkpoints of other writers, are read by the page decoder; other codecs by the parquet
+/// crate.
 #[tokio::test]
-async fn usual_checkpoints_are_decoded_directly() {
+async fn common_checkpoints_use_the_page_decoder() {
     let stats = json!({"numRecords": 1, "minValues": {"n": 1}, "maxValues": {"n": 2}, "nullCount": {"n": 0}});
     let file = |number: usize| {
         let partition = json!({"p": (number % 3).to_string()});
@@ -373,7 +372,7 @@ async fn usual_checkpoints_are_decoded_directly() {
     own.commit(0, &actions);
     checkpoint(&own.storage, 0).await.unwrap();
     let [direct, general] = decoded(&own).await;
-    assert!(direct >= 3 && general == 0, "{direct} and {general}");
+    assert!(direct >= 3 && general == 0, "{direct} direct, {general} by the parquet crate");
     for (codec, is_direct) in [(Compression::SNAPPY, true), (Compression::GZIP(GzipLevel::default()), false)] {
         let sample = Sample::new();
         sample.commit(0, &[]);
@@ -384,10 +383,10 @@ async fn usual_checkpoints_are_decoded_directly() {
     }
 }
 
-/// Paths and statistics of more bytes than are read at once are what they are, and each of their bytes is read once;
-/// whatever the columns beside them are made of.
+/// Columns of paths and statistics that are longer than one chunk are read correctly, and each byte only once, for any
+/// encoding of the neighbouring columns.
 #[tokio::test]
-async fn what_is_longer_than_a_piece_is_read_like_all_else() {
+async fn columns_longer_than_a_chunk_are_read_once() {
     const FILES: u64 = 8_000;
     let noise = |number: u64, words: u64| {
         let word = |salt: u64| (number * 64 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
@@ -403,7 +402,7 @@ async fn what_is_longer_than_a_piece_is_read_like_all_else() {
         action
     };
     let columns = [("p", "string"), ("x", "long"), ("y", "string")];
-    // Of few words a leaf is less than a piece, of many it is two.
+    // With few words a column is less than one chunk, with many it is two.
     for (words, of_sizes, gets) in
         [(1, Encoding::PLAIN, 6), (24, Encoding::PLAIN, 9), (24, Encoding::DELTA_BINARY_PACKED, 9)]
     {
@@ -429,13 +428,13 @@ async fn what_is_longer_than_a_piece_is_read_like_all_else() {
                 assert_eq!(found, [(path(number, words).as_str(), number + 7)], "{of_sizes}");
             }
             let read = sample.storage.counts().since(&before);
-            // What lies between two columns is read with them, and some columns again for the files that are kept.
+            // Gaps between columns are read too, and some columns again for the files that are kept.
             assert!(read.gets == gets && read.bytes_read < size + (128 << 10), "{read:?} of {size} bytes");
         }
     }
 }
 
-/// A checkpoint that Spark wrote by the hybrid calendar. Its strings are in the proleptic one, as in all tables.
+/// A checkpoint that Spark wrote with the hybrid calendar. Its strings use the proleptic one, as in all tables.
 #[tokio::test]
 async fn typed_columns_of_the_hybrid_calendar_are_not_used() {
     const PROLEPTIC: i64 = -171_605; // 1500-03-01
@@ -465,7 +464,7 @@ async fn typed_columns_of_the_hybrid_calendar_are_not_used() {
                 assert_eq!(kept(&format!("{column} = DATE '1500-03-01'")).await, 1, "{column} {keys:?}");
             }
             assert_eq!(kept("p = DATE '1500-03-11'").await, 0, "{keys:?}");
-            // Unknown where only the typed bounds would tell.
+            // Unknown if there are only typed bounds.
             let is_unknown = keys.len() > 1 && !with_strings;
             assert_eq!(kept("d = DATE '1500-03-11'").await, u64::from(is_unknown), "{keys:?}");
         }

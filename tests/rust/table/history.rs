@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, add, metadata, protocol};
 
-/// Sets when a commit's file was written, in milliseconds.
-fn written(sample: &Sample, version: u64, time_ms: u64) {
+/// Sets the modification time of a commit, in milliseconds.
+fn set_modified_ms(sample: &Sample, version: u64, time_ms: u64) {
     let path = sample.log(&format!("{version:020}.json"));
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_modified(UNIX_EPOCH + Duration::from_millis(time_ms)).unwrap();
@@ -19,13 +19,13 @@ fn info(members: Value) -> Value {
     json!({"commitInfo": members})
 }
 
-/// A table whose commits were written at these times.
+/// A table whose commits have these modification times.
 fn at_times(times: &[u64]) -> Sample {
     let sample = Sample::with_commits(&vec![
         vec![info(json!({"operation": "WRITE", "timestamp": 1})), add("a")];
         times.len() - 1
     ]);
-    times.iter().zip(0..).for_each(|(time, version)| written(&sample, version, *time));
+    times.iter().zip(0..).for_each(|(time, version)| set_modified_ms(&sample, version, *time));
     sample
 }
 
@@ -36,7 +36,7 @@ async fn times(sample: &Sample) -> Vec<(i64, i64)> {
     entries.iter().map(|e| (number(e, "version"), number(e, "timestamp"))).collect()
 }
 
-/// What the history says finds what it says.
+/// Checks that each time of the history finds its version.
 async fn every_time_finds_its_version(sample: &Sample) {
     for (version, time) in times(sample).await {
         let found = version_at(&sample.storage, time).await.unwrap();
@@ -71,7 +71,7 @@ async fn the_newest_version_at_or_before_a_time() {
 }
 
 #[tokio::test]
-async fn times_of_files_are_made_to_ascend() {
+async fn modification_times_are_made_monotone() {
     let sample = at_times(&[5000, 3000, 3000, 9000, 100]);
     assert_eq!(times(&sample).await, [(4, 9001), (3, 9000), (2, 5002), (1, 5001), (0, 5000)]);
     assert_eq!(version_at(&sample.storage, 5001).await.unwrap(), 1);
@@ -89,14 +89,14 @@ async fn entries_are_commit_infos_newest_first() {
     // A commit without commit info also has a version and a time.
     assert_eq!(Value::Object(all[2].clone()), json!({"timestamp": 1000, "version": 0}));
     assert!(history(&sample.storage, Some(0)).await.unwrap().is_empty());
-    // One list, and the commits that are shown.
+    // One listing, and the commits that are shown.
     assert_eq!(sample.counted(history(&sample.storage, Some(1))).await.0, (1, 1));
     let error = history(&Sample::new().storage, None).await.unwrap_err();
     assert!(error.is_not_found() && error.to_string().contains("not a Delta table"), "{error}");
 }
 
 #[tokio::test]
-async fn what_cleanup_left_before_the_checkpoint_is_history_but_no_version() {
+async fn commits_before_the_checkpoint_are_history_but_not_versions() {
     let sample = at_times(&[1000, 2000, 3000, 4000, 5000]);
     sample.checkpoint(3, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({})), add("a")]);
     sample.delete("00000000000000000000.json");
@@ -104,7 +104,7 @@ async fn what_cleanup_left_before_the_checkpoint_is_history_but_no_version() {
     assert_eq!(times(&sample).await, [(4, 5000), (3, 4000), (2, 3000)]);
     not_found(&version_at(&sample.storage, 3500).await.unwrap_err(), "from 1970-01-01T00:00:04.000Z (version 3)");
     assert_eq!(version_at(&sample.storage, 4500).await.unwrap(), 3);
-    // Nothing but the checkpoint.
+    // Only the checkpoint is left.
     for version in 2..5 {
         sample.delete(&format!("{version:020}.json"));
     }
@@ -112,8 +112,8 @@ async fn what_cleanup_left_before_the_checkpoint_is_history_but_no_version() {
     not_found(&version_at(&sample.storage, 4500).await.unwrap_err(), "read by version");
 }
 
-/// A table of `count` commits that carry their own times from `from` on: version `v` at `1000 * v`.
-fn with_own_times(count: u64, from: u64, properties: Value) -> Sample {
+/// A table of `count` commits. Those from `from` on have in-commit timestamps: `1000 * version`.
+fn with_in_commit_timestamps(count: u64, from: u64, properties: Value) -> Sample {
     let sample = Sample::new();
     for version in 0..count {
         let own = if version >= from { json!({"inCommitTimestamp": 1000 * version}) } else { json!({"timestamp": 7}) };
@@ -126,43 +126,43 @@ fn with_own_times(count: u64, from: u64, properties: Value) -> Sample {
             actions.push(metadata(&[("x", "long")], &[], properties));
         }
         sample.commit(version, &actions);
-        // Files say something else.
-        written(&sample, version, 50_000 + version);
+        // Modification times differ.
+        set_modified_ms(&sample, version, 50_000 + version);
     }
     sample
 }
 
 #[tokio::test]
-async fn commits_with_a_time_of_their_own() {
-    let sample = with_own_times(40, 0, json!({"delta.enableInCommitTimestamps": "true"}));
+async fn in_commit_timestamps_give_the_version() {
+    let sample = with_in_commit_timestamps(40, 0, json!({"delta.enableInCommitTimestamps": "true"}));
     for (time, version) in [(0, 0), (999, 0), (1000, 1), (20_500, 20), (39_000, 39)] {
         assert_eq!(version_at(&sample.storage, time).await.unwrap(), version, "at {time} ms");
     }
-    assert_eq!(version_at(&sample.storage, 39_001).await.unwrap(), 39, "later than all is the newest");
+    assert_eq!(version_at(&sample.storage, 39_001).await.unwrap(), 39, "a later time gives the newest version");
     not_found(&version_at(&sample.storage, -1).await.unwrap_err(), "from 1970-01-01T00:00:00.000Z (version 0)");
     every_time_finds_its_version(&sample).await;
-    // Few of the forty are read, in addition to those that opening the table needs.
+    // Few of the forty commits are read, besides those for opening the table.
     let opening = sample.counted(sample.open()).await.0;
     let finding = sample.counted(version_at(&sample.storage, 20_500)).await.0;
     assert!(finding.0 - opening.0 <= 6 && finding.1 == opening.1, "{finding:?} after {opening:?}");
 }
 
 #[tokio::test]
-async fn commits_before_their_own_times_were_enabled() {
+async fn commits_before_in_commit_timestamps_were_enabled() {
     let properties = json!({
         "delta.enableInCommitTimestamps": "true",
         "delta.inCommitTimestampEnablementVersion": "3",
         "delta.inCommitTimestampEnablementTimestamp": "3000",
     });
-    let sample = with_own_times(6, 3, properties);
-    (0..3).for_each(|version| written(&sample, version, 500 * version + 1000));
-    // 1000, 1500 and 2000 by the files, then 3000, 4000, 5000.
+    let sample = with_in_commit_timestamps(6, 3, properties);
+    (0..3).for_each(|version| set_modified_ms(&sample, version, 500 * version + 1000));
+    // Modification times 1000, 1500 and 2000, then in-commit timestamps 3000, 4000, 5000.
     for (time, version) in [(1000, 0), (1500, 1), (2999, 2), (3000, 3), (3999, 3), (5000, 5)] {
         assert_eq!(version_at(&sample.storage, time).await.unwrap(), version, "at {time} ms");
     }
     every_time_finds_its_version(&sample).await;
-    // A file that was copied later does not move what came before the boundary.
-    written(&sample, 2, 900_000);
+    // A commit file that was copied later: its time stays before the first in-commit timestamp.
+    set_modified_ms(&sample, 2, 900_000);
     assert_eq!(version_at(&sample.storage, 2999).await.unwrap(), 1);
     assert_eq!(version_at(&sample.storage, 3000).await.unwrap(), 3);
     not_found(&version_at(&sample.storage, 999).await.unwrap_err(), "from 1970-01-01T00:00:01.000Z (version 0)");
@@ -170,8 +170,8 @@ async fn commits_before_their_own_times_were_enabled() {
 }
 
 #[tokio::test]
-async fn a_commit_without_the_time_it_must_have_is_corrupt() {
-    let sample = with_own_times(3, 0, json!({"delta.enableInCommitTimestamps": "true"}));
+async fn a_commit_without_in_commit_timestamp_is_corrupt() {
+    let sample = with_in_commit_timestamps(3, 0, json!({"delta.enableInCommitTimestamps": "true"}));
     sample.commit(3, &[info(json!({"timestamp": 5})), add("b")]);
     let error = version_at(&sample.storage, 3500).await.unwrap_err();
     assert_eq!((error.kind(), error.version()), (&Kind::Corrupt, Some(3)));

@@ -1,4 +1,4 @@
-//! Checks that batches of other libraries follow Arrow's format.
+//! Validation of Arrow batches from other libraries.
 
 #![allow(unsafe_code)]
 
@@ -18,11 +18,11 @@ use deltic_table::write::incoming::checked_batch;
 
 fn data(data_type: DataType, length: usize, buffers: Vec<Buffer>, children: Vec<ArrayData>) -> ArrayData {
     let builder = ArrayData::builder(data_type).len(length).buffers(buffers).child_data(children);
-    // SAFETY: it is only given to what checks it.
+    // SAFETY: it is only passed to the validation.
     unsafe { builder.build_unchecked() }
 }
 
-/// The columns, as they come from a library that nobody vouches for.
+/// Validates columns as if they came from another library.
 fn checked(columns: Vec<(Field, ArrayData)>) -> Result<RecordBatch> {
     let length = columns[0].1.len();
     let (fields, children): (Vec<Field>, Vec<ArrayData>) = columns.into_iter().unzip();
@@ -154,16 +154,16 @@ fn broken() -> Vec<(&'static str, ArrayData, &'static str)> {
 }
 
 #[test]
-fn broken_promises_are_refused_by_column() {
-    for (name, array, told) in broken() {
+fn invalid_arrays_are_refused_by_column() {
+    for (name, array, message) in broken() {
         let error = column(array).expect_err(name);
         assert_eq!(*error.kind(), Kind::Invalid, "{name}: {error}");
-        assert!(error.message().contains("not valid") && error.message().contains(told), "{name}: {error}");
+        assert!(error.message().contains("not valid") && error.message().contains(message), "{name}: {error}");
     }
 }
 
 #[test]
-fn nulls_where_the_field_has_none_are_refused() {
+fn nulls_in_required_fields_are_refused() {
     let numbers = Int64Array::from(vec![Some(1), None]).to_data();
     let error = checked(vec![(Field::new("id", DataType::Int64, false), numbers.clone())]).unwrap_err();
     assert!(error.message().contains("`id`") && error.message().contains("row 1"), "{error}");
@@ -173,7 +173,7 @@ fn nulls_where_the_field_has_none_are_refused() {
 }
 
 #[test]
-fn types_that_no_array_can_have_are_refused() {
+fn impossible_types_are_refused() {
     let negative = DataType::FixedSizeList(field(DataType::Int64), -1);
     let key = DataType::Dictionary(Box::new(DataType::Utf8), Box::new(DataType::Utf8));
     let entries = DataType::Map(field(DataType::Int64), false);
@@ -187,9 +187,9 @@ fn types_that_no_array_can_have_are_refused() {
     }
 }
 
-/// What lies outside of a slice is no part of it, however broken it is.
+/// Data outside of a slice is not validated.
 #[test]
-fn slices_are_what_they_hold() {
+fn only_slices_are_validated() {
     let list = listed(&[0, 1, 3, 4], Int64Array::from_iter_values(0..4).to_data()).slice(1, 1);
     let list = column(list).unwrap();
     assert_eq!(list.as_list::<i32>().values().len(), 2);
@@ -220,7 +220,7 @@ fn strings_that_are_not_utf8_are_refused_by_column() {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
     /// `binary` as strings, which have the same layout.
     fn cast(array: &ArrayRef, strings: &DataType) -> ArrayData {
-        // SAFETY: it is only given to what checks it.
+        // SAFETY: it is only passed to the validation.
         unsafe { array.to_data().into_builder().data_type(strings.clone()).build_unchecked() }
     }
     let bytes = |values: &[Option<&[u8]>]| -> ArrayRef { Arc::new(BinaryArray::from_iter(values.iter().copied())) };
@@ -228,7 +228,7 @@ fn strings_that_are_not_utf8_are_refused_by_column() {
     let good = bytes(&[Some(b"a"), None, Some("é".as_bytes()), Some(long.as_bytes()), Some(b"")]);
     let bad = bytes(&[Some(b"a"), Some(b"caf\xe9 noir, served with a madeleine")]);
     let short = bytes(&[Some(b"caf\xe9")]);
-    // Each value is half a character, and both together are one.
+    // Each value is half of a character.
     let halves = bytes(&[Some(b"\xc3"), Some(b"\xa9")]);
     for (binary, strings) in [(Binary, Utf8), (LargeBinary, LargeUtf8), (BinaryView, Utf8View)] {
         let of = |array: &ArrayRef| arrow_cast::cast(array, &binary).unwrap();
@@ -237,7 +237,7 @@ fn strings_that_are_not_utf8_are_refused_by_column() {
             let error = column(cast(&of(wrong), &strings)).unwrap_err();
             assert!(error.message().contains("`c`") && error.message().contains("UTF-8"), "{strings}: {error}");
         }
-        // Of a larger array only the slice counts, and nothing that lies under a null.
+        // Only the slice of an array is validated, and no value under a null.
         column(cast(&of(&bad).slice(0, 1), &strings)).unwrap();
         let (lengths, values) = (OffsetBuffer::from_lengths([1, 1, 2]), Buffer::from(&b"a\xe9\xc3\xa9"[..]));
         let hidden = BinaryArray::new(lengths, values, Some(NullBuffer::from(vec![true, false, true])));
@@ -254,7 +254,7 @@ fn strings_that_are_not_utf8_are_refused_by_column() {
 }
 
 #[test]
-fn good_arrays_stay_as_they_are() {
+fn valid_arrays_stay_unchanged() {
     let keys = Int8Array::from(vec![Some(0), None, Some(1)]);
     let coded = DictionaryArray::new(keys, Arc::new(StringArray::from(vec!["a", "b"])));
     let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), None]), None, Some(vec![])]);
@@ -266,9 +266,9 @@ fn good_arrays_stay_as_they_are() {
     assert_eq!(checked_batch(&rows.slice(1, 2), &batch.schema()).unwrap(), batch.slice(1, 2));
 }
 
-/// Nulls are counted again.
+/// The null count of the producer is not used.
 #[test]
-fn a_wrong_count_of_nulls_changes_no_row() {
+fn a_wrong_null_count_changes_no_row() {
     assert_eq!(column(miscounted()).unwrap().null_count(), 2);
     let list = column(listed(&[0, 3], miscounted())).unwrap();
     assert_eq!(list.as_list::<i32>().values().null_count(), 2);

@@ -1,5 +1,5 @@
-//! Rows that one writer deletes or updates by deletion vectors while another one moves them to other files: both commits
-//! succeed where rows are tracked, and each row keeps its id.
+//! One writer deletes or updates rows by deletion vectors while another moves them to other files. With row tracking both
+//! commits succeed, and rows keep their ids.
 
 use std::collections::BTreeSet;
 
@@ -30,8 +30,8 @@ async fn update(transaction: &mut Transaction, x: &str, filter: &str) {
     transaction.update(set, Some(filter), now).await.unwrap();
 }
 
-/// Deletes rows; before the commit another writer does something.
-fn delete_beside(table: &Table, filter: &str, other: impl FnOnce()) -> Result<Option<Outcome>> {
+/// Deletes rows; another writer commits first.
+fn delete_after(table: &Table, filter: &str, other: impl FnOnce()) -> Result<Option<Outcome>> {
     let mut ours = block_on(table.begin());
     block_on(ours.delete(Some(filter), now)).unwrap();
     other();
@@ -42,36 +42,36 @@ fn is_conflict(error: &Error) -> bool {
     matches!(error.kind(), Kind::Conflict(Conflict::ConcurrentDeleteDelete))
 }
 
-/// Values and ids, without those of some rows.
+/// `rows` without some values of `x`.
 fn without(rows: &[String], gone: &[i64]) -> Vec<String> {
     let is_gone = |row: &&String| gone.iter().any(|x| row.starts_with(&format!("{x}|")));
     rows.iter().filter(|row| !is_gone(row)).cloned().collect()
 }
 
 #[test]
-fn rows_that_were_moved_are_deleted_where_they_are() {
+fn moved_rows_are_deleted() {
     for properties in [&[IDS, VECTORS][..], &[IDS, VECTORS, FEED]] {
         let table = two_files(properties);
         table.delete("x = 9");
         let before = table.sorted(&["x", ROW_ID], None);
-        let outcome = delete_beside(&table, "x IN (1, 3, 12)", || drop(optimized(&table, &options())));
+        let outcome = delete_after(&table, "x IN (1, 3, 12)", || drop(optimized(&table, &options())));
         let outcome = outcome.unwrap().unwrap();
         assert_eq!(outcome.committed.attempts, 2);
         assert_eq!(table.sorted(&["x", ROW_ID], None), without(&before, &[1, 3, 12]));
-        // One file is marked, the one that OPTIMIZE wrote, and it keeps what it says of itself.
+        // The file written by OPTIMIZE is marked, and keeps its statistics.
         let (removed, added) = (table.last("remove"), table.last("add"));
         assert_eq!((removed.len(), added.len(), table.files().len()), (1, 1, 1));
         assert_eq!((&removed[0]["path"], &removed[0]["deletionVector"]), (&added[0]["path"], &json!(null)));
         assert_eq!(added[0]["deletionVector"]["cardinality"], json!(3));
         let stats: serde_json::Value = serde_json::from_str(added[0]["stats"].as_str().unwrap()).unwrap();
         assert_eq!((&stats["numRecords"], &stats["tightBounds"]), (&json!(19), &json!(false)));
-        // Vectors that no commit names are deleted.
+        // Deletion vector files that no commit names are deleted.
         assert_eq!(table.on_disk().iter().filter(|path| path.ends_with(".bin")).count(), 2);
     }
 }
 
 #[test]
-fn updated_rows_keep_their_ids_where_they_are() {
+fn moved_rows_are_updated_and_keep_their_ids() {
     let table = two_files(&[IDS, VECTORS]);
     let id = |x: i64| table.rows(&[ROW_ID], Some(&format!("x = {x}")));
     let before = [id(4), id(15), id(16)];
@@ -84,10 +84,10 @@ fn updated_rows_keep_their_ids_where_they_are() {
 }
 
 #[test]
-fn rows_are_followed_from_winner_to_winner() {
+fn rows_moved_by_several_winners_are_found() {
     let table = two_files(&[IDS, VECTORS]);
     let before = table.sorted(&["x", ROW_ID], None);
-    let outcome = delete_beside(&table, "x IN (1, 12)", || {
+    let outcome = delete_after(&table, "x IN (1, 12)", || {
         optimized(&table, &options());
         table.delete("x IN (2, 13)");
         optimized(&table, &z_order(&["p", "x"]));
@@ -99,23 +99,23 @@ fn rows_are_followed_from_winner_to_winner() {
 }
 
 #[test]
-fn a_row_that_a_winner_deleted_after_it_was_moved_is_a_conflict() {
+fn a_row_moved_and_then_deleted_is_a_conflict() {
     let table = two_files(&[IDS, VECTORS]);
     let before = table.on_disk();
-    let refused = delete_beside(&table, "x IN (1, 12)", || {
+    let refused = delete_after(&table, "x IN (1, 12)", || {
         optimized(&table, &options());
         table.delete("x IN (12, 13)");
     });
     assert!(is_conflict(&refused.unwrap_err()));
     assert_eq!(table.sorted(&["x"], None).len(), 18);
-    // The file of OPTIMIZE and the winner's vectors are new; what the refused commit wrote is deleted.
+    // The file of OPTIMIZE and the vectors of the winner are new; files of the failed commit are deleted.
     assert_eq!(table.on_disk().difference(&before).count(), 2);
 }
 
 #[test]
-fn rows_without_ids_are_not_followed() {
+fn without_row_tracking_moved_rows_are_a_conflict() {
     let table = two_files(&[VECTORS]);
-    let refused = delete_beside(&table, "x = 1", || drop(optimized(&table, &options())));
+    let refused = delete_after(&table, "x = 1", || drop(optimized(&table, &options())));
     assert!(is_conflict(&refused.unwrap_err()));
     assert_eq!(table.rows(&["x"], None).len(), 20);
 }
@@ -130,7 +130,7 @@ fn only_files_of_the_same_partition_are_searched() {
     let mut ours = block_on(table.begin());
     block_on(ours.delete(Some("p = 'b' AND x IN (3, 14)"), now)).unwrap();
     optimized(&table, &options());
-    // None of the other partitions' new files can be read.
+    // The new files of other partitions cannot be read.
     for path in table.files().iter().filter(|path| !path.contains("p=b")) {
         std::fs::write(table.sample.path(path), b"gone").unwrap();
     }
@@ -138,13 +138,13 @@ fn only_files_of_the_same_partition_are_searched() {
     assert_eq!(table.rows(&["x"], Some("p = 'b'")).len(), 18);
 }
 
-/// As where rows are not tracked: whoever repeats the statement after a conflict does the right thing.
+/// The same error as where rows are not tracked: repeating the statement is right.
 #[test]
 fn a_file_that_cannot_be_read_is_a_conflict() {
     for is_new in [true, false] {
         let table = two_files(&[IDS, VECTORS]);
         let old = table.files();
-        let refused = delete_beside(&table, "x = 1", || {
+        let refused = delete_after(&table, "x = 1", || {
             optimized(&table, &options());
             let broken = if is_new { table.files() } else { old.clone() };
             broken.iter().for_each(|path| std::fs::write(table.sample.path(path), b"broken").unwrap());
@@ -158,14 +158,14 @@ fn a_file_that_cannot_be_read_is_a_conflict() {
 fn an_old_file_that_a_vacuum_deleted_is_a_conflict() {
     let table = two_files(&[IDS, VECTORS]);
     let old = table.files();
-    let refused = delete_beside(&table, "x = 1", || {
+    let refused = delete_after(&table, "x = 1", || {
         optimized(&table, &options());
         old.iter().for_each(|path| std::fs::remove_file(table.sample.path(path)).unwrap());
     });
     assert!(is_conflict(&refused.unwrap_err()));
 }
 
-/// What another writer does.
+/// A commit of another writer.
 #[derive(Debug, Clone)]
 enum Other {
     Optimize,
@@ -184,9 +184,9 @@ fn others() -> impl Strategy<Value = Vec<Other>> {
     prop::collection::vec(other, 1..4)
 }
 
-/// Some rows of sixteen, in files of four. The first row of each file stays, so that every file does.
+/// Some of sixteen rows in files of four. The first row of each file is left out, so that no file is removed.
 fn rows() -> impl Strategy<Value = BTreeSet<i64>> {
-    prop::collection::btree_set((0..16_i64).prop_filter("it stays", |x| x % 4 != 0), 1..4)
+    prop::collection::btree_set((0..16_i64).prop_filter("the first row of a file", |x| x % 4 != 0), 1..4)
 }
 
 fn listed(rows: &BTreeSet<i64>) -> String {
@@ -198,7 +198,7 @@ proptest! {
 
     /// The commit succeeds exactly if no winner deleted one of its rows.
     #[test]
-    fn rows_are_changed_wherever_they_are(
+    fn moved_rows_are_changed_unless_a_winner_deleted_them(
         ours in rows(),
         others in others(),
         updates in any::<bool>(),

@@ -1,4 +1,4 @@
-//! Nested columns, null at every level: what is written reads back.
+//! Nested columns with nulls at all levels survive a write and a read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ enum Datum {
     Map(Vec<(Datum, Datum)>),
 }
 
-/// Numbers that follow from a seed.
+/// Pseudorandom numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -67,7 +67,7 @@ impl Random {
         }
     }
 
-    /// The array of `data`. What a null hides is null, too, or anything at all.
+    /// The array of `data`. Values under a null are null or random.
     fn array(&mut self, data: &[&Datum], data_type: &DataType) -> ArrayRef {
         let arrow = to_arrow_type(data_type);
         let nulls = || NullBuffer::from_iter(data.iter().map(|datum| **datum != Datum::Null));
@@ -206,10 +206,10 @@ fn round_trip(schema: &StructType, rows: &[RecordBatch]) -> Vec<RecordBatch> {
     })
 }
 
-/// Checks that `data` are the values of a column of this type once they were written and read.
+/// Checks that the values of a column of this type survive a write and a read.
 fn check(data_type: DataType, nullable: bool, expected: &[Datum], random: &mut Random) {
     let schema = StructType::new(vec![StructField::new("c", data_type.clone(), nullable)]);
-    // Behind a row that is cut off, for a slice begins somewhere.
+    // A row in front is cut off, so that the batch is a slice.
     let first = random.datum(&data_type, nullable);
     let values: Vec<&Datum> = std::iter::once(&first).chain(expected).collect();
     let array = random.array(&values, &data_type);
@@ -224,16 +224,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_is_written_reads_back(data_type in types(), nullable: bool, seed: u64) {
+    fn nested_values_round_trip(data_type in types(), nullable: bool, seed: u64) {
         let mut random = Random(seed);
         let rows: Vec<Datum> = (0..ROWS).map(|_| random.datum(&data_type, nullable)).collect();
         check(data_type, nullable, &rows, &mut random);
     }
 }
 
-/// A null element of a list, or value of a map, of structs that hold required structs.
+/// Null structs that contain required structs, in lists and maps.
 #[test]
-fn what_a_null_struct_requires_is_null() {
+fn required_fields_of_null_structs_are_null() {
     let required = |name: &str, data_type| StructField::new(name, data_type, false);
     let one = |field| DataType::Struct(Arc::new(StructType::new(vec![field])));
     let element = one(required("s", one(required("x", DataType::LONG))));
@@ -244,7 +244,7 @@ fn what_a_null_struct_requires_is_null() {
     let map = MapType { key: DataType::STRING, value: element.clone(), value_contains_null: true };
     let rows = [Datum::Map(vec![(Datum::String("k".to_owned()), Datum::Null)]), Datum::Map(vec![]), Datum::Null];
     check(DataType::Map(Arc::new(map)), true, &rows, &mut Random(1));
-    // Lists of lists, and a list that is required inside a struct that is null.
+    // Lists of lists, and a required list in a null struct.
     let inner = DataType::Array(Arc::new(ArrayType { element: element.clone(), contains_null: true }));
     let holder = one(required("l", inner.clone()));
     let lists = DataType::Array(Arc::new(ArrayType { element: inner, contains_null: true }));

@@ -1,5 +1,5 @@
-//! OPTIMIZE: the rows are the same, with any memory and with concurrent commits, and no file is left that is in no
-//! version. Rows are compared as text.
+//! OPTIMIZE keeps all rows, with any memory limit and with concurrent commits, and leaves no unreferenced file. Rows are
+//! compared as strings.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -40,7 +40,7 @@ pub(super) fn optimized(table: &Table, options: &OptimizeOptions) -> Optimized {
     block_on(run(table, options, &LogCommitter::new(table.sample.storage.clone()))).unwrap()
 }
 
-/// Data files below the table.
+/// The data files on disk.
 fn data_files(table: &Table) -> BTreeSet<String> {
     let is_data = |path: &String| path.ends_with(".parquet") && !path.starts_with("_change_data");
     table.on_disk().into_iter().filter(is_data).collect()
@@ -59,7 +59,7 @@ fn two_partitions(properties: &[(&str, &str)]) -> Table {
     table
 }
 
-/// Does something before the first commit, as another writer would.
+/// A committer that runs `before` just before the first commit, as another writer.
 struct Overtaken<F> {
     log: LogCommitter,
     before: Mutex<Option<F>>,
@@ -95,7 +95,7 @@ impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Committer for Overtaken<F> {
     }
 }
 
-/// Optimizes while another writer does something just before the commit.
+/// Optimizes; another writer commits just before the commit.
 fn overtaken(table: &Table, by: impl FnOnce(&Table) + Send) -> Result<Optimized> {
     std::thread::scope(|scope| {
         let (begin, begun) = std::sync::mpsc::channel::<()>();
@@ -118,7 +118,7 @@ fn overtaken(table: &Table, by: impl FnOnce(&Table) + Send) -> Result<Optimized>
 }
 
 #[test]
-fn what_other_writers_got_to_is_left_as_it_is() {
+fn bins_changed_by_winners_are_left_out() {
     for properties in [&[][..], &[VECTORS], &[IDS, VECTORS], &[FEED]] {
         for filter in ["p = 'a' AND x = 3", "p = 'a' AND x < 10", "p = 'a'"] {
             let table = two_partitions(properties);
@@ -133,10 +133,10 @@ fn what_other_writers_got_to_is_left_as_it_is() {
             let left = (0..30).filter(kept).map(|x| format!("a|{x}"));
             let expected: BTreeSet<String> = left.chain((0..30).map(|x| format!("b|{x}"))).collect();
             assert_eq!(table.sorted(&["p", "x"], None).into_iter().collect::<BTreeSet<_>>(), expected);
-            // Six were there, one came of ours, and one at most of the other's; none is left of those that were given up.
+            // Six old files, one of OPTIMIZE, at most one of the winner; files of the bin that was left out are deleted.
             let copies = usize::from(!properties.contains(&VECTORS) && filter == "p = 'a' AND x = 3");
             assert_eq!(data_files(&table).len(), 6 + 1 + copies, "{properties:?} {filter}");
-            // What was left is taken the next time.
+            // The next run takes the files that were left out.
             let again = optimized(&table, &options());
             assert_eq!(again.files_lost, 0);
             assert_eq!(table.sorted(&["p", "x"], None).into_iter().collect::<BTreeSet<_>>(), expected);
@@ -145,7 +145,7 @@ fn what_other_writers_got_to_is_left_as_it_is() {
 }
 
 #[test]
-fn appends_are_in_nobodys_way() {
+fn appends_do_not_conflict() {
     let table = two_partitions(&[IDS]);
     let done = overtaken(&table, |table| table.write(&numbers("a", 30..40))).unwrap();
     assert_eq!((done.files_lost, done.metrics["numAddedFiles"]), (0, 2));
@@ -153,7 +153,7 @@ fn appends_are_in_nobodys_way() {
 }
 
 #[test]
-fn of_two_that_optimize_at_once_one_does() {
+fn of_two_concurrent_runs_one_commits() {
     let table = two_partitions(&[]);
     let done = overtaken(&table, |table| drop(optimized(table, &options()))).unwrap();
     assert_eq!((done.files_lost, done.versions.len()), (6, 0));
@@ -161,7 +161,7 @@ fn of_two_that_optimize_at_once_one_does() {
 }
 
 #[test]
-fn a_change_of_the_schema_is_in_the_way() {
+fn a_metadata_change_is_a_conflict() {
     let table = two_partitions(&[]);
     let refused = overtaken(&table, |table| {
         block_on(async {
@@ -173,11 +173,11 @@ fn a_change_of_the_schema_is_in_the_way() {
     });
     let refused = refused.unwrap_err();
     assert!(matches!(refused.kind(), Kind::Conflict(Conflict::MetadataChanged)), "{refused}");
-    assert_eq!(data_files(&table).len(), 6, "what was written is deleted");
+    assert_eq!(data_files(&table).len(), 6, "the written files are not deleted");
     assert_eq!(optimized(&table, &options()).metrics["numAddedFiles"], 2);
 }
 
-/// Fails from some commit on.
+/// A committer that fails after `left` commits.
 struct Failing {
     log: LogCommitter,
     left: AtomicUsize,
@@ -209,7 +209,7 @@ impl Committer for Failing {
 }
 
 #[test]
-fn a_large_table_takes_several_commits_and_what_fails_goes_on_from_there() {
+fn a_large_table_takes_several_commits_and_resumes_after_a_failure() {
     for is_known in [true, false] {
         let table = two_partitions(&[]);
         let before = table.sorted(&["p", "x"], None);
@@ -231,7 +231,7 @@ fn a_large_table_takes_several_commits_and_what_fails_goes_on_from_there() {
     assert_eq!((done.versions.len(), done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]), (2, 6, 2));
 }
 
-/// Wants nothing any more.
+/// A policy that is cancelled.
 struct Cancelled;
 
 impl RetryPolicy for Cancelled {
@@ -249,12 +249,12 @@ impl RetryPolicy for Cancelled {
 }
 
 #[test]
-fn what_is_interrupted_leaves_no_file() {
+fn an_interrupted_run_leaves_no_file() {
     let table = two_partitions(&[]);
     let log = LogCommitter::new(table.sample.storage.clone());
     let interrupted = block_on(async {
         let interrupted = optimize((&table.sample.storage, None), &options(), (&World, now), (&log, &Cancelled)).await;
-        // What deletes files in the background is given the time.
+        // Files are deleted in the background.
         for _ in 0..100 {
             if data_files(&table).len() == 6 {
                 break;
@@ -268,7 +268,7 @@ fn what_is_interrupted_leaves_no_file() {
 }
 
 #[test]
-fn a_plan_is_what_is_done_then() {
+fn a_plan_equals_the_result() {
     let table = two_partitions(&[VECTORS]);
     for options in [options(), z_order(&["x"])] {
         let planned = block_on(plan_optimize((&table.sample.storage, None), &options, (&World, now))).unwrap();
@@ -279,12 +279,12 @@ fn a_plan_is_what_is_done_then() {
     }
 }
 
-/// Orders rows along a curve, in so many bytes of memory; the values of `x` as they are read then.
+/// Optimizes rows along a curve with this memory limit, and returns them in the order of a scan.
 fn in_order(rows: &[Row], columns: &[&str], sort_bytes: usize) -> Vec<String> {
     let table = Table::new(&[], false);
     for rows in rows.chunks(700) {
         table.write(rows);
-        // Equal rows stay in the order of their files, which is that of their times.
+        // Equal rows keep the order of their files, which are ordered by time.
         std::thread::sleep(Duration::from_millis(2));
     }
     let limits = Limits { sort_bytes, ..Limits::default() };
@@ -294,7 +294,7 @@ fn in_order(rows: &[Row], columns: &[&str], sort_bytes: usize) -> Vec<String> {
 }
 
 #[test]
-fn rows_have_the_same_order_however_little_memory_there_is() {
+fn the_order_does_not_depend_on_memory() {
     let parts = ["a", "b", "c", "d"];
     let mixed = |n: i64| (n * 7919) % 2003;
     let row = |n: i64| (parts[usize::try_from(mixed(n + 5) % 4).unwrap()], (n % 11 != 0).then(|| mixed(n)));
@@ -311,20 +311,20 @@ fn rows_have_the_same_order_however_little_memory_there_is() {
         expected.sort();
         assert!(all == expected);
     }
-    // One column has more ranges than there are values: its order is that of the values, nulls first.
+    // A single column is sorted by value, nulls first.
     let sorted = in_order(&rows, &["x"], 5_000);
     let values: Vec<Option<i64>> = sorted.iter().map(|row| row.split_once('|').unwrap().1.parse().ok()).collect();
     assert!(values.is_sorted());
 }
 
 #[test]
-fn sorting_leaves_the_threads_of_the_runtime_to_those_that_write() {
+fn sorting_does_not_block_the_threads_of_writers() {
     let table = Table::new(&[], true);
     for part in ["a", "b", "c", "d"] {
         table.write(&numbers(part, 0..80_000));
         table.write(&numbers(part, 40_000..120_000));
     }
-    // Each partition is handed out in more batches than wait for the writer, and there are fewer threads than partitions.
+    // Each partition has more batches than the writer buffers, and there are fewer threads than partitions.
     let mut few_threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = few_threads.worker_threads(2).max_blocking_threads(2).enable_all().build().unwrap();
     let options = OptimizeOptions { max_tasks: Some(4), ..z_order(&["x"]) };
@@ -332,10 +332,10 @@ fn sorting_leaves_the_threads_of_the_runtime_to_those_that_write() {
     let all = async { tokio::time::timeout(Duration::from_secs(120), run(&table, &options, &committer)).await };
     let done = runtime.block_on(all);
     runtime.shutdown_background();
-    assert_eq!(done.expect("it does not end").unwrap().metrics["numRemovedFiles"], 8);
+    assert_eq!(done.expect("OPTIMIZE does not end").unwrap().metrics["numRemovedFiles"], 8);
 }
 
-/// Rows of a table that nobody chose by hand.
+/// Random rows of some files.
 fn some_rows() -> impl Strategy<Value = Vec<Vec<Row>>> {
     let part = prop_oneof![Just("a"), Just("b"), Just("")];
     let value = prop_oneof![2 => (-20..20_i64).prop_map(Some), 1 => Just(None), 1 => any::<i64>().prop_map(Some)];
@@ -377,7 +377,7 @@ proptest! {
             let (first, second) = (done.versions.len(), again.versions.len());
             prop_assert!(first <= 1 && second <= 1);
         }
-        // Rows that come then have ids of their own.
+        // New rows get new ids.
         table.write(&[("b", Some(1))]);
         let mut ids = table.sorted(&[ROW_ID], None);
         ids.dedup();
@@ -385,7 +385,7 @@ proptest! {
     }
 }
 
-/// Ids that are UUIDs, by whose first halves files are found.
+/// UUIDs that are numbered in their first digits, by which files of this operation are recognized.
 struct Numbered;
 
 impl Ids for Numbered {
@@ -395,14 +395,14 @@ impl Ids for Numbered {
     }
 }
 
-fn carried_out(table: &Table, task: &[u8]) -> Vec<u8> {
+fn run_task(table: &Table, task: &[u8]) -> Vec<u8> {
     let task = RewriteTask::from_bytes(task).unwrap();
     assert_eq!(task.location(), table.sample.storage.location());
     block_on(task.carry_out(table.sample.storage.clone(), now)).unwrap()
 }
 
 #[test]
-fn bins_are_written_by_others() {
+fn bins_are_rewritten_by_tasks() {
     for properties in [&[][..], &[IDS, VECTORS]] {
         let table = two_partitions(properties);
         table.delete("x = 3");
@@ -410,27 +410,27 @@ fn bins_are_written_by_others() {
         let storage = &table.sample.storage;
         let committer = LogCommitter::new(storage.clone());
         let plan = || block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
-        // What is given up leaves nothing.
+        // A discarded operation leaves no files.
         let mut run = plan();
         let tasks = run.next_tasks(&Numbered).unwrap();
         assert_eq!(tasks.len(), 2);
-        let written = carried_out(&table, &tasks[0]);
+        let written = run_task(&table, &tasks[0]);
         assert!(data_files(&table).len() > before.len());
-        for (wrong, told) in [
+        for (wrong, message) in [
             (vec![written.clone()], "result of a task is missing"),
             (vec![written.clone(), written.clone()], "twice"),
             (vec![tasks[0].clone()], "not a rewritten group of files"),
         ] {
             let refused = block_on(run.commit(&wrong, &World, (&committer, &World))).unwrap_err();
-            assert!(refused.to_string().contains(told), "{refused}");
+            assert!(refused.to_string().contains(message), "{refused}");
         }
         block_on(run.discard());
         assert_eq!(data_files(&table), before);
-        // A task that is carried out twice leaves a file that no version names, and which no other run takes away.
+        // A task that runs twice leaves an unreferenced file, which this run does not delete.
         let mut run = plan();
         let tasks = run.next_tasks(&Numbered).unwrap();
-        carried_out(&table, &tasks[1]);
-        let written: Vec<_> = tasks.iter().rev().map(|task| carried_out(&table, task)).collect();
+        run_task(&table, &tasks[1]);
+        let written: Vec<_> = tasks.iter().rev().map(|task| run_task(&table, task)).collect();
         block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
         block_on(run.discard());
         assert!(run.next_tasks(&Numbered).unwrap().is_empty());
@@ -441,15 +441,15 @@ fn bins_are_written_by_others() {
 }
 
 #[test]
-fn what_others_wrote_is_looked_at() {
+fn results_of_tasks_are_checked() {
     let table = two_partitions(&[]);
     let storage = &table.sample.storage;
     let committer = LogCommitter::new(storage.clone());
     let plan = || block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
     let (mut run, mut other) = (plan(), plan());
     let tasks = run.next_tasks(&Numbered).unwrap();
-    let written: Vec<_> = tasks.iter().map(|task| carried_out(&table, task)).collect();
-    let theirs: Vec<_> = other.next_tasks(&Numbered).unwrap().iter().map(|task| carried_out(&table, task)).collect();
+    let written: Vec<_> = tasks.iter().map(|task| run_task(&table, task)).collect();
+    let theirs: Vec<_> = other.next_tasks(&Numbered).unwrap().iter().map(|task| run_task(&table, task)).collect();
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut result: Value = serde_json::from_slice(&written[0]).unwrap();
         change(&mut result["body"]["files"]);
@@ -457,7 +457,7 @@ fn what_others_wrote_is_looked_at() {
     };
     let path =
         |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap()["body"]["files"][0]["add"]["path"].clone();
-    for (wrong, told) in [
+    for (wrong, message) in [
         (theirs.clone(), "of another commit"),
         (changed(&|files| files[0]["add"]["path"] = path(&theirs[0])), "no task of this commit wrote"),
         (changed(&|files| files[0]["add"]["path"] = json!("p=a/f0")), "no task of this commit wrote"),
@@ -466,7 +466,7 @@ fn what_others_wrote_is_looked_at() {
         (changed(&|files| files[0]["rows"] = json!(1)), "do not have the"),
     ] {
         let refused = block_on(run.commit(&wrong, &World, (&committer, &World))).unwrap_err();
-        assert!(refused.to_string().contains(told), "{refused}");
+        assert!(refused.to_string().contains(message), "{refused}");
     }
     block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
     assert_eq!((run.result().versions.len(), table.files().len()), (1, 2));
@@ -493,11 +493,11 @@ fn tracked(table: &Table, properties: &[(&str, &str)]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_others_wrote_and_lost_is_left_out() {
+fn bins_of_tasks_changed_by_winners_are_left_out() {
     let table = two_partitions(&[]);
     let storage = &table.sample.storage;
     let mut run = block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
-    let written: Vec<_> = run.next_tasks(&Numbered).unwrap().iter().map(|task| carried_out(&table, task)).collect();
+    let written: Vec<_> = run.next_tasks(&Numbered).unwrap().iter().map(|task| run_task(&table, task)).collect();
     table.delete("p = 'a' AND x = 3");
     let before = data_files(&table).len();
     block_on(run.commit(&written, &World, (&LogCommitter::new(storage.clone()), &World))).unwrap();

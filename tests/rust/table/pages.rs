@@ -1,4 +1,4 @@
-//! Small Parquet files whose pages claim gigabytes are refused before memory is reserved.
+//! Small Parquet files whose pages claim gigabytes are refused before memory is allocated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::sample::{Sample, add, metadata, parquet, protocol};
 
 const GIGABYTES: i32 = i32::MAX;
 
-/// A number as Thrift's compact form has it, and Parquet's packed differences.
+/// A zigzag varint, as in Thrift's compact protocol and in Parquet's delta encoding.
 fn number(value: i64) -> Vec<u8> {
     unsigned((value << 1 ^ value >> 63) as u64)
 }
@@ -67,7 +67,7 @@ fn dictionary(entries: i32, body: &[u8]) -> Vec<u8> {
     page(2, body.len() as i32, &numbers(&[entries, 0]), body)
 }
 
-/// One whole column chunk in a file of its own, which all leaves of the message are said to be.
+/// A file with one column chunk, which the footer names for all leaves of the message.
 struct File {
     message: &'static str,
     codec: Compression,
@@ -113,7 +113,7 @@ const LONG: &str = "message m { required int64 t; }";
 const PATH: &str = "message m { required group add { required binary path (STRING); } }";
 const ZSTD: fn() -> Compression = || Compression::ZSTD(ZstdLevel::default());
 
-/// Each what it is, a file, and what is said of it.
+/// Cases: a name, a file, and part of the message.
 fn hostile(text: &'static str) -> Vec<(&'static str, File, &'static str)> {
     let file = |codec, chunk| File { message: text, codec, rows: 1, chunk, has_dictionary: false };
     let head = |count: u64| [unsigned(128), unsigned(4), unsigned(count), number(0)].concat();
@@ -160,7 +160,7 @@ fn check_refused(what: &str, error: &Error, words: &str) {
         source = inner.source();
     }
     assert_eq!(error.kind(), &Kind::Corrupt, "{what}: {text}");
-    assert!(text.contains(words), "{what}: `{text}` does not say `{words}`");
+    assert!(text.contains(words), "{what}: `{text}` does not contain `{words}`");
 }
 
 /// A store that no other test writes to.
@@ -218,16 +218,16 @@ async fn hostile_pages_of_checkpoints_are_corrupt() {
     }
     let error = read_checkpoint(dictionaries(PATH).bytes()).await.unwrap_err();
     check_refused("a dictionary", &error, "claims 2147483647 values");
-    // Each page alone could be.
+    // A single page of this size would be possible.
     let one = data_page(60 << 20, 1, Encoding::PLAIN, &[0; 20]);
     let file = File { message: PATH, codec: ZSTD(), rows: 1, chunk: one.repeat(200), has_dictionary: false };
     check_refused("many pages", &read_checkpoint(file.bytes()).await.unwrap_err(), "impossible for 1 rows");
 }
 
-/// Rows of the next two: as many as a file of any size may have, nearly.
+/// Rows of the next two files: nearly as many as a file of any size may have.
 const MANY: i32 = 60_000;
 
-/// Paths that all have the same place in a dictionary of one long text and many short ones.
+/// Paths with the same index into a dictionary of one long string and many short ones.
 fn shared(place: u8) -> File {
     let long = [&100_000_u32.to_le_bytes()[..], &[b'x'; 100_000]].concat();
     let short = [&1_u32.to_le_bytes()[..], b"y"].concat();
@@ -237,9 +237,9 @@ fn shared(place: u8) -> File {
     File { message: PATH, codec: Compression::UNCOMPRESSED, rows: MANY.into(), chunk, has_dictionary: true }
 }
 
-/// Paths of which each is the one before and a little more.
+/// Paths that each extend the one before.
 fn growing() -> File {
-    // In one block of equal numbers.
+    // One block of equal deltas.
     let same = |value: i64| [unsigned(1 << 16), unsigned(1), unsigned(MANY as u64), number(value), vec![0, 0]].concat();
     let body = [same(1 << 20), same(2), vec![b'x'; 2 * MANY as usize]].concat();
     let chunk = data_page(body.len() as i32, MANY, Encoding::DELTA_BYTE_ARRAY, &body);
@@ -247,10 +247,10 @@ fn growing() -> File {
 }
 
 #[tokio::test]
-async fn a_few_bytes_do_not_become_gigabytes_of_text() {
+async fn a_few_bytes_do_not_become_gigabytes_of_strings() {
     let error = read_checkpoint(shared(0).bytes()).await.unwrap_err();
     check_refused("a long text for all", &error, "the strings of 60000 rows claim to be 6000");
-    // That there is a long text does not matter where it is not used.
+    // A long string that is not used is accepted.
     assert_eq!(read_checkpoint(shared(1).bytes()).await.unwrap(), MANY as usize);
     let error = read_checkpoint(growing().bytes()).await.unwrap_err();
     check_refused("what grows", &error, "impossible for 60000 rows");
@@ -260,7 +260,7 @@ async fn a_few_bytes_do_not_become_gigabytes_of_text() {
 }
 
 #[tokio::test]
-async fn no_file_is_read_twice_because_its_footer_says_so() {
+async fn overlapping_column_chunks_are_corrupt() {
     let text = [&1000_u32.to_le_bytes()[..], &[b'a'; 1000]].concat();
     let file = |message| {
         let chunk = data_page(text.len() as i32, 1, Encoding::PLAIN, &text);
@@ -283,9 +283,9 @@ async fn pages_that_end_before_their_row_group_are_corrupt() {
     check_refused("a page is missing", &read_checkpoint(file(3).bytes()).await.unwrap_err(), "2 rows less than");
 }
 
-/// The decoder of the parquet crate panics over a text of less than no bytes.
+/// The decoder of the parquet crate panics on a string of negative length.
 #[tokio::test]
-async fn what_the_decoder_panics_over_is_a_corrupt_file_when_a_checkpoint_is_written() {
+async fn a_panic_of_the_decoder_is_a_corrupt_file() {
     let lengths = |first: i64| [unsigned(128), unsigned(4), unsigned(1), number(first)].concat();
     let body = [lengths(0), lengths(-1)].concat();
     let chunk = data_page(body.len() as i32, 1, Encoding::DELTA_BYTE_ARRAY, &body);
@@ -303,14 +303,14 @@ async fn what_the_decoder_panics_over_is_a_corrupt_file_when_a_checkpoint_is_wri
 
 /// A column of fixed length with 400 nulls.
 fn nulls(message: &'static str) -> Vec<u8> {
-    // The levels: their length, and one run of zeros.
+    // Definition levels: their length, and one run of zeros.
     let levels = [&[3, 0, 0, 0][..], &unsigned(400 << 1), &[0]].concat();
     let chunk = data_page(levels.len() as i32, 400, Encoding::PLAIN, &levels);
     File { message, codec: Compression::UNCOMPRESSED, rows: 400, chunk, has_dictionary: false }.bytes()
 }
 
 #[tokio::test]
-async fn wide_columns_take_what_the_file_justifies() {
+async fn wide_columns_take_memory_in_proportion_to_the_file() {
     let narrow = nulls("message m { optional fixed_len_byte_array(12) t; }");
     assert_eq!(read(narrow, "binary").await.unwrap(), [400]);
     let wide = nulls("message m { optional fixed_len_byte_array(1048577) t; }");
@@ -331,7 +331,7 @@ async fn wide_columns_take_what_the_file_justifies() {
 }
 
 #[test]
-fn what_writers_write_is_within_bounds() {
+fn files_of_writers_are_within_the_limits() {
     let texts: Vec<String> = (0..3000).map(|i| format!("{}/{i:06}", "x".repeat(i % 90))).collect();
     let same = vec!["s".repeat(5000); 3000];
     let codecs = [

@@ -1,4 +1,4 @@
-//! Plans: which files are skipped for which reason, and how the others are divided into task groups.
+//! Plans: which files are pruned and why, and how the others are divided into task groups.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -53,7 +53,7 @@ async fn paths(plan: &ScanPlan) -> String {
     paths.join(" ")
 }
 
-/// Paths kept, files skipped by partition and by statistics.
+/// Checks the paths that are kept, and the files skipped by partition values and by statistics.
 async fn check(found: &ScanPlan, kept: &str, partition: u64, statistics: u64) {
     let totals = found.totals().await.unwrap();
     let skipped = (totals.skipped.partition, totals.skipped.statistics);
@@ -76,7 +76,7 @@ async fn files_are_skipped_by_partition_then_by_statistics() {
         ("p IS NOT NULL AND x >= 10", "a1 a2 b1", 1, 2),
         ("p <> 'a'", "b0 b1", 4, 0),
         ("p IN ('a', 'c')", "a0 a1 a2", 3, 0),
-        // Neither alone decides.
+        // Neither condition alone decides.
         ("p = 'b' OR x < 5", "a0 a2 b0 b1 n0", 0, 1),
         ("(p = 'b' OR x < 5) AND p = 'a'", "a0 a2", 3, 1),
         ("NOT (p = 'a' OR x >= 10)", "b0", 4, 1),
@@ -86,7 +86,7 @@ async fn files_are_skipped_by_partition_then_by_statistics() {
         ("1 = 1", "a0 a1 a2 b0 b1 n0", 0, 0),
         ("1 = 2", "", 6, 0),
         ("x = NULL", "", 6, 0),
-        // Twice the same column, and limits from both sides.
+        // Several conditions on the same column.
         ("x >= 5 AND x <= 8 AND x <> 7", "a0 a2 b0 n0", 0, 2),
     ];
     for (filter, kept, partition, statistics) in cases {
@@ -96,7 +96,7 @@ async fn files_are_skipped_by_partition_then_by_statistics() {
 }
 
 #[tokio::test]
-async fn typed_statistics_of_a_checkpoint_skip_as_texts_do() {
+async fn typed_statistics_prune_like_json_statistics() {
     let sample = six();
     let stats = |min: i64, max: i64| json!({"numRecords": 4, "minValues": {"x": min}, "maxValues": {"x": max}, "nullCount": {"x": 0}});
     let typed = |path: &str, p: &str, min, max| {
@@ -115,7 +115,7 @@ async fn typed_statistics_of_a_checkpoint_skip_as_texts_do() {
     check(&plan(&sample, Some("x < 5")).await.unwrap(), "a0 a2 b0", 0, 1).await;
     check(&plan(&sample, Some("p = 'a' AND x > 100")).await.unwrap(), "a2", 1, 2).await;
     check(&plan(&sample, Some("p = 'b' OR x >= 10")).await.unwrap(), "a1 a2 b0", 0, 1).await;
-    // Nothing is known of `y`, which must not cost what is known of `x`.
+    // `y` has no statistics; those of `x` still count.
     check(&plan(&sample, Some("x > 100 AND y = 'q'")).await.unwrap(), "a2", 0, 3).await;
     let found = plan(&sample, Some("p = 'a' AND x > 100")).await.unwrap().tasks().await.unwrap();
     assert_eq!(found[0].deletion_vector.as_ref().unwrap().cardinality, 6);
@@ -134,7 +134,7 @@ async fn an_empty_table_has_an_empty_plan() {
 }
 
 #[tokio::test]
-async fn columns_are_named_as_the_table_names_them() {
+async fn columns_are_spelled_as_in_the_table() {
     let snapshot = six().open().await.unwrap();
     let columns = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let found = ScanPlan::new(&snapshot, Some(&columns(&["Y", "p"])), Some("X < 5")).await.unwrap();
@@ -164,7 +164,7 @@ async fn columns_are_named_as_the_table_names_them() {
 }
 
 #[tokio::test]
-async fn a_mapping_that_neither_protocol_nor_schema_has_is_ignored() {
+async fn a_mapping_without_feature_and_metadata_is_ignored() {
     let sample = Sample::new();
     let mode = json!({"delta.columnMapping.mode": "name"});
     sample.commit(0, &[protocol(1, 2), metadata(&[("x", "long")], &[], mode)]);
@@ -172,7 +172,7 @@ async fn a_mapping_that_neither_protocol_nor_schema_has_is_ignored() {
 }
 
 #[tokio::test]
-async fn sizes_of_any_kind_do_no_harm() {
+async fn extreme_sizes_are_accepted() {
     let sized = |path: &str, size: Value| add_with(path, json!({"size": size}));
     let most = json!(i64::MAX);
     let sample = table(&[sized("a", most.clone()), sized("b", most.clone()), sized("c", most)]);
@@ -188,7 +188,7 @@ async fn sizes_of_any_kind_do_no_harm() {
 }
 
 #[tokio::test]
-async fn the_files_come_with_everything_that_is_known_of_them() {
+async fn tasks_have_all_facts_of_their_files() {
     let sample = six();
     sample.commit(2, &[add_with("d", json!({"partitionValues": {"p": "d"}, "deletionVector": vector(3)}))]);
     let snapshot = sample.open().await.unwrap();
@@ -248,7 +248,7 @@ proptest! {
         seen.sort();
         let all: Vec<String> = (0..sizes.len()).map(|i| format!("f{i:02}")).collect();
         prop_assert_eq!(seen, all);
-        // Nobody has more than the lightest and one file.
+        // No group exceeds the lightest one by more than one file.
         let weights: Vec<u64> = groups.iter().map(|g| g.iter().map(|t| t.size.max(1)).sum()).collect();
         let largest = sizes.iter().map(|s| (*s).max(1)).max().unwrap_or(0);
         if let (Some(most), Some(least)) = (weights.iter().max(), weights.iter().min()) {

@@ -1,4 +1,4 @@
-//! Progress: counts are reported after changes and at the end, and only inside a scope. A trace has when work was done.
+//! Progress is reported after changes and at the end, and only inside a scope. A trace has start and end of each work.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ thread_local! {
     static NOW: Cell<u64> = const { Cell::new(100) };
 }
 
-/// A clock of this thread that advances by one with each look.
+/// A thread-local clock that advances by one with each call.
 fn clock() -> u64 {
     NOW.set(NOW.get() + 1);
     NOW.get()
@@ -28,25 +28,25 @@ fn timed(operation: &str, unit: Unit, done: u64, (start_ns, end_ns): (u64, u64))
     TimedWork { operation: operation.to_owned(), unit, done, start_ns, end_ns }
 }
 
-fn told(watch: &Watch) -> Vec<(u64, Option<u64>, bool)> {
+fn changes(watch: &Watch) -> Vec<(u64, Option<u64>, bool)> {
     watch.changes().into_iter().map(|Report { done, total, ended, .. }| (done, total, ended)).collect()
 }
 
 #[test]
-fn what_has_changed_is_told() {
+fn changes_are_reported_once() {
     let watch = Watch::default();
     let work = watched(&watch).scope(async {
         let progress = Progress::begin("OPTIMIZE", Unit::Bytes, Some(10));
-        assert_eq!(told(&watch), [(0, Some(10), false)]);
-        assert_eq!(told(&watch), []);
+        assert_eq!(changes(&watch), [(0, Some(10), false)]);
+        assert_eq!(changes(&watch), []);
         let clone = progress.clone();
         let elsewhere = tokio::spawn(async move {
-            // Of no scope.
+            // Outside of the scope.
             Progress::begin("OPTIMIZE", Unit::Files, None).share(1, None).end();
             clone.advance(4);
         });
         elsewhere.await.unwrap();
-        assert_eq!(told(&watch), [(4, Some(10), false)]);
+        assert_eq!(changes(&watch), [(4, Some(10), false)]);
         progress.advance(6);
     });
     block_on(work);
@@ -54,11 +54,11 @@ fn what_has_changed_is_told() {
     assert_eq!(last.len(), 1);
     assert_eq!((last[0].operation.as_str(), last[0].unit.as_str()), ("OPTIMIZE", "bytes"));
     assert_eq!((last[0].done, last[0].ended), (10, true));
-    assert_eq!(told(&watch), []);
+    assert_eq!(changes(&watch), []);
 }
 
 #[test]
-fn two_of_one_scope_are_told_apart() {
+fn works_of_one_scope_have_different_ids() {
     let watch = Watch::default();
     let work = async {
         let both = [Progress::begin("VACUUM", Unit::Files, None), Progress::begin("CLONE", Unit::Files, Some(2))];
@@ -68,28 +68,28 @@ fn two_of_one_scope_are_told_apart() {
         drop(both);
     };
     block_on(watched(&watch).scope(work));
-    assert_eq!(told(&watch), [(0, None, true), (0, Some(2), true)]);
+    assert_eq!(changes(&watch), [(0, None, true), (0, Some(2), true)]);
     block_on(Observers::default().scope(async {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
         progress.advance(1);
     }));
-    assert_eq!(told(&watch), []);
+    assert_eq!(changes(&watch), []);
 }
 
 #[test]
-fn parts_are_told_by_their_steps() {
+fn shares_are_reported_by_their_steps() {
     let watch = Watch::default();
     let work = async {
         let progress = Progress::begin("OPTIMIZE", Unit::Bytes, Some(300));
         let (mut one, mut unknown) = (progress.share(100, Some(8)), progress.share(200, None));
         one.advance(2);
         unknown.advance(1000);
-        assert_eq!(told(&watch), [(25, Some(300), false)]);
+        assert_eq!(changes(&watch), [(25, Some(300), false)]);
         one.advance(1000);
-        assert_eq!(told(&watch), [(100, Some(300), false)]);
+        assert_eq!(changes(&watch), [(100, Some(300), false)]);
         one.end();
         unknown.end();
-        assert_eq!(told(&watch), [(300, Some(300), false)]);
+        assert_eq!(changes(&watch), [(300, Some(300), false)]);
         let mut huge = progress.share(u64::MAX, Some(u64::MAX));
         huge.advance(u64::MAX);
     };
@@ -97,7 +97,7 @@ fn parts_are_told_by_their_steps() {
 }
 
 #[test]
-fn a_trace_has_when_work_began_and_ended() {
+fn a_trace_has_start_and_end_of_work() {
     let trace = Trace::new(clock);
     assert_eq!(trace.traced(), Traced::default());
     NOW.set(0);
@@ -109,7 +109,7 @@ fn a_trace_has_when_work_began_and_ended() {
         drop(inner);
         outer.share(6, None).end();
     }));
-    // Of another call, which fails.
+    // Work of another call, which fails.
     let failed: Result<(), ()> = block_on(traced(&trace).scope(async {
         let progress = Progress::begin("MERGE", Unit::Rows, Some(9));
         progress.advance(2);
@@ -125,7 +125,7 @@ fn a_trace_has_when_work_began_and_ended() {
 }
 
 #[test]
-fn work_that_goes_on_ends_when_it_is_asked_for() {
+fn unfinished_work_ends_at_the_request() {
     let trace = Trace::new(clock);
     NOW.set(0);
     let progress = block_on(traced(&trace).scope(async { Progress::begin("WRITE", Unit::Rows, None) }));
@@ -134,7 +134,7 @@ fn work_that_goes_on_ends_when_it_is_asked_for() {
     progress.advance(1);
     drop(progress);
     assert_eq!(trace.traced().work, [timed("WRITE", Unit::Rows, 2, (1, 3))]);
-    // The clock is set back while it goes on.
+    // The clock is set back meanwhile.
     let progress = block_on(traced(&trace).scope(async { Progress::begin("WRITE", Unit::Rows, None) }));
     NOW.set(0);
     drop(progress);
@@ -155,7 +155,7 @@ fn a_trace_is_bounded() {
 }
 
 #[test]
-fn who_is_not_traced_needs_no_clock() {
+fn without_a_trace_the_clock_is_not_read() {
     let watch = Watch::default();
     let trace = Trace::new(clock);
     NOW.set(0);
@@ -164,14 +164,14 @@ fn who_is_not_traced_needs_no_clock() {
     }
     block_on(async { Progress::begin("VACUUM", Unit::Files, None).advance(1) });
     assert_eq!(NOW.get(), 0);
-    assert_eq!(told(&watch), [(1, None, true)]);
-    // One that is watched and traced.
+    assert_eq!(changes(&watch), [(1, None, true)]);
+    // Watched and traced.
     let both = Observers { watch: Some(watch.clone()), trace: Some(trace.clone()) };
     block_on(both.scope(async {
         let progress = Progress::begin("VACUUM", Unit::Files, Some(3));
         progress.advance(3);
-        assert_eq!(told(&watch), [(3, Some(3), false)]);
+        assert_eq!(changes(&watch), [(3, Some(3), false)]);
     }));
-    assert_eq!(told(&watch), [(3, Some(3), true)]);
+    assert_eq!(changes(&watch), [(3, Some(3), true)]);
     assert_eq!(trace.traced().work, [timed("VACUUM", Unit::Files, 3, (1, 2))]);
 }

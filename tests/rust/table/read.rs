@@ -1,4 +1,4 @@
-//! Rows for given tasks, compared as text, one line each, values separated by a bar.
+//! Rows for given tasks. Rows are compared as strings, with values separated by bars.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -118,12 +118,12 @@ impl Lake {
         assert_eq!(self.rows(columns, predicate).unwrap(), expected, "{columns:?} where {predicate:?}");
     }
 
-    /// The read fails, as corrupt, and says these words.
+    /// Checks that the read fails as corrupt, with these words.
     #[track_caller]
     fn check_corrupt(&self, columns: &[&str], words: &[&str]) {
         let error = self.rows(columns, None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
-        says(&error, words);
+        check_message(&error, words);
         assert!(error.path().is_some_and(|path| path.ends_with("f0.parquet")), "{error} names no file");
     }
 
@@ -135,9 +135,9 @@ impl Lake {
 }
 
 #[track_caller]
-fn says(error: &Error, words: &[&str]) {
+fn check_message(error: &Error, words: &[&str]) {
     for word in words {
-        assert!(error.to_string().contains(word), "`{error}` does not say `{word}`");
+        assert!(error.to_string().contains(word), "`{error}` does not contain `{word}`");
     }
 }
 
@@ -160,7 +160,7 @@ fn encode(batch: &RecordBatch, group_rows: usize) -> Vec<u8> {
     bytes
 }
 
-/// The formatter knows no time zone by name.
+/// Replaces time zones by offsets, since the formatter does not know them by name.
 fn with_offset(array: &ArrayRef) -> ArrayRef {
     if let Some(times) = array.as_primitive_opt::<TimestampMicrosecondType>()
         && times.timezone() == Some("UTC")
@@ -192,7 +192,7 @@ fn strings<'a>(values: impl IntoIterator<Item = &'a str>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
 }
 
-/// `n` rows of a number, a text of it and a long text, in row groups of `group` rows.
+/// `n` rows of a number, the number as a string and a long string, in row groups of `group` rows.
 fn numbers(n: i32, group: usize) -> Lake {
     let mut lake = Lake::new(&[("n", "integer"), ("t", "string"), ("long", "string")]);
     let texts: Vec<String> = (0..n).map(|i| format!("t{i}")).collect();
@@ -211,7 +211,7 @@ fn delete(rows: impl IntoIterator<Item = u64>) -> Option<deltic_protocol::action
 }
 
 #[test]
-fn columns_come_in_the_order_asked_for_and_missing_ones_are_null() {
+fn columns_have_the_requested_order_and_missing_ones_are_null() {
     let mut lake = Lake::new(&[("a", "integer"), ("b", "string"), ("c", "long"), ("v", "void")]);
     lake.file(vec![("b", strings(["x", "y"])), ("a", ints([1, 2])), ("extra", ints([7, 8]))]);
     lake.file(vec![("A", ints([3])), ("c", Arc::new(Int64Array::from(vec![30])))]);
@@ -229,7 +229,7 @@ fn a_column_that_may_be_either_of_two_is_none_of_them() {
 }
 
 #[test]
-fn a_request_that_makes_no_sense_is_invalid() {
+fn an_impossible_request_is_invalid() {
     let lake = Lake::new(&[("a", "integer")]);
     for columns in [&["b"][..], &["a", "a"], &["a", "A"]] {
         let error = lake.rows(columns, None).unwrap_err();
@@ -242,7 +242,7 @@ fn only_needed_columns_are_fetched() {
     let lake = numbers(2000, 2000);
     let (all, some) = (lake.bytes_read(&["n", "t", "long"], None), lake.bytes_read(&["n"], None));
     assert!(all > 1_000_000, "{all}");
-    // The end of the file is always read.
+    // The footer is always read.
     assert!(some < 64 * 1024 + 20_000, "{some}");
 }
 
@@ -354,7 +354,7 @@ fn mapped_columns_are_found_by_physical_name_or_by_id() {
 }
 
 #[test]
-fn a_file_without_ids_is_refused_when_columns_are_found_by_id() {
+fn a_file_without_ids_is_refused_in_id_mode() {
     let mut lake = mapped("id");
     lake.tasks.clear();
     lake.file(vec![("col-1", ints([1]))]);
@@ -362,7 +362,7 @@ fn a_file_without_ids_is_refused_when_columns_are_found_by_id() {
 }
 
 #[test]
-fn narrower_and_older_types_become_the_tables() {
+fn narrower_types_are_widened() {
     let decimals = |values: Vec<i128>, precision, scale| -> ArrayRef {
         let array = PrimitiveArray::<Decimal128Type>::from_iter_values(values);
         Arc::new(array.with_precision_and_scale(precision, scale).unwrap())
@@ -423,7 +423,7 @@ fn types_and_values_that_do_not_fit_are_corrupt() {
 }
 
 #[test]
-fn nulls_where_the_table_allows_none_are_corrupt() {
+fn nulls_in_required_columns_are_corrupt() {
     let mut lake = Lake::new(&[("c", "integer")]);
     lake.fields[0]["nullable"] = json!(false);
     lake.file(vec![("c", ints([1]))]);
@@ -468,7 +468,7 @@ fn int96_covers_all_years() {
         let expected: Vec<String> = expected.iter().map(|t| format!("{t}{zone}")).collect();
         assert_eq!(lake.rows(&["c"], None).unwrap(), expected);
     }
-    // Next to other columns and inside others.
+    // Beside other columns and nested.
     let list = r#"{"type":"array","elementType":"timestamp","containsNull":true}"#;
     let mut lake = Lake::new(&[("l", list)]);
     let message = "message m { optional group l (LIST) { repeated group list { optional int96 element; } } }";
@@ -490,7 +490,7 @@ fn int96_is_compared_without_bounds() {
 }
 
 #[test]
-fn unannotated_physical_types_are_read_by_the_tables_type() {
+fn unannotated_types_are_read_as_the_type_of_the_table() {
     let mut lake = Lake::new(&[("c", "string")]);
     lake.add(&raw("message m { required binary c; }", |column| {
         column.typed::<ByteArrayType>().write_batch(&[ByteArray::from("x")], None, None).unwrap();
@@ -531,7 +531,7 @@ fn partitioned() -> Lake {
     let mut lake = Lake::new(&[("n", "integer"), ("p", "string"), ("d", "date")]);
     lake.partitions = vec!["p".to_owned(), "d".to_owned()];
     for (p, d) in [(Some("x"), Some("2024-02-29")), (None, Some(""))] {
-        // What a file says about a partition column does not count.
+        // Partition columns in files are ignored.
         let task = lake.file(vec![("n", ints([1, 2])), ("p", strings(["lie", "lie"]))]);
         task.partition_values.insert("p".to_owned(), p.map(str::to_owned));
         task.partition_values.insert("d".to_owned(), d.map(str::to_owned));
@@ -567,7 +567,7 @@ fn partition_columns_in_files_are_ignored_under_every_mapping() {
 }
 
 #[test]
-fn partition_values_of_a_narrower_type_are_read_as_the_tables() {
+fn partition_values_of_a_narrower_type_are_widened() {
     for (data_type, text, expected) in [
         ("long", "-5", "-5"),
         ("double", "1.1", "1.1"),
@@ -584,7 +584,7 @@ fn partition_values_of_a_narrower_type_are_read_as_the_tables() {
 }
 
 #[test]
-fn files_that_partition_values_rule_out_cost_nothing() {
+fn files_pruned_by_partition_values_need_no_request() {
     let lake = partitioned();
     assert_eq!(lake.bytes_read(&["n"], Some("p = 'y'")), 0);
     assert!(lake.bytes_read(&["n"], Some("p = 'x'")) < lake.bytes_read(&["n"], None));
@@ -617,7 +617,7 @@ fn the_predicate_is_exact() {
 }
 
 #[test]
-fn predicates_reach_into_structs() {
+fn predicates_on_struct_fields() {
     let inner = r#"{"type":"struct","fields":[
         {"name":"x","type":"long","nullable":true,"metadata":{}},
         {"name":"big","type":"string","nullable":true,"metadata":{}},
@@ -654,7 +654,7 @@ fn deep_nesting_is_read_without_exhausting_the_stack() {
 }
 
 #[test]
-fn bounds_of_floats_and_texts_do_not_mislead() {
+fn bounds_of_floats_and_strings_are_inexact() {
     let mut lake = Lake::new(&[("f", "double"), ("t", "string"), ("n", "integer")]);
     let floats = [1.0, f64::NAN, -0.0, 0.0, f64::INFINITY, 2.0];
     let long = |last: &str| format!("{}{last}", "x".repeat(200));
@@ -683,7 +683,7 @@ fn pruned_row_groups_are_not_read() {
     assert!(one < all / 5, "{one} of {all}");
     let expected: Vec<String> = (700..710).map(|n| n.to_string()).collect();
     assert_eq!(lake.rows(&["n"], Some("n >= 700 and n < 710")).unwrap(), expected);
-    // Nothing but the end of the file.
+    // Only the footer.
     assert!(lake.bytes_read(&["long"], Some("n < 0")) <= 64 * 1024);
 }
 
@@ -741,7 +741,7 @@ fn deletion_vectors_in_files_are_found() {
 }
 
 #[test]
-fn no_columns_still_count() {
+fn rows_without_columns_are_counted() {
     let mut lake = numbers(3000, 1000);
     let count = |lake: &Lake, predicate: Option<&str>| -> usize {
         lake.batches(&[], predicate).unwrap().iter().map(RecordBatch::num_rows).sum()
@@ -756,7 +756,7 @@ fn no_columns_still_count() {
 }
 
 #[test]
-fn batches_keep_to_the_size_asked_for() {
+fn batches_have_the_requested_size() {
     let mut lake = numbers(1000, 300);
     lake.partitions = vec!["p".to_owned()];
     lake.fields.push(column("p", "integer"));
@@ -837,7 +837,7 @@ fn a_wrong_size_is_corrupt() {
 }
 
 #[test]
-fn a_missing_file_is_named_and_no_missing_table() {
+fn a_missing_file_is_named_and_is_not_a_missing_table() {
     let mut lake = numbers(10, 10);
     lake.tasks[0].deletion_vector = Some(deltic_protocol::action::DeletionVectorDescriptor {
         storage_type: "u".to_owned(),
@@ -848,7 +848,7 @@ fn a_missing_file_is_named_and_no_missing_table() {
     });
     let error = lake.rows(&["n"], None).unwrap_err();
     assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
-    says(&error, &["gone", "VACUUM", "deletion_vector_07070707-0707-0707-0707-070707070707.bin"]);
+    check_message(&error, &["gone", "VACUUM", "deletion_vector_07070707-0707-0707-0707-070707070707.bin"]);
     lake.tasks[0].deletion_vector = None;
     std::fs::remove_file(lake.path(0)).unwrap();
     lake.check_corrupt(&["n"], &["gone", "VACUUM", "f0.parquet"]);
@@ -857,40 +857,40 @@ fn a_missing_file_is_named_and_no_missing_table() {
 #[test]
 fn hostile_footers_are_corrupt() {
     let bytes = std::fs::read(numbers(10, 5).path(0)).unwrap();
-    // Cut off anywhere.
+    // Truncated at any length.
     for length in (0..bytes.len()).step_by(97) {
         let mut lake = Lake::new(&[("n", "integer")]);
         lake.add(&bytes[..length]);
         lake.check_corrupt(&["n"], &[]);
     }
-    // The row count of the footer (zigzag, twice the number) says 11 instead of 10: field 3 of the metadata.
+    // The row count of the footer (zigzag, twice the number) gives 11 instead of 10: field 3 of the metadata.
     let footer = bytes.len() - 8 - u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
     let field = footer + bytes[footer..].windows(3).position(|w| w == [0x16, 20, 0x19]).unwrap();
-    let mut lying = bytes.clone();
-    lying[field + 1] = 22;
+    let mut corrupt = bytes.clone();
+    corrupt[field + 1] = 22;
     let mut lake = Lake::new(&[("n", "integer")]);
-    lake.add(&lying);
+    lake.add(&corrupt);
     lake.check_corrupt(&["n"], &["11 rows"]);
 }
 
 #[test]
-fn a_row_group_that_holds_other_than_it_promises_is_corrupt() {
+fn a_wrong_row_count_of_a_row_group_is_corrupt() {
     // Both row groups and the file claim one row more than the columns hold.
     let bytes = std::fs::read(numbers(10, 10).path(0)).unwrap();
     let footer = bytes.len() - 8 - u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
-    let mut lying = bytes.clone();
+    let mut corrupt = bytes.clone();
     let mut changed = 0;
     for at in footer..bytes.len() - 9 {
-        // 0x16: an i64 field, one or... three ids on; the count of the file (field 3) and of its row group (field 3).
-        if lying[at] == 0x16 && lying[at + 1] == 20 && matches!(lying[at + 2], 0x19 | 0x26) {
-            lying[at + 1] = 22;
+        // `num_rows` of the file or row group: the Thrift header of an i64 field, 10 as zigzag, the header of the next field.
+        if corrupt[at] == 0x16 && corrupt[at + 1] == 20 && matches!(corrupt[at + 2], 0x19 | 0x26) {
+            corrupt[at + 1] = 22;
             changed += 1;
         }
     }
     assert!(changed >= 2, "{changed}");
     for (columns, predicate) in [(&["n"][..], None), (&["n", "t"], Some("n >= 0"))] {
         let mut lake = Lake::new(&[("n", "integer"), ("t", "string")]);
-        lake.add(&lying);
+        lake.add(&corrupt);
         let error = lake.rows(columns, predicate).unwrap_err();
         assert_eq!(error.kind(), &Kind::Corrupt, "{error}");
     }
@@ -899,7 +899,7 @@ fn a_row_group_that_holds_other_than_it_promises_is_corrupt() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever bytes change, reading ends with rows or with an error about the file.
+    /// With any bytes changed, a read gives rows or an error that names the file.
     #[test]
     fn damaged_files_never_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), footer in any::<bool>()) {
         let mut bytes = std::fs::read(numbers(20, 7).path(0)).unwrap();
@@ -915,7 +915,7 @@ proptest! {
         }
     }
 
-    /// The same rows with and without bounds, bloom filters, row groups, late materialisation and deletion vectors.
+    /// The rows are the same with and without bounds, bloom filters, row groups, late materialization and deletion vectors.
     #[test]
     fn pruning_never_changes_the_result(
         values in prop::collection::vec(prop::option::of(-20_i32..20), 1..60),

@@ -1,4 +1,4 @@
-//! RESTORE and CLONE of tables made by hand, and allowed commits of concurrent writers.
+//! RESTORE and CLONE of handmade tables, and their conflicts with concurrent writers.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Committer for Overtaken {
     }
 }
 
-/// Restores without looking for files, which samples do not have.
+/// Restores a version; `winner` is committed first.
 async fn back(sample: &Sample, version: u64, winner: &[Value]) -> Result<Restored> {
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
     let committer = Overtaken { log: LogCommitter::new(sample.storage.clone()), by: Mutex::new(by) };
@@ -89,7 +89,7 @@ fn two_versions() -> Sample {
 }
 
 #[tokio::test]
-async fn whatever_others_do_to_files_or_metadata_is_a_conflict() {
+async fn concurrent_changes_of_files_or_metadata_are_conflicts() {
     let cases = [
         (vec![add("c")], Conflict::ConcurrentAppend),
         (vec![remove("k")], Conflict::ConcurrentDeleteRead),
@@ -105,12 +105,12 @@ async fn whatever_others_do_to_files_or_metadata_is_a_conflict() {
         let error = back(&sample, 1, &winner).await.unwrap_err();
         assert_eq!(conflict(&error), expected, "{winner:?}: {error}");
         assert!(sample.open().await.unwrap().version() == 3, "nothing but the winner was committed");
-        assert!(sample.path("a").exists(), "files that were to come back are nobody's to delete");
+        assert!(sample.path("a").exists(), "a file of the table was deleted");
     }
 }
 
 #[tokio::test]
-async fn what_changes_neither_is_followed() {
+async fn other_concurrent_commits_are_followed() {
     let txn = json!({"txn": {"appId": "a", "version": 1}});
     for winner in [txn, json!({"commitInfo": {"operation": "VACUUM END"}})] {
         let sample = two_versions();
@@ -120,7 +120,7 @@ async fn what_changes_neither_is_followed() {
 }
 
 #[tokio::test]
-async fn files_come_back_with_all_that_was_said_of_them() {
+async fn restored_files_keep_all_members() {
     let members = json!({"stats": "{\"numRecords\":3}", "tags": {"t": "1"}, "partitionValues": {"p": "é"},
         "modificationTime": 77, "clusteringProvider": "mine"});
     let sample = Sample::new();
@@ -136,7 +136,7 @@ async fn files_come_back_with_all_that_was_said_of_them() {
 }
 
 #[tokio::test]
-async fn a_log_that_keeps_no_version_says_so() {
+async fn missing_versions_are_errors() {
     let sample = two_versions();
     for version in [2, 9] {
         let error = back(&sample, version, &[]).await.unwrap_err();
@@ -158,7 +158,7 @@ async fn cloned(
 }
 
 #[tokio::test]
-async fn a_clone_that_others_create_or_change_is_not_overwritten() {
+async fn a_concurrently_changed_clone_is_not_overwritten() {
     let source = two_versions();
     let created = [protocol(1, 2), metadata(&[("y", "long")], &[], json!({}))];
     let target = Sample::new();
@@ -173,7 +173,7 @@ async fn a_clone_that_others_create_or_change_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn a_vector_keeps_its_place_in_its_file() {
+async fn a_cloned_vector_keeps_its_offset() {
     let source = Sample::new();
     let table = [protocol_of(&["deletionVectors"], &[]), metadata(&[("x", "long")], &[], json!({}))];
     let one = add_with("a", json!({"deletionVector": vector(1), "stats": "{\"numRecords\":9}"}));

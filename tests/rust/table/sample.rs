@@ -1,4 +1,4 @@
-//! Makes tables by hand, file by file, also such that no writer would write. All tests of this crate use it.
+//! Handmade tables, also such as no writer would write. Used by all tests of this crate.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Sample {
         Self::with_options(&HashMap::new())
     }
 
-    /// A table whose files need not survive a power cut.
+    /// A table with `deltic.durability` set to `none`.
     pub(crate) fn not_durable() -> Self {
         Self::with_options(&HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]))
     }
@@ -44,12 +44,12 @@ impl Sample {
         Self { dir, storage }
     }
 
-    /// Where a file of the table is.
+    /// The path of a file of the table.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Writes a Parquet file of these rows; its size.
+    /// Writes a Parquet file of these rows, and returns its size.
     pub(crate) fn data_file(&self, path: &str, batch: &RecordBatch) -> u64 {
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -69,7 +69,7 @@ impl Sample {
         sample
     }
 
-    /// Where a file of the log is.
+    /// The path of a file of the log.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.dir.path().join("_delta_log").join(name)
     }
@@ -82,12 +82,12 @@ impl Sample {
         std::fs::remove_file(self.log(name)).unwrap();
     }
 
-    /// Deletes commits, as log cleanup does behind a checkpoint.
+    /// Deletes commits, as log cleanup does.
     pub(crate) fn forget_commits(&self, versions: std::ops::RangeInclusive<u64>) {
         versions.for_each(|version| self.delete(&commit_name(version)));
     }
 
-    /// Writes a commit; one without actions has a commit info.
+    /// Writes a commit. Without actions it has a `commitInfo`.
     pub(crate) fn commit(&self, version: u64, actions: &[Value]) {
         let bare = [json!({"commitInfo": {}})];
         self.put(&commit_name(version), lines(if actions.is_empty() { &bare } else { actions }));
@@ -217,7 +217,7 @@ fn text_map() -> DataType {
     DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(Fields::from(entries)), false)), false)
 }
 
-/// The columns of a checkpoint, as delta-spark has them: deletion vectors carry a member that no log has.
+/// The columns of a checkpoint of delta-spark, whose deletion vectors have one member more than the log.
 fn checkpoint_columns(stats: Option<DataType>) -> Vec<(&'static str, DataType)> {
     use DataType::{Boolean, Int32, Int64, Utf8};
     let vector = structure(vec![
@@ -287,7 +287,7 @@ pub(crate) fn parquet(actions: &[Value]) -> Vec<u8> {
     parquet_of(actions, checkpoint_columns(None))
 }
 
-/// The same with typed statistics: `numRecords`, and bounds and null counts of these columns.
+/// The same with typed statistics: `numRecords`, bounds and null counts of these columns.
 pub(crate) fn parquet_with_stats(actions: &[Value], columns: &[(&'static str, DataType)]) -> Vec<u8> {
     let counts = columns.iter().map(|(name, _)| (*name, DataType::Int64)).collect();
     let stats = structure(vec![
@@ -299,8 +299,8 @@ pub(crate) fn parquet_with_stats(actions: &[Value], columns: &[(&'static str, Da
     parquet_of(actions, checkpoint_columns(Some(stats)))
 }
 
-/// With typed values of the partition column `p` and typed bounds of the column `d`, which are days since 1970 in the
-/// actions' `partitionValues_parsed` and `stats_parsed`; the footer has these keys.
+/// The same with typed values of the partition column `p` and typed bounds of the column `d`, given as days since 1970 in
+/// `partitionValues_parsed` and `stats_parsed`. The footer has these keys.
 pub(crate) fn parquet_with_typed_dates(actions: &[Value], keys: &[(&str, &str)]) -> Vec<u8> {
     let date = || structure(vec![("d", DataType::Date32)]);
     let counts = structure(vec![("d", DataType::Int64)]);
@@ -326,7 +326,7 @@ fn parquet_of(actions: &[Value], columns: Vec<(&'static str, DataType)>) -> Vec<
     encoded(actions, &columns, properties)
 }
 
-/// Members of deletion vectors as some writers have them, who say that they are never null; so many rows in a page.
+/// The same with required members of deletion vectors, as some writers have them, and `page_rows` rows in a page.
 pub(crate) fn parquet_with_required_vectors(actions: &[Value], page_rows: usize) -> Vec<u8> {
     let mut columns = checkpoint_columns(None);
     let (_, DataType::Struct(add)) = columns.iter_mut().find(|(name, _)| *name == "add").unwrap() else { panic!() };
@@ -351,7 +351,7 @@ pub(crate) fn parquet_with_required_vectors(actions: &[Value], page_rows: usize)
     encoded(actions, &columns, properties)
 }
 
-/// As small as can be: the columns are only those that the actions fill. Bounds in typed statistics are of `long`s.
+/// A file as small as possible, with only the columns that the actions fill. Typed bounds are of type long.
 pub(crate) fn small_parquet(actions: &[Value], properties: WriterProperties) -> Vec<u8> {
     let rows: Vec<Option<&Value>> = actions.iter().map(Some).collect();
     let bounds = || structure(vec![("l", DataType::Int64)]);
@@ -370,7 +370,7 @@ pub(crate) fn small_parquet(actions: &[Value], properties: WriterProperties) -> 
     encoded(actions, &columns, properties)
 }
 
-/// The type without the members that no value has.
+/// The type without the members that are missing in all values.
 fn filled(data_type: &DataType, values: &[Option<&Value>]) -> DataType {
     let DataType::Struct(fields) = data_type else { return data_type.clone() };
     let kept = fields.iter().filter_map(|field| {
@@ -397,7 +397,7 @@ fn members<'a>(values: &[Option<&'a Value>], name: &str) -> Vec<Option<&'a Value
     values.iter().map(|value| value.and_then(|v| v.get(name)).filter(|v| !v.is_null())).collect()
 }
 
-/// JSON values in the given type; those that are not of it are an error of the test.
+/// JSON values as an array of this type. Values of other types panic.
 fn column(data_type: &DataType, values: &[Option<&Value>]) -> ArrayRef {
     let text = |v: &Value| v.as_str().unwrap().to_owned();
     match data_type {

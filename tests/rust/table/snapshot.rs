@@ -1,4 +1,4 @@
-//! Opening versions: its requests, opening with a damaged log, and live files.
+//! Opening versions: requests, damaged logs, and live files.
 
 use std::sync::Arc;
 
@@ -38,18 +38,18 @@ fn checksum(files: i64) -> String {
     .to_string()
 }
 
-/// Opens the newest version and lists its files; gives gets and lists of both, and the files.
+/// Opens the newest version and lists its files. Returns the GETs and listings of both steps, and the files.
 async fn requests(sample: &Sample) -> ((u64, u64), (u64, u64), Vec<String>) {
     let (opened, snapshot) = sample.counted(sample.open()).await;
     let snapshot = snapshot.unwrap();
     let (listed, files) = sample.counted(live(&snapshot)).await;
-    // Nothing is read twice, except the checkpoint's rows.
+    // The second time only the rows of the checkpoint are read again.
     let again = sample.counted(snapshot.tail()).await.0;
     assert_eq!(again, (0, 0));
     (opened, listed, files.unwrap())
 }
 
-/// The paths of a plan, whose columns are kept.
+/// The paths of a plan, which caches its columns.
 async fn kept(snapshot: &Snapshot) -> Vec<String> {
     let plan = ScanPlan::new(snapshot, None, None).await.unwrap();
     let (_, batches) = plan.to_batches().await.unwrap();
@@ -62,9 +62,9 @@ async fn kept(snapshot: &Snapshot) -> Vec<String> {
 // --- requests
 
 #[tokio::test]
-async fn without_a_checkpoint_every_commit_is_read_once() {
+async fn without_a_checkpoint_each_commit_is_read_once() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b"), remove("a")]]);
-    // The hint, which is not there, and three commits.
+    // The missing hint, and three commits.
     assert_eq!(requests(&sample).await, ((4, 1), (0, 0), vec!["b".to_owned()]));
 }
 
@@ -73,9 +73,9 @@ async fn after_a_checkpoint_only_newer_commits_are_read() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![remove("a")], vec![add("c")]]);
     sample.checkpoint(2, &state(&[add("a"), add("b")]));
     sample.hint(2);
-    // Hint, two commits, the checkpoint's footer and its row group with protocol and metadata; then its adds.
+    // Hint, two commits, footer of the checkpoint and its row group with protocol and metadata; then its adds.
     assert_eq!(requests(&sample).await, ((5, 1), (2, 0), vec!["b".to_owned(), "c".to_owned()]));
-    // The checkpoint is asked for beside the commits, also if one of them happens to say both; then it need not be there.
+    // The checkpoint is requested together with the commits, but need not exist if a commit has protocol and metadata.
     sample.commit(5, &[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
     assert_eq!(sample.counted(sample.open()).await.0, (6, 1));
     sample.put("00000000000000000002.checkpoint.parquet", "broken");
@@ -83,7 +83,7 @@ async fn after_a_checkpoint_only_newer_commits_are_read() {
 }
 
 #[tokio::test]
-async fn a_refresh_reads_what_is_new_though_nothing_was_planned() {
+async fn a_refresh_before_a_plan_reads_only_new_commits() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
     let snapshot = sample.open().await.unwrap();
     sample.commit(4, &[remove("a")]);
@@ -93,13 +93,13 @@ async fn a_refresh_reads_what_is_new_though_nothing_was_planned() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_another_took_the_place_of_is_not_read_as_one_with_it() {
+async fn a_replaced_checkpoint_is_not_mixed_with_the_old_one() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
     let (here, later) = (state(&[add("a"), add("b")]), state(&[add("b"), add("a")]));
     sample.checkpoint(2, &here);
     let snapshot = sample.open().await.unwrap();
     snapshot.checkpoint().await.unwrap();
-    // As large, written at once under another name.
+    // Another checkpoint of the same size, renamed to the same name.
     let other = parquet(&later);
     assert_eq!(other.len(), parquet(&here).len());
     sample.put("other", &other);
@@ -110,51 +110,51 @@ async fn a_checkpoint_that_another_took_the_place_of_is_not_read_as_one_with_it(
 }
 
 #[tokio::test]
-async fn a_neighbour_version_shares_the_files_of_its_checkpoint() {
+async fn neighbouring_versions_share_the_checkpoint() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![remove("a")], vec![add("c")]]);
     sample.checkpoint(2, &state(&[add("a"), add("b")]));
     sample.hint(2);
     let snapshot = sample.open().await.unwrap();
     assert_eq!(kept(&snapshot).await, ["b", "c"]);
-    // A listing and the one commit; nothing of the checkpoint, whose paths were decoded for the plan before.
+    // A listing and one commit. The columns of the checkpoint are cached.
     let (opened, before) = sample.counted(snapshot.at(3)).await;
     let before = before.unwrap();
     assert_eq!((opened, before.version()), ((1, 1), 3));
     let (planned, files) = sample.counted(kept(&before)).await;
     assert_eq!((planned, files), ((0, 0), vec!["b".to_owned()]));
-    // The version itself is a listing, the checkpoint's own has no commit after it, and neither forgets what is newer.
+    // Only a listing for the same version, and for that of the checkpoint.
     let (opened, same) = sample.counted(snapshot.at(4)).await;
     assert_eq!((opened, kept(&same.unwrap()).await), ((0, 1), vec!["b".to_owned(), "c".to_owned()]));
     let (opened, first) = sample.counted(before.at(2)).await;
     assert_eq!((opened, kept(&first.unwrap()).await), ((0, 1), vec!["a".to_owned(), "b".to_owned()]));
-    // A later version reads the commits that are new to it, whether or not there are later ones yet.
+    // A later version reads only its new commits, even if it is not the newest.
     sample.commit(5, &[add("d")]);
     let (opened, newer) = sample.counted(before.at(4)).await;
     let newer = newer.unwrap();
     assert_eq!((opened, newer.version()), ((1, 1), 4));
     let (planned, files) = sample.counted(kept(&newer)).await;
     assert_eq!((planned, files), ((0, 0), vec!["b".to_owned(), "c".to_owned()]));
-    // Its checksum spares counting its files. One of a version before it says nothing of it, and is not read.
+    // The checksum of the version saves counting its files. Checksums of earlier versions are not read.
     for (version, files, expected) in [(3, 77, ((1, 1), (2, 0))), (4, 2, ((1, 1), (1, 0)))] {
         sample.put(&format!("{version:020}.crc"), checksum(files));
         let (opened, newer) = sample.counted(before.at(4)).await;
         let (counted, found) = sample.counted(async { newer.unwrap().num_files().await }).await;
         assert_eq!(((opened, counted), found.unwrap()), (expected, 2), "with the checksum of {version}");
     }
-    // What stands on other files is opened as ever, and what is not there is said as ever.
+    // A version with another segment is opened again, and a missing version gives the same error.
     assert_eq!(kept(&snapshot.at(1).await.unwrap()).await, ["a"]);
-    let (here, anew) = (snapshot.at(6).await.unwrap_err(), sample.open_at(6).await.unwrap_err());
-    assert_eq!(here.to_string(), anew.to_string());
+    let (of_snapshot, of_path) = (snapshot.at(6).await.unwrap_err(), sample.open_at(6).await.unwrap_err());
+    assert_eq!(of_snapshot.to_string(), of_path.to_string());
 }
 
 #[tokio::test]
-async fn a_version_of_a_table_made_anew_is_the_new_one() {
+async fn a_version_of_a_recreated_table_is_read_again() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
     let snapshot = sample.open().await.unwrap();
     assert_eq!(kept(&snapshot.at(2).await.unwrap()).await, ["a", "b"]);
     sample.commit(2, &[add("of another table")]);
     assert_eq!(kept(&snapshot.at(2).await.unwrap()).await, ["a", "of another table"]);
-    // The same with a checkpoint in between.
+    // The same with a checkpoint.
     sample.checkpoint(1, &state(&[add("z")]));
     let snapshot = sample.open().await.unwrap();
     assert_eq!(kept(&snapshot).await, ["of another table", "z"]);
@@ -163,7 +163,7 @@ async fn a_version_of_a_table_made_anew_is_the_new_one() {
 }
 
 #[tokio::test]
-async fn with_a_checksum_of_the_newest_version_nothing_else_is_read() {
+async fn with_a_current_checksum_nothing_else_is_read() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
     sample.checkpoint(2, &state(&[add("a"), add("b")]));
     sample.hint(2);
@@ -189,26 +189,26 @@ async fn limiting_the_cache_opens_nothing() {
 }
 
 #[tokio::test]
-async fn an_older_checksum_spares_the_commits_before_it() {
+async fn an_older_checksum_saves_reading_earlier_commits() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")], vec![remove("a")]]);
     sample.put("00000000000000000003.crc", checksum(3));
     let (opened, snapshot) = sample.counted(sample.open()).await;
     let snapshot = snapshot.unwrap();
     // Hint, checksum, commit 4.
     assert_eq!(opened, (3, 1));
-    assert!(snapshot.checksum().is_none(), "it is of another version");
+    assert!(snapshot.checksum().is_none(), "the checksum is of another version");
     assert_eq!(snapshot.num_files().await.unwrap(), 2);
-    // Newer commits count more than the checksum.
+    // Commits after the checksum count.
     sample.commit(5, &[metadata(&[("x", "long"), ("y", "string")], &[], json!({}))]);
     let snapshot = sample.open().await.unwrap();
     assert_eq!(snapshot.shape().schema.fields.len(), 2);
-    // An older version has no use for a newer checksum.
+    // An older version does not use a newer checksum.
     assert!(sample.open_at(2).await.unwrap().checksum().is_none());
     assert_eq!(sample.open_at(3).await.unwrap().checksum().unwrap().num_files, 3);
 }
 
 #[tokio::test]
-async fn a_checksum_that_cannot_be_used_is_none() {
+async fn invalid_checksums_are_ignored() {
     for wrong in [
         "",
         "{",
@@ -227,17 +227,17 @@ async fn a_checksum_that_cannot_be_used_is_none() {
 }
 
 #[tokio::test]
-async fn a_hint_is_only_a_hint() {
+async fn wrong_hints_do_no_harm() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")], vec![add("c")]]);
     sample.checkpoint(2, &state(&[add("a"), add("b")]));
     let good = json!({"version": 2, "size": 4}).to_string();
     let cases: &[(&str, u64)] = &[
         (&good, 1),
-        // Older than the newest checkpoint, or of one that is not there: listed from there, then from the start.
+        // An older checkpoint: one listing from there. A missing one: a second listing, from the start.
         (&good.replace('2', "1"), 1),
         (&good.replace('2', "3"), 2),
         (&good.replace('2', "99"), 2),
-        // Nothing that could be followed.
+        // Invalid hints.
         (&good.replace('2', "-1"), 1),
         (&good.replace('2', "99999999999999999999"), 1),
         (&good[..5], 1),
@@ -253,17 +253,17 @@ async fn a_hint_is_only_a_hint() {
         assert_eq!(snapshot.segment().checkpoint_version(), Some(2), "{hint}");
         assert_eq!(live(&snapshot).await.unwrap(), ["a", "b", "c"], "{hint}");
     }
-    // For an older version the hint leads too far.
+    // The hint is newer than the requested version.
     sample.hint(2);
     let ((_, lists), snapshot) = sample.counted(sample.open_at(1)).await;
     assert_eq!((lists, live(&snapshot.unwrap()).await.unwrap()), (1, vec!["a".to_owned()]));
-    // A folder in its place is no hint either.
+    // A folder with the name of the hint.
     sample.delete("_last_checkpoint");
     std::fs::create_dir(sample.log("_last_checkpoint")).unwrap();
     assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b", "c"]);
 }
 
-// --- checkpoints of every shape
+// --- checkpoints of all kinds
 
 #[tokio::test]
 async fn checkpoints_with_sidecars() {
@@ -301,7 +301,7 @@ async fn a_json_checkpoint_with_its_files_inside() {
     sample.put(&name, lines(&state(&[add("a"), add("b"), remove("z")])));
     sample.hint(2);
     assert_eq!(requests(&sample).await, ((3, 1), (0, 0), vec!["b".to_owned()]));
-    // One that is damaged is passed over while the commits are there.
+    // A damaged one is skipped if the commits exist.
     let negative = lines(&state(&[json!({"sidecar": {"path": "x", "sizeInBytes": -1, "modificationTime": 0}})]));
     let damaged = [(negative, "negative size"), ("{\"protocol\":".to_owned(), "line 1")];
     for (bytes, _) in &damaged {
@@ -324,7 +324,7 @@ async fn a_checkpoint_in_parts() {
     assert_eq!(sample.open().await.unwrap().segment().checkpoint_version(), None, "a part is missing");
     sample.put(&part(3), parquet(&[add("b"), remove("x")]));
     sample.hint(2);
-    // Hint, commit, three footers, one row group; then those of the adds.
+    // Hint, commit, three footers, one row group; then the row groups of the adds.
     assert_eq!(requests(&sample).await, ((6, 1), (2, 0), vec!["a".to_owned()]));
 }
 
@@ -339,19 +339,19 @@ async fn row_groups_without_the_wanted_actions_are_not_read() {
 }
 
 #[tokio::test]
-async fn typed_statistics_serve_where_there_is_no_text() {
+async fn typed_statistics_are_used_without_json_ones() {
     let sample = Sample::with_commits(&[vec![add("a")]]);
     let stats = json!({"numRecords": 4, "minValues": {"x": 1}, "maxValues": {"x": 9}, "nullCount": {"x": 0}});
     let actions = state(&[add_with("a", json!({"stats_parsed": stats}))]);
     sample.put("00000000000000000001.checkpoint.parquet", parquet_with_stats(&actions, &[("x", DataType::Int64)]));
     let snapshot = sample.open().await.unwrap();
-    // Also for a column that has none.
+    // Also for a column without statistics.
     for wanted in [vec![vec!["x".to_owned()]], vec![vec!["x".to_owned()], vec!["y".to_owned()]]] {
         let columns = AddColumns { members: vec!["path"], stats: wanted, ..AddColumns::default() };
         let adds: Vec<_> = snapshot.live_files(&columns).await.unwrap().try_collect().await.unwrap();
         assert!(adds[0].structure("stats_parsed").is_some() && adds[0].stats().unwrap().is_none());
     }
-    // The text is there too, and knows more columns.
+    // JSON statistics exist too, with more columns.
     let text = json!({"minValues": {"y": 5}}).to_string();
     let actions = state(&[add_with("a", json!({"stats_parsed": stats, "stats": text}))]);
     sample.put("00000000000000000001.checkpoint.parquet", parquet_with_stats(&actions, &[("x", DataType::Int64)]));
@@ -361,10 +361,10 @@ async fn typed_statistics_serve_where_there_is_no_text() {
     assert!(adds[0].structure("stats_parsed").is_none() && adds[0].stats().unwrap().is_some());
 }
 
-// --- what is live
+// --- live files
 
 #[tokio::test]
-async fn commits_supersede_the_checkpoint_file_by_file() {
+async fn commits_supersede_files_of_the_checkpoint() {
     let sample = Sample::with_commits(&[vec![], vec![]]);
     let with_vector = |path: &str, offset: i32| add_with(path, json!({"deletionVector": vector(offset)}));
     let remove_vector = |path: &str, offset: i32| {
@@ -384,13 +384,13 @@ async fn commits_supersede_the_checkpoint_file_by_file() {
     let tombstones: usize = tail.tombstones.iter().map(|rows| rows.num_rows()).sum();
     assert_eq!(tombstones, 3, "`again` was taken back");
     assert!(tail.commits.iter().all(|c| c.adds.is_empty() && c.removes.is_empty() && c.remove_rows.num_rows() == 0));
-    // Each older version is what it was.
+    // Older versions are unchanged.
     assert_eq!(live(&sample.open_at(3).await.unwrap()).await.unwrap(), ["described", &id(2), "plain"]);
     assert_eq!(live(&sample.open_at(2).await.unwrap()).await.unwrap().len(), 5);
 }
 
 #[tokio::test]
-async fn applications_and_domains_have_their_newest_value() {
+async fn the_newest_txn_and_domain_counts() {
     let txn = |app: &str, version: i64| json!({"txn": {"appId": app, "version": version}});
     let domain = |name: &str, configuration: &str, removed: bool| json!({"domainMetadata": {"domain": name, "configuration": configuration, "removed": removed}});
     let sample = Sample::with_commits(&[vec![]]);
@@ -405,7 +405,7 @@ async fn applications_and_domains_have_their_newest_value() {
         ]),
     );
     sample.commit(2, &[txn("a", 2), domain("keep", "new", false), domain("gone", "", true)]);
-    // Versions of an application need not grow.
+    // The version of an application may go back.
     sample.commit(3, &[txn("a", 1), txn("c", 5)]);
     let snapshot = sample.open().await.unwrap();
     let mut txns: Vec<_> = snapshot.txns().await.unwrap().into_iter().map(|t| (t.app_id, t.version)).collect();
@@ -418,20 +418,20 @@ async fn applications_and_domains_have_their_newest_value() {
 }
 
 #[tokio::test]
-async fn compacted_commits_stand_for_the_commits() {
+async fn compacted_commits_replace_the_commits() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b"), remove("a")], vec![add("c")]]);
     sample.put("00000000000000000001.00000000000000000002.compacted.json", lines(&[add("b"), remove("a")]));
     // Hint, commit 0, the compacted range, commit 3.
     assert_eq!(requests(&sample).await, ((4, 1), (0, 0), vec!["b".to_owned(), "c".to_owned()]));
-    // One that was only concatenated is passed over.
+    // A compacted file that was only concatenated is skipped.
     sample.put("00000000000000000001.00000000000000000002.compacted.json", lines(&[add("a"), add("b"), remove("a")]));
     assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["b", "c"]);
 }
 
-// --- refusals
+// --- errors
 
 #[tokio::test]
-async fn where_there_is_no_table_it_is_not_found() {
+async fn missing_tables_are_not_found() {
     let sample = Sample::new();
     assert!(sample.open().await.unwrap_err().is_not_found());
     sample.put("00000000000000000000.crc", "{}");
@@ -459,7 +459,7 @@ async fn a_log_without_protocol_or_metadata_is_corrupt() {
         let error = sample.open().await.unwrap_err();
         assert!(is_corrupt(&error, words), "{error}");
         assert_eq!((error.version(), error.table().is_some()), (Some(0), true), "{error}");
-        // The same out of a checkpoint.
+        // The same in a checkpoint.
         let sample = Sample::new();
         sample.checkpoint(5, actions);
         let error = sample.open().await.unwrap_err();
@@ -468,7 +468,7 @@ async fn a_log_without_protocol_or_metadata_is_corrupt() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_unsupported() {
+async fn unknown_reader_features_are_unsupported() {
     let unsupported = |error: &Error| matches!(error.kind(), Kind::Unsupported { .. });
     let sample = Sample::new();
     let columns = metadata(&[("x", "long")], &[], json!({}));
@@ -482,7 +482,7 @@ async fn what_cannot_be_read_is_unsupported() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_cut_off_is_corrupt_when_its_files_are_asked_for() {
+async fn a_truncated_commit_is_corrupt_when_its_files_are_read() {
     let sample = Sample::with_commits(&[vec![add("a")]]);
     let whole = lines(&[add("b"), add("c")]);
     sample.put("00000000000000000002.json", &whole[..whole.len() - 9]);
@@ -495,12 +495,12 @@ async fn a_commit_that_is_cut_off_is_corrupt_when_its_files_are_asked_for() {
 }
 
 #[tokio::test]
-async fn a_file_that_vanished_is_no_missing_table() {
+async fn a_vanished_log_file_is_not_a_missing_table() {
     let sample = Sample::with_commits(&[vec![add("a")]]);
     sample.delete("00000000000000000001.json");
     std::os::unix::fs::symlink(sample.log("nowhere"), sample.log("00000000000000000001.json")).unwrap();
     match sample.open().await {
-        // A listing may leave out what is not there.
+        // The listing may already lack the file.
         Ok(snapshot) => assert_eq!(snapshot.version(), 0),
         Err(e) => assert_eq!(*e.kind(), Kind::Storage { retryable: true }, "{e}"),
     }
@@ -510,12 +510,12 @@ async fn a_file_that_vanished_is_no_missing_table() {
 async fn hostile_checkpoints_are_corrupt() {
     let sample = Sample::with_commits(&[vec![add("a")], vec![add("b")]]);
     let whole = parquet(&state(&[add("a"), add("b"), add("c")]));
-    // While the commits are there, one that cannot be opened is passed over.
+    // A checkpoint that cannot be opened is skipped if the commits exist.
     for length in [1, 7, 8, 12, whole.len() / 2, whole.len() - 1] {
         sample.put("00000000000000000002.checkpoint.parquet", &whole[..length]);
         assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b"], "{length} bytes");
     }
-    // One that was begun, and nothing more.
+    // An empty file.
     sample.put("00000000000000000002.checkpoint.parquet", b"");
     assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["a", "b"]);
     sample.forget_commits(0..=1);
@@ -541,11 +541,11 @@ async fn hostile_checkpoints_are_corrupt() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_has_no_more_rows_than_its_bytes_can_hold() {
+async fn impossible_row_counts_of_checkpoints_are_corrupt() {
     let sample = Sample::with_commits(&[vec![add("a")]]);
     let members = Fields::from(vec![Field::new("appId", DataType::Utf8, true)]);
     let schema = Arc::new(Schema::new(vec![Field::new("txn", DataType::Struct(members), true)]));
-    // Nulls take no room: a megabyte could hold billions.
+    // Nulls take no space: a megabyte could have billions.
     let nulls = new_null_array(schema.field(0).data_type(), 1 << 20);
     let properties = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None).build();
     let mut bytes = Vec::new();

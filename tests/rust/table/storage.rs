@@ -15,12 +15,12 @@ use proptest::prelude::*;
 mod absolute;
 mod bucket;
 mod copying;
+mod dynamodb;
 mod foreign;
 mod lock_table;
 mod redirects;
 mod servers;
 mod settings;
-mod turns;
 
 use bucket::Bucket;
 
@@ -51,7 +51,7 @@ fn is_storage(error: &Error, retryable: bool) -> bool {
     *error.kind() == Kind::Storage { retryable }
 }
 
-/// What every backend does alike.
+/// The contract that all backends share.
 async fn conforms(storage: &Storage) {
     conformance::check(storage, "").await;
     counting(storage).await;
@@ -72,7 +72,7 @@ async fn counting(storage: &Storage) {
     assert_eq!((counts.bytes_read, counts.bytes_written), (1030, 7));
 }
 
-/// A client of Google's, which speaks to the scripted server in much the same words.
+/// Options of a Google client for the scripted server.
 fn google(bucket: &Bucket) -> HashMap<String, String> {
     let account = format!(
         r#"{{"gcs_base_url": "{}", "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}}"#,
@@ -95,8 +95,8 @@ async fn local_disk_conforms() {
         let root = folder.path().join("a %20 table=ü");
         let options = options([("deltic.durability", durability)]);
         conforms(&Storage::open(root.to_str().unwrap(), &options).unwrap()).await;
-        assert_eq!(names(&root.join("w/gone")), [""; 0], "unfinished files are deleted");
-        assert_eq!(names(&root.join("w/deep")), ["b"], "no temporary file stays");
+        assert_eq!(names(&root.join("w/gone")), [""; 0], "an unfinished file is left");
+        assert_eq!(names(&root.join("w/deep")), ["b"], "a temporary file is left");
         assert_eq!(names(folder.path()), ["a %20 table=ü"]);
     }
 }
@@ -123,7 +123,7 @@ async fn s3_conforms() {
     }
 }
 
-/// Folders divide a listing of several pages into ranges, which are listed on their own.
+/// A listing of several pages is divided into ranges by folders, which are listed concurrently.
 async fn listing_in_ranges(storage: &Storage) {
     let before = storage.counts();
     let paged: Vec<_> = storage.list_recursive("tree").try_collect().await.unwrap();
@@ -132,7 +132,7 @@ async fn listing_in_ranges(storage: &Storage) {
     assert_eq!(in_ranges.len(), paged.len());
     let lists = [between.since(&before).lists, storage.counts().since(&between).lists];
     assert_eq!(lists[0], paged.len().div_ceil(2) as u64);
-    // Two pages to see that there are more, those of the folders, and one or two for each of the 14 folders.
+    // Two pages to see that there are more, one for the folders, and one or two for each of the 14 folders.
     assert!(lists[1] > 2 + 14, "{lists:?}");
 }
 
@@ -166,7 +166,7 @@ async fn each_deletion_has_an_outcome() {
     ] {
         let storage = Storage::open(uri, &given).unwrap();
         for i in 0..2000 {
-            bucket.make(&format!("t/{i}"), b"x");
+            bucket.put_object(&format!("t/{i}"), b"x");
         }
         let mut paths: Vec<String> = (0..2000).map(|i| i.to_string()).collect();
         paths.insert(7, "!403".into());
@@ -190,12 +190,12 @@ async fn each_deletion_has_an_outcome() {
         assert_eq!(storage.counts().deletes, requests, "{uri}");
     }
 
-    // Where nobody answers, all have the same outcome.
-    let mut nobody = bucket.options();
-    nobody.insert("aws_endpoint".into(), "http://127.0.0.1:1".into());
-    nobody.insert("max_retries".into(), "0".into());
-    let nobody = Storage::open("s3://bucket/t", &nobody).unwrap();
-    for outcome in nobody.delete_many(&["a".to_owned(), "b".to_owned()]).await {
+    // Without a server all paths have the same outcome.
+    let mut no_server = bucket.options();
+    no_server.insert("aws_endpoint".into(), "http://127.0.0.1:1".into());
+    no_server.insert("max_retries".into(), "0".into());
+    let no_server = Storage::open("s3://bucket/t", &no_server).unwrap();
+    for outcome in no_server.delete_many(&["a".to_owned(), "b".to_owned()]).await {
         let error = outcome.unwrap_err();
         assert!(is_storage(&error, true) && error.to_string().contains("no connection"), "{error}");
     }
@@ -222,9 +222,9 @@ async fn links_to_folders_are_not_followed() {
     listed.sort_by(|a, b| a.path.cmp(&b.path));
     let listed: Vec<_> = listed.iter().map(|meta| (meta.path.as_str(), meta.size)).collect();
     assert_eq!(listed, [(".tmp-unfinished", 0), ("link", 4), ("p/deep/file", 4)]);
-    assert_eq!(storage.counts().lists, 3, "one for each folder");
+    assert_eq!(storage.counts().lists, 3, "one listing per folder");
 
-    // A link is deleted, and what it leads to stays.
+    // A link is deleted, but not its target.
     let paths = ["link", "out", "p"].map(str::to_owned);
     let outcomes = storage.delete_many(&paths).await;
     assert!(outcomes[0].is_ok() && outcomes[1].is_ok() && outcomes[2].is_err(), "{outcomes:?}");
@@ -232,7 +232,7 @@ async fn links_to_folders_are_not_followed() {
 }
 
 #[tokio::test]
-async fn a_large_tree_comes_in_pieces() {
+async fn a_large_tree_is_listed_incrementally() {
     let folder = tempfile::tempdir().unwrap();
     for part in 0..30 {
         std::fs::create_dir(folder.path().join(part.to_string())).unwrap();
@@ -244,7 +244,7 @@ async fn a_large_tree_comes_in_pieces() {
     let mut listing = storage.list_recursive("");
     listing.next().await.unwrap().unwrap();
     let lists = storage.counts().lists;
-    assert!(lists < 20, "the first file comes before the last folder is read: {lists}");
+    assert!(lists < 20, "{lists} folders were read before the first file");
     assert_eq!(listing.count().await, 2999);
     assert_eq!(storage.counts().lists, 31);
 }
@@ -253,7 +253,7 @@ async fn a_large_tree_comes_in_pieces() {
 async fn races_have_one_winner() {
     let folder = tempfile::tempdir().unwrap();
     conformance::check_races(&open(folder.path().to_str().unwrap())).await;
-    assert_eq!(names(&folder.path().join("_delta_log")).len(), 3, "no temporary file stays");
+    assert_eq!(names(&folder.path().join("_delta_log")).len(), 3, "a temporary file is left");
     conformance::check_races(&memory()).await;
     let bucket = Bucket::start(1000);
     conformance::check_races(&Storage::open("s3://bucket", &bucket.options()).unwrap()).await;
@@ -288,7 +288,7 @@ fn locations() {
         ("adl://container/t", "adl://container/t"),
         ("abfss://c@account.dfs.core.windows.net/t", "abfss://c@account.dfs.core.windows.net/t"),
         ("https://account.blob.core.windows.net/c/t/u?sv=1&sig=SECRET", "https://account.blob.core.windows.net/c/t/u"),
-        // An escaped slash is one.
+        // An escaped slash is a slash.
         ("https://account.blob.core.windows.net/c/t%2Fu", "https://account.blob.core.windows.net/c/t/u"),
         ("https://s3.eu-west-1.amazonaws.com/bucket/t", "https://s3.eu-west-1.amazonaws.com/bucket/t"),
         ("https://bucket.s3.eu-west-1.amazonaws.com/t", "https://bucket.s3.eu-west-1.amazonaws.com/t"),
@@ -397,10 +397,10 @@ async fn references() {
     assert_eq!(local.get(&path).await.unwrap(), "foreign");
     assert_eq!(foreign.get(&path).await.unwrap(), "foreign");
     assert_eq!(foreign.get("/clone/a%20b #c").await.unwrap(), "foreign");
-    assert_eq!(local.counts().gets, 4, "reads elsewhere count too");
+    assert_eq!(local.counts().gets, 4, "reads of foreign paths count too");
     assert_eq!(local.get(&format!("memory://{name}")).await.unwrap_err().kind(), &Kind::Corrupt);
 
-    // What only looks absolute stays inside.
+    // A path that only looks absolute is relative.
     local.put(&decode_path("%2Fetc/x").unwrap(), Bytes::new()).await.unwrap();
     assert_eq!(names(&Path::new(ours).join("etc")), ["x"]);
 
@@ -439,7 +439,7 @@ fn misspelled_options_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_a_listing_missed_is_found_by_another() {
+async fn a_second_listing_finds_a_missed_commit() {
     let bucket = Bucket::start(1000);
     let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
     let path = |version: u64| log_file_path(&commit_name(version));
@@ -452,15 +452,15 @@ async fn a_commit_that_a_listing_missed_is_found_by_another() {
     };
     for (missed, expected, lists) in [(1, &[0, 1, 2, 3][..], 2), (2, &[0, 1, 2, 3], 2), (3, &[0, 1, 2], 1)] {
         let before = bucket.requests("LIST", "");
-        bucket.miss(&format!("t/{}", path(missed)));
+        bucket.omit_from_listing(&format!("t/{}", path(missed)));
         assert_eq!(versions().await, expected);
         assert_eq!(bucket.requests("LIST", "") - before, lists, "version {missed} was missed");
     }
     storage.delete(&path(1)).await.unwrap();
-    assert_eq!(versions().await, [0, 2, 3], "what is gone stays gone");
+    assert_eq!(versions().await, [0, 2, 3], "a deleted commit stays missing");
 }
 
-/// Twelve times a piece.
+/// A body of twelve chunks.
 fn large(piece: &Bytes) -> Body {
     Body::of(12 * piece.len() as u64, pieces(piece, 12))
 }
@@ -475,7 +475,7 @@ async fn outcomes_of_large_conditional_puts() {
     let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
     let piece = Bytes::from(vec![7u8; 3 << 20]);
     assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Created)));
-    assert_eq!(bucket.requests("PUT", "t/a"), 1, "it comes into place by a copy");
+    assert_eq!(bucket.requests("PUT", "t/a"), 1, "it is put by a copy");
 
     for (number, (status, done)) in [(500, true), (503, false), (409, false), (404, true)].into_iter().enumerate() {
         bucket.complete_with(Some((status, done)));
@@ -502,7 +502,7 @@ async fn outcomes_of_large_conditional_puts() {
     }
     assert_eq!(created, 1);
 
-    // Google's copy is one request.
+    // With Google the copy is one request.
     let storage = Storage::open("gs://bucket/t", &google(&bucket)).unwrap();
     for expected in ["Created", "Exists"] {
         assert_eq!(format!("{:?}", storage.put_if_absent("g", large(&piece)).await.unwrap()), expected);
@@ -510,7 +510,7 @@ async fn outcomes_of_large_conditional_puts() {
     assert_eq!(bucket.requests("PUT", "t/g"), 2);
     assert!(!bucket.keys().iter().any(|key| key.contains(".tmp")), "{:?}", bucket.keys());
 
-    // A server that cannot copy so gets the file in one request.
+    // For a server that cannot copy conditionally, the file is sent in one request.
     let other = Bucket::start(1000);
     other.complete_with(Some((501, false)));
     let storage = Storage::open("s3://bucket/t", &other.options()).unwrap();
@@ -531,8 +531,8 @@ async fn large_conditional_puts_to_azure() {
         assert_eq!(format!("{:?}", storage.put_if_absent("a", body).await.unwrap()), expected);
     }
     assert_eq!(sent("a"), [0, 8, 2]);
-    assert!(bucket.object("t/a") == numbered.concat(), "the blocks are in order");
-    assert_eq!(sent(".tmp/"), [1, 2, 1], "that the condition is honoured is seen once");
+    assert!(bucket.object("t/a") == numbered.concat(), "the blocks are out of order");
+    assert_eq!(sent(".tmp/"), [1, 2, 1], "the condition is probed once");
 
     for (number, (status, done)) in [(500, true), (503, false), (408, false), (0, true)].into_iter().enumerate() {
         bucket.complete_with(Some((status, done)));
@@ -540,30 +540,30 @@ async fn large_conditional_puts_to_azure() {
         let put = storage.put_if_absent(&key, large(&piece)).await;
         assert!(matches!(put, Ok(Put::Unknown(_))), "{status}: {put:?}");
         assert_eq!(bucket.keys().contains(&format!("t/{key}")), done);
-        assert_eq!(sent(&key), [0, 4, 1], "a list is sent once");
+        assert_eq!(sent(&key), [0, 4, 1], "a block list is sent once");
     }
     bucket.complete_with(Some((403, false)));
     let error = storage.put_if_absent("c", large(&piece)).await.unwrap_err();
     assert!(is_storage(&error, false), "{error}");
     bucket.complete_with(None);
 
-    // Blocks are sent again.
-    bucket.is_busy(2);
+    // Failed blocks are sent again.
+    bucket.refuse_next(2);
     assert!(matches!(storage.put_if_absent("d", large(&piece)).await, Ok(Put::Created)));
     assert_eq!(sent("d"), [0, 6, 1]);
 
     assert_eq!(bucket.listed().1.get("if-none-match").map(String::as_str), Some("*"));
-    // Blocks of another program, whose ids are shorter, make way for one request.
-    bucket.leave_block("t/e", "AAAA");
+    // With uncommitted blocks of another program, whose ids are shorter, the file is sent in one request.
+    bucket.put_uncommitted_block("t/e", "AAAA");
     assert!(matches!(storage.put_if_absent("e", large(&piece)).await, Ok(Put::Created)));
     assert_eq!(sent("e"), [1, 1, 0]);
     assert_eq!(bucket.object("t/e").len(), 36 << 20);
 
-    // Other writers of the file discard our blocks. A server may report that in two ways, or the file may be deleted again.
+    // Another writer of the file discards our blocks. Servers report that in two ways; or the file is deleted again.
     let overtaken = async |key: &'static str, and_deleted: bool| {
         let (bucket, last) = (bucket.clone(), piece.clone());
         let last = std::iter::once_with(move || {
-            bucket.make(&format!("t/{key}"), b"theirs");
+            bucket.put_object(&format!("t/{key}"), b"theirs");
             if and_deleted {
                 bucket.delete(&format!("t/{key}"));
             }
@@ -574,18 +574,18 @@ async fn large_conditional_puts_to_azure() {
     assert!(matches!(overtaken("f", false).await, Put::Exists));
     assert!(matches!(overtaken("g", true).await, Put::Unknown(_)));
     assert_eq!((sent("g"), bucket.requests("HEAD", "t/")), ([0, 4, 1], 1));
-    bucket.look_for_blocks_first();
+    bucket.check_blocks_first();
     assert!(matches!(overtaken("h", false).await, Put::Exists));
     assert_eq!((sent("h"), bucket.requests("HEAD", "t/")), ([0, 4, 1], 2));
     assert_eq!((bucket.object("t/f"), bucket.object("t/h")), (b"theirs".to_vec(), b"theirs".to_vec()));
     assert!(!bucket.keys().iter().any(|key| key.contains(".tmp")), "{:?}", bucket.keys());
     conformance::check_races(&storage).await;
 
-    // A server that ignores the condition on a list, or where blocks would keep others from the name, gets the file in one
+    // If a server ignores the condition on a block list, or uncommitted blocks block the name, the file is sent in one
     // request.
-    let (careless, jealous) = (Bucket::careless(), Bucket::start(1000));
-    jealous.let_blocks_stand_in_the_way();
-    for (other, lists) in [(careless, 1), (jealous, 0)] {
+    let (unconditional, blocking) = (Bucket::without_conditions(), Bucket::start(1000));
+    blocking.block_names_with_uncommitted_blocks();
+    for (other, lists) in [(unconditional, 1), (blocking, 0)] {
         let storage = Storage::open("az://bucket/t", &azure(&other, ACCOUNT_KEY)).unwrap();
         assert!(matches!(storage.put_if_absent("a", large(&piece)).await, Ok(Put::Created)));
         assert_eq!(["PUT", "block", "blocklist"].map(|what| other.requests(what, "t/a")), [1, 0, 0]);
@@ -595,7 +595,7 @@ async fn large_conditional_puts_to_azure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_of_blocks_are_authorized_by_every_credential() {
+async fn block_lists_are_authorized_with_all_credentials() {
     let bucket = Bucket::start(1000);
     let piece = Bytes::from(vec![7u8; 3 << 20]);
     let signature = ("azure_storage_sas_token", "sv=2020-01-01&sig=SECRETSIGNATURE%3D");
@@ -640,7 +640,7 @@ async fn conditional_put_outcomes() {
         }
         assert_eq!(bucket.requests("PUT", key), 1, "{key}: a conditional put is sent once");
     }
-    assert!(bucket.keys().contains(&"t/!lost".to_owned()), "it did land");
+    assert!(bucket.keys().contains(&"t/!lost".to_owned()), "the put did not land");
 
     for (key, retryable) in [("!400", false), ("!401", false), ("!403", false), ("!429", true)] {
         let error = storage.put_if_absent(key, data()).await.unwrap_err();
@@ -659,13 +659,13 @@ async fn conditional_put_outcomes() {
         assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["conditional put".into()] }, "{error}");
     }
 
-    // Nobody listens: nothing was sent.
+    // Without a server nothing was sent.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut nobody = bucket.options();
-    nobody.insert("aws_endpoint".into(), format!("http://{}", listener.local_addr().unwrap()));
+    let mut no_server = bucket.options();
+    no_server.insert("aws_endpoint".into(), format!("http://{}", listener.local_addr().unwrap()));
     drop(listener);
-    let nobody = Storage::open("s3://bucket/t", &nobody).unwrap();
-    let error = nobody.put_if_absent("a", data()).await.unwrap_err();
+    let no_server = Storage::open("s3://bucket/t", &no_server).unwrap();
+    let error = no_server.put_if_absent("a", data()).await.unwrap_err();
     assert!(is_storage(&error, true), "{error}");
 }
 
@@ -690,8 +690,8 @@ async fn refusals() {
     assert!(error.kind() == &Kind::Invalid && error.to_string().contains("aws_allow_http"), "{error}");
 }
 
-/// The head of the one request that `ask` sends to a server that has nothing.
-async fn asked(ask: impl AsyncFnOnce(String)) -> String {
+/// The head of the one request that `send` sends to an empty server.
+async fn request_head(send: impl AsyncFnOnce(String)) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = async {
@@ -704,7 +704,7 @@ async fn asked(ask: impl AsyncFnOnce(String)) -> String {
         tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
         String::from_utf8(head).unwrap()
     };
-    tokio::join!(server, ask(address)).0
+    tokio::join!(server, send(address)).0
 }
 
 #[tokio::test]
@@ -717,7 +717,7 @@ async fn secrets_of_a_url_become_options() {
     let (location, mut found) = Storage::locate(uri, old).unwrap();
     assert_eq!(location, "https://account.blob.core.windows.net/c/t");
     assert_eq!(found, options([("azure_storage_sas_token", "sv=1&sig=SECRET"), ("azure_allow_http", "true")]));
-    let head = asked(async |address| {
+    let head = request_head(async |address| {
         found.insert("azure_storage_endpoint".to_owned(), format!("http://{address}"));
         Storage::open(&location, &found).unwrap().get("x").await.unwrap_err();
     });
@@ -726,7 +726,7 @@ async fn secrets_of_a_url_become_options() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_stay_out_of_texts() {
-    // A server that repeats each request, credentials and all, in its refusal.
+    // A server whose errors repeat the request with its credentials.
     let bucket = Bucket::start(1000);
     let at = bucket.endpoint.replace("http://", "http://user:SECRETPASSWORD@");
     let allowed = [("allow_foreign_paths", "true"), ("allow_http", "true")];
@@ -771,10 +771,10 @@ async fn secrets_stay_out_of_texts() {
 }
 
 #[tokio::test]
-async fn old_files_are_not_asked_for_their_size() {
+async fn sizes_of_old_files_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    // A link to itself cannot be asked.
+    // A link to itself has no size.
     std::os::unix::fs::symlink(at("01.json"), at("01.json")).unwrap();
     std::os::unix::fs::symlink(at("nothing"), at("03.json")).unwrap();
     std::fs::write(at("02.json"), "x").unwrap();
@@ -791,7 +791,7 @@ async fn local_oddities() {
     let storage = open(folder.path().to_str().unwrap());
     storage.put("file", Bytes::new()).await.unwrap();
     storage.put("folder/x", Bytes::new()).await.unwrap();
-    // Endless devices, folders, and files that stand where a folder should be.
+    // Devices, folders, and files in the place of folders.
     for path in ["/dev/zero", "file:///dev/null", "folder", "file/x"] {
         assert!(storage.get(path).await.unwrap_err().is_not_found(), "{path}");
         assert!(storage.head(path).await.unwrap_err().is_not_found(), "{path}");
@@ -809,7 +809,7 @@ async fn local_oddities() {
         assert!(is_storage(&error, false), "{error}");
     }
     assert!(matches!(storage.put_if_absent("folder", Bytes::new()).await, Ok(Put::Exists)));
-    assert_eq!(names(folder.path()), ["file", "folder"], "no temporary file stays");
+    assert_eq!(names(folder.path()), ["file", "folder"], "a temporary file is left");
 }
 
 #[tokio::test]
@@ -832,7 +832,7 @@ async fn unwritable_folders_are_named() {
 }
 
 proptest! {
-    /// Any ranges of a file, however they overlap, come back in order, at the cost of no more requests than ranges.
+    /// Any ranges, overlapping too, are returned in order, with at most one request per range.
     #[test]
     fn ranges_come_back_as_asked(ranges in prop::collection::vec((0u64..400_000, 0u64..90_000), 0..12)) {
         let data: Vec<u8> = (0..500_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

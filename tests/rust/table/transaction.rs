@@ -1,7 +1,7 @@
-//! Commits to a store that gives false answers, loses answers and lets other writers win.
+//! Commits to a store that answers wrongly, loses answers and lets other writers win.
 //!
-//! [`Faulty`] answers puts by a script and records the requests. On every put it checks the rule on which all else
-//! depends: the version below was read before.
+//! [`Faulty`] answers puts by a script and records the requests. On each put it checks that the version below was read
+//! before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -26,22 +26,21 @@ use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Map, json};
 
-/// How a put goes.
+/// How a put ends.
 #[derive(Debug, Clone)]
 enum Answer {
-    /// As it should.
-    Honest,
-    /// These lines are committed by somebody else just before.
+    Correct,
+    /// Another writer commits these lines first.
     After(&'static str),
     /// The put succeeds, and the answer is lost.
-    LandsUnheard,
-    /// It does not land, and the answer is lost.
+    LandsUnanswered,
+    /// The put and its answer are lost.
     Lost,
     /// The put succeeds during the next request, and the answer is lost.
     LandsLater,
     /// The put is sent twice: the first succeeds, and the answer is that of the second.
     Repeated,
-    /// The store says that nothing was written.
+    /// The store answers that nothing was written.
     Fails,
 }
 
@@ -106,17 +105,17 @@ impl Committer for Faulty {
             state.calls.push(format!("put{version}"));
             assert!(
                 version == self.first || state.seen.contains(&(version - 1)),
-                "{version} before {} was read",
+                "{version} is put before {} was read",
                 version - 1
             );
             state.land_late_put();
-            Ok(match state.answers.pop_front().unwrap_or(Answer::Honest) {
-                Answer::Honest => state.put(version, lines),
+            Ok(match state.answers.pop_front().unwrap_or(Answer::Correct) {
+                Answer::Correct => state.put(version, lines),
                 Answer::After(winner) => {
                     state.put(version, Bytes::from_static(winner.as_bytes()));
                     state.put(version, lines)
                 }
-                Answer::LandsUnheard => {
+                Answer::LandsUnanswered => {
                     state.put(version, lines);
                     Put::Unknown(lost())
                 }
@@ -159,11 +158,11 @@ impl Committer for Faulty {
     }
 
     fn log_continues_past(&self, _version: u64) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(async { unreachable!("what is young was not cleaned away") })
+        Box::pin(async { unreachable!("a young base is not verified") })
     }
 }
 
-/// A clock that stands still, and as many attempts as it says.
+/// A fixed clock, and this many attempts.
 struct Attempts(u32);
 
 impl RetryPolicy for Attempts {
@@ -176,7 +175,7 @@ impl RetryPolicy for Attempts {
     }
 }
 
-/// A table with a number `x`, at a version.
+/// A table with the long column `x`, at a version.
 fn state(version: u64) -> TableState {
     let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
     let metadata = serde_json::from_value(json!({"id": "t", "schemaString": schema})).unwrap();
@@ -230,7 +229,7 @@ const METADATA: &str = r#"{"metaData":{"id":"i","schemaString":"{}"}}"#;
 const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":1}}"#;
 const TXN: &str = r#"{"txn":{"appId":"app","version":1}}"#;
 
-/// Commits an append; what comes out, and what was asked of the store.
+/// Commits an append. Returns its result, the requests, and the log.
 async fn run(answers: &[Answer], attempts: u32) -> (Result<Committed>, String, BTreeMap<u64, Bytes>) {
     let store = Faulty::new(answers);
     let outcome = commit(append("mine"), &store, &Attempts(attempts)).await;
@@ -240,9 +239,9 @@ async fn run(answers: &[Answer], attempts: u32) -> (Result<Committed>, String, B
 
 #[track_caller]
 fn check(found: &(Result<Committed>, String, BTreeMap<u64, Bytes>), version: u64, attempts: u32, calls: &str) {
-    let (outcome, asked, versions) = found;
+    let (outcome, requests, versions) = found;
     let committed = outcome.as_ref().unwrap();
-    assert_eq!((committed.version, committed.attempts, asked.as_str()), (version, attempts, calls));
+    assert_eq!((committed.version, committed.attempts, requests.as_str()), (version, attempts, calls));
     assert_eq!((text(committed), committed.state.version), (versions[&version].clone(), version));
     assert_eq!(committed.follows_base, version == 5);
     assert_eq!(parsed(&versions[&version]).commit_info.unwrap().txn_id(), Some("mine"));
@@ -251,12 +250,12 @@ fn check(found: &(Result<Committed>, String, BTreeMap<u64, Bytes>), version: u64
 }
 
 #[tokio::test]
-async fn without_a_race_one_put_is_all() {
+async fn without_a_race_one_put_is_sent() {
     check(&run(&[], 1).await, 5, 1, "put5");
 }
 
 #[tokio::test]
-async fn who_loses_reads_the_winners_and_tries_the_version_after_them() {
+async fn after_a_lost_race_winners_are_read_and_the_next_version_is_tried() {
     check(&run(&[Answer::After(APPEND)], 9).await, 6, 2, "put5 read5 read6 put6");
     let calls = "put5 read5 read6 put6 read6 read7 put7";
     check(&run(&[Answer::After(APPEND), Answer::After(REMOVE)], 9).await, 7, 3, calls);
@@ -270,17 +269,22 @@ async fn who_loses_reads_the_winners_and_tries_the_version_after_them() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_recognised() {
-    check(&run(&[Answer::LandsUnheard], 1).await, 5, 1, "put5 read5 durable5");
-    check(&run(&[Answer::After(APPEND), Answer::LandsUnheard], 9).await, 6, 2, "put5 read5 read6 put6 read6 durable6");
+async fn a_commit_with_a_lost_answer_is_recognized() {
+    check(&run(&[Answer::LandsUnanswered], 1).await, 5, 1, "put5 read5 durable5");
+    check(
+        &run(&[Answer::After(APPEND), Answer::LandsUnanswered], 9).await,
+        6,
+        2,
+        "put5 read5 read6 put6 read6 durable6",
+    );
     check(&run(&[Answer::Repeated], 1).await, 5, 1, "put5 read5 durable5");
-    // It was not there yet when it was looked for.
+    // It was not in the log yet when the log was read.
     check(&run(&[Answer::LandsLater], 9).await, 5, 2, "put5 read5 put5 read5 durable5");
 }
 
 #[tokio::test]
-async fn what_may_not_stay_is_not_acknowledged() {
-    let store = Faulty::new(&[Answer::LandsUnheard]);
+async fn a_commit_that_is_not_durable_is_not_acknowledged() {
+    let store = Faulty::new(&[Answer::LandsUnanswered]);
     store.state.lock().unwrap().fails_durability = true;
     let error = commit(append("mine"), &store, &Attempts(9)).await.unwrap_err();
     assert!(error.message().contains("outcome of the commit is unknown"), "{error}");
@@ -288,7 +292,7 @@ async fn what_may_not_stay_is_not_acknowledged() {
 }
 
 #[tokio::test]
-async fn there_is_a_last_version() {
+async fn the_largest_version() {
     let mut transaction = append("mine");
     transaction.pending = pending(i64::MAX as u64, Vec::new());
     let store = Faulty { first: i64::MAX as u64 + 1, ..Faulty::new(&[]) };
@@ -296,7 +300,7 @@ async fn there_is_a_last_version() {
     assert_eq!(store.calls(), "");
 }
 
-/// Version 4 is what a transaction of a year ago was prepared on; these are in the log by now.
+/// Commits a transaction that was prepared on version 4 a year ago. The log now has these versions.
 async fn late(versions: &[u64]) -> (Result<Committed>, Storage) {
     let storage = Storage::open(&format!("memory://late-{}", versions.len()), &HashMap::new()).unwrap();
     for version in versions {
@@ -309,18 +313,18 @@ async fn late(versions: &[u64]) -> (Result<Committed>, Storage) {
 }
 
 #[tokio::test]
-async fn a_version_that_was_cleaned_away_is_not_free() {
+async fn a_cleaned_up_version_is_not_free() {
     let (outcome, storage) = late(&[8, 9]).await;
     let error = outcome.unwrap_err();
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert!(error.message().contains("begin again on the newest version"), "{error}");
     assert!(storage.get(&log_file_path(&commit_name(5))).await.unwrap_err().is_not_found());
-    // A log that nobody has cleaned, and one whose newest commit is behind its checkpoint.
+    // Logs without later commits were not cleaned up past the version.
     assert_eq!(late(&[4]).await.0.unwrap().version, 5);
     assert_eq!(late(&[]).await.0.unwrap().version, 5);
 }
 
-/// A log that is cleaned just before a put: of version 4, and it goes on at 8.
+/// Cleans up the log just before a put: version 4 is deleted, and the log continues at 8.
 struct CleanedBeforePut(LogCommitter, Storage);
 
 impl Committer for CleanedBeforePut {
@@ -347,7 +351,7 @@ impl Committer for CleanedBeforePut {
 }
 
 #[tokio::test]
-async fn a_commit_that_landed_too_late_stays_and_is_not_acknowledged() {
+async fn a_commit_after_log_cleanup_stays_and_is_not_acknowledged() {
     let storage = Storage::open("memory://cleaned-before-put", &HashMap::new()).unwrap();
     storage.put(&log_file_path(&commit_name(4)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
     let committer = CleanedBeforePut(LogCommitter::new(storage.clone()), storage.clone());
@@ -373,13 +377,13 @@ async fn a_lost_put_is_sent_again_to_the_same_version() {
 }
 
 #[tokio::test]
-async fn winners_that_do_not_allow_it_are_conflicts() {
+async fn conflicting_winners_are_errors() {
     for (winner, expected) in [(METADATA, Conflict::MetadataChanged), (PROTOCOL, Conflict::ProtocolChanged)] {
         let (outcome, calls, _) = run(&[Answer::After(winner)], 9).await;
         let error = outcome.unwrap_err();
         assert_eq!((error.kind(), error.version(), calls.as_str()), (&Kind::Conflict(expected), Some(5), "put5 read5"));
         assert!(error.message().starts_with(&expected.to_string()), "{error}");
-        // The same with the second winner, and if the first put may have succeeded.
+        // The same with a second winner, after a put that may have succeeded.
         let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND), Answer::After(winner)], 9).await;
         assert_eq!(outcome.unwrap_err().kind(), &Kind::Conflict(expected));
     }
@@ -402,23 +406,23 @@ async fn winners_that_do_not_allow_it_are_conflicts() {
 
 #[track_caller]
 fn unknown(error: &Error) {
-    // A caller that only checks the kind must not retry.
+    // Not retryable, for callers that only check the kind.
     assert_eq!(*error.kind(), Kind::Storage { retryable: false }, "{error}");
     assert!(error.message().contains("unknown") && error.message().contains("txnId mine"), "{error}");
     assert!(std::error::Error::source(error).is_some(), "{error}");
 }
 
 #[tokio::test]
-async fn who_gives_up_says_whether_the_outcome_is_known() {
+async fn the_error_says_whether_the_outcome_is_known() {
     let (outcome, ..) = run(&[Answer::After(APPEND), Answer::After(APPEND)], 2).await;
     let error = outcome.unwrap_err();
     assert_eq!(*error.kind(), Kind::Storage { retryable: true });
     assert!(error.message().contains("was not made (attempts: 2)"), "{error}");
 
     unknown(&run(&[Answer::Lost], 1).await.0.unwrap_err());
-    // An error of a later put does not tell what became of the first.
+    // After an error of a later put the outcome of the first is still unknown.
     unknown(&run(&[Answer::Lost, Answer::Fails], 9).await.0.unwrap_err());
-    // Another's commit at that version does.
+    // If another commit has the version, the outcome is known.
     let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND)], 2).await;
     assert!(outcome.unwrap_err().message().contains("was not made"));
     let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND), Answer::Fails], 9).await;
@@ -428,24 +432,24 @@ async fn who_gives_up_says_whether_the_outcome_is_known() {
 }
 
 #[tokio::test]
-async fn a_read_that_fails_leaves_a_lost_put_unknown() {
+async fn after_a_failed_read_a_lost_put_is_unknown() {
     let failing = async |answers: &[Answer], read: usize| {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(read);
         commit(append("mine"), &store, &Attempts(9)).await.unwrap_err()
     };
-    unknown(&failing(&[Answer::LandsUnheard], 1).await);
-    unknown(&failing(&[Answer::Lost, Answer::LandsUnheard], 2).await);
+    unknown(&failing(&[Answer::LandsUnanswered], 1).await);
+    unknown(&failing(&[Answer::Lost, Answer::LandsUnanswered], 2).await);
     unknown(&failing(&[Answer::Lost, Answer::After(APPEND)], 2).await);
-    // The rival was read, so the lost put cannot land any more.
+    // The winner was read, so the lost put cannot land any more.
     assert_eq!(failing(&[Answer::Lost, Answer::After(APPEND)], 3).await.message(), "no connection");
-    // That the version exists does not say whose it is: a proxy may have sent the put twice.
+    // An existing version may be our own: a proxy may have sent the put twice.
     unknown(&failing(&[Answer::After(APPEND)], 1).await);
     unknown(&failing(&[Answer::Repeated], 1).await);
 }
 
 #[tokio::test]
-async fn a_winner_that_cannot_be_read_is_corrupt_with_its_place() {
+async fn an_unreadable_winner_is_corrupt_with_its_path() {
     for torn in ["{\"commitInfo\":", ""] {
         let error = run(&[Answer::After(torn)], 9).await.0.unwrap_err();
         assert_eq!((error.kind(), error.version()), (&Kind::Corrupt, Some(5)));
@@ -454,7 +458,7 @@ async fn a_winner_that_cannot_be_read_is_corrupt_with_its_place() {
 }
 
 #[tokio::test]
-async fn what_a_failure_proves_is_in_its_type() {
+async fn the_type_of_a_failure_has_its_certainty() {
     let check = async |answers: &[Answer], failing_read: usize, attempts: u32, certain: bool| {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(failing_read);
@@ -467,14 +471,14 @@ async fn what_a_failure_proves_is_in_its_type() {
     check(&[Answer::Lost, Answer::After(PROTOCOL)], 0, 9, true).await;
     check(&[Answer::After(APPEND)], 2, 9, true).await;
     check(&[Answer::Lost], 0, 1, false).await;
-    check(&[Answer::LandsUnheard], 1, 9, false).await;
+    check(&[Answer::LandsUnanswered], 1, 9, false).await;
     check(&[Answer::Lost, Answer::Fails], 0, 9, false).await;
-    // What is there cannot be read, and may be ours.
+    // The version cannot be read, and may be our own.
     check(&[Answer::After("{\"commitInfo\":")], 0, 9, false).await;
 }
 
 #[tokio::test]
-async fn the_commit_info_says_who_what_and_when() {
+async fn members_of_the_commit_info() {
     let store = MemoryCommitter::default();
     let mut transaction = append("mine");
     transaction.parameters.insert("mode".to_owned(), json!("Append"));
@@ -504,8 +508,8 @@ async fn the_commit_info_says_who_what_and_when() {
 }
 
 #[tokio::test]
-async fn who_is_cancelled_says_that_nothing_was_committed() {
-    /// Cancelled after so many looks.
+async fn a_cancelled_commit_reports_that_nothing_was_committed() {
+    /// Cancelled after this many checks.
     struct Cancelled(std::sync::atomic::AtomicU32);
     impl RetryPolicy for Cancelled {
         fn now_ms(&self) -> i64 {
@@ -516,14 +520,14 @@ async fn who_is_cancelled_says_that_nothing_was_committed() {
         }
         fn is_cancelled(&self) -> bool {
             let order = std::sync::atomic::Ordering::Relaxed;
-            self.0.fetch_update(order, order, |looks| looks.checked_sub(1)).is_err()
+            self.0.fetch_update(order, order, |checks| checks.checked_sub(1)).is_err()
         }
     }
-    let cancelled = |looks| Cancelled(std::sync::atomic::AtomicU32::new(looks));
+    let cancelled = |checks| Cancelled(std::sync::atomic::AtomicU32::new(checks));
     let store = Faulty::new(&[]);
     let error = commit(append("mine"), &store, &cancelled(0)).await.unwrap_err();
     assert_eq!((error.message(), store.calls().as_str()), ("interrupted: nothing was committed (attempts: 0)", ""));
-    // An hour of waiting ends at once.
+    // A wait of an hour ends at once.
     for (answer, words) in
         [(Answer::After(APPEND), "nothing was committed"), (Answer::Lost, "outcome of the commit is unknown")]
     {
@@ -539,7 +543,7 @@ async fn who_is_cancelled_says_that_nothing_was_committed() {
 }
 
 #[tokio::test]
-async fn ids_and_times_follow_the_winners() {
+async fn row_ids_and_times_continue_after_the_winners() {
     let mut tracked = append("mine");
     let base = tracked.pending.state.as_mut().unwrap();
     base.protocol.min_writer_version = 7;
@@ -561,13 +565,13 @@ async fn ids_and_times_follow_the_winners() {
     {
         let store = Faulty::new(&answers);
         let committed = commit(tracked.clone(), &store, &Attempts(9)).await.unwrap();
-        let said = parsed(&text(&committed));
-        let info = said.commit_info.unwrap();
+        let actions = parsed(&text(&committed));
+        let info = actions.commit_info.unwrap();
         assert_eq!((committed.version, info.in_commit_timestamp()), (version, Some(time)));
         assert_eq!(info.0["tags"], json!({"delta.rowTracking.preserved": "true"}));
-        let number = |name: &str| said.adds.int64(name).unwrap().value(0);
+        let number = |name: &str| actions.adds.int64(name).unwrap().value(0);
         assert_eq!((number("baseRowId"), number("defaultRowCommitVersion")), (first, version.cast_signed()));
-        assert_eq!(said.domains[0].configuration, format!("{{\"rowIdHighWaterMark\":{}}}", first + 3));
+        assert_eq!(actions.domains[0].configuration, format!("{{\"rowIdHighWaterMark\":{}}}", first + 3));
         assert_eq!((committed.state.row_id_watermark, committed.state.timestamp), (Some(first + 3), Some(time)));
     }
 }
@@ -580,12 +584,12 @@ async fn many_missed_commits_are_read_together() {
     }
     let committed = commit(append("mine"), &store, &Attempts(2)).await.unwrap();
     assert_eq!((committed.version, committed.attempts), (45, 2));
-    // Each once, and a few that are not there.
+    // Each commit once, and a few missing ones.
     let reads = store.state.lock().unwrap().reads;
     assert!((41..=56).contains(&reads), "{reads}");
 }
 
-/// Commits of `writers` tasks, `appends` each, one after the other; each must be in the log once.
+/// Commits `appends` times from each of `writers` tasks, and returns the versions.
 async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> BTreeSet<u64> {
     let created = store.commit(0, Lines::of(APPEND.as_bytes()).unwrap()).await.unwrap();
     assert!(matches!(created, Put::Created));
@@ -610,14 +614,14 @@ async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> B
     let mut all = BTreeSet::new();
     for task in tasks {
         for version in task.await.unwrap() {
-            assert!(all.insert(version), "version {version} was given twice");
+            assert!(all.insert(version), "version {version} was acknowledged twice");
         }
     }
     all
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn all_of_many_writers_commit_once_in_memory() {
+async fn many_writers_commit_once_in_memory() {
     let store = Arc::new(MemoryCommitter::default());
     let versions = compete(store.clone(), 8, 25).await;
     assert_eq!(versions, (1..=200).collect());
@@ -626,7 +630,7 @@ async fn all_of_many_writers_commit_once_in_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn all_of_many_writers_commit_once_on_a_disk() {
+async fn many_writers_commit_once_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
     let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
@@ -637,16 +641,16 @@ async fn all_of_many_writers_commit_once_on_a_disk() {
     let mut ids = BTreeSet::new();
     for file in &log {
         let lines = storage.get(&log_file_path(&file.file_name)).await.unwrap();
-        assert!(ids.insert(parsed(&lines).adds.path().value(0).to_owned()), "{} holds a second copy", file.file_name);
+        assert!(ids.insert(parsed(&lines).adds.path().value(0).to_owned()), "{} has a commit again", file.file_name);
     }
 }
 
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
-        3 => Just(Answer::Honest),
+        3 => Just(Answer::Correct),
         2 => Just(Answer::After(APPEND)),
         1 => Just(Answer::After(REMOVE)),
-        2 => Just(Answer::LandsUnheard),
+        2 => Just(Answer::LandsUnanswered),
         2 => Just(Answer::Lost),
         2 => Just(Answer::LandsLater),
         1 => Just(Answer::Repeated),
@@ -658,7 +662,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_store_does_a_commit_is_made_once_or_not_or_unknown(
+    fn with_any_faults_a_commit_lands_once_or_not_or_is_unknown(
         answers in proptest::collection::vec(answer(), 0..8),
         failing_reads in proptest::collection::btree_set(1..12_usize, 0..2),
         attempts in 1..8_u32,
@@ -680,7 +684,7 @@ proptest! {
             Err(Failed::Unknown(e)) => prop_assert!(mine <= 1 && e.message().contains("unknown"), "{}", e),
             Err(Failed::NotWritten(e)) => prop_assert_eq!(mine, 0, "{}", e),
         }
-        // No gap: versions follow each other.
+        // Versions have no gap.
         let versions: Vec<u64> = state.versions.keys().copied().collect();
         prop_assert_eq!(versions, (5..5 + state.versions.len() as u64).collect::<Vec<_>>());
         // Nothing is read before the first put.

@@ -5,7 +5,7 @@
 //! plain bytes.
 //!
 //! Invariants: a piece ends with a line; the lines come out byte by byte as they went in
-//! (`lines::come_out_as_they_went_in`).
+//! (`lines::lines_round_trip`).
 //!
 //! PROTOCOL.md: "Delta Log Entries".
 

@@ -2,7 +2,7 @@
 //!
 //! It is never a guess: if something is not known exactly (the size of a removed file), there is no checksum, and members
 //! that the previous checksum did not have are left out. The result equals counting all live files
-//! (`builder::checksums_follow_and_equal_counting`).
+//! (`builder::incremental_checksums_equal_recomputed_ones`).
 //!
 //! PROTOCOL.md: "Version Checksum File".
 

@@ -3,7 +3,7 @@
 //! A name either has exactly the form that the protocol gives it, or deltic ignores the file: stray files are common in
 //! real logs and must not stop a reader. Only the file's own name counts, never a folder.
 //!
-//! Invariant: what parses prints back to the same text (`log::names`, `log::properties::any_name_parses_or_not`).
+//! Invariant: what parses prints back to the same text (`log::names`, `log::properties::parsed_names_print_back`).
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Checkpoints", "Log Compaction Files", "Version Checksum File", "Staged Commit".
 

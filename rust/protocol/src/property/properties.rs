@@ -7,7 +7,7 @@
 //! The module `feature` knows what a property needs of the protocol.
 //!
 //! Invariant: every property has one row in [`PROPERTIES`](super::PROPERTIES), from which documentation and checks follow
-//! (`feature::property_defaults_are_what_the_table_says`).
+//! (`feature::documented_defaults_are_the_defaults`).
 //!
 //! PROTOCOL.md: "Table Properties"; the names it leaves to the reference implementation are taken from there.
 

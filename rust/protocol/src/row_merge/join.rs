@@ -1,7 +1,7 @@
 //! The condition of a merge, split into equalities of the two sides, conditions on the target alone, and the rest.
 //!
 //! Invariant: a pair of rows makes the condition TRUE exactly if its keys are equal (with `<=>`, NULL equals NULL)
-//! and the conditions on the target and the rest are TRUE (`row_merge::parts_are_the_whole`).
+//! and the conditions on the target and the rest are TRUE (`row_merge::parts_of_a_condition_equal_the_whole`).
 
 use std::cmp::Ordering;
 

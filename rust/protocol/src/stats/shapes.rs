@@ -5,7 +5,7 @@
 //! parsed, and its shape is learned, less and less often if that does not help.
 //!
 //! Invariant: for a string with a known shape, the positions are those that parsing finds
-//! (`stats_read::files_are_read_alike_after_any_other`).
+//! (`stats_read::earlier_files_do_not_change_bounds`).
 
 use super::places::{Member, NUM_RECORDS, Place, Places, TIGHT_BOUNDS, Tree, number_of};
 use crate::json::{Escapes, Scanner, end_of_plain, length_of_bare};

@@ -5,7 +5,7 @@
 //! reading statistics for skipping (`read`) makes bounds wider and is not done here.
 //!
 //! Invariant: a bound or count that either source has, in a type that is the column's or was widened to it, is kept
-//! (`checkpoint::statistics_survive_every_change_of_form`).
+//! (`checkpoint::statistics_survive_changes_of_form`).
 //!
 //! PROTOCOL.md: "Per-file Statistics", "Checkpoint Schema".
 

@@ -8,7 +8,7 @@
 //!
 //! The few actions other than those of files come last, in a row group of their own when there are many files.
 //!
-//! A snapshot of the checkpoint equals the snapshot of its commits (`checkpoint::a_checkpoint_changes_nothing`).
+//! A snapshot of the checkpoint equals the snapshot of its commits (`checkpoint::a_checkpoint_keeps_the_state`).
 //!
 //! PROTOCOL.md: "Checkpoints", "Checkpoint Schema", "Last Checkpoint File".
 

@@ -6,7 +6,7 @@
 //! between, it has committed nonetheless: the next writer or reader finishes the commit (`log/claimed.rs`).
 //!
 //! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
-//! `tests/rust/table/storage/turns.rs`, with a scripted DynamoDB and with a real one.
+//! `tests/rust/table/storage/dynamodb.rs`, with a scripted DynamoDB and with a real one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

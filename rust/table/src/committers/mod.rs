@@ -5,7 +5,7 @@
 //! and commits that they have not published in [`LogSource`](crate::log::LogSource).
 //!
 //! Invariant: a version that exists is never deleted here, whatever happens afterwards: another writer may
-//! have built on it. There is no method that could (`simulation::a_commit_that_is_taken_back_is_noticed`).
+//! have built on it. There is no method that could (`simulation::deleting_a_visible_commit_is_detected`).
 //!
 //! PROTOCOL.md: "Delta Log Entries": a version must never be overwritten.
 

@@ -4,7 +4,7 @@
 //! read; of the others only the columns of the condition are read.
 //!
 //! Invariant: a position is found exactly if its row is live in the transaction and makes the condition TRUE
-//! (`dml::what_is_found_is_what_a_scan_gives`). Memory holds the positions, a batch of rows for each file that is read at
+//! (`dml::a_delete_finds_the_rows_of_a_scan`). Memory holds the positions, a batch of rows for each file that is read at
 //! a time, and the plan.
 
 use std::collections::{HashMap, HashSet};

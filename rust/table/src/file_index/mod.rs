@@ -9,7 +9,7 @@
 //!
 //! The commits after the checkpoint are not considered here: callers exclude the files that they superseded.
 //!
-//! Invariant: cached columns equal decoded ones (`file_index::what_is_cached_changes_nothing`).
+//! Invariant: cached columns equal decoded ones (`file_index::cached_columns_equal_decoded_ones`).
 //!
 //! PROTOCOL.md: "Checkpoints", "Per-file Statistics".
 

@@ -5,7 +5,7 @@
 //! temporary file with its content. Whoever lists the log, reads that commit or writes the following one copies the file and
 //! marks the item as complete. All copies are equal, so it does not matter if several processes copy.
 //!
-//! The writing side is `committers/dynamodb.rs`. Proved by the tests in `tests/rust/table/storage/turns.rs`.
+//! The writing side is `committers/dynamodb.rs`. Proved by the tests in `tests/rust/table/storage/dynamodb.rs`.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! A tail can be extended by newer commits: the actions parsed before are shared, not replayed
 //! again.
 //!
-//! Invariant: a tail that was extended equals one that was replayed at once (`file_index::what_is_cached_changes_nothing`).
+//! Invariant: a tail that was extended equals one that was replayed at once (`file_index::cached_columns_equal_decoded_ones`).
 //!
 //! PROTOCOL.md: "Action Reconciliation".
 

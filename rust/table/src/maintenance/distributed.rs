@@ -4,7 +4,7 @@
 //! result. A task that is carried out twice, or whose process dies, leaves files that no commit names.
 //!
 //! Invariant: files of tasks that were not committed are found by their names, which have an id for the tasks of each commit,
-//! so that a committed file is never among them (`optimize::bins_are_written_by_others`).
+//! so that a committed file is never among them (`optimize::bins_are_rewritten_by_tasks`).
 //!
 //! Proved by `tests/rust/table/optimize.rs` and `tests/spark/test_maintenance.py`.
 

@@ -4,7 +4,7 @@
 //! rows need; otherwise the first round has one file. With a filter the number of matching rows is unknown, so each
 //! round has twice the files of the one before, up to those that are read concurrently anyway.
 //!
-//! Proved by `count::no_more_files_are_read_than_rows_are_asked_for`.
+//! Proved by `count::a_limited_scan_reads_few_files`.
 
 use std::collections::VecDeque;
 

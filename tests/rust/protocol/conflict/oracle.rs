@@ -1,7 +1,7 @@
-//! A referee for the conflict rules: tiny tables whose operations are carried out row by row.
+//! An oracle for the conflict rules: small tables on which operations are executed row by row.
 //!
-//! If a commit may follow its winners, the table it leaves must be the one that doing the same operation after them
-//! leaves, and every winner must have been made on the table as it then was.
+//! If the rules let a commit follow its winners, it must leave the table that its operation leaves when it is executed after
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,13 @@ use serde_json::json;
 
 use super::{predicates, state, vectors};
 
-/// `p` and `x`.
+/// The columns `p` and `x`.
 type Row = (char, i64);
 
 /// The rows of each file by position, `None` if deleted; all rows of a file have the same `p`.
 type Files = BTreeMap<String, Vec<Option<Row>>>;
 
-/// Conditions in SQL and in Rust.
-/// A predicate's text and its value for a row.
+/// A predicate as SQL and as a function of a row.
 type Condition = (&'static str, fn(Row) -> bool);
 
 const CONDITIONS: &[Condition] = &[
@@ -39,38 +38,36 @@ const CONDITIONS: &[Condition] = &[
 
 #[derive(Debug, Clone)]
 enum Operation {
-    /// Rows come.
     Append(Vec<Row>),
-    /// Matching rows are deleted; the other rows of their files are rewritten.
+    /// Deletes the rows that match a condition, by rewriting their files.
     Delete(usize),
-    /// `x` of rows that match grows by ten.
+    /// Adds ten to `x` of the rows that match a condition, by rewriting their files.
     Update(usize),
-    /// Rows that match are marked; their files stay.
+    /// Deletes the rows that match a condition, by deletion vectors.
     Mark(usize),
-    /// The same, and they come again with `x` grown by ten.
+    /// Adds ten to `x` of the rows that match a condition, by deletion vectors and new files.
     Move(usize),
-    /// A row with `x` the number of rows that match comes.
+    /// Inserts a row whose `x` is the number of rows that match a condition.
     Count(usize, char),
-    /// All rows go and others come.
     Overwrite(Vec<Row>),
-    /// The files of a partition become one.
+    /// Rewrites the files of a partition as one file.
     Optimize(char),
-    /// The largest file goes, whatever is in it.
+    /// Removes a file with all its rows.
     Drop(usize),
 }
 
-/// A commit as it is prepared.
+/// The read set and the effects of an operation.
 struct Prepared {
     read: ReadSet,
     removed: BTreeSet<String>,
     added: Files,
     data_change: bool,
-    /// Files that stay, as they are, and the places of the rows that go.
+    /// The files that it marks: their rows, and the positions of the deleted ones.
     marked: BTreeMap<String, (Vec<Option<Row>>, BTreeSet<usize>)>,
 }
 
 impl Operation {
-    /// What the operation does to these files. `tag` makes new names.
+    /// The effects of the operation on these files. `tag` is part of new names.
     fn prepare(&self, files: &Files, tag: &str) -> Prepared {
         let mut done = Prepared {
             read: ReadSet::Nothing,
@@ -104,7 +101,7 @@ impl Operation {
                     places.iter().filter_map(|at| again(rows[*at]?)).collect(),
                 );
                 if places.len() == rows.iter().flatten().count() {
-                    // Whoever takes all rows takes the file, and has read it.
+                    // A file without remaining rows is removed, and counts as read.
                     done.removed.insert(file.clone());
                     gone.push(file.as_str());
                 } else if !places.is_empty() {
@@ -151,7 +148,7 @@ impl Operation {
     }
 }
 
-/// One file for each partition of the rows.
+/// Adds the rows as one file per partition.
 fn add(files: &mut Files, name: &str, rows: Vec<Row>) {
     for row in rows {
         files.entry(format!("{name}-{}", row.0)).or_default().push(Some(row));
@@ -162,7 +159,7 @@ fn partition(rows: &[Option<Row>]) -> char {
     rows.iter().flatten().next().unwrap().0
 }
 
-/// The deletion vector of a file, as in a log.
+/// The deletion vector of a file.
 fn vector(rows: &[Option<Row>]) -> DeletionVector {
     (0..).zip(rows).filter(|(_, row)| row.is_none()).map(|(at, _)| at).collect()
 }
@@ -171,7 +168,7 @@ fn descriptor(vector: &DeletionVector) -> Option<DeletionVectorDescriptor> {
     (!vector.is_empty()).then(|| vector.to_inline().unwrap())
 }
 
-/// A file as the log has it.
+/// The `add` action of a file.
 fn action(path: &str, rows: &[Option<Row>], data_change: bool) -> Add {
     let (least, most) = (rows.iter().flatten().map(|r| r.1).min(), rows.iter().flatten().map(|r| r.1).max());
     let stats = json!({"numRecords": rows.len(), "minValues": {"x": least}, "maxValues": {"x": most},
@@ -187,7 +184,7 @@ fn action(path: &str, rows: &[Option<Row>], data_change: bool) -> Add {
 }
 
 impl Prepared {
-    /// The actions, on a table that has these files.
+    /// The actions of the commit, on a table with these files.
     fn actions(&self, files: &Files) -> Vec<Action> {
         let removes = self.removed.iter().map(|path| {
             let deletion_vector = files.get(path).and_then(|rows| descriptor(&vector(rows)));
@@ -242,7 +239,7 @@ impl Prepared {
         parse_commit(&lines.into(), Origin::Commit(version), Wanted::All).unwrap()
     }
 
-    /// The table after it. That a removed file is there is checked by the caller.
+    /// The files after the commit. The caller checks that removed files exist.
     fn apply(&self, files: &Files) -> Files {
         let mut files = files.clone();
         files.retain(|path, _| !self.removed.contains(path));
@@ -253,8 +250,8 @@ impl Prepared {
         files
     }
 
-    /// Marks rows where they are now.
-    fn go_along(&mut self, moved: &Moved, now: &Files) {
+    /// Marks the rows where winners have moved them.
+    fn follow_moved_rows(&mut self, moved: &Moved, now: &Files) {
         for (path, (rows, places)) in std::mem::take(&mut self.marked) {
             for at in places {
                 let (path, at) = moved.get(&(path.clone(), at)).cloned().unwrap_or_else(|| (path.clone(), at));
@@ -304,10 +301,10 @@ fn table() -> impl Strategy<Value = Files> {
     )
 }
 
-/// The places to which an OPTIMIZE moved the rows of files, by file and position.
+/// The new positions of rows that an OPTIMIZE moved, by old file and position.
 type Moved = BTreeMap<(String, usize), (String, usize)>;
 
-/// Where the rows of the files that an OPTIMIZE of `files` removes are now: they stand one after the other in its file.
+/// The new positions of the rows that an OPTIMIZE of `files` moved: it concatenates the files that it removes.
 fn moved(optimize: &Prepared, files: &Files) -> Moved {
     let live = |path: &String| {
         let rows = files[path].clone().into_iter().enumerate();
@@ -317,7 +314,7 @@ fn moved(optimize: &Prepared, files: &Files) -> Moved {
     from.enumerate().filter_map(|(at, old)| Some((old, (to?.clone(), at)))).collect()
 }
 
-/// What is found of a winner's rows, and of those that this commit deletes.
+/// The input of the conflict check for a winner: deletion vectors, and the rows of this commit that the winner moved.
 fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &Files) -> WinnerRows {
     let mut rows = vectors(pending, winner);
     for from in pending.moved_rows(winner).unwrap().into_iter().flat_map(|moved| moved.from) {
@@ -346,7 +343,7 @@ proptest! {
     #![proptest_config(crate::cases(6000))]
 
     #[test]
-    fn what_is_let_through_is_serialisable(
+    fn accepted_commits_are_serializable(
         base in table(),
         own in operation(),
         winners in prop::collection::vec(operation(), 1..4),
@@ -354,7 +351,7 @@ proptest! {
     ) {
         let prepared = own.prepare(&base, "own");
         let mut mine = own.prepare(&base, "own");
-        // Who changes nothing stands where it has read.
+        // An operation without effects commits nothing.
         if mine.is_nothing() {
             return Ok(());
         }
@@ -370,19 +367,19 @@ proptest! {
             if pending.follow(&committed, &known, version).is_err() {
                 return Ok(());
             }
-            mine.go_along(&places, &now);
+            mine.follow_moved_rows(&places, &now);
         }
         for path in mine.removed.iter().chain(mine.marked.keys()) {
-            prop_assert!(now.contains_key(path), "{path} is gone already");
+            prop_assert!(now.contains_key(path), "{path} is removed already");
         }
         prop_assert_eq!(pending.marked.len(), mine.marked.len());
         for marked in pending.marked.iter() {
             let own: DeletionVector = mine.marked[&marked.add.path].1.iter().map(|at| *at as u64).collect();
             prop_assert_eq!(&marked.rows, &own);
-            // What is said of the file is what is so, and what has to go on being so.
+            // The marked file agrees with the table, and its rows are still live.
             let (rows, places) = (&now[&marked.add.path], &mine.marked[&marked.add.path].1);
             prop_assert_eq!(&vector(rows), &marked.deleted_before);
-            prop_assert!(places.iter().all(|at| rows[*at].is_some()), "a row goes twice");
+            prop_assert!(places.iter().all(|at| rows[*at].is_some()), "a row is deleted twice");
             prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.deleted_before));
         }
         let left = mine.apply(&now);
@@ -392,9 +389,9 @@ proptest! {
         };
     }
 
-    /// Whoever marks rows of one file, and others of it, is in nobody's way.
+    /// Commits that mark different rows of one file do not conflict.
     #[test]
-    fn rows_of_one_file_are_marked_by_many(xs in prop::collection::vec(0..6_i64, 2..8), own in 0..6_i64, others in prop::collection::vec(0..6_i64, 1..4)) {
+    fn marks_of_different_rows_of_one_file_do_not_conflict(xs in prop::collection::vec(0..6_i64, 2..8), own in 0..6_i64, others in prop::collection::vec(0..6_i64, 1..4)) {
         let rows: Vec<Option<Row>> = xs.iter().map(|x| Some(('a', *x))).collect();
         let places = |x: i64| -> BTreeSet<usize> { (0..xs.len()).filter(|at| xs[*at] == x).collect() };
         let base = Files::from([("f".to_owned(), rows)]);
@@ -423,13 +420,13 @@ proptest! {
     }
 
     #[test]
-    fn a_blind_append_always_follows_rows(base in table(), added in prop::collection::vec(row(), 1..3), winner in operation()) {
+    fn a_blind_append_follows_any_operation(base in table(), added in prop::collection::vec(row(), 1..3), winner in operation()) {
         let mut pending = Operation::Append(added).prepare(&base, "own").pending(&base, IsolationLevel::Serializable);
         prop_assert!(pending.follow(&winner.prepare(&base, "w").committed(&base, 5), &WinnerRows::default(), 5).is_ok());
     }
 
     #[test]
-    fn who_removes_the_same_file_collides_in_either_order(base in table(), one in operation(), other in operation()) {
+    fn removes_of_the_same_file_conflict_in_either_order(base in table(), one in operation(), other in operation()) {
         let (a, b) = (one.prepare(&base, "a"), other.prepare(&base, "b"));
         if a.removed.is_disjoint(&b.removed) {
             return Ok(());
@@ -440,7 +437,7 @@ proptest! {
     }
 
     #[test]
-    fn a_looser_level_never_refuses_more(base in table(), own in operation(), winner in operation()) {
+    fn a_weaker_level_never_refuses_more(base in table(), own in operation(), winner in operation()) {
         let winner = winner.prepare(&base, "w").committed(&base, 5);
         let verdict = |level| followed(own.prepare(&base, "own").pending(&base, level), &winner).is_ok();
         let levels = [IsolationLevel::Serializable, IsolationLevel::WriteSerializable, IsolationLevel::SnapshotIsolation];

@@ -49,7 +49,7 @@ pub(super) fn expression(draw: &mut Draw, depth: usize) -> Expression {
         19 => {
             let more = ["coalesce", "nullif", "if", "nvl2", "int", "date", "current_date", "mod", "pmod"];
             let names: Vec<&str> = function_names().into_iter().chain(more).collect();
-            // Written with keywords between the arguments, these print as others.
+            // Some of these can also be written with keywords between the arguments, and print without.
             let name = draw.pick(&names);
             Expression::Call { name: name.to_owned(), arguments: parts(draw, 0) }
         }
@@ -68,21 +68,21 @@ pub(super) fn expression(draw: &mut Draw, depth: usize) -> Expression {
     }
 }
 
-/// A value as the parser types it.
+/// A literal with the type that the parser gives it.
 fn literal(draw: &mut Draw) -> Scalar {
     let data_type = draw.pick(&generate_types());
     if draw.once_in(8) {
         return Scalar::Null;
     }
     match draw.pick(&generate_pool(&data_type)) {
-        // The digits decide the precision.
+        // The precision is the number of digits.
         Scalar::Decimal { value, scale, .. } => {
             let digits = value.unsigned_abs().checked_ilog10().map_or(1, |log| log as u8 + 1);
             Scalar::Decimal { value, precision: digits.max(scale), scale }
         }
         Scalar::Float(v) if v.is_nan() => Scalar::Float(f32::NAN),
         Scalar::Double(v) if v.is_nan() => Scalar::Double(f64::NAN),
-        // Beyond what can be written.
+        // These have no literal.
         Scalar::Date(i32::MIN | i32::MAX) if data_type == PrimitiveType::Date => Scalar::Date(7),
         other => other,
     }

@@ -36,7 +36,7 @@ fn rows(draw: &mut Draw) -> RecordBatch {
     RecordBatch::try_new(Arc::new(to_arrow_schema(&schema)), columns).unwrap()
 }
 
-/// Decimals of the pool have types of their own.
+/// Gives decimals of the pool the type of the column.
 fn fitted(value: Scalar, of: &deltic_protocol::schema::PrimitiveType) -> Scalar {
     match (value, of) {
         (Scalar::Decimal { value, .. }, deltic_protocol::schema::PrimitiveType::Decimal { precision, scale }) => {
@@ -59,7 +59,7 @@ proptest! {
             Err(error) => return Err(TestCaseError::fail(format!("{printed}: {error}"))),
         };
         prop_assert_eq!(format!("{parsed:?}"), format!("{tree:?}"), "{}", printed);
-        // As part of a filter.
+        // The same as a filter.
         let predicate = Predicate::from(tree);
         if let Ok(parsed) = parse(&predicate.to_string()) {
             prop_assert_eq!(format!("{parsed:?}"), format!("{predicate:?}"), "{}", predicate);
@@ -82,7 +82,7 @@ proptest! {
             Ok(values) => {
                 prop_assert_eq!(values.len(), batch.num_rows());
                 prop_assert_eq!(values.data_type(), &to_arrow_type(bound.data_type()), "{}", tree);
-                // Row by row it is the same.
+                // Row by row the values are the same.
                 for row in 0..batch.num_rows() {
                     let one = evaluate(&bound, &batch.slice(row, 1)).unwrap();
                     prop_assert_eq!(&one.to_data(), &values.slice(row, 1).to_data(), "{}", tree);
@@ -91,7 +91,7 @@ proptest! {
             Err(error) => {
                 prop_assert!(matches!(error.kind(), Kind::Invalid), "{tree}: {error}");
                 let fails = (0..batch.num_rows()).any(|row| evaluate(&bound, &batch.slice(row, 1)).is_err());
-                prop_assert!(fails, "{tree}: no row fails, and all of them do: {error}");
+                prop_assert!(fails, "{tree}: the batch fails, but no row does: {error}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Random tables and predicates, made from a list of numbers, so that proptest can shrink failures.
+//! Random tables and predicates. They are derived from a list of numbers, so that proptest can shrink failures.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::{to_arrow_fields, to_arrow_schema};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
-/// A source of choices; exhausted, it always chooses the first.
+/// A source of choices. Without numbers left, it always takes the first.
 pub(crate) struct Draw {
     numbers: std::vec::IntoIter<u32>,
 }
@@ -23,7 +23,7 @@ impl Draw {
         self.numbers.next().unwrap_or(0) as usize % limit
     }
 
-    /// True once in `of`.
+    /// `true` with a probability of one in `of`.
     pub(crate) fn once_in(&mut self, of: usize) -> bool {
         self.below(of) == of - 1
     }
@@ -40,7 +40,7 @@ pub(crate) struct Column {
     pub(crate) data_type: PrimitiveType,
 }
 
-/// A schema and rows of effective values: null where a struct around the column is.
+/// A schema and rows. The values of a null struct are null.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
@@ -71,12 +71,12 @@ const TYPES: [PrimitiveType; 15] = [
 
 const DAY: i64 = 86_400_000_000;
 
-/// Every type that has values to compare.
+/// All types with comparable values.
 pub(crate) fn types() -> Vec<PrimitiveType> {
     TYPES.to_vec()
 }
 
-/// Values near each other and at the ends of the type, none of them null.
+/// Values that are close to each other or at the limits of the type, without null.
 pub(crate) fn pool(data_type: &PrimitiveType) -> Vec<Scalar> {
     let texts = ["", "a", "ab", "abc", "abcd", "abd", "b", "a%", "a_c", "é", "éa", "\u{7f}", "\u{10ffff}", "zz"];
     let instants = [0, 1, -1, DAY, DAY - 1, -DAY, 18_321 * DAY, i64::MAX, i64::MIN];
@@ -114,7 +114,7 @@ pub(crate) fn pool(data_type: &PrimitiveType) -> Vec<Scalar> {
     }
 }
 
-/// A value that may be compared with the type, not necessarily one of it.
+/// A value that can be compared with the type, but may have another.
 pub(crate) fn literal(draw: &mut Draw, data_type: &PrimitiveType) -> Scalar {
     let numbers = [
         "0",
@@ -203,7 +203,7 @@ impl Table {
         StructType::new(self.columns.iter().map(field).collect())
     }
 
-    /// The rows; under every third null of a nested column the struct is null instead, above a value.
+    /// The rows. For every third null of a nested column, the struct is null and its field has a value.
     pub(crate) fn batch(&self) -> RecordBatch {
         let schema = self.schema();
         let column = |i: usize| -> ArrayRef {

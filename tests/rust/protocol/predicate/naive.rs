@@ -1,4 +1,4 @@
-//! A simple, slow evaluation of a typed predicate, row by row, with which the real one is compared.
+//! A simple, slow evaluation of a typed predicate, row by row: the oracle for the real one.
 
 use std::cmp::Ordering;
 
@@ -51,7 +51,7 @@ pub(crate) fn evaluate(predicate: &Predicate, row: &dyn Fn(&Name) -> (Scalar, Pr
             }
             _ => None,
         },
-        Predicate::Expression(_) => panic!("no expression is drawn"),
+        Predicate::Expression(_) => panic!("expressions are not generated"),
         Predicate::Bare(operand) => match side(operand).0 {
             Scalar::Boolean(value) => Some(value),
             _ => None,
@@ -90,12 +90,12 @@ fn compare(left: &Typed, op: Op, right: &Typed) -> Option<bool> {
         (Some(column), None) => order(&left.0, column, &right.0),
         (None, Some(column)) => order(&right.0, column, &left.0).reverse(),
         (Some(column), Some(_)) => order(&left.0, column, &right.0),
-        (None, None) => panic!("constants are not drawn"),
+        (None, None) => panic!("constants are not generated"),
     };
     Some(op.holds(ordering))
 }
 
-/// How a column's value is ordered relative to something comparable.
+/// Compares a value of a column with another value.
 fn order(value: &Scalar, column: &PrimitiveType, other: &Scalar) -> Ordering {
     match column {
         PrimitiveType::Float | PrimitiveType::Double => floats(to_double(value), to_double(other)),
@@ -106,7 +106,7 @@ fn order(value: &Scalar, column: &PrimitiveType, other: &Scalar) -> Ordering {
         _ => match to_float(other) {
             Some(double) if double.is_nan() || double == f64::INFINITY => Ordering::Less,
             Some(double) if double == f64::NEG_INFINITY => Ordering::Greater,
-            // Against whole numbers a float counts in full, against decimals by its shortest digits.
+            // Integers are compared with the exact value of a float, decimals with its shortest digits.
             Some(double) if !matches!(column, PrimitiveType::Decimal { .. }) => {
                 let whole: i128 = value.to_string().parse().unwrap();
                 let floor = double.floor();

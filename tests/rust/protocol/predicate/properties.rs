@@ -16,7 +16,7 @@ proptest! {
         let table = Table::draw(&mut draw, 0);
         let predicate = table.predicate(&mut draw, 4);
         let printed = predicate.to_string();
-        // Compared in debug form, in which NaN equals itself.
+        // Compared in debug form, since NaN is not equal to itself.
         prop_assert_eq!(format!("{:?}", parse(&printed).unwrap()), format!("{predicate:?}"), "{}", printed);
     }
 

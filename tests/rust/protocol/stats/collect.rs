@@ -1,4 +1,4 @@
-//! Collecting statistics: JSON for given values; and that all values are within the printed bounds.
+//! Collecting statistics: JSON for given values, and the property that all values are within the bounds.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -37,7 +37,7 @@ fn array(data_type: &PrimitiveType, values: &[&str]) -> ArrayRef {
     concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap()
 }
 
-/// The bounds of a column `c` of these values, one batch for each value: `[min, max, nulls]`.
+/// Minimum, maximum and null count of a column `c` of these values, one batch for each value.
 fn bounds(data_type: &str, values: &[&str]) -> (Option<String>, Option<String>, u64) {
     let schema = schema(&format!("c {data_type}"));
     let primitive = schema.fields[0].data_type.as_primitive().unwrap().clone();
@@ -50,13 +50,13 @@ fn bounds(data_type: &str, values: &[&str]) -> (Option<String>, Option<String>, 
     let whole = RecordBatch::try_new(arrow, vec![array(&primitive, values)]).unwrap();
     let mut at_once = StatsCollector::new(&schema, &IndexedColumns::default()).with_prefix_length(4);
     at_once.update(&whole).unwrap();
-    assert_eq!(collector.finish(), at_once.finish(), "batches may not matter");
+    assert_eq!(collector.finish(), at_once.finish(), "the result depends on the batches");
 
     let text = collector.finish();
     let stats: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(stats["numRecords"], values.len());
     assert_eq!(stats["tightBounds"], true);
-    // The text itself, not serde_json's reading of it: digits must not get lost on the way.
+    // The JSON itself, since serde_json may lose digits.
     let part = |name: &str| {
         let start = text.find(&format!("\"{name}\":{{")).unwrap() + name.len() + 4;
         let inner = &text[start..];
@@ -101,7 +101,7 @@ fn floats() {
     check("float", &["1", "inf"], "- - 0");
     check("double", &["1", "NaN", "null"], "- - 1");
     check("double", &["1", "-NaN"], "- - 0");
-    // A reader may read a float's bound as a double: the text must be exact as either.
+    // Readers may parse the bound of a float as a double, so that it must be exact as both.
     check("float", &["0.1", "-0.3"], "-0.30000001192092896 0.10000000149011612 0");
     check("float", &["NaN"], "- - 0");
 }
@@ -118,7 +118,7 @@ fn dates_and_times() {
     check("timestamp", &["2020-01-01T00:00:00.123001Z"], up);
     let before = r#""1969-12-31T23:59:59.999Z" "1970-01-01T00:00:00.000Z" 0"#;
     check("timestamp", &["1969-12-31T23:59:59.999999Z"], before);
-    // The last millisecond is not rounded up: there is none above it.
+    // The last millisecond is not rounded up: it is the largest.
     let (first, last) = ("2020-01-01T00:00:00.000", "9999-12-31T23:59:59.999");
     check("timestamp", &["9999-12-31T23:59:59.999999Z"], &format!("\"{last}Z\" \"{last}Z\" 0"));
     check(
@@ -145,7 +145,7 @@ fn text() {
     check("string", &["abcd", "abcdz", "abcda"], "\"abcd\" \"abcd\u{10FFFF}\" 0");
     check("string", &["ääääÄ"], "\"ääää\" \"ääää\u{10FFFF}\" 0");
     check("string", &["abcd😀x"], "\"abcd\" \"abcd\u{10FFFF}\" 0");
-    // U+FFFD is above the greatest character by UTF-16 unit, the greatest character is not above itself.
+    // In UTF-16 order U+FFFD is above the largest character, which is not above itself.
     check("string", &["abcd\u{FFFD}efg"], "\"abcd\" \"abcd\u{FFFD}\u{10FFFF}\" 0");
     check("string", &["abcd\u{10FFFF}"], "\"abcd\" \"abcd\u{10FFFF}\" 0");
     check("string", &["abcd\u{10FFFF}ab"], "\"abcd\" \"abcd\u{10FFFF}\u{10FFFF}\" 0");
@@ -188,7 +188,7 @@ fn strings_of_another_order_have_no_bounds() {
 }
 
 #[test]
-fn which_columns() {
+fn indexed_columns() {
     let schema = schema(
         r#"a long;s {"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}},{"name":"y","type":"string","nullable":true,"metadata":{}}]};m {"type":"map","keyType":"string","valueType":"long","valueContainsNull":true};z long"#,
     );
@@ -219,7 +219,7 @@ fn which_columns() {
 }
 
 #[test]
-fn values_below_a_null_struct_are_none() {
+fn values_under_a_null_struct_do_not_count() {
     let schema = schema(
         r#"s {"type":"struct","fields":[{"name":"x","type":"integer","nullable":true,"metadata":{}},{"name":"t","type":"string","nullable":true,"metadata":{}}]}"#,
     );
@@ -242,7 +242,7 @@ fn values_below_a_null_struct_are_none() {
     }
 }
 
-/// The paths of all members that are no objects.
+/// The paths of all members that are not objects.
 fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
@@ -302,7 +302,7 @@ fn names_are_escaped_and_empty_parts_stay_objects() {
     );
 }
 
-/// The texts of the bounds of a column of these batches.
+/// The bounds of a column of these batches, as JSON.
 fn collect(data_type: DataType, batches: Vec<ArrayRef>, prefix_length: usize) -> (Option<String>, Option<String>) {
     let schema = StructType::new(vec![StructField::new("c", data_type, true)]);
     let arrow = Arc::new(to_arrow_schema(&schema));
@@ -324,13 +324,13 @@ fn unquoted(bound: Option<String>) -> Option<String> {
     bound.map(|text| serde_json::from_str(&text).unwrap())
 }
 
-/// Exactly: serde_json's own reading of numbers may be off by one in the last place.
+/// Parses exactly: serde_json may be off by one in the last place.
 fn number<T: FromStr<Err: Debug>>(bound: Option<String>) -> Option<T> {
     bound.map(|text| text.parse().unwrap())
 }
 
-/// Characters on both sides of every border that UTF-8 and UTF-16 orders have.
-fn bordering_text() -> impl Strategy<Value = String> {
+/// Strings of characters around the boundaries of UTF-8 and UTF-16 order.
+fn boundary_string() -> impl Strategy<Value = String> {
     let characters = "\0a~\u{7F}\u{80}ä\u{D7FF}\u{E000}\u{FFFD}\u{FFFF}\u{10000}😀\u{10FFFE}\u{10FFFF}";
     let character = prop::sample::select(characters.chars().collect::<Vec<_>>());
     prop::collection::vec(character, 0..12).prop_map(|characters| characters.into_iter().collect())
@@ -338,7 +338,7 @@ fn bordering_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn bounds_hold_every_text(batches in prop::collection::vec(prop::collection::vec(prop_oneof![bordering_text(), any::<String>()], 1..5), 1..4), prefix in 0_usize..6) {
+    fn bounds_hold_every_string(batches in prop::collection::vec(prop::collection::vec(prop_oneof![boundary_string(), any::<String>()], 1..5), 1..4), prefix in 0_usize..6) {
         let arrays = batches.iter().map(|b| Arc::new(StringArray::from(b.clone())) as ArrayRef).collect();
         let (min, max) = collect(DataType::STRING, arrays, prefix);
         let (min, max) = (unquoted(min), unquoted(max));
@@ -352,7 +352,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rounded_text_is_above_by_utf16_unit_too(value in bordering_text(), prefix in 0_usize..6) {
+    fn a_rounded_string_is_above_in_utf16_order_too(value in boundary_string(), prefix in 0_usize..6) {
         let (_, max) = collect(DataType::STRING, vec![Arc::new(StringArray::from(vec![value.clone()]))], prefix);
         if let Some(max) = unquoted(max) {
             prop_assert!(max.encode_utf16().collect::<Vec<_>>() >= value.encode_utf16().collect::<Vec<_>>());
@@ -369,7 +369,7 @@ proptest! {
                 prop_assert!(parse_timestamp(min).unwrap() <= value);
             }
             if let Some(max) = &max {
-                // Readers take the last millisecond as a whole.
+                // Readers take the last millisecond as a range.
                 let margin = if max == "9999-12-31T23:59:59.999Z" { 999 } else { 0 };
                 prop_assert!(parse_timestamp(max).unwrap() + margin >= value);
             }

@@ -1,4 +1,4 @@
-//! Statistics of files that are older than a column's type, and of columns whose bounds deltic ignores.
+//! Statistics of files written before a type was widened, and of columns whose bounds deltic ignores.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn one_struct(name: &str, array: ArrayRef) -> ArrayRef {
     Arc::new(StructArray::try_from(vec![(name, array)]).unwrap())
 }
 
-/// The bound as JSON, the type the table has now, whether it was a float, the same value as text.
+/// The bound in JSON, the current type, whether it was float, the same value as a string.
 const WIDENED: [(&str, &str, bool, &str); 9] = [
     ("5", "long", false, "5"),
     ("-7", "short", false, "-7"),
@@ -47,7 +47,7 @@ const WIDENED: [(&str, &str, bool, &str); 9] = [
 ];
 
 #[test]
-fn json_bounds_of_a_narrower_type_hold_the_same_value_in_the_wider() {
+fn json_bounds_of_a_narrower_type_keep_their_value() {
     for (text, data_type, was_float, value) in WIDENED {
         let stats = format!(
             r#"{{"numRecords":1,"minValues":{{"c":{text}}},"maxValues":{{"c":{text}}},"nullCount":{{"c":0}}}}"#
@@ -59,7 +59,7 @@ fn json_bounds_of_a_narrower_type_hold_the_same_value_in_the_wider() {
 }
 
 #[test]
-fn typed_bounds_of_a_narrower_type_hold_the_same_value_in_the_wider_or_are_unknown() {
+fn typed_bounds_of_a_narrower_type_keep_their_value_or_are_unknown() {
     let decimal = |value| Decimal128Array::from(vec![value]).with_precision_and_scale(5, 2).unwrap();
     let cases: Vec<(ArrayRef, &str, bool, &str, bool)> = vec![
         (Arc::new(Int8Array::from(vec![5])), "integer", false, "5", true),
@@ -73,7 +73,7 @@ fn typed_bounds_of_a_narrower_type_hold_the_same_value_in_the_wider_or_are_unkno
         (Arc::new(Float32Array::from(vec![1.1])), "double", true, "1.100000023841858", true),
         // Some writers store every integer as a long.
         (Arc::new(Int64Array::from(vec![5])), "integer", false, "5", true),
-        // No widening that Delta has.
+        // Not a widening of Delta.
         (Arc::new(StringArray::from(vec!["5"])), "long", false, "5", false),
     ];
     for (array, data_type, was_float, value, known) in cases {
@@ -90,7 +90,7 @@ fn typed_bounds_of_a_narrower_type_hold_the_same_value_in_the_wider_or_are_unkno
 }
 
 #[test]
-fn bounds_of_geometries_and_void_are_unknown_and_null_counts_are_not() {
+fn geometries_and_void_have_null_counts_but_no_bounds() {
     for data_type in ["geometry(OGC:CRS84)", "geography(OGC:CRS84, spherical)", "void", "binary"] {
         let leaf = leaf(data_type, false);
         for bound in [r#""POINT(1 2)""#, r#"{"x":1,"y":[2]}"#, "7", "null"] {
@@ -127,6 +127,6 @@ fn typed_bounds_are_printed_in_pairs() {
     let both = r#"{"numRecords":1,"minValues":{"c":"1970-01-02"},"maxValues":{"c":"1970-01-03"}}"#;
     assert_eq!(stats(day(1), Some(day(2))), both);
     assert_eq!(stats(day(1), Some(day(4_000_000))), r#"{"numRecords":1}"#);
-    // What was alone before stays.
+    // A single bound in the source is printed alone.
     assert_eq!(stats(day(1), None), r#"{"numRecords":1,"minValues":{"c":"1970-01-02"}}"#);
 }

@@ -1,4 +1,4 @@
-//! Overwrites of partitions: which files are removed, and which commits of others conflict.
+//! Dynamic partition overwrites: which files are removed, and which concurrent commits conflict.
 
 use std::collections::BTreeMap;
 
@@ -61,15 +61,15 @@ async fn commit(mut tx: Transaction, sample: &Sample, files: Vec<DataFile>) -> R
     }
 }
 
-/// As another process does it.
-fn elsewhere(tx: &Transaction, sample: &Sample) -> Transaction {
+/// Resumes the transaction from its header, as another process does.
+fn resumed(tx: &Transaction, sample: &Sample) -> Transaction {
     let header = TransactionHeader::from_bytes(&tx.header().unwrap().to_bytes().unwrap()).unwrap();
     Transaction::resume(&sample.storage, header).unwrap()
 }
 
 async fn files(sample: &Sample) -> Vec<String> {
     let live = live(&sample.open().await.unwrap()).await.unwrap();
-    // Without what is said of deletion vectors.
+    // Without their deletion vectors.
     live.iter().filter_map(|file| file.split(' ').next()).map(str::to_owned).collect()
 }
 
@@ -108,10 +108,10 @@ async fn only_the_partitions_of_the_new_rows_are_replaced() {
             vec!["other-p", "other-r"],
         ),
     ] {
-        for travels in [false, true] {
+        for is_resumed in [false, true] {
             let sample = table(&spread());
             let tx = plan(&sample, Mode::Overwrite).await.unwrap();
-            let tx = if travels { elsewhere(&tx, &sample) } else { tx };
+            let tx = if is_resumed { resumed(&tx, &sample) } else { tx };
             let added = keys.iter().enumerate().map(|(at, key)| file(&format!("zz-{at}"), *key)).collect();
             assert_eq!(commit(tx, &sample, added).await.unwrap(), (1, 1));
             let kept = all.iter().filter(|path| !gone.contains(&path.as_str())).cloned();
@@ -137,7 +137,7 @@ async fn the_removed_file_keeps_its_vector() {
 }
 
 #[tokio::test]
-async fn others_are_in_the_way_in_the_same_partitions_only() {
+async fn only_commits_to_the_same_partitions_conflict() {
     let same = [Some("a"), Some(NOON), Some("1.0")];
     let other = [Some("b"), Some(NOON), Some("1.0")];
     let cases: [(Vec<Value>, Option<Conflict>); 6] = [
@@ -148,11 +148,11 @@ async fn others_are_in_the_way_in_the_same_partitions_only() {
         (vec![remove("other-p")], None),
         (vec![metadata(&COLUMNS, &BY, json!({"delta.appendOnly": "true"}))], Some(Conflict::MetadataChanged)),
     ];
-    for travels in [false, true] {
+    for is_resumed in [false, true] {
         for (theirs, conflict) in &cases {
             let sample = table(&spread());
             let tx = plan(&sample, Mode::Overwrite).await.unwrap();
-            let tx = if travels { elsewhere(&tx, &sample) } else { tx };
+            let tx = if is_resumed { resumed(&tx, &sample) } else { tx };
             sample.commit(1, theirs);
             let ended = commit(tx, &sample, vec![file("new", same)]).await;
             match conflict {
@@ -164,7 +164,7 @@ async fn others_are_in_the_way_in_the_same_partitions_only() {
 }
 
 #[tokio::test]
-async fn of_two_that_replace_one_partition_one_wins_and_of_two_partitions_both() {
+async fn overwrites_conflict_only_in_the_same_partition() {
     let sample = table(&spread());
     let keys = [[Some("a"), Some(NOON), Some("1.0")], [Some("b"), Some(NOON), Some("1.0")]];
     let begin = || plan(&sample, Mode::Overwrite);
@@ -176,7 +176,7 @@ async fn of_two_that_replace_one_partition_one_wins_and_of_two_partitions_both()
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_made_and_what_has_no_partitions_is_replaced() {
+async fn missing_and_unpartitioned_tables_are_overwritten() {
     let sample = Sample::new();
     let columns = &COLUMNS;
     sample.commit(0, &[protocol(1, 2), metadata(columns, &[], json!({})), add_with("a", json!({}))]);
@@ -190,7 +190,7 @@ async fn what_is_not_there_is_made_and_what_has_no_partitions_is_replaced() {
 }
 
 #[tokio::test]
-async fn tables_that_only_grow_and_modes_that_replace_nothing_refuse_it() {
+async fn append_only_tables_and_other_modes_are_refused() {
     let sample = Sample::new();
     sample.commit(0, &[protocol(1, 2), metadata(&COLUMNS, &BY, json!({"delta.appendOnly": "true"}))]);
     let error = plan(&sample, Mode::Overwrite).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The remembered state of a handle after the table was replaced or changed.
+//! The handle state after the table was recreated or changed.
 
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;
@@ -10,14 +10,14 @@ use super::*;
 
 const COLUMNS: &[(&str, &str)] = &[("p", "string"), ("x", "long")];
 
-/// A table of another id.
-fn anew(columns: &[(&str, &str)], configuration: Value) -> Value {
+/// Metadata of another table.
+fn other_table(columns: &[(&str, &str)], configuration: Value) -> Value {
     let mut metadata = metadata(columns, &["p"], configuration);
     metadata["metaData"]["id"] = json!("another");
     metadata
 }
 
-/// Deletes the log, and puts these commits there.
+/// Replaces the log by these commits.
 fn replace_log(sample: &Sample, commits: &[Vec<Value>]) {
     let folder = sample.log("");
     std::fs::remove_dir_all(&folder).unwrap();
@@ -38,10 +38,12 @@ fn log_files(sample: &Sample) -> Vec<String> {
     names
 }
 
-/// Adds one file to what a handle remembers.
+/// Commits one file with a handle state.
 async fn add_one(sample: &Sample, base: HandleState, path: &str) -> Result<Committed> {
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();
     transaction.append(vec![file(path)]);
     let outcome = commit(transaction).await?.unwrap();
@@ -55,7 +57,7 @@ async fn paths(sample: &Sample) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn who_remembers_looks_before_the_put_and_after_it_whether_it_is_still_there() {
+async fn the_base_is_checked_before_and_after_the_put() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     written_ms_after(&sample, base.state.version, 100);
@@ -65,7 +67,7 @@ async fn who_remembers_looks_before_the_put_and_after_it_whether_it_is_still_the
     assert_eq!((counts.puts, counts.heads, counts.lists, counts.gets, counts.deletes), (2, 2, 0, 0, 0));
 }
 
-/// Lets the disk say that a commit was written so long after the time that its writer had.
+/// Sets the modification time of a commit to so many milliseconds after now.
 fn written_ms_after(sample: &Sample, version: u64, after_ms: u64) {
     let file = std::fs::File::options().append(true).open(sample.log(&commit_name(version))).unwrap();
     let now = u64::try_from(World.now_ms()).unwrap();
@@ -73,7 +75,7 @@ fn written_ms_after(sample: &Sample, version: u64, after_ms: u64) {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_costs_a_listing_and_refuses_nothing() {
+async fn a_wrong_clock_costs_a_listing_but_no_error() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     written_ms_after(&sample, base.state.version, 10_000);
@@ -84,12 +86,12 @@ async fn a_clock_that_is_off_costs_a_listing_and_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn a_commit_goes_to_the_table_that_is_there() {
+async fn a_commit_goes_to_the_recreated_table() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let base = append(&sample, Some(base), "c2").await;
-    let create = vec![protocol(1, 2), anew(COLUMNS, json!({"delta.appendOnly": "true"}))];
-    // With fewer versions, with as many, and with more: each file is missing or differs.
+    let create = vec![protocol(1, 2), other_table(COLUMNS, json!({"delta.appendOnly": "true"}))];
+    // The new table has fewer, as many, or more versions.
     for versions in [1, 2, 3, 4, 6] {
         let mut commits = vec![create.clone()];
         commits.extend((1..versions).map(|version| vec![in_c(&format!("n{version}"))]));
@@ -107,11 +109,11 @@ async fn a_commit_goes_to_the_table_that_is_there() {
 }
 
 #[tokio::test]
-async fn rows_that_do_not_fit_the_table_that_is_there_are_not_committed() {
+async fn rows_that_do_not_fit_the_recreated_table_are_refused() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
-    let number = anew(&[("p", "string"), ("x", "string")], json!({}));
-    let names = anew(COLUMNS, json!({"delta.dataSkippingStatsColumns": "p"}));
+    let number = other_table(&[("p", "string"), ("x", "string")], json!({}));
+    let names = other_table(COLUMNS, json!({"delta.dataSkippingStatsColumns": "p"}));
     for create in [number, names] {
         for versions in [1, 2, 3] {
             let mut commits = vec![vec![protocol(1, 2), create.clone()]];
@@ -133,7 +135,7 @@ async fn rows_that_do_not_fit_the_table_that_is_there_are_not_committed() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_cleaned_is_still_the_tables() {
+async fn log_cleanup_does_not_count_as_another_table() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let last = append(&sample, Some(base.clone()), "c2").await.state.version;
@@ -145,14 +147,14 @@ async fn a_log_that_was_cleaned_is_still_the_tables() {
 }
 
 #[tokio::test]
-async fn rows_go_along_with_columns_that_were_added() {
+async fn appends_follow_added_columns() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let wider = |more: &[(&str, &str)]| metadata(&[COLUMNS, more].concat(), &["p"], json!({"mine": "1"}));
     sample.commit(2, &[wider(&[("y", "long")])]);
     let committed = add_one(&sample, base.clone(), "c2").await.unwrap();
     assert_eq!((committed.version, committed.attempts), (3, 1));
-    // Not where one must be filled, or was renamed.
+    // Not if a new column is required, or a column was renamed.
     let mut required = wider(&[("y", "long")]);
     let mut schema: Value = serde_json::from_str(required["metaData"]["schemaString"].as_str().unwrap()).unwrap();
     schema["fields"][2]["nullable"] = json!(false);
@@ -163,9 +165,11 @@ async fn rows_go_along_with_columns_that_were_added() {
         let error = add_one(&sample, base.clone(), "c3").await.unwrap_err();
         assert_eq!(error.kind(), &Kind::Conflict(Conflict::MetadataChanged), "{error}");
     }
-    // Who has read something begins again by itself.
+    // A transaction that does more than append is not prepared again.
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     transaction.append(vec![file("c4")]);
     transaction.set_domain("app", Some("1")).unwrap();
     sample.commit(6, &[wider(&[("y", "long")])]);
@@ -173,15 +177,17 @@ async fn rows_go_along_with_columns_that_were_added() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
+async fn the_handle_state_causes_no_refusal() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let unset = MetadataChange { unset: vec!["mine".to_owned()], ..MetadataChange::default() };
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     assert!(transaction.take_step(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     sample.commit(2, &[metadata(COLUMNS, &["p"], json!({"mine": "1"}))]);
-    // It was read, and is not asked again.
+    // The transaction has read the table, and does not read it again.
     assert!(transaction.take_step(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     let base = {
         let known = append(&sample, None, "c2").await;
@@ -190,13 +196,15 @@ async fn what_is_remembered_refuses_nothing_that_the_table_allows() {
     };
     let yours = MetadataChange { unset: vec!["yours".to_owned()], ..MetadataChange::default() };
     let mut transaction =
-        Transaction::begin(&sample.storage, known_as(Some(base)), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
+            .await
+            .unwrap();
     transaction.take_step(|transaction| transaction.set_metadata(yours.clone(), &World)).await.unwrap();
     assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 5);
 }
 
 #[tokio::test]
-async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
+async fn a_transaction_does_not_commit_to_a_recreated_table() {
     for versions in [0, 1, 2, 3] {
         let sample = sample();
         append(&sample, None, "c1").await;
@@ -206,7 +214,7 @@ async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
                 .unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
         transaction.append(vec![file("c2")]);
-        let create = vec![protocol(1, 2), anew(COLUMNS, json!({}))];
+        let create = vec![protocol(1, 2), other_table(COLUMNS, json!({}))];
         let adds = (1..versions).map(|version| vec![in_c(&format!("n{version}"))]);
         let commits: Vec<Vec<Value>> = std::iter::once(create).chain(adds).take(versions).collect();
         replace_log(&sample, &commits);
@@ -218,12 +226,12 @@ async fn what_was_read_may_be_another_table_when_it_is_committed_to() {
     }
 }
 
-/// The table is created again between the check and the put.
-struct MadeAnewBeforePut<'a>(LogCommitter, &'a Sample);
+/// Recreates the table between the check and the put.
+struct RecreatedBeforePut<'a>(LogCommitter, &'a Sample);
 
-impl Committer for MadeAnewBeforePut<'_> {
+impl Committer for RecreatedBeforePut<'_> {
     fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
-        replace_log(self.1, &[vec![protocol(1, 2), anew(COLUMNS, json!({}))]]);
+        replace_log(self.1, &[vec![protocol(1, 2), other_table(COLUMNS, json!({}))]]);
         self.0.commit(version, lines)
     }
 
@@ -249,32 +257,33 @@ impl Committer for MadeAnewBeforePut<'_> {
 }
 
 #[tokio::test]
-async fn a_commit_that_landed_in_another_table_stays_and_is_not_acknowledged() {
+async fn a_commit_in_a_recreated_table_stays_and_is_not_acknowledged() {
     for is_remembered in [true, false] {
         let sample = sample();
         let known = Some(append(&sample, None, "c1").await).filter(|_| is_remembered);
-        let begun = Transaction::begin(&sample.storage, known_as(known), TransactionOptions::default(), &World).await;
+        let begun =
+            Transaction::begin(&sample.storage, handle_with(known), TransactionOptions::default(), &World).await;
         let mut transaction = begun.unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
         transaction.append(vec![file("c2")]);
-        let committer = MadeAnewBeforePut(LogCommitter::new(sample.storage.clone()), &sample);
+        let committer = RecreatedBeforePut(LogCommitter::new(sample.storage.clone()), &sample);
         let error = transaction.commit(&committer, &World).await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
         assert_eq!(error.version(), Some(2));
         let expected = "it is in the log at version 2, but the table was deleted or created again";
         assert!(error.message().contains(expected), "{error}");
-        // Others may have built on the commit, so that neither it nor its files may go; its checksum may be wrong.
+        // Other writers may have committed on it, so the commit and its files stay. It gets no checksum, which could be wrong.
         assert_eq!(log_files(&sample), [commit_name(0), commit_name(2)]);
         assert!(sample.log("../c2").exists());
     }
 }
 
 #[tokio::test]
-async fn a_bucket_is_looked_at_the_same_way() {
+async fn object_stores_are_checked_alike() {
     let storage = Storage::open("memory://remembered", &HashMap::new()).unwrap();
     let path = |version: u64| format!("_delta_log/{}", commit_name(version));
     let create = |metadata: Value| format!("{}\n{metadata}\n", protocol(1, 2)).into();
-    let begin = |base| Transaction::begin(&storage, known_as(base), TransactionOptions::default(), &World);
+    let begin = |base| Transaction::begin(&storage, handle_with(base), TransactionOptions::default(), &World);
     storage.put(&path(0), create(metadata(COLUMNS, &["p"], json!({})))).await.unwrap();
     let mut base = None;
     for name in ["c1", "c2"] {
@@ -291,7 +300,7 @@ async fn a_bucket_is_looked_at_the_same_way() {
     transaction.append(vec![file("c3")]);
     assert!(commit(transaction).await.unwrap_err().is_not_found());
     assert_eq!(storage.list_from("_delta_log", "").await.unwrap(), []);
-    storage.put(&path(0), create(anew(COLUMNS, json!({})))).await.unwrap();
+    storage.put(&path(0), create(other_table(COLUMNS, json!({})))).await.unwrap();
     let mut transaction = begin(base).await.unwrap();
     transaction.append(vec![file("c3")]);
     assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 1);

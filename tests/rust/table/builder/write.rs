@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::sample::{Sample, live, metadata, protocol};
 
-/// Numbers for ids, a clock that stands still, ten attempts.
+/// Numbered ids, a fixed clock, ten attempts.
 #[derive(Default)]
 struct World(AtomicU64);
 
@@ -66,7 +66,7 @@ async fn plan_with(sample: &Sample, mode: Mode, by: Option<&[&str]>, options: Wr
     plan_of(sample, &two(), mode, by, options).await
 }
 
-/// A write of rows with these columns.
+/// Plans a write of rows with these columns.
 async fn plan_of(
     sample: &Sample,
     rows: &StructType,
@@ -89,14 +89,14 @@ fn file(path: &str) -> DataFile {
     DataFile { add, rows: 3, identities: BTreeMap::new() }
 }
 
-/// What was committed, or found in the table already.
+/// The committed version, or that of the replayed application transaction.
 struct Written {
     version: u64,
     attempts: u32,
     num_added_files: usize,
 }
 
-/// Commits files that were written for a transaction.
+/// Commits these files.
 async fn finish(mut transaction: Transaction, sample: &Sample, files: &[&str]) -> Result<Written> {
     transaction.append_each(files.iter().map(|path| Ok(file(path))))?;
     match transaction.commit(&LogCommitter::new(sample.storage.clone()), &World::default()).await? {
@@ -110,7 +110,7 @@ async fn finish(mut transaction: Transaction, sample: &Sample, files: &[&str]) -
     }
 }
 
-/// Commits as another process does, which has no more than the header.
+/// Commits like another process that has only the header.
 async fn commit(planned: &Transaction, sample: &Sample, files: &[&str]) -> Result<Written> {
     let header = TransactionHeader::from_bytes(&planned.header()?.to_bytes()?)?;
     finish(Transaction::resume(&sample.storage, header)?, sample, files).await
@@ -143,7 +143,7 @@ fn conflict(outcome: Result<Written>, expected: Conflict) {
 }
 
 #[tokio::test]
-async fn a_write_creates_the_table_and_later_ones_add_to_it_or_replace_it() {
+async fn writes_create_append_and_overwrite() {
     let sample = Sample::new();
     assert_eq!(write(&sample, Mode::Append, &["a", "b"]).await.unwrap(), 0);
     assert_eq!(write(&sample, Mode::Append, &["c"]).await.unwrap(), 1);
@@ -155,12 +155,12 @@ async fn a_write_creates_the_table_and_later_ones_add_to_it_or_replace_it() {
     exists(&write(&sample, Mode::Error, &["e"]).await.unwrap_err());
 
     let entries = history(&sample.storage, None).await.unwrap();
-    let told: Vec<Value> =
+    let entries: Vec<Value> =
         entries.iter().rev().map(|e| json!([e["operation"], e["isBlindAppend"], e["operationMetrics"]])).collect();
     let metrics = |files: &str, rows: &str, bytes: &str| json!({"numFiles": files, "numOutputRows": rows, "numOutputBytes": bytes});
     let replaced = |files: &str, rows: &str, bytes: &str, removed: &str| json!({"numFiles": files, "numOutputRows": rows, "numOutputBytes": bytes, "numRemovedFiles": removed});
     assert_eq!(
-        told,
+        entries,
         [
             json!(["CREATE TABLE AS SELECT", true, metrics("2", "6", "14")]),
             json!(["WRITE", true, metrics("1", "3", "7")]),
@@ -171,7 +171,7 @@ async fn a_write_creates_the_table_and_later_ones_add_to_it_or_replace_it() {
 }
 
 #[tokio::test]
-async fn an_append_takes_no_reading_of_the_log() {
+async fn an_append_does_not_read_the_log() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let planned = plan(&sample, Mode::Append).await.unwrap();
@@ -179,9 +179,9 @@ async fn an_append_takes_no_reading_of_the_log() {
     let outcome = commit(&planned, &sample, &["b"]).await.unwrap();
     let counts = sample.storage.counts().since(&before);
     assert_eq!((outcome.version, outcome.attempts, outcome.num_added_files), (1, 1, 1));
-    // The commit itself, and its checksum from the one before; a checkpoint that is not due costs nothing.
+    // The commit, and its checksum, computed from the one before.
     assert_eq!((counts.puts, counts.gets, counts.lists), (2, 1, 0), "{counts:?}");
-    // Who planned it knows the one before.
+    // The process that planned the write has the checksum before.
     let planned = plan(&sample, Mode::Append).await.unwrap();
     let before = sample.storage.counts();
     assert_eq!(finish(planned, &sample, &["c"]).await.unwrap().version, 2);
@@ -190,12 +190,12 @@ async fn an_append_takes_no_reading_of_the_log() {
 }
 
 #[tokio::test]
-async fn partitioning_is_the_tables() {
+async fn partitioning_must_match_the_table() {
     let sample = Sample::new();
     let by =
         |columns: &'static [&'static str]| plan_with(&sample, Mode::Append, Some(columns), WriteOptions::default());
     commit(&by(&["P"]).await.unwrap(), &sample, &["a"]).await.unwrap();
-    // In the schema's spelling.
+    // In the spelling of the schema.
     assert_eq!(sample.open().await.unwrap().shape().partition_columns, ["p"]);
     let plan_write = by(&["p"]).await.unwrap().plan_write(&to_arrow_schema(&two())).unwrap();
     assert_eq!(plan_write.spec.partition_columns, ["p"]);
@@ -207,7 +207,7 @@ async fn partitioning_is_the_tables() {
 }
 
 #[tokio::test]
-async fn what_is_for_new_tables_is_refused_for_old_ones() {
+async fn options_for_new_tables_are_refused_for_existing_ones() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let properties = BTreeMap::from([("delta.appendOnly".to_owned(), "true".to_owned())]);
@@ -221,7 +221,7 @@ async fn what_is_for_new_tables_is_refused_for_old_ones() {
 }
 
 #[tokio::test]
-async fn rows_that_cannot_fit_are_refused_before_any_file_is_written() {
+async fn rows_that_do_not_fit_are_refused_early() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     for columns in [&[("p", "string"), ("x", "string")][..], &[("p", "string"), ("x", "long"), ("y", "long")]] {
@@ -238,12 +238,12 @@ async fn an_append_only_table_is_not_overwritten() {
     let only = json!({"delta.appendOnly": "true"});
     sample.commit(0, &[protocol(1, 2), metadata(&[("p", "string"), ("x", "long")], &[], only)]);
     assert_eq!(write(&sample, Mode::Append, &["a"]).await.unwrap(), 1);
-    // Before anything is written.
+    // It is refused before files are written.
     invalid(&plan(&sample, Mode::Overwrite).await.err().unwrap(), "append-only");
 }
 
 #[tokio::test]
-async fn a_table_that_asks_too_much_is_unsupported() {
+async fn unsupported_constraints_are_refused() {
     let sample = Sample::new();
     let constraint = json!({"delta.constraints.c": "frobnicate(x) > 0"});
     sample.commit(0, &[protocol(1, 3), metadata(&[("p", "string"), ("x", "long")], &[], constraint)]);
@@ -253,7 +253,7 @@ async fn a_table_that_asks_too_much_is_unsupported() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_damaged_is_no_missing_table() {
+async fn a_damaged_log_is_not_a_missing_table() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     write(&sample, Mode::Append, &["b"]).await.unwrap();
@@ -274,7 +274,7 @@ async fn of_two_creators_one_wins() {
 }
 
 #[tokio::test]
-async fn an_overwrite_follows_no_append_but_an_append_follows_an_overwrite() {
+async fn overwrites_conflict_with_appends_but_not_vice_versa() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let (overwrite, append) =
@@ -285,7 +285,7 @@ async fn an_overwrite_follows_no_append_but_an_append_follows_an_overwrite() {
     let outcome = commit(&append, &sample, &["e"]).await.unwrap();
     assert_eq!((outcome.version, outcome.attempts), (3, 2));
     assert_eq!(files(&sample).await, ["d", "e"]);
-    // Two overwrites: what the first removed, the second has read; that it added files is found first.
+    // The first of two overwrites removes files that the second has read.
     let (first, second) =
         (plan(&sample, Mode::Overwrite).await.unwrap(), plan(&sample, Mode::Overwrite).await.unwrap());
     commit(&first, &sample, &[]).await.unwrap();
@@ -293,7 +293,7 @@ async fn an_overwrite_follows_no_append_but_an_append_follows_an_overwrite() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_schema_in_between_is_a_conflict() {
+async fn a_concurrent_schema_change_is_a_conflict() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let job = plan(&sample, Mode::Append).await.unwrap();
@@ -301,11 +301,11 @@ async fn a_change_of_the_schema_in_between_is_a_conflict() {
     conflict(commit(&job, &sample, &["b"]).await, Conflict::MetadataChanged);
 }
 
-// --- once only
+// --- idempotence
 
-/// Whoever plans a job may commit it hours later.
+/// A planned write may be committed hours later.
 #[tokio::test]
-async fn a_job_for_a_table_that_was_made_anew_is_not_committed() {
+async fn a_write_for_a_recreated_table_is_not_committed() {
     for versions in [0, 2, 6] {
         let sample = Sample::new();
         for file in ["a", "b", "c"] {
@@ -322,7 +322,7 @@ async fn a_job_for_a_table_that_was_made_anew_is_not_committed() {
             let outcome = commit(&job, &sample, &["d"]).await;
             match job_mode {
                 Mode::Append => conflict(outcome, Conflict::MetadataChanged),
-                // What it would remove is not there, or not the same.
+                // The files that it would remove do not exist, or differ.
                 _ => assert!(outcome.err().unwrap().table().is_some()),
             }
             assert_eq!(listed(&sample), before, "after {versions} versions");
@@ -330,9 +330,9 @@ async fn a_job_for_a_table_that_was_made_anew_is_not_committed() {
     }
 }
 
-/// The log before a commit may be deleted when its writer reads it again.
+/// Log cleanup may have deleted the base version.
 #[tokio::test]
-async fn a_job_that_is_committed_again_after_cleaning_keeps_its_commit() {
+async fn a_write_committed_again_after_log_cleanup_keeps_its_commit() {
     for followed in [false, true] {
         let sample = Sample::new();
         for file in ["a", "b"] {
@@ -353,7 +353,7 @@ async fn a_job_that_is_committed_again_after_cleaning_keeps_its_commit() {
     }
 }
 
-/// The names in the log.
+/// The names of the log files.
 fn listed(sample: &Sample) -> Vec<String> {
     let entries = std::fs::read_dir(sample.log("")).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -362,7 +362,7 @@ fn listed(sample: &Sample) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_job_that_is_committed_twice_is_in_the_log_once() {
+async fn a_write_committed_twice_is_in_the_log_once() {
     let sample = Sample::new();
     let create = plan(&sample, Mode::Append).await.unwrap();
     assert_eq!(commit(&create, &sample, &["a"]).await.unwrap().version, 0);
@@ -374,7 +374,7 @@ async fn a_job_that_is_committed_twice_is_in_the_log_once() {
 }
 
 #[tokio::test]
-async fn an_applications_write_is_made_once() {
+async fn an_application_write_is_committed_once() {
     let sample = Sample::new();
     let of = |app: &str, version: i64| WriteOptions {
         app_id: Some(app.to_owned()),
@@ -388,14 +388,14 @@ async fn an_applications_write_is_made_once() {
     };
     assert_eq!(write(of("app", 1), "a").await.unwrap(), (0, 1, 1));
     assert_eq!(write(of("app", 2), "b").await.unwrap(), (1, 1, 1));
-    // Done before, or by a later run: nothing is committed, and what was written for it goes.
+    // Replays of this version or a later one commit nothing, and their files are deleted.
     assert_eq!(write(of("app", 2), "c").await.unwrap(), (1, 0, 0));
     assert_eq!(write(of("app", 1), "d").await.unwrap(), (1, 0, 0));
     assert_eq!(write(of("other", 1), "e").await.unwrap(), (2, 1, 1));
     assert_eq!(files(&sample).await, ["a", "b", "e"]);
     let exists = |path: &str| sample.log("..").join(path).exists();
     assert!(exists("a") && exists("b") && !exists("c") && !exists("d") && exists("e"));
-    // At the same time one wins.
+    // Of two concurrent writes one wins.
     let (first, second) = (
         plan_with(&sample, Mode::Append, None, of("app", 3)).await.unwrap(),
         plan_with(&sample, Mode::Append, None, of("app", 3)).await.unwrap(),
@@ -411,7 +411,7 @@ async fn an_applications_write_is_made_once() {
 }
 
 #[tokio::test]
-async fn files_of_a_write_that_was_given_up_are_found_by_their_names() {
+async fn files_of_an_abandoned_write_are_found_by_their_names() {
     let sample = Sample::new();
     let (its, other) = ("11111111-2222-4333-8444-555555555555", "99999999-2222-4333-8444-555555555555");
     let gone = [format!("part-00000-{its}.c000.zstd.parquet"), format!("p=a b/part-00123-{its}.c000.parquet")];
@@ -430,7 +430,7 @@ async fn files_of_a_write_that_was_given_up_are_found_by_their_names() {
     }
     let mut plan = plan(&sample, Mode::Append).await.unwrap().plan_write(&to_arrow_schema(&two())).unwrap();
     let exists = |name: &&String| sample.log("..").join(name).exists();
-    // If the id of a write is no UUID, its files cannot be distinguished from others.
+    // If the id of the write is not a UUID, its files cannot be recognized.
     assert_eq!(plan.spec.id_prefix, None);
     delete_written(&sample.storage, plan.spec.id_prefix).await;
     assert_eq!(gone.iter().chain(&kept).filter(exists).count(), gone.len() + kept.len());
@@ -439,9 +439,9 @@ async fn files_of_a_write_that_was_given_up_are_found_by_their_names() {
     assert_eq!((gone.iter().filter(exists).count(), kept.iter().filter(exists).count()), (0, kept.len()));
 }
 
-/// A write that another process began may have been committed before: only who has read the log knows that it was not.
+/// A resumed write may have been committed before. Its files are deleted only if the log shows that it was not.
 #[tokio::test]
-async fn files_of_others_go_when_the_commit_is_refused() {
+async fn files_of_resumed_writes_are_deleted_if_the_commit_fails() {
     struct Refusing(Kind);
 
     impl Committer for Refusing {
@@ -463,31 +463,31 @@ async fn files_of_others_go_when_the_commit_is_refused() {
     }
 
     let unknown = Kind::Storage { retryable: false };
-    for (kind, stays, stays_travelled) in [
+    for (kind, stays, stays_if_resumed) in [
         (Kind::Unsupported { features: vec!["zebra".to_owned()] }, false, false),
         (Kind::Invalid, false, false),
         (Kind::Conflict(Conflict::ConcurrentAppend), false, false),
         (unknown, false, true),
     ] {
-        for (travels, expected) in [(false, stays), (true, stays_travelled)] {
+        for (is_resumed, expected) in [(false, stays), (true, stays_if_resumed)] {
             let sample = Sample::new();
             write(&sample, Mode::Append, &["a"]).await.unwrap();
             let mut planned = plan(&sample, Mode::Append).await.unwrap();
-            if travels {
+            if is_resumed {
                 planned = Transaction::resume(&sample.storage, planned.header().unwrap()).unwrap();
             }
             std::fs::write(sample.log("../b"), "data").unwrap();
             planned.append_each(std::iter::once(Ok(file("b")))).unwrap();
             let error = planned.commit(&Refusing(kind.clone()), &World::default()).await.unwrap_err();
             assert_eq!(error.kind(), &kind, "{error}");
-            assert_eq!(sample.log("../b").exists(), expected, "{kind:?}, travels: {travels}");
+            assert_eq!(sample.log("../b").exists(), expected, "{kind:?}, resumed: {is_resumed}");
         }
     }
 }
 
-/// The header was committed, its commit's base was cleaned up, and somebody commits it once more.
+/// A header is committed a second time, after log cleanup deleted its base version.
 #[tokio::test]
-async fn what_travelled_stays_when_its_base_cannot_be_read() {
+async fn files_of_resumed_writes_stay_if_the_base_is_missing() {
     let sample = Sample::new();
     let base = write(&sample, Mode::Append, &["a"]).await.unwrap();
     let planned = plan(&sample, Mode::Overwrite).await.unwrap();
@@ -495,11 +495,11 @@ async fn what_travelled_stays_when_its_base_cannot_be_read() {
     commit(&planned, &sample, &["b"]).await.unwrap();
     std::fs::rename(sample.log(&format!("{base:020}.json")), sample.log("cleaned")).unwrap();
     let again = commit(&planned, &sample, &["b"]).await;
-    assert!(again.is_err() && sample.log("../b").exists(), "a commit names the file");
+    assert!(again.is_err() && sample.log("../b").exists(), "a file that a commit names was deleted");
 }
 
 #[tokio::test]
-async fn headers_are_of_one_release_and_of_one_table() {
+async fn headers_of_other_releases_or_tables_are_refused() {
     for bytes in [&b""[..], b"{}", b"x", br#"{"form":2}"#] {
         let error = TransactionHeader::from_bytes(bytes).unwrap_err();
         assert!(*error.kind() == Kind::Invalid && error.to_string().contains("this release"), "{error}");
@@ -513,7 +513,7 @@ async fn headers_are_of_one_release_and_of_one_table() {
 }
 
 #[tokio::test]
-async fn what_others_wrote_is_neither_read_nor_removed() {
+async fn files_of_other_processes_are_neither_read_nor_removed() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let mut planned = plan(&sample, Mode::Append).await.unwrap();
@@ -524,7 +524,7 @@ async fn what_others_wrote_is_neither_read_nor_removed() {
 }
 
 #[tokio::test]
-async fn who_overwrites_sees_no_row_but_its_own() {
+async fn an_overwrite_sees_only_its_own_rows() {
     let sample = Sample::new();
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let mut planned = plan(&sample, Mode::Overwrite).await.unwrap();
@@ -556,7 +556,7 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
 }
 
 #[tokio::test]
-async fn a_new_table_is_empty_and_is_what_was_asked_for() {
+async fn a_new_table_is_empty_and_as_defined() {
     let sample = Sample::new();
     let properties = [("delta.appendOnly", "true"), ("delta.feature.deletionVectors", "supported"), ("mine", "x")];
     assert_eq!(create(&sample, two(), &["P"], &properties).await.unwrap(), 0);
@@ -578,7 +578,7 @@ async fn a_new_table_is_empty_and_is_what_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_schema_that_cannot_be_a_tables_is_invalid() {
+async fn invalid_schemas_are_refused() {
     let nested = |inner: &str| json!({"type": "struct", "fields": [{"name": inner, "type": "long", "nullable": true, "metadata": {}}]});
     let array = json!({"type": "array", "elementType": nested("a=b"), "containsNull": true}).to_string();
     let map =
@@ -600,14 +600,14 @@ async fn a_schema_that_cannot_be_a_tables_is_invalid() {
     for (columns, words) in columns {
         let sample = Sample::new();
         invalid(&create(&sample, schema(columns), &[], &[]).await.unwrap_err(), words);
-        assert!(sample.open().await.unwrap_err().is_not_found(), "nothing was written");
+        assert!(sample.open().await.unwrap_err().is_not_found(), "the table exists");
     }
-    // Dots, dollars and other alphabets are fine.
+    // Dots, dollars and other alphabets are allowed.
     assert!(create(&Sample::new(), schema(&[("a.b", "long"), ("$ü", "long")]), &[], &[]).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_partitioning_that_cannot_be_is_invalid() {
+async fn invalid_partitionings_are_refused() {
     let list = r#"{"type":"array","elementType":"long","containsNull":true}"#;
     let columns = [("p", "string"), ("x", "long"), ("l", list)];
     let cases: &[(&[&str], &str)] = &[
@@ -622,7 +622,7 @@ async fn a_partitioning_that_cannot_be_is_invalid() {
 }
 
 #[tokio::test]
-async fn names_that_a_change_feed_needs_are_taken_where_there_is_one() {
+async fn column_names_of_the_change_feed_are_reserved() {
     let columns = schema(&[("_Change_Type", "string"), ("x", "long")]);
     let feed = [("delta.enableChangeDataFeed", "true")];
     invalid(&create(&Sample::new(), columns.clone(), &[], &feed).await.unwrap_err(), "`_Change_Type` is reserved");

@@ -1,4 +1,4 @@
-//! Checkpoints with reused sidecars: their contents, their cost, and how many there are.
+//! Checkpoints with reused sidecars: contents, requests, and number of sidecars.
 
 use deltic_table::scan::plan::ScanPlan;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const V2: [(&str, &str); 1] = [("delta.checkpointPolicy", "v2")];
 
-/// A table that asks for sidecars, partitioned by `p`.
+/// A table with V2 checkpoints, partitioned by `p`.
 fn table(properties: &[(&str, &str)]) -> Log {
     let mut log = Log::empty();
     let features = json!(["v2Checkpoint", "deletionVectors"]);
@@ -40,14 +40,14 @@ fn now_ms() -> i64 {
     i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap()
 }
 
-/// Enough files of one partition that their sidecar is not joined with the next ones at once.
+/// Commits files of one partition, so many that their sidecar is not merged with the next ones at once.
 fn commit_partition(log: &mut Log, p: u64, files: u64) {
     let adds: Vec<Value> = (0..files).map(|i| file(p, p * 100_000 + i)).collect();
     log.commit(&adds);
 }
 
 #[test]
-fn sidecars_that_lost_no_file_stay() {
+fn unchanged_sidecars_are_reused() {
     let mut log = table(&V2);
     for p in 0..3 {
         commit_partition(&mut log, p, 20);
@@ -57,7 +57,7 @@ fn sidecars_that_lost_no_file_stay() {
     let before = sidecars_of(&log);
     log.commit(&[gone(1, 100_003), json!({"txn": {"appId": "a", "version": 1}})]);
     let read = log.storage.counts();
-    // The tombstone expired long ago, the sidecars are new.
+    // The tombstone is expired, the sidecars are new.
     let written = log.only_checkpoint(now_ms());
     let read = log.storage.counts().since(&read);
     assert_eq!((written.sidecars, written.reused, written.adds), (3, 2, 59));
@@ -65,10 +65,10 @@ fn sidecars_that_lost_no_file_stay() {
     assert_eq!(after.iter().filter(|s| before.contains(s)).count(), 2);
     let hint = log.hint().unwrap().v2_checkpoint.unwrap();
     assert_eq!(hint.sidecar_files.unwrap().len(), 3);
-    // The hint (read twice) and the commit, footer and rows of the checkpoint, three footers of sidecars, the paths of one
-    // sidecar and then all its columns, the footer of what was written. Nothing more of what is reused.
+    // The hint (twice), the commit, footer and rows of the checkpoint, three footers of sidecars, the paths of one sidecar
+    // and then all its columns, the footer of the new sidecar. Nothing more of the reused ones.
     assert_eq!(read.gets, 11);
-    // A recent tombstone exists, in a separate sidecar.
+    // A recent tombstone is in a separate sidecar.
     log.commit(&[gone(2, 200_003)]);
     let before = block_on(state(&log.snapshot())).unwrap();
     let written = log.only_checkpoint(0);
@@ -77,7 +77,7 @@ fn sidecars_that_lost_no_file_stay() {
 }
 
 #[test]
-fn a_checkpoint_names_no_sidecar_that_log_cleanup_may_delete() {
+fn old_sidecars_are_copied_before_log_cleanup_may_delete_them() {
     let mut log = table(&V2);
     for p in 0..3 {
         commit_partition(&mut log, p, 20);
@@ -96,7 +96,7 @@ fn a_checkpoint_names_no_sidecar_that_log_cleanup_may_delete() {
     assert_eq!((written.sidecars, written.reused, written.adds), (3, 1, 60));
     let after = sidecars_of(&log);
     assert_eq!((after[0] == before[0], after[1..].iter().any(|s| before.contains(s))), (true, false));
-    // The copies are what they are copies of, to those who go by their tags too.
+    // The copies have the same bytes, and their tags name the copies.
     let same_bytes = |(one, two): (&(String, u64), &(String, u64))| {
         let read = |path: &str| std::fs::read(log.path(path.strip_prefix("_delta_log/").unwrap())).unwrap();
         read(&one.0) == read(&two.0)
@@ -108,12 +108,12 @@ fn a_checkpoint_names_no_sidecar_that_log_cleanup_may_delete() {
     block_on(snapshot.files()).unwrap();
     let read = log.storage.counts();
     assert_eq!(block_on(ScanPlan::new(&snapshot, None, Some("p = 7"))).unwrap().files_kept, 0);
-    assert_eq!(log.storage.counts().since(&read).gets, 0, "the tags of copies are of the copies");
+    assert_eq!(log.storage.counts().since(&read).gets, 0, "the tags of copies are not used");
     assert_eq!(kept_files(&log, "p = 1"), 20);
 }
 
 #[test]
-fn a_checkpoint_names_no_sidecar_that_was_cleaned_away() {
+fn a_deleted_sidecar_fails_the_checkpoint() {
     let mut log = table(&V2);
     for p in 0..2 {
         commit_partition(&mut log, p, 20);
@@ -121,7 +121,7 @@ fn a_checkpoint_names_no_sidecar_that_was_cleaned_away() {
     }
     commit_partition(&mut log, 2, 20);
     let snapshot = log.snapshot();
-    // What the handle knows of its sidecars, it knows for good.
+    // The handle has cached its sidecars.
     assert_eq!(block_on(ScanPlan::new(&snapshot, None, None)).unwrap().files_kept, 60);
     let (gone, _) = block_on(snapshot.checkpoint()).unwrap().unwrap().sidecars()[0].clone();
     block_on(log.storage.delete(&gone)).unwrap();
@@ -149,18 +149,18 @@ fn a_plan_opens_only_the_sidecars_it_needs() {
     let (by_value, same) = gets("x = 100005");
     let (all, every) = gets("x >= 0");
     assert_eq!((some, by_value, all), (30, 1, 90));
-    // The footer, the columns that decide, the paths; what one sidecar costs, three cost three times.
+    // Three requests per sidecar: the footer, the columns of the filter, the paths.
     assert_eq!((one, same, every), (3, 3, 9));
 }
 
 #[test]
-fn tags_are_not_believed_of_another_file() {
+fn tags_of_another_file_are_ignored() {
     let mut log = table(&V2);
     for p in 0..2 {
         commit_partition(&mut log, p, 5);
         log.only_checkpoint(0);
     }
-    // The same checkpoint as JSON, by somebody who mixes the tags up or damages them.
+    // The same checkpoint as JSON, with tags that are swapped or damaged.
     let snapshot = log.snapshot();
     let hint = log.hint().unwrap().v2_checkpoint.unwrap();
     let good = hint.sidecar_files.unwrap();
@@ -221,16 +221,16 @@ fn the_number_of_sidecars_is_bounded() {
         most = most.max(written.sidecars);
     }
     assert!(most <= 12, "{most}");
-    assert!(most >= 4, "never kept any: {most}");
+    assert!(most >= 4, "sidecars are never reused: {most}");
     assert_eq!(kept_files(&log, "x >= 0"), files);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever happened between generations of sidecars, the checkpoint says what the commits say.
+    /// With any changes between checkpoints, the state is that of the commits.
     #[test]
-    fn any_history_over_reused_sidecars_is_the_same(
+    fn reused_sidecars_never_change_the_state(
         commits in prop::collection::vec(
             (prop::collection::btree_map((0_u64..4, 0_u64..5), prop_oneof![
                 3 => Just(Change::Add), 1 => (0_u8..3).prop_map(Change::AddWithVector), 1 => Just(Change::Remove)], 0..7),

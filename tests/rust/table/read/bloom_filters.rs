@@ -1,4 +1,4 @@
-//! Bloom filters skip row groups, and do not change the result.
+//! Bloom filters skip row groups without changing the result.
 
 use arrow_array::TimestampMicrosecondArray;
 
@@ -20,7 +20,7 @@ pub(super) fn encode(columns: Vec<(&str, ArrayRef)>, group_rows: usize) -> Vec<u
     bytes
 }
 
-/// A number of row `i`, of which each row group has some of all sizes: 48,878 of row 31, and 27,706 of row 2,718.
+/// A number of row `i`, spread so that bounds of row groups do not prune: 48,878 for row 31, 27,706 for row 2,718.
 fn spread(i: i32) -> i32 {
     (i64::from(i) * 7919 % 65_537) as i32
 }
@@ -54,11 +54,11 @@ fn lake() -> Lake {
     lake
 }
 
-/// The same lake, whose filters cannot be read.
+/// The same files with unreadable filters.
 fn damaged() -> Lake {
     let mut lake = lake();
     let mut bytes = std::fs::read(lake.path(0)).unwrap();
-    // A header has the filter's length, then the algorithm, the hash and the compression.
+    // A header has the length of the filter, then algorithm, hash and compression.
     let fixed = [0x1c, 0x1c, 0x00, 0x00, 0x1c, 0x1c, 0x00, 0x00, 0x1c, 0x1c, 0x00, 0x00, 0x00];
     let headers: Vec<usize> = (0..bytes.len() - fixed.len()).filter(|at| bytes[*at..].starts_with(&fixed)).collect();
     assert_eq!(headers.len(), 72);
@@ -71,7 +71,7 @@ fn damaged() -> Lake {
 }
 
 #[test]
-fn bloom_filters_spare_row_groups() {
+fn bloom_filters_skip_row_groups() {
     let (lake, damaged) = (lake(), damaged());
     let noise = format!("noise = '{}'", "27706".repeat(40));
     for (condition, expected) in [
@@ -88,7 +88,7 @@ fn bloom_filters_spare_row_groups() {
         ("long = 12345 AND noise > ''", &[]),
     ] {
         lake.check(&["i"], Some(condition), expected);
-        // A filter that cannot be read says nothing.
+        // An unreadable filter is ignored.
         damaged.check(&["i"], Some(condition), expected);
         let (spared, all) = (lake.bytes_read(&["i"], Some(condition)), damaged.bytes_read(&["i"], Some(condition)));
         assert!(spared < all, "{condition}: {spared} of {all}");
@@ -98,7 +98,7 @@ fn bloom_filters_spare_row_groups() {
 }
 
 #[test]
-fn what_a_filter_was_made_of_is_found() {
+fn values_of_a_bloom_filter_are_found() {
     let lake = lake();
     for row in (0..4000).step_by(61) {
         let n = spread(row);

@@ -1,4 +1,4 @@
-//! Files that Spark wrote by the hybrid calendar, marked in their footers. The expected values are Spark's.
+//! Files that Spark wrote with the hybrid calendar, as marked in their footers. The expected values are those of Spark.
 
 use arrow_array::builder::{ListBuilder, MapBuilder, StringBuilder};
 use arrow_array::{Date32Array, TimestampMicrosecondArray, TimestampMillisecondArray};
@@ -20,12 +20,12 @@ fn spark(version: &str) -> (&str, &str) {
     (VERSION.0, version)
 }
 
-/// Days as the hybrid calendar counts them, and the dates they are.
+/// Days since 1970 as stored with the hybrid calendar, and their dates.
 const DATES: [(i32, &str); 10] = [
     (-719_165, "0000-12-31"),
     (-719_164, "0001-01-01"),
     (-171_597, "1500-02-28"),
-    // The hybrid calendar has a 29th of February in this year.
+    // The hybrid calendar has a February 29 in this year.
     (-171_596, "1500-03-01"),
     (-171_595, "1500-03-01"),
     (-141_428, "1582-10-04"),
@@ -62,7 +62,7 @@ fn micros(seconds: &[i64]) -> ArrayRef {
     Arc::new(TimestampMicrosecondArray::from_iter_values(micros).with_timezone("UTC"))
 }
 
-/// INT96 in the columns' order.
+/// A file with one INT96 column.
 fn int96(keys: &[(&str, &str)], micros: &[i64]) -> Vec<u8> {
     let values: Vec<Int96> = micros
         .iter()
@@ -86,15 +86,15 @@ fn int96(keys: &[(&str, &str)], micros: &[i64]) -> Vec<u8> {
 }
 
 #[test]
-fn dates_are_those_of_the_writer() {
+fn dates_are_rebased() {
     let mut lake = Lake::new(&[("c", "date")]);
     let expected = DATES.map(|(_, date)| date);
-    // Dates know no time zone.
+    // Dates have no time zone.
     for keys in [&[VERSION, DATETIME, UTC][..], &[VERSION, DATETIME], &[DATETIME, zone("nowhere")], &[spark("2.4.8")]] {
         lake.tasks.clear();
         lake.add(&file(keys, vec![("c", days())]));
         lake.check(&["c"], None, &expected);
-        // Bounds of row groups are converted, too, and so is what is compared.
+        // Bounds of row groups are converted too.
         for (day, date) in &DATES[1..] {
             let found = lake.rows(&["c"], Some(&format!("c = DATE '{date}'"))).unwrap();
             let times = expected.iter().filter(|other| *other == date).count();
@@ -103,7 +103,7 @@ fn dates_are_those_of_the_writer() {
         lake.check(&["c"], Some("c < DATE '0001-01-01'"), &expected[..1]);
         lake.check(&["c"], Some("c > DATE '1582-10-04' AND c < DATE '1900-01-01'"), &expected[6..8]);
     }
-    // All others count in the proleptic calendar.
+    // All others use the proleptic calendar.
     for keys in [&[VERSION, INT96, UTC][..], &[spark("3.0.0"), UTC], &[UTC], &[spark("10.0")], &[spark("?")], &[]] {
         lake.tasks.clear();
         lake.add(&file(keys, vec![("c", days())]));
@@ -115,15 +115,15 @@ fn dates_are_those_of_the_writer() {
 }
 
 #[test]
-fn dates_become_timestamps_as_dates() {
+fn rebased_dates_become_timestamps() {
     let mut lake = Lake::new(&[("c", "timestamp_ntz")]);
     lake.add(&file(&[VERSION, DATETIME], vec![("c", days())]));
     assert_eq!(lake.rows(&["c"], Some("c < TIMESTAMP_NTZ '0002-01-01 00:00:00'")).unwrap()[1], "0001-01-01T00:00:00");
 }
 
-/// Seconds in the hybrid calendar, and what they are in UTC.
+/// Seconds as stored with the hybrid calendar, and their times in UTC.
 #[test]
-fn timestamps_are_those_of_the_writer() {
+fn timestamps_are_rebased() {
     let utc: &[(i64, &str)] = &[
         (-62_135_769_600, "0001-01-01T00:00:00Z"),
         (-171_595 * 86_400 + 43_200, "1500-03-01T12:00:00Z"),
@@ -132,7 +132,7 @@ fn timestamps_are_those_of_the_writer() {
         (-2_208_988_801, "1899-12-31T23:59:59Z"),
         (1_704_067_200, "2024-01-01T00:00:00Z"),
     ];
-    // Midnight of the first day of the era; noon of a day of the 19th century; both by the clock on the wall.
+    // Midnight of the first day of the era, and noon of a day of the 19th century, in local time.
     let los_angeles: &[(i64, &str)] = &[
         (-62_135_740_800, "0001-01-01T07:52:58Z"),
         (-2_840_068_800, "1880-01-01T19:52:58Z"),
@@ -167,7 +167,7 @@ fn timestamps_are_those_of_the_writer() {
             lake.check(&["c"], Some(&format!("c = TIMESTAMP '{at}'")), &[*at; 4]);
         }
     }
-    // Fractions of a second stay, also before 1970.
+    // Fractions of seconds are kept, also before 1970.
     let mut lake = Lake::new(&[("c", "timestamp")]);
     let micros = TimestampMicrosecondArray::from(vec![Some(-62_135_769_600_000_000 - 1), None]).with_timezone("UTC");
     lake.add(&file(&[VERSION, DATETIME, UTC], vec![("c", Arc::new(micros))]));
@@ -175,13 +175,13 @@ fn timestamps_are_those_of_the_writer() {
 }
 
 #[test]
-fn each_key_is_about_its_own_columns() {
+fn each_footer_key_counts_for_its_columns() {
     let mut lake = Lake::new(&[("c", "timestamp")]);
     lake.add(&int96(&[VERSION, DATETIME, UTC], &[-62_135_596_800_000_000]));
     lake.add(&int96(&[spark("3.1.0"), UTC], &[-62_135_596_800_000_000]));
     lake.add(&file(&[VERSION, INT96, UTC], vec![("c", micros(&[-62_135_596_800]))]));
     lake.check(&["c"], None, &["0001-01-01T00:00:00Z"; 3]);
-    // A timestamp without a time zone is no older than the proleptic calendar.
+    // Timestamps without a time zone always use the proleptic calendar.
     let mut lake = Lake::new(&[("c", "timestamp_ntz")]);
     let micros = TimestampMicrosecondArray::from(vec![-62_135_596_800_000_000]);
     lake.add(&file(&[VERSION, DATETIME, UTC], vec![("c", Arc::new(micros))]));
@@ -189,7 +189,7 @@ fn each_key_is_about_its_own_columns() {
 }
 
 #[test]
-fn what_lies_inside_others_is_rebased_too() {
+fn nested_columns_are_rebased_too() {
     let list = r#"{"type":"array","elementType":"date","containsNull":true}"#;
     let map = r#"{"type":"map","keyType":"string","valueType":"date","valueContainsNull":true}"#;
     let inner = r#"{"type":"struct","fields":[{"name":"d","type":"date","nullable":true,"metadata":{}}]}"#;
@@ -212,7 +212,7 @@ fn what_lies_inside_others_is_rebased_too() {
 }
 
 #[test]
-fn what_cannot_be_known_is_refused() {
+fn unknown_time_zones_are_refused() {
     let mut lake = Lake::new(&[("c", "timestamp")]);
     for (keys, words) in [
         (&[VERSION, DATETIME][..], "does not name"),
@@ -225,10 +225,10 @@ fn what_cannot_be_known_is_refused() {
         for filter in [None, Some("c > TIMESTAMP '1800-01-01T00:00:00Z'")] {
             let error = lake.rows(&["c"], filter).unwrap_err();
             assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{error}");
-            says(&error, &["`c`", "before 1900", "-2208988801", words, "CORRECTED"]);
+            check_message(&error, &["`c`", "before 1900", "-2208988801", words, "CORRECTED"]);
             assert_eq!(error.path(), Some("f0.parquet"));
         }
-        // From 1900 on all calendars and clocks agree.
+        // From 1900 on calendars and time zones agree.
         lake.tasks.clear();
         lake.add(&file(keys, vec![("c", micros(&[0, -2_208_988_800]))]));
         lake.check(&["c"], None, &["1970-01-01T00:00:00Z", "1900-01-01T00:00:00Z"]);

@@ -82,7 +82,7 @@ fn geometries_inside_maps_and_structs_keep_their_reference_system() {
 }
 
 #[test]
-fn a_geometry_that_is_no_bytes_is_corrupt() {
+fn a_geometry_that_is_not_binary_is_corrupt() {
     let mut lake = Lake::new(&[("g", "geometry(OGC:CRS84)")]);
     lake.file(vec![("g", ints([1]))]);
     lake.check_corrupt(&["g"], &["`g` has type integer in the file"]);

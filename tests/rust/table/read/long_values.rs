@@ -1,13 +1,13 @@
-//! Long values, of which a batch has few rows.
+//! Batches with long values have few rows.
 
 use parquet::file::properties::EnabledStatistics;
 
 use super::*;
 
-/// Bytes that a batch may have: what it aims at, and a little.
-const MOST: usize = 80 << 20;
+/// Limit of the bytes of a batch: the target, and a margin.
+const MAX_BATCH_BYTES: usize = 80 << 20;
 
-/// A file of numbered rows with these texts.
+/// A file of numbered rows with these strings.
 fn lake(texts: &[&str], dictionary: bool, group: usize) -> Lake {
     let mut lake = Lake::new(&[("n", "integer"), ("t", "string")]);
     let (numbers, texts) = (ints(0..texts.len() as i32), texts);
@@ -15,14 +15,14 @@ fn lake(texts: &[&str], dictionary: bool, group: usize) -> Lake {
         .set_max_row_group_row_count(Some(group))
         .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
         .set_dictionary_enabled(dictionary)
-        // Nor do the sizes of texts stand in the footer.
+        // Otherwise the footer would have the sizes of the strings.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_dictionary_page_size_limit(1 << 30)
         .build();
     let schema = Schema::new(vec![Field::new("n", ArrowType::Int32, false), Field::new("t", ArrowType::Utf8, false)]);
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, Arc::new(schema.clone()), Some(properties)).unwrap();
-    // All at once they might be too long for one array.
+    // In pieces, since all strings may be too long for one array.
     for at in (0..texts.len()).step_by(1000) {
         let length = (texts.len() - at).min(1000);
         let columns = vec![numbers.slice(at, length), strings(texts[at..at + length].iter().copied())];
@@ -33,7 +33,7 @@ fn lake(texts: &[&str], dictionary: bool, group: usize) -> Lake {
     lake
 }
 
-/// The texts come as they were written, without a row lost or doubled, in batches of bounded size.
+/// Checks that all rows are read once and in order, in batches of bounded size.
 #[track_caller]
 fn check(lake: &Lake, predicate: Option<&str>, expected: &[&str]) {
     let spec = lake.spec(&["n", "t"], predicate);
@@ -44,10 +44,15 @@ fn check(lake: &Lake, predicate: Option<&str>, expected: &[&str]) {
         while let Some(batch) = stream.next().await {
             let batch = batch.unwrap();
             let (numbers, texts) = (batch.column(0).as_primitive::<Int32Type>(), batch.column(1).as_string::<i32>());
-            assert!(texts.value_data().len() <= MOST, "{} bytes in {} rows", texts.value_data().len(), texts.len());
+            assert!(
+                texts.value_data().len() <= MAX_BATCH_BYTES,
+                "{} bytes in {} rows",
+                texts.value_data().len(),
+                texts.len()
+            );
             for row in 0..batch.num_rows() {
                 assert_eq!(numbers.value(row), at, "{predicate:?}");
-                assert!(texts.value(row) == expected[at as usize], "another text in row {at}, {predicate:?}");
+                assert!(texts.value(row) == expected[at as usize], "wrong string in row {at}, {predicate:?}");
                 at += 1;
             }
         }
@@ -56,7 +61,7 @@ fn check(lake: &Lake, predicate: Option<&str>, expected: &[&str]) {
 }
 
 #[test]
-fn long_values_come_in_small_batches() {
+fn long_values_are_read_in_small_batches() {
     let different: Vec<String> = (0..1000).map(|n| format!("{n}{}", "x".repeat(150_000))).collect();
     let different: Vec<&str> = different.iter().map(String::as_str).collect();
     let (same, short) = ("s".repeat(100_000), "t");
@@ -73,9 +78,9 @@ fn long_values_come_in_small_batches() {
     }
 }
 
-/// The dictionary does not look long, for most of its values are short, and the rows have the others.
+/// Most values of the dictionary are short, but most rows have the long one.
 #[test]
-fn texts_beyond_2_gib_are_decoded_in_smaller_batches() {
+fn strings_beyond_2_gib_are_read_in_smaller_batches() {
     let long = "l".repeat(100_000);
     let few: Vec<String> = (0..400).map(|n| n.to_string()).collect();
     let texts: Vec<&str> = few.iter().map(String::as_str).chain(std::iter::repeat_n(long.as_str(), 22_000)).collect();
@@ -84,7 +89,7 @@ fn texts_beyond_2_gib_are_decoded_in_smaller_batches() {
 }
 
 #[test]
-fn ordinary_batches_are_as_large_as_they_were() {
+fn short_values_are_read_in_large_batches() {
     let texts: Vec<String> = (0..70_000).map(|n| format!("text {n}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let batches = lake(&texts, false, 100_000).batches(&["n", "t"], None).unwrap();

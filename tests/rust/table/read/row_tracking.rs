@@ -33,7 +33,7 @@ fn ids_follow_from_the_position_in_the_file() {
     let mut lake = tracked(5, 2);
     let expected = ["1000|0|3", "1001|1|3", "1002|2|3", "1003|3|3", "1004|4|3"];
     lake.check(&[ROW_ID, "n", ROW_COMMIT_VERSION], None, &expected);
-    // With nothing to decode, with deleted rows, and with a predicate on columns that are returned or are not.
+    // Without other columns, with deleted rows, and with predicates on returned and other columns.
     lake.check(&[ROW_ID], None, &["1000", "1001", "1002", "1003", "1004"]);
     lake.check(&[ROW_COMMIT_VERSION], None, &["3"; 5]);
     lake.tasks[0].deletion_vector = delete([0, 3]);
@@ -64,7 +64,7 @@ fn ids_next_to_int96_and_nested_columns() {
 }
 
 #[test]
-fn what_rows_brought_along_comes_first() {
+fn materialized_ids_have_precedence() {
     let mut lake = Lake::new(&[("n", "integer")]);
     with_columns(&mut lake);
     let ids = longs(&[Some(7), None, Some(-1), None]);
@@ -74,7 +74,7 @@ fn what_rows_brought_along_comes_first() {
     lake.check(&["n", ROW_ID, ROW_COMMIT_VERSION], None, &["0|7|9", "1|21|1", "2|-1|2", "3|23|9"]);
     lake.check(&[ROW_COMMIT_VERSION, ROW_ID], Some("n >= 2"), &["2|-1", "9|23"]);
     lake.check(&[ROW_ID], Some("n <> 2"), &["7", "21", "23"]);
-    // The columns are none of the table's, and a file need not have them.
+    // The materialized columns cannot be read by name, and may be missing in a file.
     assert_eq!(lake.rows(&["_id"], None).unwrap_err().kind(), &Kind::Invalid);
     let task = lake.file(vec![("n", ints([9]))]);
     (task.base_row_id, task.default_row_commit_version) = (Some(0), Some(0));
@@ -82,7 +82,7 @@ fn what_rows_brought_along_comes_first() {
 }
 
 #[test]
-fn column_mapping_does_not_concern_the_columns_of_row_tracking() {
+fn materialized_columns_are_not_mapped() {
     for mode in ["name", "id"] {
         let mut lake = mapped(mode);
         with_columns(&mut lake);
@@ -100,14 +100,14 @@ fn column_mapping_does_not_concern_the_columns_of_row_tracking() {
 }
 
 #[test]
-fn a_file_without_what_is_needed_is_corrupt() {
+fn a_file_without_row_ids_is_corrupt() {
     let mut lake = tracked(2, 2);
     (lake.tasks[0].base_row_id, lake.tasks[0].default_row_commit_version) = (None, None);
     lake.check_corrupt(&[ROW_ID], &["no `baseRowId`"]);
     lake.check_corrupt(&[ROW_COMMIT_VERSION], &["no `defaultRowCommitVersion`"]);
     lake.tasks[0].base_row_id = Some(i64::MAX);
     lake.check_corrupt(&[ROW_ID], &["largest number"]);
-    // Only rows that brought nothing along need them.
+    // Rows with materialized ids do not need them.
     let mut lake = Lake::new(&[("n", "integer")]);
     with_columns(&mut lake);
     lake.file(vec![("n", ints(0..2)), ("_id", longs(&[Some(1), Some(2)])), ("_version", longs(&[Some(3), Some(4)]))]);
@@ -118,17 +118,17 @@ fn a_file_without_what_is_needed_is_corrupt() {
 }
 
 #[test]
-fn tables_that_do_not_track_rows_have_no_such_columns() {
+fn tables_without_row_tracking_have_no_such_columns() {
     let mut lake = numbers(2, 2);
     for name in [ROW_ID, ROW_COMMIT_VERSION] {
         let error = lake.rows(&[name], None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
-        says(&error, &[name, "does not track rows", "delta.enableRowTracking"]);
+        check_message(&error, &[name, "does not track rows", "delta.enableRowTracking"]);
     }
     lake.row_tracking = Some(RowTracking::default());
     assert_eq!(lake.rows(&["_metadata.row"], None).unwrap_err().kind(), &Kind::Invalid);
     assert_eq!(lake.rows(&[ROW_ID, ROW_ID], None).unwrap_err().kind(), &Kind::Invalid);
-    // A column that happens to have the name is the table's.
+    // A column of the table with the same name has precedence.
     let mut lake = Lake::new(&[(ROW_ID, "string")]);
     lake.row_tracking = Some(RowTracking::default());
     lake.file(vec![(ROW_ID, strings(["mine"]))]);
@@ -136,7 +136,7 @@ fn tables_that_do_not_track_rows_have_no_such_columns() {
     lake.check(&[ROW_ID], Some("`_metadata.row_id` = 'mine'"), &["mine"]);
 }
 
-/// Row groups with these ordinals in the footer.
+/// Sets the ordinals of row groups in a footer.
 fn renumbered(bytes: &[u8], ordinals: &[i32]) -> Vec<u8> {
     let footer = bytes.len() - 8 - u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
     let metadata = ParquetMetaDataReader::decode_metadata(&bytes[footer..bytes.len() - 8]).unwrap();
@@ -150,7 +150,7 @@ fn renumbered(bytes: &[u8], ordinals: &[i32]) -> Vec<u8> {
 }
 
 #[test]
-fn the_footers_numbers_of_row_groups_do_not_count() {
+fn ordinals_of_row_groups_are_ignored() {
     let bytes = std::fs::read(numbers(6, 2).path(0)).unwrap();
     for ordinals in [[0, 1, 2], [0, 0, 0], [2, 1, 0], [5, 6, 7]] {
         let mut lake = tracked(0, 1);
@@ -164,7 +164,7 @@ fn the_footers_numbers_of_row_groups_do_not_count() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// Whatever is pruned, deleted or filtered away, and however rows are grouped and batched.
+    /// With any pruning, deletion and filtering, and any row groups and batches.
     #[test]
     fn a_row_keeps_its_id(
         rows in 1_i32..60,
@@ -219,7 +219,7 @@ fn table(features: &str, properties: Value) -> Lake {
     lake
 }
 
-/// What a plan for these columns reads.
+/// The rows that a plan for these columns reads.
 fn planned(lake: &Lake, columns: &[&str], filter: Option<&str>) -> Result<Vec<String>> {
     let columns: Vec<String> = columns.iter().map(|c| (*c).to_owned()).collect();
     block_on(async {
@@ -237,18 +237,18 @@ fn planned(lake: &Lake, columns: &[&str], filter: Option<&str>) -> Result<Vec<St
 const FEATURES: &str = r#""rowTracking","domainMetadata""#;
 
 #[test]
-fn a_plan_has_the_columns_when_the_table_tracks_rows() {
+fn a_plan_has_the_columns_if_row_tracking_is_enabled() {
     let lake = table(FEATURES, json!({"delta.enableRowTracking": "true"}));
     assert_eq!(planned(&lake, &["n", ROW_ID], Some("n > 0")).unwrap(), ["1|41", "2|42"]);
     assert_eq!(planned(&lake, &[ROW_COMMIT_VERSION], None).unwrap(), ["2", "2", "2"]);
-    // The file's column `n` is not what the log calls materialised unless it says so.
+    // The column `n` is used as row ids if the property names it.
     let name = "delta.rowTracking.materializedRowIdColumnName";
     let lake = table(FEATURES, json!({"delta.enableRowTracking": "true", name: "n"}));
     assert_eq!(planned(&lake, &[ROW_ID], None).unwrap(), ["0", "1", "2"]);
 }
 
 #[test]
-fn a_plan_refuses_the_columns_when_the_table_does_not_track_rows() {
+fn a_plan_refuses_the_columns_without_row_tracking() {
     for (features, properties) in [
         (FEATURES, json!({})),
         (FEATURES, json!({"delta.enableRowTracking": "false"})),
@@ -258,7 +258,7 @@ fn a_plan_refuses_the_columns_when_the_table_does_not_track_rows() {
         assert_eq!(planned(&lake, &["n"], None).unwrap(), ["0", "1", "2"]);
         let error = planned(&lake, &["n", ROW_ID], None).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid);
-        says(&error, &["does not track rows"]);
+        check_message(&error, &["does not track rows"]);
         assert!(error.table().is_some());
     }
     let lake = table(FEATURES, json!({"delta.enableRowTracking": "perhaps"}));

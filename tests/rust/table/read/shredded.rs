@@ -1,4 +1,4 @@
-//! Shredded variants, read back and compared with what was shredded. Rows are compared as JSON.
+//! Shredded variants are read back unchanged. Rows are compared as JSON.
 
 use arrow_array::temporal_conversions::{timestamp_ns_to_datetime, timestamp_us_to_datetime};
 use arrow_array::{Int64Array, MapArray, UInt64Array};
@@ -18,9 +18,9 @@ fn shred(plain: &VariantArray, data_type: &ArrowType) -> ArrayRef {
     Arc::new(shred_variant(plain, data_type).unwrap().into_inner())
 }
 
-/// The variants of a column that was read, or that lies anywhere inside one.
+/// The variants of a column or nested column that was read.
 fn read_back(array: &ArrayRef) -> VariantArray {
-    assert_eq!(array.data_type(), &variant_type(), "a plain variant");
+    assert_eq!(array.data_type(), &variant_type(), "an unshredded variant");
     let array = array.as_struct();
     for part in array.columns() {
         assert!(part.null_count() <= array.null_count(), "parts are not null where the variant is not");
@@ -49,7 +49,7 @@ fn list(element: ArrowType) -> ArrowType {
 }
 
 #[test]
-fn what_was_shredded_comes_back() {
+fn shredded_variants_round_trip() {
     let rows = [
         Some(r#"{"a":1,"b":"x","c":[1,2]}"#),
         None,
@@ -83,7 +83,7 @@ fn what_was_shredded_comes_back() {
         let read: Vec<String> =
             lake.batches(&["v"], None).unwrap().iter().flat_map(|b| as_json(&read_back(b.column(0)))).collect();
         assert_eq!(read, expected, "{data_type}");
-        // Also where the predicate came first, and rows are deleted.
+        // Also after a predicate, and with deleted rows.
         lake.tasks[0].deletion_vector = delete([3, 5]);
         let read: Vec<String> = lake
             .batches(&["v"], Some("n >= 3"))
@@ -97,7 +97,7 @@ fn what_was_shredded_comes_back() {
 }
 
 #[test]
-fn every_type_a_variant_can_be_shredded_to_is_read() {
+fn all_shredded_types_are_read() {
     let micros = timestamp_us_to_datetime(1_709_210_096_789_012).unwrap();
     let nanos = timestamp_ns_to_datetime(1_709_210_096_789_012_345).unwrap();
     let cases: Vec<(Variant<'_, '_>, ArrowType)> = vec![
@@ -135,9 +135,9 @@ fn every_type_a_variant_can_be_shredded_to_is_read() {
     }
 }
 
-/// Some rows in a struct, in lists and in maps.
+/// In structs, lists and maps.
 #[test]
-fn shredded_variants_are_found_inside_other_columns() {
+fn nested_shredded_variants_are_read() {
     let json = [r#"{"a":1,"b":[]}"#, r#"{"a":"x"}"#, "5", "null"];
     let shredded = || shred(&variants(&json.map(Some)), &object(&[("a", ArrowType::Int64)]));
     let inner = |name: &str| Arc::new(Field::new(name, shredded().data_type().clone(), true));
@@ -199,7 +199,7 @@ const NULL: &[u8] = &[0];
 const SEVEN: &[u8] = &[0b1100, 7];
 
 #[test]
-fn columns_may_be_left_out_and_come_in_any_order() {
+fn shredded_columns_may_be_missing_and_in_any_order() {
     let metadata = names(["a"]);
     let metadata = || bytes(&[Some(&metadata), Some(&metadata)]);
     let longs = || longs(&[Some(5), None]);
@@ -238,14 +238,14 @@ fn contradictory_shredding_is_corrupt() {
         group(vec![("metadata", bytes(&[Some(&metadata)])), ("value", bytes(&[Some(value)])), ("typed_value", typed)])
     };
     let a = |columns| group(vec![("a", group(columns))]);
-    // Two values, a field twice, fields of what is no object.
+    // Two values, a duplicate field, fields of a value that is not an object.
     lake_of(with(SEVEN, longs(&[Some(5)]))).check_corrupt(&["v"], &["column `v`"]);
     lake_of(with(&object, a(vec![("typed_value", longs(&[Some(5)]))]))).check_corrupt(&["v"], &["column `v`"]);
     lake_of(with(SEVEN, a(vec![("typed_value", longs(&[Some(5)]))]))).check_corrupt(&["v"], &["column `v`"]);
-    // A name that the dictionary lacks.
+    // A name that is not in the dictionary.
     let nameless = group(vec![("b", group(vec![("typed_value", longs(&[Some(5)]))]))]);
     lake_of(with(&object, nameless)).check_corrupt(&["v"], &[]);
-    // Types that no variant has, and columns that are no shredded fields.
+    // Types that variants do not have, and columns that are not shredded fields.
     lake_of(with(NULL, Arc::new(UInt64Array::from(vec![1])))).check_corrupt(&["v"], &["column `v`"]);
     lake_of(with(NULL, group(vec![("a", longs(&[Some(5)]))]))).check_corrupt(&["v"], &["column `v`"]);
     let texts = group(vec![
@@ -283,7 +283,7 @@ fn hostile_values_are_corrupt() {
     with(&nested(200)).check_corrupt(&["v"], &["column `v`"]);
     with(&nested(100_000)).check_corrupt(&["v"], &["column `v`"]);
     with(b"").check_corrupt(&["v"], &["column `v`"]);
-    // An object whose two fields are the same bytes, as are those inside them, and so on.
+    // An object whose two fields are the same bytes, at each level.
     let mut bomb = NULL.to_vec();
     for _ in 0..60 {
         let mut outer = vec![0b1110, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -294,7 +294,7 @@ fn hostile_values_are_corrupt() {
     with(&bomb).check_corrupt(&["v"], &["column `v`"]);
 }
 
-/// Nests as deep as a file may, through typed columns and then in bytes.
+/// Nested as deep as a file may be, in typed columns and then in bytes.
 #[test]
 fn deep_shredding_does_not_exhaust_the_stack() {
     let (metadata, _) = object_a(Variant::Null);
@@ -354,7 +354,7 @@ proptest! {
         prop_assert_eq!(read, as_json(&plain));
     }
 
-    /// Whatever bytes change, reading ends with rows or with an error about the file.
+    /// With any bytes changed, a read gives rows or an error that names the file.
     #[test]
     fn damaged_shredding_never_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let rows = [Some(r#"{"a":1,"b":[1,"x",{"c":null}]}"#), Some(r#"{"a":"y","d":{"e":2}}"#), None, Some("[1]")];

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Options, location, reference and its absolute URI; none where others would take it for another.
+/// Options, location, reference and its absolute URI; `None` if other clients would resolve it differently.
 const URIS: &[(&str, &str, &str, Option<&str>)] = &[
     ("", "/a b/t", "x%y", Some("file:/a%20b/t/x%25y")),
     ("", "s3://b/t", "x y", Some("s3://b/t/x%20y")),
@@ -26,7 +26,7 @@ fn given(text: &str) -> HashMap<String, String> {
 }
 
 #[test]
-fn absolute_uris_mean_the_same_to_others() {
+fn absolute_uris_are_portable() {
     for (settings, location, reference, expected) in URIS {
         let uri = Storage::open(location, &given(settings)).unwrap().absolute_uri(reference);
         match expected {
@@ -80,7 +80,7 @@ async fn roots_inside_of_each_other() {
 }
 
 #[test]
-fn a_container_below_its_other_names() {
+fn a_container_has_several_names() {
     let storage = Storage::open("az://c/t", &given("azure_storage_account_name=acc")).unwrap();
     let below = |reference: &str| storage.below_root(reference);
     assert_eq!(below("abfss://c@acc.dfs.core.windows.net/t/p/x").as_deref(), Some("p/x"));

@@ -1,5 +1,5 @@
-//! An HTTP server that stands for a bucket and fails on request. It knows the requests of S3, and of Google's version of
-//! them, that list, read, write, copy and delete; of Azure it knows blobs, their blocks and listings.
+//! An HTTP server that simulates a bucket and fails on request. It supports listing, reading, writing, copying and deleting
+//! with the interfaces of S3 and Google, and blobs, blocks and listings of Azure.
 //!
 //! A request whose key contains `!503`, `!409` or another status is answered with that status. A request whose key
 //! contains `!lost` is carried out, but the connection closes without an answer.
@@ -15,42 +15,42 @@ use percent_encoding::percent_decode_str;
 struct State {
     objects: BTreeMap<String, Vec<u8>>,
     uploads: HashMap<String, (String, BTreeMap<u32, Vec<u8>>)>,
-    /// Method and key (or list query) of every request.
+    /// Method and key (or prefix of a listing) of each request.
     log: Vec<(String, String)>,
     page: usize,
     /// Ignores the conditions of puts.
-    careless: bool,
-    /// The status with which the completion of a conditional upload is answered (0: no answer), and whether it is done.
+    ignores_conditions: bool,
+    /// The status of the answer to the completion of a conditional upload (0: no answer), and whether it is carried out.
     completing: Option<(u16, bool)>,
-    /// Uncommitted blocks, by key and id: no list of blocks has named them yet.
+    /// Uncommitted blocks, by key and id.
     blocks: HashMap<String, BTreeMap<String, Vec<u8>>>,
-    /// Checks the blocks of a list before the condition.
+    /// Checks the blocks of a list before its condition.
     blocks_first: bool,
-    /// Treats a key that has uncommitted blocks as if it had a file.
-    blocks_in_the_way: bool,
+    /// Keys with uncommitted blocks count as existing.
+    uncommitted_blocks_exist: bool,
     /// How many more requests are refused: blocks with 503, puts without a condition with 500.
-    busy: usize,
+    refusals_left: usize,
     /// Query and headers of the newest list of blocks.
     listed: (HashMap<String, String>, HashMap<String, String>),
     /// A key that the next listing leaves out.
-    missed: Option<String>,
-    /// How requests to copy are answered.
+    omitted: Option<String>,
+    /// The answer to copy requests.
     copying: Copying,
     /// A copy that does not exist yet: its key, its bytes, and the number of requests for it until it exists.
     late: Option<(String, Vec<u8>, usize)>,
 }
 
-/// What a bucket does when it is asked to copy a file.
+/// The behaviour of copy requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Copying {
     #[default]
     Whole,
-    /// Treats the request as a put without a body.
+    /// Puts an empty file.
     Nothing,
     /// Makes the copy after this many requests for it. Until then it is an empty file.
     Late(usize),
     Refused(u16),
-    /// Answers that the copy was made, and makes none.
+    /// Answers with success, but copies nothing.
     Lost,
 }
 
@@ -64,7 +64,7 @@ struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
-    /// What `Content-Length` says when the body is not sent.
+    /// The `Content-Length` of an answer whose body is not sent.
     length: Option<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Answer {
         Self::echo(status, code, "")
     }
 
-    /// Servers repeat parts of the request to explain themselves.
+    /// An error that repeats parts of the request, as servers do.
     fn echo(status: u16, code: &str, request: &str) -> Self {
         let request = escaped(request);
         Self::new(status, format!("<Error><Code>{code}</Code><Message>{code} happened {request}</Message></Error>"))
@@ -85,7 +85,7 @@ impl Answer {
 }
 
 impl State {
-    /// Makes a file, and discards the uncommitted blocks of its key.
+    /// Puts an object, and discards the uncommitted blocks of its key.
     fn insert(&mut self, key: &str, data: Vec<u8>) {
         self.objects.insert(key.into(), data);
         self.blocks.remove(key);
@@ -93,14 +93,14 @@ impl State {
 }
 
 impl Bucket {
-    /// Serves a bucket named `bucket`, with `page` keys to a page of a listing.
+    /// Serves a bucket named `bucket`, with `page` keys per page of a listing.
     pub(crate) fn start(page: usize) -> Self {
         Self::serve(State { page, ..State::default() })
     }
 
-    /// A bucket that ignores the conditions of puts, and overwrites.
-    pub(crate) fn careless() -> Self {
-        Self::serve(State { page: 1000, careless: true, ..State::default() })
+    /// A bucket that ignores the conditions of puts.
+    pub(crate) fn without_conditions() -> Self {
+        Self::serve(State { page: 1000, ignores_conditions: true, ..State::default() })
     }
 
     fn serve(state: State) -> Self {
@@ -130,44 +130,44 @@ impl Bucket {
         .collect()
     }
 
-    /// Requests so far whose method is `method` and whose key contains `key`.
+    /// The number of requests with this method whose key contains `key`.
     pub(crate) fn requests(&self, method: &str, key: &str) -> usize {
         let state = self.state.lock().unwrap();
         state.log.iter().filter(|(m, k)| m == method && k.contains(key)).count()
     }
 
-    /// Lets the next listing leave out a key, as if the file had been made meanwhile.
-    pub(crate) fn miss(&self, key: &str) {
-        self.state.lock().unwrap().missed = Some(key.to_owned());
+    /// Leaves a key out of the next listing, as if the file were newer.
+    pub(crate) fn omit_from_listing(&self, key: &str) {
+        self.state.lock().unwrap().omitted = Some(key.to_owned());
     }
 
-    /// Answers the completion of conditional uploads with this status (0: no answer), and completes them if the flag says so.
+    /// Answers the completion of conditional uploads with this status (0: no answer). The flag says whether to complete them.
     pub(crate) fn complete_with(&self, answer: Option<(u16, bool)>) {
         self.state.lock().unwrap().completing = answer;
     }
 
     /// Answers this many blocks with 503, or this many puts without a condition with 500.
-    pub(crate) fn is_busy(&self, times: usize) {
-        self.state.lock().unwrap().busy = times;
+    pub(crate) fn refuse_next(&self, times: usize) {
+        self.state.lock().unwrap().refusals_left = times;
     }
 
-    /// Treats a key that has uncommitted blocks as if it had a file.
-    pub(crate) fn let_blocks_stand_in_the_way(&self) {
-        self.state.lock().unwrap().blocks_in_the_way = true;
+    /// Lets keys with uncommitted blocks count as existing.
+    pub(crate) fn block_names_with_uncommitted_blocks(&self) {
+        self.state.lock().unwrap().uncommitted_blocks_exist = true;
     }
 
-    /// Checks the blocks of a list before the condition.
-    pub(crate) fn look_for_blocks_first(&self) {
+    /// Checks the blocks of a list before its condition.
+    pub(crate) fn check_blocks_first(&self) {
         self.state.lock().unwrap().blocks_first = true;
     }
 
-    /// Another writer sends a block and never names it in a list.
-    pub(crate) fn leave_block(&self, key: &str, id: &str) {
+    /// Another writer puts a block and never commits it.
+    pub(crate) fn put_uncommitted_block(&self, key: &str, id: &str) {
         self.state.lock().unwrap().blocks.entry(key.into()).or_default().insert(id.into(), Vec::new());
     }
 
-    /// Another writer makes a file.
-    pub(crate) fn make(&self, key: &str, data: &[u8]) {
+    /// Another writer puts an object.
+    pub(crate) fn put_object(&self, key: &str, data: &[u8]) {
         self.state.lock().unwrap().insert(key, data.to_vec());
     }
 
@@ -179,7 +179,7 @@ impl Bucket {
         self.state.lock().unwrap().copying = copying;
     }
 
-    /// Another writer deletes a file.
+    /// Another writer deletes an object.
     pub(crate) fn delete(&self, key: &str) {
         self.state.lock().unwrap().objects.remove(key);
     }
@@ -270,7 +270,7 @@ fn answer(
     if method == "POST" && query.contains_key("delete") {
         return delete_named(state, &body);
     }
-    if let Some(status) = asked_status(key) {
+    if let Some(status) = requested_status(key) {
         return Answer::echo(status, "Asked", &format!("{query:?} {headers:?}"));
     }
     match part {
@@ -293,7 +293,7 @@ fn answer(
             if let Some((status, false)) = refusal {
                 return Answer::error(status, "Asked");
             }
-            if is_conditional && !state.careless && state.objects.contains_key(key) {
+            if is_conditional && !state.ignores_conditions && state.objects.contains_key(key) {
                 return Answer::error(412, "PreconditionFailed");
             }
             let Some((key, parts)) = state.uploads.remove(id) else { return Answer::error(404, "NoSuchUpload") };
@@ -318,7 +318,7 @@ fn answer(
             }
             match state.uploads.get_mut(id) {
                 Some((_, parts)) => parts.insert(number, body),
-                // A part that was on its way when its upload was given up.
+                // A part that arrives after its upload was aborted.
                 None => return Answer::error(404, "NoSuchUpload"),
             };
             Answer { headers: vec![etag], ..Answer::new(200, "") }
@@ -329,13 +329,14 @@ fn answer(
         }
         ("PUT", None) => {
             let google = headers.get("x-goog-if-generation-match").is_some_and(|generation| generation == "0");
-            let exists = state.objects.contains_key(key) || (state.blocks_in_the_way && state.blocks.contains_key(key));
+            let exists =
+                state.objects.contains_key(key) || (state.uncommitted_blocks_exist && state.blocks.contains_key(key));
             let is_conditional = google || headers.contains_key("if-none-match");
-            if state.busy > 0 && !is_conditional {
-                state.busy -= 1;
+            if state.refusals_left > 0 && !is_conditional {
+                state.refusals_left -= 1;
                 return Answer::error(500, "InternalError");
             }
-            if is_conditional && !state.careless && exists {
+            if is_conditional && !state.ignores_conditions && exists {
                 return Answer::error(412, "PreconditionFailed");
             }
             let body = match copied(state, key, headers) {
@@ -351,10 +352,10 @@ fn answer(
             Answer::new(204, "")
         }
         _ => {
-            if let Some((to, object, looks)) = state.late.take_if(|(to, ..)| to == key) {
-                match looks {
+            if let Some((to, object, requests_left)) = state.late.take_if(|(to, ..)| to == key) {
+                match requests_left {
                     0 => state.insert(key, object),
-                    _ => state.late = Some((to, object, looks - 1)),
+                    _ => state.late = Some((to, object, requests_left - 1)),
                 }
             }
             read(state, method, key, headers)
@@ -362,7 +363,7 @@ fn answer(
     }
 }
 
-/// The bytes that a request asks to be copied to `key`, if it does.
+/// The bytes to copy to `key`, if the request is a copy.
 fn copied(state: &mut State, key: &str, headers: &HashMap<String, String>) -> Option<Result<Vec<u8>, Answer>> {
     let source =
         ["x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source"].iter().find_map(|name| headers.get(*name));
@@ -375,8 +376,8 @@ fn copied(state: &mut State, key: &str, headers: &HashMap<String, String>) -> Op
     Some(match state.copying {
         Copying::Whole => Ok(object),
         Copying::Nothing => Ok(Vec::new()),
-        Copying::Late(looks) => {
-            state.late = Some((key.into(), object, looks));
+        Copying::Late(requests_left) => {
+            state.late = Some((key.into(), object, requests_left));
             Ok(Vec::new())
         }
         Copying::Refused(status) => Err(Answer::error(status, "Asked")),
@@ -384,8 +385,8 @@ fn copied(state: &mut State, key: &str, headers: &HashMap<String, String>) -> Op
     })
 }
 
-/// The status that a key asks for by `!` and three digits.
-fn asked_status(key: &str) -> Option<u16> {
+/// The status that a key requests by `!` and three digits.
+fn requested_status(key: &str) -> Option<u16> {
     key.split_once('!').and_then(|(_, rest)| rest.get(..3)?.parse().ok())
 }
 
@@ -395,7 +396,7 @@ fn delete_all(state: &mut State, batch: &[u8]) -> Answer {
     let mut answers = String::new();
     for (number, (key, _)) in lines.enumerate() {
         let key = percent_decode_str(key).decode_utf8().unwrap();
-        let status = match asked_status(&key) {
+        let status = match requested_status(&key) {
             Some(status) => format!("{status} Asked"),
             None => state.objects.remove(&*key).map_or("404 Not Found", |_| "202 Accepted").to_owned(),
         };
@@ -433,15 +434,15 @@ fn delete_named(state: &mut State, request: &[u8]) -> Answer {
 }
 
 fn put_block(state: &mut State, key: &str, id: &str, body: Vec<u8>) -> Answer {
-    if state.busy > 0 {
-        state.busy -= 1;
+    if state.refusals_left > 0 {
+        state.refusals_left -= 1;
         return Answer::error(503, "ServerBusy");
     }
     let blocks = state.blocks.entry(key.into()).or_default();
     if blocks.keys().any(|other| other.len() != id.len()) {
         return Answer::error(400, "InvalidBlobOrBlock");
     }
-    assert!(blocks.insert(id.into(), body).is_none(), "no two writers may have the same id");
+    assert!(blocks.insert(id.into(), body).is_none(), "two writers have the same block id");
     Answer::new(201, "")
 }
 
@@ -457,7 +458,7 @@ fn put_list(
     if let Some((status, false)) = state.completing {
         return Answer::echo(status, "Asked", &format!("{query:?} {headers:?}"));
     }
-    let exists = is_conditional && !state.careless && state.objects.contains_key(key);
+    let exists = is_conditional && !state.ignores_conditions && state.objects.contains_key(key);
     if exists && !state.blocks_first {
         return Answer::error(409, "BlobAlreadyExists");
     }
@@ -506,9 +507,10 @@ fn list(state: &mut State, query: &HashMap<String, String>, is_azure: bool) -> A
     if prefix.contains("!403") {
         return Answer::error(403, "AccessDenied");
     }
-    let missed = state.missed.take();
+    let omitted = state.omitted.take();
     let from = text("startFrom");
-    let there = |key: &String| key.starts_with(&prefix) && *key > after && *key >= from && Some(key) != missed.as_ref();
+    let there =
+        |key: &String| key.starts_with(&prefix) && *key > after && *key >= from && Some(key) != omitted.as_ref();
     let mut keys = state.objects.iter().filter(|(key, _)| there(key));
     let mut body = String::new();
     let (mut last, mut folder) = (None, String::new());
@@ -518,7 +520,7 @@ fn list(state: &mut State, query: &HashMap<String, String>, is_azure: bool) -> A
             && let Some(at) = key[prefix.len()..].find(&delimiter)
         {
             let found = &key[..prefix.len() + at + delimiter.len()];
-            // A folder is named on the page with the first of its keys, and not again.
+            // A folder is listed once, on the page of its first key.
             if found != folder && !after.starts_with(found) {
                 folder = found.to_owned();
                 let tag = if is_azure { ("BlobPrefix", "Name") } else { ("CommonPrefixes", "Prefix") };

@@ -7,7 +7,7 @@ use deltic_table::error::Kind;
 use super::bucket::{Bucket, Copying};
 use super::{ACCOUNT_KEY, azure, google, is_storage, names, open, options};
 
-/// More than one piece of what the client reads at a time.
+/// More than the client reads in one request.
 const SIZE: usize = 9 * 1024 * 1024;
 const COPIED: u64 = SIZE as u64;
 
@@ -15,7 +15,7 @@ fn content() -> Vec<u8> {
     (0..SIZE).map(|at| (at / 7 % 251) as u8).collect()
 }
 
-/// Two tables of each kind of store, whose server is given.
+/// Two tables of each kind of store, on this server.
 fn stores(bucket: &Bucket) -> [(Storage, Storage); 3] {
     [("s3://bucket", bucket.options()), ("gs://bucket", google(bucket)), ("az://bucket", azure(bucket, ACCOUNT_KEY))]
         .map(|(base, given)| {
@@ -27,13 +27,13 @@ fn stores(bucket: &Bucket) -> [(Storage, Storage); 3] {
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_copy_files_themselves() {
     let bucket = Bucket::start(1000);
-    bucket.make("from/a b%20ü.parquet", &content());
+    bucket.put_object("from/a b%20ü.parquet", &content());
     for (from, to) in stores(&bucket) {
         to.copy_from((&from, "a b%20ü.parquet"), "p=1/c ä%.parquet", COPIED).await.unwrap();
         assert!(bucket.object("to/p=1/c ä%.parquet") == content());
         let (read, counts) = (from.counts(), to.counts());
         assert_eq!((read.gets, read.bytes_read, read.heads), (0, 0, 0), "{from:?}");
-        assert_eq!((counts.puts, counts.bytes_written, counts.heads), (1, 0, 1), "a copy, and a look at it: {to:?}");
+        assert_eq!((counts.puts, counts.bytes_written, counts.heads), (1, 0, 1), "a copy, and a HEAD: {to:?}");
         assert_eq!((bucket.requests("COPY", "to/p=1/"), bucket.requests("GET", "")), (1, 0), "{to:?}");
         bucket.delete("to/p=1/c ä%.parquet");
         bucket.forget_requests();
@@ -41,9 +41,9 @@ async fn stores_copy_files_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_store_does_not_copy_is_read_and_written() {
+async fn refused_copies_go_through_the_client() {
     let bucket = Bucket::start(1000);
-    bucket.make("from/a", &content());
+    bucket.put_object("from/a", &content());
     let refused = [400, 403, 405, 409, 412, 500, 501, 503].map(Copying::Refused);
     for copying in refused.into_iter().chain([Copying::Lost]) {
         bucket.copy_with(copying);
@@ -51,7 +51,7 @@ async fn what_a_store_does_not_copy_is_read_and_written() {
             to.copy_from((&from, "a"), "b", COPIED).await.unwrap();
             assert!(bucket.object("to/b") == content(), "{copying:?}: {to:?}");
             assert_eq!((from.counts().bytes_read, to.counts().bytes_written), (COPIED, COPIED), "{copying:?}: {to:?}");
-            assert_eq!(bucket.requests("COPY", "to/b"), 1, "not asked again: {copying:?}: {to:?}");
+            assert_eq!(bucket.requests("COPY", "to/b"), 1, "the copy is not retried: {copying:?}: {to:?}");
             bucket.delete("to/b");
             bucket.forget_requests();
         }
@@ -59,9 +59,9 @@ async fn what_a_store_does_not_copy_is_read_and_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_credentials_and_places_are_read_and_written() {
+async fn copies_between_stores_go_through_the_client() {
     let (bucket, other) = (Bucket::start(1000), Bucket::start(1000));
-    bucket.make("from/a", b"1234");
+    bucket.put_object("from/a", b"1234");
     let mut with_other_key = bucket.options();
     with_other_key.insert("AWS_ACCESS_KEY_ID".into(), "AKIAIOSFODNN7OTHERS1".into());
     let from = Storage::open("s3://bucket/from", &bucket.options()).unwrap();
@@ -78,30 +78,30 @@ async fn other_credentials_and_places_are_read_and_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_of_another_size_is_no_copy() {
+async fn a_copy_of_the_wrong_size_is_corrupt() {
     let bucket = Bucket::start(1000);
-    bucket.make("from/a", b"1234");
+    bucket.put_object("from/a", b"1234");
     for (copying, size, found) in [(Copying::Nothing, 4, 0), (Copying::Whole, 3, 4), (Copying::Whole, 5, 4)] {
         bucket.copy_with(copying);
         for (from, to) in stores(&bucket) {
-            // Azure may yet make one that is empty.
+            // In Azure an empty copy may still be in progress.
             if found == 0 && to.location().starts_with("az:") {
                 continue;
             }
             let error = to.copy_from((&from, "a"), "b", size).await.unwrap_err();
             assert_eq!(*error.kind(), Kind::Corrupt, "{error}");
-            let says =
+            let message =
                 format!("the copy that the store made of `from/a` has {found} bytes, and the file should have {size}");
-            assert!(error.to_string().contains(&says), "{error}");
-            assert_eq!(bucket.keys(), ["from/a"], "nothing stays under the name");
+            assert!(error.to_string().contains(&message), "{error}");
+            assert_eq!(bucket.keys(), ["from/a"], "the wrong copy is left");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn azure_is_waited_for() {
+async fn pending_copies_of_azure_are_awaited() {
     let bucket = Bucket::start(1000);
-    bucket.make("from/a", b"1234");
+    bucket.put_object("from/a", b"1234");
     bucket.copy_with(Copying::Late(2));
     let [.., (from, to)] = stores(&bucket);
     to.copy_from((&from, "a"), "b", 4).await.unwrap();
@@ -109,13 +109,13 @@ async fn azure_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_gone_is_not_copied() {
+async fn a_missing_file_is_not_copied() {
     let bucket = Bucket::start(1000);
     for (from, to) in stores(&bucket) {
         assert!(to.copy_from((&from, "a"), "b", 4).await.unwrap_err().is_not_found(), "{to:?}");
     }
     bucket.copy_with(Copying::Refused(503));
-    bucket.make("from/!503", b"1234");
+    bucket.put_object("from/!503", b"1234");
     let mut once = bucket.options();
     once.insert("max_retries".into(), "0".into());
     let table = Storage::open("s3://bucket/from", &once).unwrap();
@@ -136,12 +136,12 @@ async fn disks_copy_files_themselves() {
             to.copy_from((&from, "a"), "p/b", size).await.unwrap();
             assert!(to.get("p/b").await.unwrap() == content()[..size as usize]);
         }
-        assert_eq!((from.counts().gets, from.counts().bytes_read), (3, 0), "the bytes do not come here");
+        assert_eq!((from.counts().gets, from.counts().bytes_read), (3, 0), "the bytes are read by the client");
 
         let error = to.copy_from((&from, "a"), "p/b", COPIED + 1).await.unwrap_err();
         assert_eq!(*error.kind(), Kind::Corrupt, "{error}");
         assert!(to.copy_from((&from, "gone"), "p/b", 1).await.unwrap_err().is_not_found());
-        assert_eq!(to.get("p/b").await.unwrap(), "", "what was there stays");
-        assert_eq!(names(&folder.path().join("to/p")), ["b"], "no temporary file stays");
+        assert_eq!(to.get("p/b").await.unwrap(), "", "the old file was changed");
+        assert_eq!(names(&folder.path().join("to/p")), ["b"], "a temporary file is left");
     }
 }

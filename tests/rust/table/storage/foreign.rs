@@ -1,4 +1,4 @@
-//! A log that names files elsewhere: nobody is asked, unless the caller allows it, and then without the table's credentials.
+//! Foreign paths in a log: no request is sent unless the caller allows it, and then without the credentials of the table.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use futures::StreamExt;
 
-/// A web server that has nothing, and remembers what it was asked.
+/// A web server without files that records its requests.
 #[derive(Clone)]
 struct Recorder {
     address: String,
@@ -48,7 +48,7 @@ fn is_refused(error: &Error) -> bool {
 }
 
 #[tokio::test]
-async fn no_address_of_a_log_is_asked() {
+async fn foreign_paths_get_no_request() {
     let recorder = Recorder::start();
     let folder = tempfile::tempdir().unwrap();
     let bucket = Bucket::start(1000);
@@ -90,9 +90,9 @@ async fn no_address_of_a_log_is_asked() {
         }
     }
     assert_eq!(recorder.heads(), [""; 0]);
-    let asked: usize = ["GET", "HEAD", "PUT", "POST", "DELETE", "LIST"].map(|m| bucket.requests(m, "")).iter().sum();
-    assert_eq!(asked, 0);
-    // Nor a local file, except for a local table.
+    let requests: usize = ["GET", "HEAD", "PUT", "POST", "DELETE", "LIST"].map(|m| bucket.requests(m, "")).iter().sum();
+    assert_eq!(requests, 0);
+    // Local files are refused too, except for local tables.
     for table in &tables[1..] {
         let error = table.get("file:///etc/passwd").await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Unsupported { .. }), "{table:?}: {error}");
@@ -104,7 +104,7 @@ async fn no_address_of_a_log_is_asked() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_goes_without_credentials() {
+async fn allowed_paths_are_read_without_credentials() {
     let recorder = Recorder::start();
     let folder = tempfile::tempdir().unwrap();
     let path = format!("http://{}/x", recorder.address);
@@ -184,7 +184,7 @@ async fn a_table_is_refused_by_the_file_it_names() {
         assert!(is_refused(&error), "{error}");
         assert!(error.to_string().contains(&recorder.address), "{error}");
     }
-    // A checkpoint's own files.
+    // Files of a checkpoint.
     let sample = Sample::new();
     let state = [
         json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
@@ -223,11 +223,11 @@ async fn a_signature_in_a_path_of_a_log_stays_out_of_messages() {
         let options = options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let table = Storage::open(folder.path().to_str().unwrap(), &options).unwrap();
         for query in ["sig=sEcReT&se=2030", "X-Amz-Signature=sEcReT", "token=sEcReT"] {
-            // Nobody is there.
+            // No server listens there.
             let path = decode_path(&format!("http://127.0.0.1:1/x.parquet?{query}")).unwrap();
             let error = table.get(&path).await.unwrap_err();
-            let told = format!("{error} {error:?}");
-            assert!(!told.contains("sEcReT"), "{told}");
+            let message = format!("{error} {error:?}");
+            assert!(!message.contains("sEcReT"), "{message}");
         }
     }
 }

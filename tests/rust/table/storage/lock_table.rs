@@ -1,4 +1,4 @@
-//! A simulated DynamoDB with one table `locks`. It supports deltic's requests, and fails if a test wants it.
+//! A simulated DynamoDB with one table, `locks`. It supports the requests of deltic, and fails on request.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// What happens to one request.
+/// A failure of one request.
 #[derive(Clone, Copy)]
 pub(crate) enum Fault {
     /// Carried out, but the connection closes without an answer.
@@ -22,10 +22,10 @@ pub(crate) enum Fault {
 
 #[derive(Default)]
 struct State {
-    /// By table path and file name.
+    /// Items by table path and file name.
     items: BTreeMap<(String, String), Value>,
     faults: VecDeque<(&'static str, Fault)>,
-    /// Operation of every request.
+    /// The operation of each request.
     log: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl LockTable {
         Self { state, endpoint }
     }
 
-    /// A bucket's options, with this table.
+    /// The options of a bucket with this lock table.
     pub(crate) fn options(&self, mut bucket: HashMap<String, String>) -> HashMap<String, String> {
         for (key, value) in
             [("log_store", "dynamodb"), ("dynamodb.table", "locks"), ("dynamodb.endpoint", &self.endpoint)]
@@ -59,7 +59,7 @@ impl LockTable {
         bucket
     }
 
-    /// The requests of `operation` to come that fail, in order.
+    /// Lets the next requests of `operation` fail, in order.
     pub(crate) fn fail(&self, operation: &'static str, faults: &[Fault]) {
         self.state.lock().unwrap().faults.extend(faults.iter().map(|fault| (operation, *fault)));
     }
@@ -123,7 +123,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
         };
         let (status, answer) = match fault {
             Some(Fault::Dropped) => return,
-            // Servers repeat parts of the request to explain themselves.
+            // Errors repeat parts of the request, as those of servers.
             Some(Fault::Refused(status, code)) => (status, refusal(code, &format!("{headers:?}"))),
             Some(Fault::Repeated) => {
                 answer(&mut state, operation, &body);
@@ -144,7 +144,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
 }
 
 fn refusal(code: &str, message: &str) -> Value {
-    // What is not DynamoDB itself gives no reason.
+    // A proxy gives no reason.
     let code = (!code.is_empty()).then(|| format!("com.amazonaws.dynamodb.v20120810#{code}"));
     json!({"__type": code, "message": message})
 }

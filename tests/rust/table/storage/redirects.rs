@@ -1,4 +1,4 @@
-//! Redirects: followed within a server, and to others only where no credentials are sent.
+//! Redirects are followed within a server, and to other servers only if no credentials are sent.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// A server that answers every request the same, and the heads of the requests that it had.
+/// A server that answers by path, and records the heads of its requests.
 struct Server {
     address: String,
     heads: Arc<Mutex<Vec<String>>>,
@@ -58,7 +58,7 @@ fn with_keys(server: &Server) -> HashMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_credentials_sends_nobody_elsewhere() {
+async fn with_credentials_redirects_to_other_servers_are_refused() {
     let other = Server::start(|_| found());
     let elsewhere = format!("http://{}/private?token=SECRETQUERY", other.address);
     let server = Server::start(move |_| moved(&elsewhere));
@@ -82,10 +82,10 @@ async fn a_server_with_credentials_sends_nobody_elsewhere() {
             storage.list_from("", "").await.unwrap_err(),
             put,
         ] {
-            let told = error.to_string();
+            let message = error.to_string();
             assert!(is_storage(&error, false), "{error:?}");
-            assert!(told.contains("redirects to another server are not followed"), "{told}");
-            assert!(!format!("{told} {error:?}").contains("SECRET"), "{error:?}");
+            assert!(message.contains("redirects to another server are not followed"), "{message}");
+            assert!(!format!("{message} {error:?}").contains("SECRET"), "{error:?}");
         }
     }
     assert_eq!(other.heads(), Vec::<String>::new());
@@ -93,7 +93,7 @@ async fn a_server_with_credentials_sends_nobody_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_may_send_to_itself_but_not_in_circles() {
+async fn redirects_within_a_server_are_followed_but_not_in_circles() {
     let server = Server::start(|path| match path {
         "/bucket/t/x" => moved("/bucket/t/there"),
         "/bucket/t/circle" => moved("/bucket/t/circle"),
@@ -107,7 +107,7 @@ async fn a_server_may_send_to_itself_but_not_in_circles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_public_server_may_send_anywhere_without_saying_from_where() {
+async fn redirects_of_public_servers_are_followed_without_referrer() {
     let other = Server::start(|_| found());
     let elsewhere = format!("http://{}/there", other.address);
     let server = Server::start(move |_| moved(&elsewhere));

@@ -1,5 +1,5 @@
-//! The contract held against servers that somebody has started: `DELTIC_TEST_STORES` is a JSON list of
-//! `{"uri": …, "options": {…}}`, each an empty place. `tests/interop/test_servers.py` starts real ones.
+//! The contract on running servers. `DELTIC_TEST_STORES` is a JSON list of `{"uri": …, "options": {…}}`, each an empty
+//! location. `tests/interop/test_servers.py` starts real ones.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use deltic_table::committers::DynamoDbCommitter;
 struct Store {
     uri: String,
     options: HashMap<String, String>,
-    /// Characters that its keys cannot have.
+    /// Characters that keys cannot contain.
     #[serde(default)]
     without: String,
-    /// Whether files stay for ever.
+    /// Whether files cannot be deleted.
     #[serde(default)]
     keeps: bool,
 }
@@ -33,8 +33,8 @@ async fn servers_conform() {
         }
         conformance::check(&open("some tables/t%25"), &without).await;
         match DynamoDbCommitter::of(&open("race")) {
-            // The store refuses what only the committer may put.
-            Some(_) => super::turns::races(&open("race")).await,
+            // Only the committer may put commits.
+            Some(_) => super::dynamodb::races(&open("race")).await,
             None => conformance::check_races(&open("race")).await,
         }
         println!("conforms: {uri}");

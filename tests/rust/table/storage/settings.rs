@@ -1,4 +1,4 @@
-//! Settings of a store: which are refused, the names in the errors, and when.
+//! Settings of a store: which are refused, when, and the names in the errors.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use super::*;
 
 const KEYS: [(&str, &str); 2] = [("aws_access_key_id", "id"), ("aws_secret_access_key", "SECRETKEY")];
 
-/// What these settings come to; nothing leaves the process.
+/// Opens a store with these settings, without a request.
 async fn rehearse(uri: &str, given: &[(&str, &str)]) -> Result<(), Error> {
     let mut options: HashMap<String, String> =
         given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -88,7 +88,7 @@ async fn settings_are_checked() {
 }
 
 #[tokio::test]
-async fn blanks_around_settings_go_and_empty_ones_are_absent() {
+async fn blanks_are_trimmed_and_empty_settings_are_absent() {
     let fine = [
         ("aws_access_key_id", " id\n"),
         ("aws_secret_access_key", "SECRETKEY\r\n"),
@@ -102,7 +102,7 @@ async fn blanks_around_settings_go_and_empty_ones_are_absent() {
         ("max_retries", "0"),
     ];
     rehearse("s3://b/t", &fine).await.unwrap();
-    // It is used as it is without the blanks.
+    // Values are used without the blanks.
     let bucket = Bucket::start(1000);
     let given = bucket.options().into_iter().map(|(key, value)| (key, format!("\t{value}\n"))).collect();
     let storage = Storage::open("s3://bucket/t", &given).unwrap();
@@ -111,7 +111,7 @@ async fn blanks_around_settings_go_and_empty_ones_are_absent() {
 }
 
 #[tokio::test]
-async fn failures_are_repeated_as_often_as_was_asked() {
+async fn retries_are_limited_by_the_setting() {
     let bucket = Bucket::start(1000);
     for (count, requests) in [("0", 1), ("2", 3)] {
         let mut given = bucket.options();
@@ -159,7 +159,7 @@ async fn a_profile_signs() {
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let head = asked(async |address| {
+    let head = request_head(async |address| {
         let keys = "[work]\naws_access_key_id = WORKID\naws_secret_access_key = SECRETKEY\naws_session_token = TOKEN\n";
         let config = format!("[profile work]\nregion = eu-west-7\nendpoint_url = http://{address}\n");
         let given = options([
@@ -174,8 +174,8 @@ async fn a_profile_signs() {
     assert!(head.contains("credential=workid/") && head.contains("/eu-west-7/s3/"), "{head}");
     assert!(head.contains("x-amz-security-token: token"), "{head}");
 
-    // Keys that are given, as the environment gives them, go with the region of the default profile.
-    let head = asked(async |address| {
+    // Given keys are used with the region of the default profile.
+    let head = request_head(async |address| {
         let endpoint = format!("http://{address}");
         let given = options([
             ("aws_shared_credentials_file", &file("credentials", "[default]\naws_access_key_id = HALF\n")),
@@ -187,8 +187,8 @@ async fn a_profile_signs() {
         ]);
         Storage::open("s3://bucket/t", &given).unwrap().get("x").await.unwrap_err();
     });
-    assert!(head.await.to_ascii_lowercase().contains("/us-east-1/s3/"), "a profile that is no profile is none");
-    let head = asked(async |address| {
+    assert!(head.await.to_ascii_lowercase().contains("/us-east-1/s3/"), "a profile with half of its keys is used");
+    let head = request_head(async |address| {
         let endpoint = format!("http://{address}");
         let given = options([
             ("aws_shared_credentials_file", &file("credentials", "")),
@@ -210,7 +210,7 @@ async fn a_profile_signs() {
     let error =
         rehearse("s3://bucket/t", &[("aws_profile", "home"), ("aws_config_file", config.as_str())]).await.unwrap_err();
     assert!(error.message().contains("sso_session") && error.message().contains("export-credentials"), "{error}");
-    // Keys that are given need no profile's.
+    // Given keys make those of the profile unnecessary.
     let given = [("aws_profile", "home"), ("aws_config_file", config.as_str()), KEYS[0], KEYS[1]];
     rehearse("s3://bucket/t", &given).await.unwrap();
 }
@@ -241,14 +241,14 @@ fn options_of_other_clients() {
         ("google_service_account_path", "/nowhere"),
     ]);
     Storage::open("s3://b/t", &fine).unwrap();
-    // Turns by the names of delta-rs.
-    let turns = options([
+    // DynamoDB commits, with the names of delta-rs.
+    let dynamodb = options([
         ("AWS_S3_LOCKING_PROVIDER", "dynamodb"),
         ("DELTA_DYNAMO_TABLE_NAME", "locks"),
         ("AWS_REGION_DYNAMODB", "eu-north-1"),
     ]);
-    Storage::open("s3://b/t", &turns).unwrap();
-    // Only what is near is suggested.
+    Storage::open("s3://b/t", &dynamodb).unwrap();
+    // Only similar names are suggested.
     for (key, absent) in [("max_parallel", "aws_region"), ("foo", "proxy_url"), ("partition_by", "did you mean")] {
         let error = Storage::open("s3://b/t", &options([(key, "x")])).unwrap_err();
         assert!(!error.message().contains(absent), "{error}");
@@ -258,20 +258,20 @@ fn options_of_other_clients() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_failures() {
     for status in ["400", "403", "418", "500"] {
-        let said = refused(status, &[b'y'; 4096], true);
-        let said = tokio::time::timeout(Duration::from_secs(20), said).await.unwrap();
-        assert!(said.len() < 8000, "{status}: {}", said.len());
+        let message = refused(status, &[b'y'; 4096], true);
+        let message = tokio::time::timeout(Duration::from_secs(20), message).await.unwrap();
+        assert!(message.len() < 8000, "{status}: {}", message.len());
     }
     let page = b"no\x1b[31m \r\n way <!DOCTYPE html><html><body>SECRET</body></html>";
-    let said = refused("403", page, false).await;
-    assert!(!said.contains("SECRET") && !said.contains('\u{1b}') && !said.contains("\\u{1b}"), "{said}");
-    assert!(said.contains("a page of HTML"), "{said}");
+    let message = refused("403", page, false).await;
+    assert!(!message.contains("SECRET") && !message.contains('\u{1b}') && !message.contains("\\u{1b}"), "{message}");
+    assert!(message.contains("a page of HTML"), "{message}");
     let json = br#"{"error": "no", "access_token": "SECRET1", "client_secret":"SECRET2", "accountKey" : 1}"#;
-    let said = refused("403", json, false).await;
-    assert!(!said.contains("SECRET"), "{said}");
+    let message = refused("403", json, false).await;
+    assert!(!message.contains("SECRET"), "{message}");
 }
 
-/// What is said of a server that answers every request with this status and body, which has an end or not.
+/// The errors of a server that answers each request with this status and body, which may be endless.
 async fn refused(status: &'static str, body: &'static [u8], endless: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Refused strings in `char(n)` and `varchar(n)` columns.
+//! Strings that are too long for `char(n)` and `varchar(n)` columns are refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn storage() -> Storage {
     Storage::open(&location, &HashMap::new()).unwrap()
 }
 
-/// Writes batches of the only column of a table; the files of it.
+/// Writes batches of the only column of a table, and returns the files.
 async fn write(storage: &Storage, column: &Value, batches: &[RecordBatch]) -> Result<Vec<DataFile>> {
     let schema = TableSchema::parse(struct_of(std::slice::from_ref(column)).to_string()).unwrap();
     let spec = WriteSpec::new(schema, Vec::new());
@@ -54,7 +54,7 @@ async fn write(storage: &Storage, column: &Value, batches: &[RecordBatch]) -> Re
     writer.finish().await
 }
 
-/// What is stored of one batch of the only column.
+/// The stored values of one batch of the only column.
 async fn stored(column: &Value, values: ArrayRef) -> Result<ArrayRef> {
     let storage = storage();
     let name = column["name"].as_str().unwrap();
@@ -107,7 +107,7 @@ async fn short_strings_of_a_char_are_stored_as_given() {
 }
 
 #[tokio::test]
-async fn lengths_bind_at_every_depth() {
+async fn lengths_count_at_all_depths() {
     let string = json!("string");
     let list = |values: &[Option<&str>], lengths: &[usize], nulls: Option<Vec<bool>>| -> ArrayRef {
         let element = Arc::new(Field::new("element", A::Utf8, true));
@@ -116,7 +116,7 @@ async fn lengths_bind_at_every_depth() {
     };
     let column = field("l", &array_of(&string), Some("array<varchar(2)>"));
     let fits = list(&[Some("ab"), Some("too long"), Some("c")], &[1, 1, 1], Some(vec![true, false, true]));
-    assert!(stored(&column, fits).await.is_ok(), "what lies below a null is no value");
+    assert!(stored(&column, fits).await.is_ok(), "strings below a null are checked");
     let error = refused(&column, list(&[Some("a"), Some("b"), Some("c"), Some("def")], &[2, 0, 2], None)).await;
     assert!(error.message().contains("`l.element` is varchar(2), and row 2 "), "{error}");
 
@@ -158,7 +158,7 @@ async fn lengths_bind_at_every_depth() {
 }
 
 #[tokio::test]
-async fn lengths_that_cannot_be_understood_are_refused_by_name() {
+async fn invalid_lengths_are_refused_by_name() {
     let inner = struct_of(&[field("a:b", &json!("string"), None)]);
     for (data_type, sql) in [
         (json!("string"), "varchar"),

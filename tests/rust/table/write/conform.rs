@@ -1,4 +1,4 @@
-//! Converting batches to a table's schema: conversions of types, and the errors of refused ones.
+//! Conversion of batches to the schema of a table: allowed conversions, and the errors of others.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
 }
 
 fn show(array: &ArrayRef) -> String {
-    // The display knows zones only as offsets.
+    // The formatter does not know time zones by name.
     let array = match array.as_primitive_opt::<TimestampMicrosecondType>() {
         Some(times) if times.timezone() == Some("UTC") => {
             &(Arc::new(times.clone().with_timezone("+00:00")) as ArrayRef)
@@ -46,7 +46,7 @@ fn show(array: &ArrayRef) -> String {
     values.join(" ")
 }
 
-/// What the rows of `data` become in a table of these columns: the values of each column, or the message.
+/// The rows of `data` in a table with these columns: the values of each column, or the error message.
 fn outcome(columns: &[String], data: &RecordBatch) -> String {
     let conformer = conformer(&columns.join(","), ColumnMapping::None);
     match conformer.conform(data) {
@@ -62,7 +62,7 @@ fn outcome(columns: &[String], data: &RecordBatch) -> String {
     }
 }
 
-/// One column `c` of this table type from this array; an error is expected by a part of its message.
+/// Checks one column `c` of this type, given this array. An error is given as part of its message.
 #[track_caller]
 fn check(data_type: &str, array: impl Array + 'static, expected: &str) {
     let array: ArrayRef = Arc::new(array);
@@ -71,7 +71,7 @@ fn check(data_type: &str, array: impl Array + 'static, expected: &str) {
     match expected.strip_prefix("refused: ") {
         None => {
             assert_eq!(got, expected, "{source} -> {data_type}");
-            // Behind other rows, and as a dictionary, the values must be the same.
+            // In a slice, and as a dictionary, the values must be the same.
             let padded = arrow_select::concat::concat(&[&array, &array]).unwrap();
             let slice = padded.slice(array.len(), array.len());
             let got = outcome(&[field("c", data_type, true)], &batch(vec![("c", slice)]));
@@ -176,7 +176,7 @@ fn decimals() {
     check("decimal(38,37)", Float64Array::from(vec![2_f64.powi(-38)]), "refused: no more digits");
 }
 
-/// Producers may hold more digits than the type of their array announces.
+/// Producers may have values with more digits than the type of the array allows.
 #[test]
 fn decimals_beyond_their_own_type() {
     for (value, precision, scale) in [
@@ -192,7 +192,7 @@ fn decimals_beyond_their_own_type() {
         let in_null = in_null.with_precision_and_scale(precision, scale).unwrap();
         let shown = show(&(Arc::new(decimal(1, precision, scale)) as ArrayRef));
         check(&table, in_null, &format!("{shown} null"));
-        // The wider the table's type, the less its own says.
+        // Also if the type of the table is wider.
         check("decimal(38,0)", decimal(i128::MAX, 37, 0), "refused: no more digits");
         let inner =
             DictionaryArray::<Int32Type>::new(vec![1, 0].into(), Arc::new(decimal_of(&[0, value], precision, scale)));
@@ -217,7 +217,7 @@ fn decimal_of(values: &[i128], precision: u8, scale: i8) -> Decimal128Array {
 }
 
 #[test]
-fn text_and_bytes() {
+fn strings_and_bytes() {
     check("string", LargeStringArray::from(vec![Some("ä"), None]), "ä null");
     check(
         "string",
@@ -245,7 +245,7 @@ fn encodings_inside_encodings() {
     assert_eq!(outcome(&[field("c", "string", true)], &batch(vec![("c", Arc::new(runs))])), "b null null a");
 }
 
-/// A slice whose offsets do not fit 32 bits, though its values would.
+/// A slice whose offsets exceed 32 bits, though its values would fit.
 #[test]
 fn a_slice_far_into_a_large_array() {
     let far = i64::from(i32::MAX);
@@ -336,7 +336,7 @@ fn columns_by_name() {
 }
 
 #[test]
-fn partition_columns_are_never_missing() {
+fn missing_partition_columns_are_refused() {
     let table = [field("a", "long", true), field("p", "string", true)].join(",");
     let conformer = conformer(&table, ColumnMapping::None).with_partition_columns(&["p".to_owned()]);
     let error = conformer.conform(&batch(vec![("a", long(&[1]))])).unwrap_err();
@@ -348,7 +348,7 @@ fn partition_columns_are_never_missing() {
 }
 
 #[test]
-fn rows_are_counted_from_the_first_of_all() {
+fn row_numbers_count_from_the_first_batch() {
     let conformer = conformer(&field("c", "byte", true), ColumnMapping::None);
     let rows = batch(vec![("c", long(&[1, 2, 300]))]);
     let error = conformer.conform_from(&rows, 1000).unwrap_err();
@@ -356,7 +356,7 @@ fn rows_are_counted_from_the_first_of_all() {
 }
 
 #[test]
-fn nulls_where_none_may_be() {
+fn nulls_in_required_columns() {
     let table = [field("a", "long", false)];
     let nulls: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
     let got = outcome(&table, &batch(vec![("a", nulls)]));
@@ -419,7 +419,7 @@ fn inside_structs() {
     check(vec![("y", y.clone())], None, "no column `s.x`, which may not be null");
     check(vec![("x", x.clone()), ("z", y.clone())], Some(all.clone()), "a column `s.z` that the table does not have");
     check(vec![("x", y.clone())], None, "`s.x` is integer in the table and string in the data");
-    // What lies below a null struct is not judged.
+    // Values under a null struct are not checked.
     let out_of_range: ArrayRef = Arc::new(Int64Array::from(vec![1, 1 << 40]));
     check(vec![("x", out_of_range)], Some(all), "{x: 1, Y: } null");
     let got = outcome(&table, &batch(vec![("s", long(&[1]))]));
@@ -449,7 +449,7 @@ fn inside_lists() {
         Some(NullBuffer::from(vec![true, false])),
     );
     check(LIST, fixed, "[1, 2] null");
-    // A null list may have elements; these are no values.
+    // Elements under a null list are not values.
     let hidden = ListArray::new(
         Arc::new(Field::new("item", A::Int32, true)),
         OffsetBuffer::from_lengths([1, 2, 1]),
@@ -522,7 +522,7 @@ fn shredded_variants() {
     }
     let binary = |bytes: &[u8]| -> ArrayRef { Arc::new(BinaryArray::from(vec![bytes])) };
     let parts = |value: &[u8], typed| vec![("metadata", binary(b"\x01\0\0")), ("value", binary(value)), typed];
-    // Both parts of a value that is no object, a value that is cut off, and a type that no variant has.
+    // Both parts of a value that is not an object, a truncated value, and a type that variants do not have.
     let halves: ArrayRef = Arc::new(UInt8Array::from(vec![1]));
     for (value, typed) in [(b"\x0c\x07".as_slice(), long(&[1])), (b"\x14", long(&[1])), (b"\x0c\x07", halves)] {
         let got = outcome(&column, &batch(vec![("c", structs(parts(value, ("typed_value", typed)), None))]));
@@ -641,7 +641,7 @@ fn mapped_columns_get_physical_names_and_field_ids() {
     assert_eq!(show(rows.column(0)), "[{col-2: 5}]");
 }
 
-/// A column of the name, physical name and id, with ids of what is inside.
+/// A column with this name, physical name and id, and nested ids.
 fn mapped(name: &str, (physical, id): (&str, u32), data_type: &str, nested: &str) -> String {
     format!(
         r#"{{"name":"{name}","type":{data_type},"nullable":true,"metadata":{{"delta.columnMapping.id":{id},
@@ -650,7 +650,7 @@ fn mapped(name: &str, (physical, id): (&str, u32), data_type: &str, nested: &str
 }
 
 #[test]
-fn what_is_inside_lists_and_maps_gets_nested_field_ids() {
+fn elements_keys_and_values_get_nested_field_ids() {
     let array = |of: &str| format!(r#"{{"type":"array","elementType":{of},"containsNull":true}}"#);
     let inner = mapped("x", ("col-x", 3), &array(r#""long""#), r#""col-x.element":12"#);
     let value = array(&format!(r#"{{"type":"struct","fields":[{inner}]}}"#));

@@ -1,4 +1,4 @@
-//! Many partitions in little memory: one file for each, rows in their order, no temporary file left.
+//! Many partitions in little memory: one file per partition, rows in order, no temporary files left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::writer::{Table, batch, field, longs, numbers_by_partition, spec};
 
 const MIB: usize = 1024 * 1024;
 
-/// Numbers that follow each other, and to which of so many partitions each belongs.
+/// Consecutive numbers and their partitions.
 fn rows(from: i64, count: i64, partition: impl Fn(i64) -> i64) -> RecordBatch {
     let numbers = from..from + count;
     let strings = StringArray::from_iter_values(numbers.clone().map(|n| format!("{n:0>100}")));
@@ -31,7 +31,7 @@ fn rows(from: i64, count: i64, partition: impl Fn(i64) -> i64) -> RecordBatch {
     batch(columns)
 }
 
-/// Partitions in no order.
+/// Partitions in mixed order.
 fn mixed(partitions: i64) -> impl Fn(i64) -> i64 + Copy {
     move |n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64.cast_signed()).rem_euclid(1_000_003) % partitions
 }
@@ -73,7 +73,7 @@ fn each_partition_has_one_file_in_bounded_memory() {
 }
 
 #[test]
-fn rows_that_come_partition_by_partition_need_no_temporary_file() {
+fn rows_sorted_by_partition_need_no_temporary_file() {
     let partition = |n: i64| n / 100;
     let batches: Vec<RecordBatch> = (0..40).map(|i| rows(i * 1000, 1000, partition)).collect();
     let table = Table::new();
@@ -84,7 +84,7 @@ fn rows_that_come_partition_by_partition_need_no_temporary_file() {
 }
 
 #[test]
-fn partitions_that_come_again_have_a_second_file_at_most() {
+fn recurring_partitions_have_at_most_two_files() {
     let partition = |n: i64| n / 100 % 100;
     let batches: Vec<RecordBatch> = (0..50).map(|i| rows(i * 1000, 1000, partition)).collect();
     let table = Table::new();
@@ -109,7 +109,7 @@ fn large_partitions_have_files_of_the_target_size() {
 }
 
 #[test]
-fn files_of_spilled_rows_have_so_many_rows_at_most() {
+fn files_of_spilled_rows_have_a_maximum_of_rows() {
     let partition = mixed(30);
     let batches: Vec<RecordBatch> = (0..60).map(|i| rows(i * 1000, 1000, partition)).collect();
     let spec = WriteSpec { max_rows_per_file: Some(999), ..of_strings() };
@@ -140,12 +140,12 @@ fn files_of_spilled_rows_are_sorted() {
     assert_eq!(files.len(), 300);
     assert!(held.spilled() > 0);
     let mut expected = numbers(0..60_000, partition);
-    // Equal keys stay in the order of their rows.
+    // Rows with equal keys keep their order.
     expected.values_mut().for_each(|numbers| numbers.sort_by_key(|n| key(*n)));
     assert_eq!(numbers_by_partition(&table, &files), expected);
 }
 
-/// Columns of all kinds, with nulls, in rows of so many partitions.
+/// Rows with columns of all types, with nulls.
 fn of_all_kinds(from: i64, count: i64) -> RecordBatch {
     let values = from..from + count;
     let some = |n: i64| (n % 5 > 0).then_some(n);
@@ -177,7 +177,7 @@ fn of_all_kinds(from: i64, count: i64) -> RecordBatch {
 }
 
 #[test]
-fn values_of_all_kinds_come_back_from_the_temporary_file() {
+fn values_of_all_types_survive_a_spill() {
     let column =
         |name: &str, kind: &str| format!(r#"{{"name":"{name}","type":{kind},"nullable":true,"metadata":{{}}}}"#);
     let list = r#"{"type":"array","elementType":"long","containsNull":true}"#;
@@ -216,11 +216,11 @@ fn values_of_all_kinds_come_back_from_the_temporary_file() {
 }
 
 #[test]
-fn nothing_is_left_of_spilled_rows() {
+fn no_temporary_file_is_left() {
     let table = Table::new();
     let some = || (0..20).map(|i| Ok(rows(i * 1000, 1000, mixed(500))));
     table.runtime.block_on(async {
-        // After an error of the source, and of rows.
+        // After an error of the source, and after an invalid batch.
         let foreign = batch(vec![("n", Arc::new(StringArray::from(vec!["x"])))]);
         for last in [Err(Error::invalid("the source is gone")), Ok(foreign)] {
             let writer = table.writer(&of_strings()).with_limits(Limits::of_memory(MIB));
@@ -230,7 +230,7 @@ fn nothing_is_left_of_spilled_rows() {
             assert!(held.spilled() > 0);
             assert_eq!(table.files_on_disk(), 0);
         }
-        // Dropped at any moment of its work.
+        // Dropped after any number of polls.
         for polls in [0, 5, 50, 100, 200, 400] {
             let mut writer = table.writer(&of_strings()).with_limits(Limits::of_memory(MIB));
             let released = writer.released();
@@ -251,7 +251,7 @@ fn nothing_is_left_of_spilled_rows() {
             for file in files {
                 table.storage.delete(&decode_path(&file.add.path).unwrap()).await.unwrap();
             }
-            // What the pool has begun by then it ends, and takes away.
+            // Running jobs of the pool finish, and delete their files.
             for _ in 0..500 {
                 if table.files_on_disk() > 0 {
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -269,7 +269,7 @@ fn any_rows() -> impl Strategy<Value = Vec<Vec<i64>>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 100, ..ProptestConfig::default() })]
 
-    /// Whatever the limits are, each partition's files hold its rows in their order.
+    /// With any limits, the files of a partition have its rows in order.
     #[test]
     fn rows_keep_their_order_within_any_limits(
         partitions in any_rows(),
@@ -294,7 +294,7 @@ proptest! {
         prop_assert!(files.iter().all(|file| most.is_none_or(|most| file.rows <= most)));
         prop_assert_eq!(table.files_on_disk(), files.len());
         prop_assert_eq!(numbers_by_partition(&table, &files), expected);
-        // A file with the most rows that it may have is ended at once, and holds none.
+        // A file is closed when it has its maximum of rows, so that memory may not be used at all.
         prop_assert!(held.peak() > 0 || next == 0 || most.is_some());
     }
 }

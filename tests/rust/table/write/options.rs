@@ -1,4 +1,4 @@
-//! Options for data files: encodings of columns, division and order of rows.
+//! Options for data files: column encodings, file and row group sizes, sort order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn with(options: Value) -> WriteSpec {
     WriteSpec { column_options, ..columns() }
 }
 
-/// A thousand rows, of which most strings and numbers come again and again.
+/// A thousand rows with few distinct strings and numbers.
 fn rows() -> RecordBatch {
     let t: ArrayRef = Arc::new(StringArray::from_iter_values((0..1000).map(|n| format!("value {}", n % 10))));
     let b: ArrayRef = Arc::new(BooleanArray::from_iter((0..1000).map(|n| Some(n % 2 == 0))));
@@ -77,16 +77,16 @@ fn columns_are_encoded_as_chosen() {
     let files = table.write(&chosen, &[rows()]);
     let of = |path: &str| chunk(&table, &files, path);
     assert!(encodings(&of("n")).contains(&Encoding::DELTA_BINARY_PACKED));
-    assert!(!encodings(&of("n")).contains(&Encoding::RLE_DICTIONARY), "an encoding stands instead of a dictionary");
+    assert!(!encodings(&of("n")).contains(&Encoding::RLE_DICTIONARY), "an encoding replaces the dictionary");
     assert!(encodings(&of("t")).contains(&Encoding::DELTA_BYTE_ARRAY));
     assert_eq!(of("t").compression(), Codec::SNAPPY);
     assert!(of("t").bloom_filter_offset().is_some() && of("n").bloom_filter_offset().is_none());
-    assert!(encodings(&of("p.q")).contains(&Encoding::RLE_DICTIONARY), "unless one is asked for as well");
+    assert!(encodings(&of("p.q")).contains(&Encoding::RLE_DICTIONARY), "unless a dictionary is requested too");
     assert!(!encodings(&of("l.list.element")).contains(&Encoding::RLE_DICTIONARY));
-    assert!(matches!(of("s.x").compression(), Codec::GZIP(_)), "what is said of a struct holds for all inside it");
-    assert_eq!(of("s.y").compression(), Codec::UNCOMPRESSED, "but for what is said of a part");
+    assert!(matches!(of("s.x").compression(), Codec::GZIP(_)), "options of a struct count for its fields");
+    assert_eq!(of("s.y").compression(), Codec::UNCOMPRESSED, "unless a field has its own options");
     assert!(matches!(of("n").compression(), Codec::ZSTD(_)));
-    // Statistics are of values, not of their encoding.
+    // Statistics do not depend on the encoding.
     let stats = |files: &[DataFile]| files[0].add.stats.clone();
     assert_eq!(stats(&files), stats(&plain));
     assert_eq!(table.rows(&files[0]), table.rows(&plain[0]));
@@ -100,7 +100,7 @@ fn a_bloom_filter_without_a_size_has_the_default_one() {
 }
 
 #[test]
-fn a_level_is_the_codecs() {
+fn compression_levels_are_those_of_the_codec() {
     let table = Table::new();
     let t: ArrayRef = Arc::new(StringArray::from_iter_values((0..50_000).map(|n| format!("{}", n * 7919 % 65_537))));
     let size = |compression: Compression, compression_level: Option<i64>| {
@@ -113,7 +113,7 @@ fn a_level_is_the_codecs() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_a_file_is_written() {
+fn invalid_options_are_refused_before_a_file_is_written() {
     let options = |name: &str, options: Value| with(json!({name: options}));
     let level =
         |compression: Compression, level: i64| WriteSpec { compression, compression_level: Some(level), ..columns() };
@@ -159,7 +159,7 @@ fn what_cannot_be_is_refused_before_a_file_is_written() {
 }
 
 #[test]
-fn files_have_so_many_rows_at_most() {
+fn files_have_a_maximum_of_rows() {
     for most in [1, 7, 1000, 5000] {
         let table = Table::new();
         let base = spec(&[field("n", "long"), field("p", "long")], &["p"]);
@@ -199,7 +199,7 @@ fn row_groups_are_sorted() {
         })
         .collect();
     let files = table.write(&spec, &batches);
-    assert_eq!(files.len(), 2, "what fits in memory is one file, sorted as a whole");
+    assert_eq!(files.len(), 2, "rows that fit into memory are one sorted file");
     let mut found = 0;
     for file in &files {
         let rows: Vec<(String, Option<i64>)> = table
@@ -212,7 +212,7 @@ fn row_groups_are_sorted() {
                     .collect::<Vec<_>>()
             })
             .collect();
-        assert!(rows.is_sorted(), "nulls come first, as None does");
+        assert!(rows.is_sorted(), "rows are not sorted with nulls first");
         found += rows.len();
         let metadata = table.metadata(file);
         let declared = metadata.row_group(0).sorting_columns().unwrap();
@@ -223,7 +223,7 @@ fn row_groups_are_sorted() {
 }
 
 #[test]
-fn small_targets_divide_what_is_sorted() {
+fn small_target_sizes_divide_sorted_rows() {
     let table = Table::new();
     let base = spec(&[field("n", "long")], &[]);
     let spec = WriteSpec {
@@ -249,7 +249,7 @@ fn small_targets_divide_what_is_sorted() {
 }
 
 #[test]
-fn rows_that_are_only_rearranged_are_marked() {
+fn rearranged_rows_are_no_data_change() {
     let table = Table::new();
     let spec = WriteSpec { rearrange_only: true, ..spec(&[field("n", "long")], &[]) };
     assert!(!table.write(&spec, &[batch(vec![("n", longs([1]))])])[0].add.data_change);

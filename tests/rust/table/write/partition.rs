@@ -50,7 +50,7 @@ fn paths() {
         "p=2020-01-01T00%3A00%3A00.000000Z/f",
         "p=2020-01-01T00%253A00%253A00.000000Z/f",
     );
-    // Too long for the name of a directory: directories are only a convention.
+    // Without a partition directory if the name would be too long: directories are only a convention.
     check_path(&[("p", Some(&"x".repeat(300)))], "f", "f");
     check_path(
         &[("p", Some(&"x".repeat(200))), ("q", Some(&"x".repeat(200))), ("r", Some(&"x".repeat(200)))],
@@ -76,7 +76,7 @@ fn schema(data_type: PrimitiveType, nullable: bool) -> StructType {
     ])
 }
 
-/// The partitions of these values, each as `text: rows`.
+/// The partitions of these values, as `value: rows`.
 fn split(data_type: PrimitiveType, nullable: bool, values: ArrayRef) -> Result<String, String> {
     let schema = schema(data_type, nullable);
     let rows: ArrayRef = Arc::new(Int64Array::from_iter_values(0..values.len() as i64));
@@ -99,13 +99,13 @@ fn split(data_type: PrimitiveType, nullable: bool, values: ArrayRef) -> Result<S
     Ok(parts.iter().map(show).collect::<Vec<_>>().join(", "))
 }
 
-fn texts(values: &[Option<&str>]) -> ArrayRef {
+fn strings(values: &[Option<&str>]) -> ArrayRef {
     Arc::new(StringArray::from(values.to_vec()))
 }
 
 #[test]
 fn splitting() {
-    let string = |values: &[Option<&str>]| split(PrimitiveType::String, true, texts(values)).unwrap();
+    let string = |values: &[Option<&str>]| split(PrimitiveType::String, true, strings(values)).unwrap();
     assert_eq!(string(&[]), "");
     assert_eq!(string(&[Some("a"), Some("a")]), "a: [0, 1]");
     assert_eq!(string(&[Some("a"), Some("b"), Some("b")]), "a: [0], b: [1, 2]");
@@ -117,8 +117,8 @@ fn splitting() {
 }
 
 #[test]
-fn values_that_the_log_cannot_hold() {
-    let refused = split(PrimitiveType::String, false, texts(&[Some("")])).unwrap_err();
+fn values_without_a_string_form_are_refused() {
+    let refused = split(PrimitiveType::String, false, strings(&[Some("")])).unwrap_err();
     assert!(refused.contains("`p`") && refused.contains("an empty string is null"), "{refused}");
     let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![b"\xFF".as_slice()]));
     let refused = split(PrimitiveType::Binary, true, bytes).unwrap_err();
@@ -129,7 +129,7 @@ fn values_that_the_log_cannot_hold() {
 fn one_partition_is_not_copied() {
     let schema = schema(PrimitiveType::String, true);
     let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-    let columns = vec![rows.clone(), texts(&[Some("a"), Some("a")])];
+    let columns = vec![rows.clone(), strings(&[Some("a"), Some("a")])];
     let batch = RecordBatch::try_new(Arc::new(to_arrow_schema(&schema)), columns).unwrap();
     let parts = PartitionSplitter::new(&schema, &["p".to_owned()]).unwrap().split(&batch).unwrap();
     let buffer = |array: &ArrayRef| array.as_primitive::<Int64Type>().values().inner().as_ptr();
@@ -158,7 +158,7 @@ fn any_scalar() -> impl Strategy<Value = (PrimitiveType, Scalar)> {
 }
 
 proptest! {
-    /// A partition value is written as a text that means it, or refused; never as one that means another.
+    /// A partition value is written as a string that is read as the same value, or refused.
     #[test]
     fn partition_values_read_back((data_type, value) in any_scalar()) {
         let schema = schema(data_type.clone(), true);
@@ -187,7 +187,7 @@ proptest! {
     }
 }
 
-/// What RFC 3986 allows in a path.
+/// Whether RFC 3986 allows the string as a path.
 fn is_uri_path(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/%".contains(c))
 }

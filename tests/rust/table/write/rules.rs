@@ -52,14 +52,14 @@ impl Table {
         writer.write_all(futures::stream::iter(batches.into_iter().map(Ok))).await
     }
 
-    /// All rows of one write, of the only file.
+    /// The rows of the only file of a write.
     async fn stored(&self, batch: RecordBatch) -> RecordBatch {
         let files = self.write(vec![batch]).await.unwrap();
         let bytes = self.storage().get(&files[0].add.path).await.unwrap();
         ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap().next().unwrap().unwrap()
     }
 
-    /// The error of a write, after which no file is left.
+    /// The error of a write. Checks that no file is left.
     async fn refused(&self, batches: Vec<RecordBatch>) -> Error {
         let error = self.write(batches).await.unwrap_err();
         assert_eq!(std::fs::read_dir(self.dir.path()).unwrap().count(), 0, "{error}");
@@ -98,14 +98,14 @@ async fn a_violation_in_the_last_batch_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn rows_far_into_a_large_batch_are_named() {
+async fn row_numbers_of_large_batches() {
     let table = Table::new(&[plain("a", "long")], &[], &[("few", "a < 200000")]);
     let error = table.refused(vec![rows(vec![("a", longs((0..200_001).collect()))])]).await;
     assert!(error.message().ends_with("row 200000 (the first is 0) of the data: a = 200000"), "{error}");
 }
 
 #[tokio::test]
-async fn columns_that_are_not_given_are_computed() {
+async fn missing_columns_are_computed() {
     let default = |sql: &str| json!({"CURRENT_DEFAULT": sql});
     let generated = |sql: &str| json!({"delta.generationExpression": sql});
     let table = Table::new(
@@ -119,7 +119,7 @@ async fn columns_that_are_not_given_are_computed() {
         &["p"],
         &[("computed", "twice > id AND p IS NOT NULL")],
     );
-    // The data has another integer type, in a dictionary, and none of the other columns.
+    // The data is a dictionary of another integer type, and lacks the other columns.
     let ids: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
     let ids = arrow_cast::cast(&ids, &A::Dictionary(Box::new(A::Int8), Box::new(A::Int32))).unwrap();
     let files = table.write(vec![rows(vec![("Id", Arc::clone(&ids))])]).await.unwrap();
@@ -132,7 +132,7 @@ async fn columns_that_are_not_given_are_computed() {
     assert_eq!(stored.column_by_name("s").unwrap().as_string::<i32>().value(1), "ab");
     let at = stored.column_by_name("at").unwrap().as_primitive::<TimestampMicrosecondType>();
     assert_eq!(at.values(), &[NOW, NOW]);
-    // What is given stays, null too, and what depends on it follows.
+    // Given values are kept, null too, and computed values depend on them.
     let table = Table { dir: TempDir::new().unwrap(), ..table };
     let given = rows(vec![("id", longs(vec![5])), ("s", strings(vec![Some("xyz")])), ("p", strings(vec![Some("x")]))]);
     let stored = table.stored_in("p=x", given).await;
@@ -206,7 +206,7 @@ async fn conditions_see_logical_names_and_void_columns() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_refuses_the_writer() {
+async fn unsupported_rules_refuse_the_write() {
     let table = Table::new(&[plain("a", "long")], &[], &[("odd", "frobnicate(a) > 0")]);
     let error = table.refused(vec![]).await;
     assert_eq!(*error.kind(), Kind::Unsupported { features: vec!["function frobnicate".to_owned()] });
@@ -225,7 +225,7 @@ async fn what_cannot_be_followed_refuses_the_writer() {
 }
 
 #[tokio::test]
-async fn rows_that_the_table_has_are_not_judged_again() {
+async fn rewritten_rows_are_not_checked() {
     let mut table = Table::new(&[plain("a", "long")], &[], &[("never", "FALSE")]);
     table.spec.rules = None;
     assert_eq!(table.stored(rows(vec![("a", longs(vec![1]))])).await.num_rows(), 1);

@@ -1,4 +1,4 @@
-//! Writing files to storage: the files have the given rows, and no others are left.
+//! The data writer: files have the given rows, and no other files are left.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -96,7 +96,7 @@ pub(crate) fn longs(values: impl IntoIterator<Item = i64>) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(values))
 }
 
-/// The numbers in the column `n` of all files of a partition, in the order of the files.
+/// The values of the column `n` by partition, in the order of the files.
 pub(crate) fn numbers_by_partition(table: &Table, files: &[DataFile]) -> BTreeMap<Option<String>, Vec<i64>> {
     let mut found: BTreeMap<Option<String>, Vec<i64>> = BTreeMap::new();
     for file in files {
@@ -148,7 +148,7 @@ fn one_file() {
 }
 
 #[test]
-fn nothing_written_is_no_file() {
+fn without_rows_there_is_no_file() {
     let table = Table::new();
     let spec = spec(&[field("n", "long")], &[]);
     assert!(table.write(&spec, &[]).is_empty());
@@ -181,7 +181,7 @@ fn page_versions() {
 }
 
 #[test]
-fn random_prefixes_stand_instead_of_partition_directories() {
+fn random_prefixes_replace_partition_directories() {
     for length in [1, 4, 255] {
         let table = Table::new();
         let fields = [field("p", "string"), field("n", "long")];
@@ -224,7 +224,7 @@ fn mapped_columns() {
 }
 
 #[test]
-fn what_bytes_mean_stands_in_the_file() {
+fn logical_types_are_in_the_footer() {
     let table = Table::new();
     let column =
         |name: &str, kind: &str| format!(r#"{{"name":"{name}","type":{kind},"nullable":true,"metadata":{{}}}}"#);
@@ -271,19 +271,19 @@ fn what_bytes_mean_stands_in_the_file() {
 }
 
 #[test]
-fn partition_columns_stand_in_files_where_that_is_asked() {
+fn partition_columns_are_materialized_if_required() {
     let table = Table::new();
     let columns = [field("p", "string"), field("n", "long"), field("q", "long")];
-    let asked = WriteSpec { materializes_partition_columns: true, ..spec(&columns, &["q", "p"]) };
+    let materialized = WriteSpec { materializes_partition_columns: true, ..spec(&columns, &["q", "p"]) };
     let strings: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), Some(""), None]));
     let rows = batch(vec![("p", strings), ("n", longs([1, 2, 3])), ("q", longs([7, 7, 7]))]);
-    let files = table.write(&asked, &[rows]);
+    let files = table.write(&materialized, &[rows]);
     assert_eq!(files.len(), 2);
     for file in &files {
         let metadata = table.metadata(file);
         let columns = metadata.file_metadata().schema_descr().columns().iter().map(|c| c.name().to_owned());
         assert_eq!(columns.collect::<Vec<_>>(), ["n", "q", "p"]);
-        // The value in the log, and no statistics.
+        // The log has the value, and no statistics of the column.
         let stats = file.add.stats.as_ref().unwrap();
         assert!(stats.contains(r#""nullCount":{"n":0}"#), "{stats}");
         let nulls = metadata.row_group(0).column(2).statistics().unwrap().null_count_opt();
@@ -317,7 +317,7 @@ fn identity_columns() {
         }
     }
     assert_eq!(seen, 100);
-    // Of many writers each has its own.
+    // Each of several writers has its own numbers.
     assert!(numbered.clone().of_task(None).unwrap_err().message().contains("pass `task`"));
     let task =
         |task| numbered.clone().of_task(Some(task)).map(|spec| (spec.identities[0].first, spec.identities[0].step));
@@ -326,7 +326,7 @@ fn identity_columns() {
     assert!(task(65_536).unwrap_err().message().contains("65536 tasks"));
     let vast = Numbering { step: i64::MAX / 2, ..numbering };
     assert!(vast.of_task(1).unwrap_err().message().contains("has no number left"));
-    // A writer without rows gives out none.
+    // A writer without rows uses no number.
     assert!(table.write(&numbered, &[rows(0).slice(0, 0)]).is_empty());
 }
 
@@ -352,7 +352,7 @@ fn a_full_file_is_followed_by_another() {
         compression: Compression::Uncompressed,
         ..spec(&[field("n", "long")], &[])
     };
-    // Multiplied to be different and far apart, so that no encoding makes them small.
+    // Numbers that no encoding compresses well.
     let numbers: Vec<i64> = (0..100_000_i64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64.cast_signed())).collect();
     let files = table.write(&spec, &[batch(vec![("n", longs(numbers.clone()))])]);
     assert!(files.len() > 5, "{} files", files.len());
@@ -408,7 +408,7 @@ fn abort_leaves_nothing() {
     table.runtime.block_on(async {
         let mut writer = table.writer(&spec);
         writer.write(&rows).await.unwrap();
-        assert!(table.files_on_disk() > 0, "some files should be there already");
+        assert!(table.files_on_disk() > 0, "no file was written yet");
         writer.abort().await;
     });
     assert_eq!(table.files_on_disk(), 0);
@@ -423,14 +423,14 @@ fn a_refused_batch_leaves_nothing() {
         writer.write(&batch(vec![("n", longs(0..50_000))])).await.unwrap();
         let foreign = batch(vec![("n", Arc::new(StringArray::from(vec!["1"])))]);
         assert_eq!(writer.write(&foreign).await.unwrap_err().kind(), &Kind::Invalid);
-        assert!(writer.write(&batch(vec![("n", longs(0..1))])).await.is_err(), "a broken writer takes no more");
+        assert!(writer.write(&batch(vec![("n", longs(0..1))])).await.is_err(), "a failed writer accepts rows");
         assert!(writer.finish().await.is_err());
     });
     assert_eq!(table.files_on_disk(), 0);
 }
 
 #[test]
-fn a_dropped_writer_leaves_no_half_files() {
+fn a_dropped_writer_leaves_no_unfinished_files() {
     let table = Table::new();
     let spec = spec(&[field("n", "long")], &[]);
     table.runtime.block_on(async {
@@ -441,7 +441,7 @@ fn a_dropped_writer_leaves_no_half_files() {
 }
 
 #[test]
-fn a_dropped_writer_leaves_nothing() {
+fn a_dropped_writer_leaves_no_files() {
     use std::task::Poll;
     use std::time::Duration;
 
@@ -451,7 +451,7 @@ fn a_dropped_writer_leaves_nothing() {
     let spec = WriteSpec { target_file_size: 16 * 1024, ..spec(&[field("n", "long"), field("p", "long")], &["p"]) };
     let rows = batch(vec![("n", longs(0..50_000)), ("p", longs((0..50_000).map(|n| n % 3)))]);
     table.runtime.block_on(async {
-        // While it waits for more rows.
+        // Dropped while it waits for more rows.
         let mut writer = table.writer(&spec);
         let released = writer.released();
         let mut writing = Box::pin(writer.write_all(stream::iter([Ok(rows.clone())]).chain(stream::pending())));
@@ -462,7 +462,7 @@ fn a_dropped_writer_leaves_nothing() {
         released.await;
         assert_eq!(table.files_on_disk(), 0);
 
-        // At any moment of its work.
+        // Dropped after any number of polls.
         for polls in 0..60 {
             let mut writer = table.writer(&spec);
             let released = writer.released();
@@ -479,7 +479,7 @@ fn a_dropped_writer_leaves_nothing() {
             let files = files.await;
             drop(writing);
             released.await;
-            // What the pool has begun by then it ends, and takes away.
+            // Running jobs of the pool finish, and delete their files.
             for _ in 0..500 {
                 if table.files_on_disk() > files.len() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -493,7 +493,7 @@ fn a_dropped_writer_leaves_nothing() {
     });
 }
 
-/// A runtime with several threads must be able to move the work.
+/// Futures must be `Send` for runtimes with several threads.
 #[test]
 fn futures_are_send() {
     fn is_send<T: Send>(value: T) -> T {
@@ -510,7 +510,7 @@ fn futures_are_send() {
 }
 
 #[test]
-fn tables_that_files_cannot_be_written_for() {
+fn unsupported_tables_are_refused() {
     let table = Table::new();
     let open = |spec: &WriteSpec| DataWriter::new(table.storage.clone(), spec, || NOW).map(|_| ()).unwrap_err();
     let only = spec(&[field("p", "long")], &["p"]);
@@ -560,7 +560,7 @@ fn rows() -> impl Strategy<Value = Vec<Vec<(Option<String>, i64)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Each partition's files hold its rows, in the order in which they were written.
+    /// The files of a partition have its rows in order.
     #[test]
     fn round_trips(batches in rows()) {
         let table = Table::new();

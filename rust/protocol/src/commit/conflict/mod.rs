@@ -6,7 +6,7 @@
 //!
 //! The checks are delta-spark's, in its order and with its exception names; if one refuses less, its `argument` says why
 //! that is safe. Invariant: commits that pass give the same table as if they had run one after the other
-//! (`conflict::oracle::what_is_let_through_is_serialisable`); cases in `tests/data/text/conflict.txt`.
+//! (`conflict::oracle::accepted_commits_are_serializable`); cases in `tests/data/text/conflict.txt`.
 //!
 //! PROTOCOL.md: "Commit Protocol".
 

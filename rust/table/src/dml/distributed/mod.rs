@@ -8,7 +8,7 @@
 //! task that is carried out twice, or whose process ends, leaves files that no commit names.
 //!
 //! Invariant: the tasks change the same rows, in the same way, as [`Transaction::delete`], [`Transaction::update`] and
-//! [`Transaction::merge`] do (`distributed_rows::others_do_what_one_does`).
+//! [`Transaction::merge`] do (`distributed_rows::tasks_do_what_one_process_does`).
 //!
 //! Proved by `tests/rust/table/distributed_rows.rs` and `tests/spark/test_rows.py`.
 

@@ -6,7 +6,7 @@
 //! be longer.
 //!
 //! Proved by the tests in `tests/rust/table/read/long_values.rs` and by
-//! `pages::wide_columns_take_what_the_file_justifies`.
+//! `pages::wide_columns_take_memory_in_proportion_to_the_file`.
 
 use deltic_pages::limits::{PageLimits, fixed_width};
 use deltic_protocol::error::{Error, Result};

@@ -3,7 +3,7 @@
 //! Which rows change is decided in `dml`. Later steps do not see rows that are marked. The commit writes the deletion
 //! vectors of all files into one file, each united with the file's earlier deletion vector.
 //!
-//! Proved by `tests/rust/table/dml.rs`, mainly `vectors_are_united`.
+//! Proved by `tests/rust/table/dml.rs`, mainly `deletion_vectors_are_merged`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirement for Deletion Vectors".
 

@@ -1,6 +1,6 @@
 //! Adds Parquet's logical types to columns that Arrow has only as bytes: variants, geometries, geographies.
 //!
-//! Proved by `write::writer::what_bytes_mean_stands_in_the_file`.
+//! Proved by `write::writer::logical_types_are_in_the_footer`.
 //!
 //! PROTOCOL.md: "Variant data in Parquet"; Parquet's "LogicalTypes.md".
 

@@ -7,7 +7,7 @@
 //!
 //! Invariant: every row written is in exactly one of the files [`DataWriter::finish`] returns, and those are complete
 //! in storage (`write::round_trips`); after an error, an abort or a drop no file is left (`write::abort_leaves_nothing`,
-//! `write::a_dropped_writer_leaves_nothing`).
+//! `write::a_dropped_writer_leaves_no_files`).
 //!
 //! PROTOCOL.md: "Data Files", "Add File and Remove File".
 

@@ -5,7 +5,7 @@
 //! read. The cost depends on the size of slices: values outside of a slice are neither checked nor kept, because
 //! kernels would process them.
 //!
-//! Proved by `incoming::broken_promises_are_refused_by_column` and the fuzz target `arrow_data`.
+//! Proved by `incoming::invalid_arrays_are_refused_by_column` and the fuzz target `arrow_data`.
 
 mod broken;
 mod strings;

@@ -1,4 +1,4 @@
-//! Commits with DynamoDB: who wins, and who finishes the commit of a dead writer.
+//! Commits through DynamoDB: races, and completing the commit of a crashed writer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,9 +22,9 @@ struct Stores {
     storage: Storage,
 }
 
-/// A bucket that always overwrites, with a table of locks.
+/// A bucket that always overwrites, with a lock table.
 fn stores() -> Stores {
-    let (bucket, locks) = (Bucket::careless(), LockTable::start());
+    let (bucket, locks) = (Bucket::without_conditions(), LockTable::start());
     let storage = Storage::open("s3a://bucket/a%20table", &locks.options(bucket.options())).unwrap();
     Stores { bucket, locks, storage }
 }
@@ -59,7 +59,7 @@ impl Stores {
         Ok(found.into_iter().map(|file| log_file_path(&file.file_name)).collect())
     }
 
-    /// What a writer leaves that died right after it claimed `version`.
+    /// The state that a writer leaves that crashed right after it claimed `version`.
     async fn claimed(&self, version: u64, text: &'static str) {
         let temp = format!(".tmp/{}.0d1f", name(version));
         self.storage.put(&format!("_delta_log/{temp}"), Bytes::from_static(text.as_bytes())).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_commit_is_an_item_and_a_file() {
     assert!(matches!(stores.commit(0, "other").await, Ok(Put::Exists)));
     assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)));
     assert_eq!(stores.read(0).await.unwrap(), "zero");
-    assert_eq!(stores.keys(), [name(0), name(1)], "temporary files go");
+    assert_eq!(stores.keys(), [name(0), name(1)], "a temporary file is left");
     let item = stores.locks.item(TABLE, &name(1)).unwrap();
     assert_eq!(item["complete"]["S"], "true");
     let temp = item["tempPath"]["S"].as_str().unwrap();
@@ -93,17 +93,17 @@ async fn a_commit_is_an_item_and_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn races_for_a_turn_have_one_winner() {
+async fn dynamodb_races_have_one_winner() {
     races(&stores().storage).await;
 }
 
-/// Of many writers of one version one commits, and its bytes stay.
+/// Many writers put one version. One of them commits, and its bytes stay.
 pub(super) async fn races(storage: &Storage) {
     for version in 0..3 {
         let tasks: Vec<_> = (0..32u8)
             .map(|i| {
                 let committer = DynamoDbCommitter::of(storage).unwrap();
-                // Some are large enough to go in parts where a store can refuse to overwrite.
+                // Some are so large that stores with conditional puts would get them in parts.
                 let text = Bytes::from(vec![i; if i % 8 == 0 { 36 << 20 } else { 100 }]);
                 tokio::spawn(async move { (i, committer.put_if_absent(&name(version), text).await.unwrap()) })
             })
@@ -115,7 +115,7 @@ pub(super) async fn races(storage: &Storage) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_committer_of_the_table_is_the_one_that_takes_turns() {
+async fn the_table_uses_the_dynamodb_committer() {
     let stores = stores();
     let (committer, lines) = (for_table(&stores.storage), Lines::of(b"{\"commitInfo\":{}}").unwrap());
     assert!(matches!(committer.commit(0, lines.clone()).await, Ok(Put::Created)));
@@ -124,13 +124,13 @@ async fn the_committer_of_the_table_is_the_one_that_takes_turns() {
     assert_eq!(committer.read(1).await.unwrap().unwrap(), "one");
     assert!(committer.read(2).await.unwrap().is_none());
     assert!(matches!(committer.commit(1, lines.clone()).await, Ok(Put::Exists)));
-    // Nothing else puts a file of such a log if it is absent: the bucket alone would overwrite.
+    // Without the committer, commits cannot be put: the bucket would overwrite.
     let error = stores.storage.put_if_absent(&path(2), Bytes::new()).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Internal, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_next_finishes_a_claimed_commit() {
+async fn the_next_client_completes_a_claimed_commit() {
     let listing = stores();
     listing.commit(0, "zero").await.unwrap();
     listing.claimed(1, "one").await;
@@ -160,24 +160,24 @@ async fn whoever_comes_next_finishes_a_claimed_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copied_commit_is_only_marked() {
+async fn a_copied_commit_is_only_marked_complete() {
     let stores = stores();
     stores.claimed(0, "zero").await;
     stores.storage.put(&path(0), Bytes::from_static(b"zero")).await.unwrap();
     let puts = stores.bucket.requests("PUT", &name(0));
     assert_eq!(stores.list(0).await.unwrap(), [path(0)]);
     assert!(stores.is_complete(0));
-    assert_eq!(stores.bucket.requests("PUT", &name(0)), puts, "nothing is written again");
+    assert_eq!(stores.bucket.requests("PUT", &name(0)), puts, "the file is written again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_could_not_be_marked_is_made_all_the_same() {
+async fn a_commit_counts_even_if_it_is_not_marked_complete() {
     let stores = stores();
     stores.commit(0, "zero").await.unwrap();
-    // The claim goes through, its completion does not.
+    // The claim succeeds, but its completion fails.
     stores.locks.fail("PutItem", &[Fault::Lost]);
     stores.locks.fail("GetItem", &[]);
-    assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)), "the answer was lost, the claim was not");
+    assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)), "a claim with a lost answer succeeds");
     stores.claimed(2, "two").await;
     stores.locks.fail("PutItem", &[Fault::Refused(500, "InternalServerError"); 5]);
     assert!(stores.list(0).await.is_err());
@@ -210,7 +210,7 @@ async fn outcomes_of_claims() {
         assert!(is_storage(&error, retryable) && error.to_string().contains(code), "{error}");
         assert!(!format!("{error} {error:?}").contains("verysecret"), "{error:?}");
     }
-    // Questions are asked again.
+    // Reads are retried.
     stores.locks.fail("GetItem", &[Fault::Refused(400, "ThrottlingException"), Fault::Dropped]);
     stores.locks.fail("Query", &[Fault::Refused(503, "ServiceUnavailable")]);
     assert!(matches!(stores.commit(1, "one").await, Ok(Put::Created)));
@@ -219,13 +219,13 @@ async fn outcomes_of_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_came_twice_is_made() {
+async fn a_repeated_claim_succeeds() {
     let stores = stores();
     stores.locks.fail("PutItem", &[Fault::Repeated]);
     assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)));
     assert!(stores.is_complete(0));
     assert_eq!(stores.keys(), [name(0)]);
-    // If the owner is unknown, the text is kept for the reader that finds the claim.
+    // If the owner is unknown, the temporary file stays for readers that find the claim.
     stores.locks.fail("PutItem", &[Fault::Repeated]);
     let refused = [Fault::Refused(400, "AccessDeniedException")];
     stores.locks.fail("GetItem", &refused);
@@ -235,21 +235,21 @@ async fn a_claim_that_came_twice_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_is_refused() {
-    // Another writer spells the location differently.
+async fn inconsistent_lock_tables_are_refused() {
+    // Another writer spells the location of the table differently.
     let stores = stores();
     stores.locks.insert("s3://bucket/a table", &name(7), ".tmp/x", true, Some(now() + 100));
     let error = stores.commit(0, "zero").await.unwrap_err();
     assert!(*error.kind() == Kind::Invalid && error.to_string().contains("s3://bucket/a table"), "{error}");
     stores.locks.insert("s3://bucket/a table", &name(7), ".tmp/x", true, Some(now() - 100));
-    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)), "that was long ago");
+    assert!(matches!(stores.commit(0, "zero").await, Ok(Put::Created)), "an expired item is ignored");
 
-    // A table was deleted and is made again.
+    // The table was deleted, but not its items.
     stores.storage.delete(&path(0)).await.unwrap();
     let error = stores.commit(0, "zero").await.unwrap_err();
     assert!(is_storage(&error, false) && error.to_string().contains(TABLE), "{error}");
 
-    // The text of a claimed commit is missing.
+    // The temporary file of a claimed commit is missing.
     stores.locks.insert(TABLE, &name(1), ".tmp/gone", false, None);
     assert_eq!(stores.list(0).await.unwrap_err().kind(), &Kind::Corrupt);
     stores.locks.insert(TABLE, &name(1), "../../outside", false, None);
@@ -277,15 +277,15 @@ async fn what_does_not_fit_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_ignores_conditions_is_found_out() {
-    let bucket = Bucket::careless();
+async fn a_server_that_ignores_conditions_is_detected() {
+    let bucket = Bucket::without_conditions();
     let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
     let error = storage.put_if_absent(&path(0), Bytes::new()).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["conditional put".into()] }, "{error}");
     assert!(error.to_string().contains("deltic.s3.log_store"), "{error}");
     assert!(bucket.keys().is_empty(), "{:?}", bucket.keys());
 
-    let bucket = Bucket::careless();
+    let bucket = Bucket::without_conditions();
     let storage = Storage::open("gs://bucket/t", &google(&bucket)).unwrap();
     let error = storage.put_if_absent(&path(0), Bytes::new()).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["conditional put".into()] }, "{error}");
@@ -296,15 +296,15 @@ async fn a_server_that_ignores_conditions_is_found_out() {
     for version in 0..3 {
         assert!(matches!(storage.put_if_absent(&path(version), Bytes::new()).await, Ok(Put::Created)));
     }
-    assert_eq!(bucket.requests("PUT", "probe"), 2, "asked once");
+    assert_eq!(bucket.requests("PUT", "probe"), 2, "the server is probed once");
     assert_eq!(bucket.keys().len(), 3, "{:?}", bucket.keys());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_only_asks_the_server_is_sent_again() {
+async fn probes_are_retried() {
     let bucket = Bucket::start(1000);
     let storage = Storage::open("s3://bucket/t", &bucket.options()).unwrap();
-    bucket.is_busy(2);
+    bucket.refuse_next(2);
     assert!(matches!(storage.put_if_absent(&path(0), Bytes::new()).await, Ok(Put::Created)));
     assert_eq!((bucket.requests("PUT", "probe"), bucket.requests("PUT", &path(0))), (4, 1));
     assert_eq!(bucket.keys(), [format!("t/{}", path(0))]);
