@@ -11,7 +11,7 @@ use deltic_protocol::schema::DataType;
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_type};
 use pyo3::prelude::*;
 
-use crate::arrow::{ArrowBatch, ArrowSchema, reader_from_py, schema_from_py};
+use crate::arrow::{ArrowBatch, ArrowSchema, find_thread_state, reader_from_py, schema_from_py};
 use crate::errors::{Failure, Result as Called};
 use crate::finalizing::PythonCall;
 
@@ -35,6 +35,7 @@ impl ExternalFunctions for DuckDb {
             }
             let schema = from_arrow_schema(&schema_from_py(&bound)?)?;
             let first = schema.fields.into_iter().next();
+            find_thread_state(py)?;
             Ok(Some(first.ok_or_else(|| Error::internal(format!("{name} has no type")))?.data_type))
         })
     }

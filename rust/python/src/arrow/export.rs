@@ -1,8 +1,8 @@
 //! Arrow data that deltic returns to Python: schemas, batches, and lazy streams of batches.
 //!
 //! A stream can be consumed in two ways. Any Arrow library can use `__arrow_c_stream__`: its callbacks come from
-//! arbitrary threads, with or without the GIL, so they touch no Python object, and an error is only a text. And deltic's
-//! own Python code uses `read_next`, batch by batch: with typed exceptions, and with Ctrl-C.
+//! arbitrary threads, with or without the GIL, so they use no Python object, and an error is only a text. And deltic's own
+//! Python code uses `read_next`, batch by batch: with typed exceptions, and with Ctrl-C.
 //!
 //! Invariants: every batch has exactly the types the stream has announced, because consumers follow its pointers by
 //! the announced types; no panic crosses the C interface, where it would abort the process; a stream is never polled,
@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::capsules::{ARRAY_CAPSULE, SCHEMA_CAPSULE, STREAM_CAPSULE};
-use super::gil::{find_thread_state, without_gil};
+use super::gil::without_gil;
 use crate::errors::{Failure, Result, panic_text, to_arrow};
 use crate::runtime::Runtime;
 
@@ -184,7 +184,6 @@ impl ArrowStream {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyCapsule>> {
         let _ = requested_schema; // The interface lets a producer keep to its own types.
-        find_thread_state(py);
         Ok(PyCapsule::new_with_value(py, self.take()?.into_ffi(), STREAM_CAPSULE)?)
     }
 
@@ -234,9 +233,10 @@ impl BatchReader {
         &self.schema
     }
 
-    /// The C struct that consumers pull from; its callbacks touch no Python object.
+    /// The C struct that consumers pull from; its callbacks use no Python object.
     pub(super) fn into_ffi(self) -> FFI_ArrowArrayStream {
-        FFI_ArrowArrayStream::new(Box::new(ForConsumers(self)))
+        let schema = Arc::clone(&self.schema);
+        FFI_ArrowArrayStream::new(Box::new(ForConsumers { schema, reader: Mutex::new(self) }))
     }
 
     /// Refuses a stream that another process opened, whose threads do not exist here.
@@ -305,18 +305,28 @@ impl Drop for BatchReader {
     }
 }
 
-/// A [`BatchReader`] behind the C callbacks.
-struct ForConsumers(BatchReader);
+/// A [`BatchReader`] behind the C callbacks. A consumer that relies on the GIL to call them one after the other may call them
+/// on two threads while the GIL is released: one waits for the other.
+struct ForConsumers {
+    schema: SchemaRef,
+    reader: Mutex<BatchReader>,
+}
+
+impl ForConsumers {
+    fn lock(&self) -> MutexGuard<'_, BatchReader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Iterator for ForConsumers {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let reader = &mut self.0;
+        let this = &*self;
         // Rows may need the GIL on another thread, which would wait for this one.
-        let pulled = catch_unwind(AssertUnwindSafe(|| without_gil(|| reader.pull())));
+        let pulled = catch_unwind(AssertUnwindSafe(|| without_gil(|| this.lock().pull())));
         let batch = pulled.unwrap_or_else(|panic| {
-            self.0.close(Source::Failed);
+            this.lock().close(Source::Failed);
             Some(Err(Error::internal(format!("a reader panicked: {}", panic_text(&*panic)))))
         });
         batch.map(|batch| batch.map_err(to_arrow))
@@ -325,7 +335,7 @@ impl Iterator for ForConsumers {
 
 impl RecordBatchReader for ForConsumers {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.0.schema)
+        Arc::clone(&self.schema)
     }
 }
 

@@ -1,8 +1,9 @@
-//! Releases the GIL while a C stream is awaited.
+//! Releases the GIL while a C stream is awaited whose rows may need it on another thread.
 //!
 //! Some consumers of a C stream, such as `arro3`, hold the GIL when they pull a batch. If DuckDB evaluates a function of its
 //! rows (`duckdb`), a worker thread needs the GIL for that: both would wait forever. PyO3 only knows whether it has taken the
-//! GIL itself, and the stable ABI does not tell, so a function of CPython outside of it is looked up at runtime.
+//! GIL itself, and the stable ABI does not tell, so a function of CPython outside of it is looked up at runtime. This is done
+//! when the first such function is bound: before, a consumer that holds the GIL keeps it, since its own locks may rely on it.
 //!
 //! Invariant: the GIL is released only by a thread that holds it, also while there are subinterpreters, for which
 //! `PyGILState_Check` is wrong. The thread has it again afterwards, also after a panic.
@@ -15,6 +16,7 @@ use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
 
+use pyo3::exceptions::{PyAttributeError, PyImportError};
 use pyo3::ffi::{PyGILState_GetThisThreadState, PyThreadState};
 use pyo3::prelude::*;
 
@@ -24,16 +26,29 @@ type CurrentThreadState = unsafe extern "C" fn() -> *mut PyThreadState;
 /// Its name from Python 3.13, and before.
 const NAMES: [&str; 2] = ["PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet"];
 
-/// The function; `None` in it if the interpreter does not have it. Then the GIL stays with whoever holds it.
-static CURRENT_THREAD_STATE: OnceLock<Option<CurrentThreadState>> = OnceLock::new();
+/// The function, once it is found. Until then the GIL stays with the thread that holds it.
+static CURRENT_THREAD_STATE: OnceLock<CurrentThreadState> = OnceLock::new();
 
-/// Looks the function up, once. Called before a stream is given to a consumer, since callbacks cannot do it.
-pub(super) fn find_thread_state(py: Python<'_>) {
-    // Not within the cell: other threads may run Python code during the import, and wait for the cell with the GIL.
-    if CURRENT_THREAD_STATE.get().is_none() {
-        let found = NAMES.iter().find_map(|name| exported(py, name).ok());
-        let _ = CURRENT_THREAD_STATE.set(found);
+/// Looks the function up, once. From then on the GIL is released while a C stream is awaited.
+///
+/// # Errors
+/// What Python raises, such as `KeyboardInterrupt`. An interpreter without the function is no error.
+pub(crate) fn find_thread_state(py: Python<'_>) -> PyResult<()> {
+    if CURRENT_THREAD_STATE.get().is_some() {
+        return Ok(());
     }
+    for name in NAMES {
+        match exported(py, name) {
+            Ok(found) => {
+                // Not by `get_or_init`: other threads may run Python code during the import, and would wait with the GIL.
+                let _ = CURRENT_THREAD_STATE.set(found);
+                return Ok(());
+            }
+            Err(e) if e.is_instance_of::<PyAttributeError>(py) || e.is_instance_of::<PyImportError>(py) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn exported(py: Python<'_>, name: &str) -> PyResult<CurrentThreadState> {
@@ -60,7 +75,7 @@ pub(super) fn without_gil<T: Send>(wait: impl FnOnce() -> T + Send) -> T {
 
 /// Whether this thread holds the GIL, as far as it is known.
 fn holds_gil() -> bool {
-    let Some(current_thread_state) = CURRENT_THREAD_STATE.get().copied().flatten() else { return false };
+    let Some(current_thread_state) = CURRENT_THREAD_STATE.get().copied() else { return false };
     // SAFETY: both functions only return a pointer, on any thread, also before and after the life of the interpreter.
     let (current, own) = unsafe { (current_thread_state(), PyGILState_GetThisThreadState()) };
     !current.is_null() && current == own

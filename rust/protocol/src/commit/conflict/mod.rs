@@ -431,7 +431,7 @@ impl Case<'_> {
     }
 
     /// Lets a blind append pass, which counts as made after this commit. Its files with matching rows count as read from then
-    /// on: a later winner that changes them counts as made after the append, so it would have seen this commit's rows, too.
+    /// on: a later winner that changes their rows has read the append, so it must have read what this commit adds, too.
     fn let_pass(&mut self) -> Result<()> {
         if let ReadSet::Predicates(read) = &mut self.pending.read {
             let found = matching(&self.winner.adds, read)?;
