@@ -235,8 +235,7 @@ impl BatchReader {
 
     /// The C struct that consumers pull from; its callbacks use no Python object.
     pub(super) fn into_ffi(self) -> FFI_ArrowArrayStream {
-        let schema = Arc::clone(&self.schema);
-        FFI_ArrowArrayStream::new(Box::new(ForConsumers { schema, reader: Mutex::new(self) }))
+        FFI_ArrowArrayStream::new(Box::new(ForConsumers::new(self)))
     }
 
     /// Refuses a stream that another process opened, whose threads do not exist here.
@@ -313,6 +312,10 @@ struct ForConsumers {
 }
 
 impl ForConsumers {
+    fn new(reader: BatchReader) -> Self {
+        Self { schema: Arc::clone(&reader.schema), reader: Mutex::new(reader) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, BatchReader> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -395,7 +398,7 @@ pub(super) mod tests {
 
     /// What each pull of a consumer gives, up to the end.
     fn outcome(reader: BatchReader) -> Vec<String> {
-        let shown = ForConsumers(reader).map(|batch| match batch {
+        let shown = ForConsumers::new(reader).map(|batch| match batch {
             Ok(batch) => format!("{} rows", batch.num_rows()),
             Err(error) => error.to_string(),
         });
@@ -405,7 +408,7 @@ pub(super) mod tests {
     #[test]
     fn batches_take_the_announced_names_and_keep_their_types() {
         let announced = Arc::new(Schema::new(vec![Field::new("other", DataType::Int64, true)]));
-        let batch = ForConsumers(reader(&announced, [Ok(numbers())].into_iter())).next().unwrap().unwrap();
+        let batch = ForConsumers::new(reader(&announced, [Ok(numbers())].into_iter())).next().unwrap().unwrap();
         assert_eq!(batch.schema(), announced);
 
         for wrong in [Field::new("id", DataType::Int32, true), Field::new("id", DataType::Int64, false)] {

@@ -46,16 +46,16 @@ pub(super) async fn find_moved_rows(storage: &Storage, moved: &MovedRows) -> Res
     }
     let reader = Reader::new(storage.clone(), spec)?;
     let mut ids = DeletionVector::default();
-    let read = moved.from.iter().map(|file| in_parallel(ids_of(reader.clone(), file.clone())));
+    let read = moved.from.iter().cloned().map(|file| in_parallel(ids_of(reader.clone(), file)));
     for of_file in all_of(read, worker_count()).await? {
         ids.extend(of_file.iter());
     }
     let wanted: u64 = moved.from.iter().map(|file| file.rows.cardinality()).sum();
     let ids = Arc::new(ids);
-    let find = |add: &Add| in_parallel(find_in_file(storage.clone(), reader.clone(), add.clone(), ids.clone()));
+    let find = |add| in_parallel(find_in_file(storage.clone(), reader.clone(), add, ids.clone()));
     let mut files = Vec::new();
     let (mut found_rows, mut found_ids) = (0, DeletionVector::default());
-    for (file, of_file) in all_of(moved.to.iter().map(find), worker_count()).await?.into_iter().flatten() {
+    for (file, of_file) in all_of(moved.to.iter().cloned().map(find), worker_count()).await?.into_iter().flatten() {
         found_rows += file.rows.cardinality();
         found_ids.extend(of_file.iter());
         files.push(file);
@@ -95,7 +95,7 @@ async fn find_in_file(
     .await?;
     let physical_rows = live_rows.saturating_add(deleted_before.cardinality());
     let is_there = !rows.is_empty();
-    Ok(is_there.then(|| (MarkedFile { add, physical_rows, deleted_before, rows, vector: None }, found)))
+    Ok(is_there.then_some((MarkedFile { add, physical_rows, deleted_before, rows, vector: None }, found)))
 }
 
 /// Calls `found` with the position and the id of each row that a task reads.
