@@ -90,6 +90,27 @@ impl World {
         }
     }
 
+    /// Reports deletion vectors of a new version that do not delete the rows that they should.
+    pub(crate) fn check_vectors(&mut self, version: u64, lines: &Bytes) {
+        let adds = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
+            Ok(commit) => commit.adds,
+            Err(e) => return self.referee.report(format!("version {version}: {e}")),
+        };
+        for row in 0..adds.len() {
+            let vector = adds.deletion_vector(row).and_then(|found| found.map(|found| self.vector(&found)).transpose());
+            let path = adds.path().value(row);
+            match (vector, self.referee.deleted_rows(version, path)) {
+                (Ok(Some(vector)), Some(expected)) if vector != expected => self.referee.report(format!(
+                    "version {version} deletes the rows {:?} of {path}, but should delete {:?}",
+                    vector.iter().collect::<Vec<_>>(),
+                    expected.iter().collect::<Vec<_>>()
+                )),
+                (Err(e), _) => self.referee.report(format!("version {version}: {e}")),
+                (Ok(_), _) => {}
+            }
+        }
+    }
+
     /// Reads a deletion vector from the store.
     fn stored_vector(&self, descriptor: &DeletionVectorDescriptor) -> Result<DeletionVector> {
         match source(descriptor)? {

@@ -129,7 +129,7 @@ impl Simulation {
             IsolationLevel::WriteSerializable,
             IsolationLevel::SnapshotIsolation,
         ]));
-        let (partitioned, row_tracking) = (random.chance(500), random.chance(300));
+        let (partitioned, row_tracking) = (random.chance(500), random.chance(500));
         // If set, a vacuum runs too.
         let retention_ms = random.chance(200).then(|| random.pick(&[100, 300, 1000]));
         let vector_files = random.chance(if retention_ms.is_some() { 800 } else { 200 });
@@ -236,6 +236,7 @@ impl Simulation {
             match world.store.step(&mut world.random) {
                 Event::Landed { version, transaction, lines } => {
                     world.referee.landed(version, (transaction, world.store.now_ms()), &lines);
+                    world.check_vectors(version, &lines);
                     None
                 }
                 Event::FileDeleted { path, file, basis } => {
@@ -457,7 +458,7 @@ fn moved_rows_found_by_position_are_detected() {
         "reappears",
         "which is missing",
     ];
-    assert_detected(Fault::MovedRowsKeepPositions, &["was read as"], &besides);
+    assert_detected(Fault::MovedRowsKeepPositions, &["but should delete"], &besides);
 }
 
 #[test]

@@ -216,7 +216,7 @@ pub(crate) fn files_of(on: &State, p: char) -> BTreeSet<String> {
 /// Moves the rows of each bin of files to a new file.
 fn rearrange(done: &mut Prepared, on: &State, by: Author, bins: &[BTreeSet<String>]) {
     for (n, bin) in bins.iter().enumerate() {
-        let rows: Vec<Row> = bin.iter().filter_map(|f| on.files.get(f)).flatten().flatten().copied().collect();
+        let rows: Vec<Row> = bin.iter().rev().filter_map(|f| on.files.get(f)).flatten().flatten().copied().collect();
         by.add(&mut done.added, &format!("t{}.{n}", by.transaction), rows);
         done.removed.extend(bin.iter().cloned());
     }

@@ -9,6 +9,7 @@ use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::action::{CommitInfo, DomainMetadata};
 use deltic_protocol::commit::attempt::num_records;
 use deltic_protocol::commit::{ROW_TRACKING_DOMAIN, watermark};
+use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::feature;
 use deltic_protocol::property::IsolationLevel;
 use deltic_table::transaction::Committed;
@@ -246,6 +247,12 @@ impl Referee {
         prepared.follow_moved_rows(on, &written)
     }
 
+    /// The positions of the deleted rows of a file in a version.
+    pub(crate) fn deleted_rows(&self, version: u64, path: &str) -> Option<DeletionVector> {
+        let rows = self.versions.get(&version)?.contents.state.files.get(path)?;
+        Some((0..).zip(rows).filter(|(_, row)| row.is_none()).map(|(at, _)| at).collect())
+    }
+
     /// Checks that the transaction leaves what its operation, repeated on the version before, leaves.
     fn check_isolation(
         &self,
@@ -299,7 +306,7 @@ impl Referee {
             let (own, observed) = (&record.prepared.observed, &repeated.observed);
             return Err(format!("it read {own:?}, but repeated it reads {observed:?}"));
         }
-        let expected = repeated.apply(&alone, self.design);
+        let expected = self.follow_moved_rows(&repeated, &alone).apply(&alone, self.design);
         let mut rows = expected.rows();
         rows.extend(passed);
         rows.sort_unstable();
