@@ -210,27 +210,27 @@ def test_rows_that_optimize_moved_are_changed_in_its_files(uri: str, properties:
     for more in rows[1:]:
         deltic.write(uri, more)
 
-    def ids() -> dict[int, int]:
+    def row_ids() -> dict[int, int]:
         found = table.scan(["left", "_metadata.row_id"]).to_arrow().to_pylist()
         return {row["left"]: row["_metadata.row_id"] for row in found}
 
-    expected = ids()
+    expected = row_ids()
     source = pa.table({"left": pa.array([1, 6, 30], pa.int64()), "item": ["cog", "pin", "nut"]})
     with table.transaction() as tx:
-        assert left(tx, "item = 'nut'") == list(range(12))
+        assert ids(tx, "item = 'nut'") == list(range(12))
         merge = tx.merge(source, "source.left = target.left").when_matched_update({"left": "target.left + 100"})
         merge.when_not_matched_insert({"left": "source.left", "item": "source.item"}).execute()
         other.optimize()
     for row in (1, 6):
         expected[row + 100] = expected.pop(row)
-    found = ids()
+    found = row_ids()
     assert found.pop(30) not in expected.values()
     assert found == expected
     with table.transaction() as tx:
         tx.delete("left IN (2, 9)")
         other.optimize(zorder_by=["left"])
         other.delete("left = 3")
-    assert set(ids()) == {*expected, 30} - {2, 3, 9}
+    assert set(row_ids()) == {*expected, 30} - {2, 3, 9}
     if properties:
         changes = table.changes(3, columns=["left", "_change_type"]).to_arrow().to_pylist()
         assert Counter(tuple(row.values()) for row in changes) == Counter(

@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, SavedMetadata, Transaction};
 
 /// A transaction with the columns of a merge. It loses them again when this is dropped, unless they are kept.
-pub(in crate::dml) struct EvolvedTransaction<'a> {
+pub(crate) struct EvolvedTransaction<'a> {
     transaction: &'a mut Transaction,
     /// The metadata without these columns; none if the merge changes no column.
     before: Option<SavedMetadata>,
@@ -25,12 +25,12 @@ pub(in crate::dml) struct EvolvedTransaction<'a> {
 
 impl<'a> EvolvedTransaction<'a> {
     /// Of a transaction that has the columns already, and its metadata without them.
-    pub(in crate::dml) fn resume(transaction: &'a mut Transaction, before: Option<SavedMetadata>) -> Self {
+    pub(crate) fn resume(transaction: &'a mut Transaction, before: Option<SavedMetadata>) -> Self {
         Self { transaction, before }
     }
 
     /// Keeps the columns. Returns the metadata without them, for [`EvolvedTransaction::resume`].
-    pub(in crate::dml) fn keep(mut self) -> Option<SavedMetadata> {
+    pub(crate) fn keep(mut self) -> Option<SavedMetadata> {
         self.before.take()
     }
 }
@@ -59,7 +59,7 @@ impl Drop for EvolvedTransaction<'_> {
 
 impl Transaction {
     /// The two sides of a merge, and this transaction with the columns that the merge adds or widens.
-    pub(in crate::dml) fn evolve_columns(
+    pub(crate) fn evolve_columns(
         &mut self,
         snapshot: &Snapshot,
         schema: &SchemaRef,
