@@ -102,13 +102,13 @@ pub struct CommitLoop {
     attempts: u32,
     /// How many winners were checked.
     judged: usize,
-    /// A winner that is checked when what it takes is read.
+    /// A winner that cannot be checked before files are read.
     waiting: Option<Waiting>,
     /// The text that was put last, or was found in the log, and separately its lines that are not of files.
     written: Option<(Lines, Vec<u8>)>,
 }
 
-/// A winner that is not checked yet.
+/// A winner, and what has to be read before it can be checked.
 #[derive(Debug)]
 struct Waiting {
     winner: CommitActions,
@@ -205,7 +205,7 @@ impl CommitLoop {
         };
         match answer {
             Some(answer) => self.state.read(answer),
-            // The winner is checked when what that takes is read.
+            // Files have to be read before the winner can be checked.
             None => return false,
         }
         matches!(self.state.step(), NextStep::ReadFrom(_))
@@ -226,11 +226,11 @@ impl CommitLoop {
             waiting.rows.vectors = ids.zip(vectors).collect();
             waiting
         });
-        self.go_on(read);
+        self.check_once_read(read);
     }
 
-    /// The files with the rows that were to be found; `None` if not every row was. If files cannot be read, that the winner
-    /// removed the file is a conflict, as it is where rows are not tracked.
+    /// The files with the rows that were to be found; `None` if not every row was found. If a file cannot be read, the removed
+    /// file is a conflict, as in a table that does not track rows.
     pub fn moved_rows_found(&mut self, found: Result<Option<Vec<MarkedFile>>>) {
         let Some(waiting) = self.waiting.take() else { return };
         let lost = waiting.moved.as_ref().and_then(|moved| moved.from.first()).map(|file| file.add.path.clone());
@@ -241,20 +241,20 @@ impl CommitLoop {
             let detail = format!("such as {}", lost.unwrap_or_default());
             refuse(Conflict::ConcurrentDeleteDelete, &detail).caused_by(error)
         });
-        self.go_on(found.map(|found| Waiting {
+        self.check_once_read(found.map(|found| Waiting {
             moved: None,
             rows: WinnerRows { moved: found.unwrap_or_default(), ..waiting.rows },
             ..waiting
         }));
     }
 
-    /// Checks a winner, unless more has to be read.
-    fn go_on(&mut self, read: Result<Waiting>) {
+    /// Checks the winner, unless more has to be read.
+    fn check_once_read(&mut self, read: Result<Waiting>) {
         let NextStep::ReadFrom(version) = self.state.step() else { return };
         let answer = match read {
             Ok(waiting) if waiting.moved.is_some() => return self.waiting = Some(waiting),
             Ok(Waiting { winner, rows, .. }) => self.follow(&winner, &rows, version),
-            // The version belongs to another writer, whatever its rows are.
+            // Whatever could be read, the version belongs to another writer.
             Err(error) => ReadAnswer::Conflict(error.at_version(version)),
         };
         self.state.read(answer);

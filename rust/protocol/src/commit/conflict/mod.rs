@@ -411,7 +411,7 @@ impl Case<'_> {
             return Ok(());
         }
         if only_not_blind && is_blind {
-            return self.let_pass();
+            return self.pass_blind_append();
         }
         let mut changing = data_changing(self.winner.adds.rows(), self.winner.adds.len());
         if !self.only_lost_rows.is_empty() {
@@ -430,9 +430,9 @@ impl Case<'_> {
         }
     }
 
-    /// Lets a blind append pass, which counts as made after this commit. Its files with matching rows count as read from then
+    /// A blind append may count as made after this commit. Its files with matching rows count as read from then
     /// on: a later winner that changes their rows has read the append, so it must have read what this commit adds, too.
-    fn let_pass(&mut self) -> Result<()> {
+    fn pass_blind_append(&mut self) -> Result<()> {
         if let ReadSet::Predicates(read) = &mut self.pending.read {
             let found = matching(&self.winner.adds, read)?;
             read.files.extend(found.path().iter().flatten().collect());

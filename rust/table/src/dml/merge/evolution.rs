@@ -1,5 +1,4 @@
-//! The columns that a merge adds, and those whose types it widens: a change of the transaction's metadata that a merge may take
-//! back.
+//! The schema change of a merge: columns that it adds, and types that it widens. It is rolled back if the merge fails.
 //!
 //! Invariant: a merge that fails, panics or is interrupted leaves the transaction's metadata as it was
 //! (`dml::a_merge_that_is_interrupted_adds_no_columns`).
@@ -16,7 +15,7 @@ use crate::error::Result;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, SavedMetadata, Transaction};
 
-/// A transaction with the columns of a merge. It loses them again when this is dropped, unless they are kept.
+/// A transaction with the schema change of a merge, which is rolled back on drop unless it is kept.
 pub(crate) struct EvolvedTransaction<'a> {
     transaction: &'a mut Transaction,
     /// The metadata without these columns; none if the merge changes no column.
