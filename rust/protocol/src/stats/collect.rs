@@ -96,7 +96,6 @@ impl IndexedColumns {
 /// The growing statistics of one file.
 #[derive(Debug)]
 pub struct StatsCollector {
-    width: usize,
     prefix_length: usize,
     rows: u64,
     columns: Vec<Column>,
@@ -106,7 +105,6 @@ impl StatsCollector {
     /// Statistics of a file with the columns of `schema`: physical names, no partition columns.
     pub fn new(schema: &StructType, indexed: &IndexedColumns) -> Self {
         Self {
-            width: schema.fields.len(),
             prefix_length: STRING_PREFIX_LENGTH,
             rows: 0,
             columns: indexed.selection().columns(schema, &mut Vec::new()),
@@ -120,19 +118,12 @@ impl StatsCollector {
         self
     }
 
-    /// Adds the rows of `batch`, whose first columns are those of the schema in order.
-    ///
-    /// # Errors
-    /// `Internal` if the batch has other columns or types.
-    pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
-        if batch.num_columns() < self.width {
-            return Err(Error::internal("a batch for statistics has other columns than the file"));
-        }
-        self.rows += batch.num_rows() as u64;
-        for column in &mut self.columns {
-            column.update(batch.column(column.index), self.prefix_length)?;
-        }
-        Ok(())
+    /// Counts `rows` more rows, and returns the columns with statistics, each of which must then take these rows. The columns
+    /// are independent, so that several threads can share them.
+    pub fn columns(&mut self, rows: u64) -> impl Iterator<Item = ColumnStats<'_>> {
+        self.rows = self.rows.saturating_add(rows);
+        let prefix_length = self.prefix_length;
+        self.columns.iter_mut().map(move |column| ColumnStats { column, prefix_length })
     }
 
     /// Adds the statistics of rows that are not read. `known` gives the bounds and the null count of each leaf, by its path.
@@ -162,6 +153,25 @@ impl StatsCollector {
         }
         out.push_str(r#","tightBounds":true}"#);
         out
+    }
+}
+
+/// The growing statistics of one column.
+#[derive(Debug)]
+pub struct ColumnStats<'a> {
+    column: &'a mut Column,
+    prefix_length: usize,
+}
+
+impl ColumnStats<'_> {
+    /// Adds the rows of `batch`, whose first columns are those of the schema in order.
+    ///
+    /// # Errors
+    /// `Internal` if the batch has other columns or types.
+    pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
+        let values = batch.columns().get(self.column.index);
+        let values = values.ok_or_else(|| Error::internal("a batch for statistics lacks a column of the file"))?;
+        self.column.update(values, self.prefix_length)
     }
 }
 

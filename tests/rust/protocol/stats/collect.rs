@@ -38,6 +38,10 @@ fn array(data_type: &PrimitiveType, values: &[&str]) -> ArrayRef {
 }
 
 /// Minimum, maximum and null count of a column `c` of these values, one batch for each value.
+fn add(collector: &mut StatsCollector, batch: &RecordBatch) {
+    collector.columns(batch.num_rows() as u64).for_each(|mut column| column.update(batch).unwrap());
+}
+
 fn bounds(data_type: &str, values: &[&str]) -> (Option<String>, Option<String>, u64) {
     let schema = schema(&format!("c {data_type}"));
     let primitive = schema.fields[0].data_type.as_primitive().unwrap().clone();
@@ -45,11 +49,11 @@ fn bounds(data_type: &str, values: &[&str]) -> (Option<String>, Option<String>, 
     let mut collector = StatsCollector::new(&schema, &IndexedColumns::default()).with_prefix_length(4);
     for value in values {
         let batch = RecordBatch::try_new(arrow.clone(), vec![array(&primitive, &[value])]).unwrap();
-        collector.update(&batch).unwrap();
+        add(&mut collector, &batch);
     }
     let whole = RecordBatch::try_new(arrow, vec![array(&primitive, values)]).unwrap();
     let mut at_once = StatsCollector::new(&schema, &IndexedColumns::default()).with_prefix_length(4);
-    at_once.update(&whole).unwrap();
+    add(&mut at_once, &whole);
     assert_eq!(collector.finish(), at_once.finish(), "the result depends on the batches");
 
     let text = collector.finish();
@@ -167,7 +171,7 @@ fn strings_of_another_order_have_no_bounds() {
         let schema = json::parse(&format!(r#"{{"type":"struct","fields":[{field}]}}"#)).unwrap();
         let mut collector = StatsCollector::new(&schema, &IndexedColumns::default());
         let strings: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), None, Some("A")]));
-        collector.update(&RecordBatch::try_from_iter_with_nullable([("s", strings, true)]).unwrap()).unwrap();
+        add(&mut collector, &RecordBatch::try_from_iter_with_nullable([("s", strings, true)]).unwrap());
         collector.finish()
     };
     let with = r#""minValues":{"s":"A"},"maxValues":{"s":"b"},"nullCount":{"s":1}"#;
@@ -232,7 +236,7 @@ fn values_under_a_null_struct_do_not_count() {
     let batch = RecordBatch::try_new(arrow, vec![Arc::new(structs)]).unwrap();
     for slice in [batch.clone(), batch.slice(1, 2)] {
         let mut collector = StatsCollector::new(&schema, &IndexedColumns::default());
-        collector.update(&slice).unwrap();
+        add(&mut collector, &slice);
         let stats: Value = serde_json::from_str(&collector.finish()).unwrap();
         assert_eq!(stats["minValues"].to_string(), r#"{"s":{"t":"b","x":1}}"#);
         assert_eq!(stats["maxValues"].to_string(), r#"{"s":{"t":"c","x":1}}"#);
@@ -277,7 +281,7 @@ fn bounds_come_in_pairs_at_every_level() {
             let outer = structure(arrow.field(1).data_type(), columns);
             let batch = RecordBatch::try_new(arrow.clone(), vec![one(&PrimitiveType::Double, double), outer]).unwrap();
             let mut collector = StatsCollector::new(&schema, &IndexedColumns::default()).with_prefix_length(4);
-            collector.update(&batch).unwrap();
+            add(&mut collector, &batch);
             let stats: Value = serde_json::from_str(&collector.finish()).unwrap();
             let [min, max] = ["minValues", "maxValues"].map(|part| {
                 let mut found = Vec::new();
@@ -308,7 +312,7 @@ fn collect(data_type: DataType, batches: Vec<ArrayRef>, prefix_length: usize) ->
     let arrow = Arc::new(to_arrow_schema(&schema));
     let mut collector = StatsCollector::new(&schema, &IndexedColumns::default()).with_prefix_length(prefix_length);
     for array in batches {
-        collector.update(&RecordBatch::try_new(arrow.clone(), vec![array]).unwrap()).unwrap();
+        add(&mut collector, &RecordBatch::try_new(arrow.clone(), vec![array]).unwrap());
     }
     let stats: HashMap<String, Box<RawValue>> = serde_json::from_str(&collector.finish()).unwrap();
     let bound = |name: &str| {

@@ -79,54 +79,67 @@ impl Encoder {
         threads: usize,
     ) -> Result<()> {
         let Some(order) = format.sort.as_ref().filter(|_| !batches.is_empty()) else {
-            return batches.iter().try_for_each(|batch| self.write(batch, threads));
+            return self.write(batches, threads);
         };
         let (bytes, rows) = batches.iter().fold((0, 0), |(b, r), batch| (b + memory(batch), r + batch.num_rows()));
         let rows_at_once = rows.div_ceil(bytes.div_ceil(SORTED_AT_ONCE).max(1));
-        order.sort(batches, rows_at_once, |sorted| self.write(&sorted, threads))?;
+        order.sort(batches, rows_at_once, |sorted| self.write(std::slice::from_ref(&sorted), threads))?;
         self.end_group()
     }
 
-    fn write(&mut self, batch: &RecordBatch, threads: usize) -> Result<()> {
-        self.stats.update(batch)?;
-        let mut rest = batch.clone();
-        while rest.num_rows() > 0 {
-            if self.group.is_empty() {
-                let number = self.file.flushed_row_groups().len();
-                self.group = self.columns.create_column_writers(number).map_err(failed)?;
-            }
-            let shredding = self.layout.shredding.as_ref();
-            let at_once = shredding.map_or(usize::MAX, |shredding| shredding.rows_at_once);
-            let now = rest.slice(0, rest.num_rows().min(self.most_rows - self.rows).min(at_once));
-            rest = rest.slice(now.num_rows(), rest.num_rows() - now.num_rows());
-            self.rows += now.num_rows();
-            let now = match shredding {
-                Some(shredding) => shredding.shred(&now)?,
-                None => now,
-            };
-            self.encode(&now, threads).map_err(failed)?;
-            if self.rows >= self.most_rows || self.group_bytes() >= MAX_GROUP_BYTES {
-                self.end_group()?;
+    fn write(&mut self, batches: &[RecordBatch], threads: usize) -> Result<()> {
+        // Shredded rows take much memory.
+        let shredded_at_once = self.layout.shredding.as_ref().map(|shredding| shredding.rows_at_once);
+        let rows_at_once = shredded_at_once.unwrap_or(usize::MAX);
+        let mut of_group = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let mut rest = batch.clone();
+            while rest.num_rows() > 0 {
+                let now = rest.slice(0, rest.num_rows().min(self.most_rows - self.rows).min(rows_at_once));
+                rest = rest.slice(now.num_rows(), rest.num_rows() - now.num_rows());
+                self.rows += now.num_rows();
+                of_group.push(now);
+                if self.rows >= self.most_rows || shredded_at_once.is_some() {
+                    self.encode(&std::mem::take(&mut of_group), threads)?;
+                }
             }
         }
-        Ok(())
+        self.encode(&of_group, threads)
     }
 
-    fn encode(&mut self, rows: &RecordBatch, threads: usize) -> Result<(), ParquetError> {
-        let mut leaves = Vec::with_capacity(self.group.len());
-        for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
-            leaves.extend(compute_leaves(field, column)?);
+    /// Encodes rows of the current row group, and takes their statistics. Ends the group if it is large enough.
+    fn encode(&mut self, batches: &[RecordBatch], threads: usize) -> Result<()> {
+        if batches.is_empty() {
+            return Ok(());
         }
-        let work = Mutex::new(self.group.iter_mut().zip(leaves));
-        let threads = threads.min(rows.get_array_memory_size() / WORTH_A_THREAD);
-        thread::scope(|scope| {
-            // If no further thread can be started, the other threads do its work.
-            let other = |_| thread::Builder::new().spawn_scoped(scope, || encode_columns(&work)).ok();
-            let others: Vec<_> = (1..threads).map_while(other).collect();
-            let encoded_here = encode_columns(&work);
-            let ended = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-            others.into_iter().map(ended).fold(encoded_here, Result::and)
-        })
+        if self.group.is_empty() {
+            let number = self.file.flushed_row_groups().len();
+            self.group = self.columns.create_column_writers(number).map_err(failed)?;
+        }
+        let mut leaves: Vec<Vec<ArrowLeafColumn>> = self.group.iter().map(|_| Vec::new()).collect();
+        for batch in batches {
+            let shredded = self.layout.shredding.as_ref().map(|shredding| shredding.shred(batch)).transpose()?;
+            let stored = shredded.as_ref().unwrap_or(batch);
+            let mut columns = leaves.iter_mut();
+            for (field, column) in stored.schema_ref().fields().iter().zip(stored.columns()) {
+                let of_field = compute_leaves(field, column).map_err(failed)?;
+                of_field.into_iter().zip(&mut columns).for_each(|(leaf, column)| column.push(leaf));
+            }
+        }
+        let columns = self.group.iter_mut().zip(&leaves);
+        let mut work: Vec<Box<dyn FnOnce() -> Result<()> + Send>> = Vec::with_capacity(2 * leaves.len());
+        for (column, leaves) in columns {
+            work.push(Box::new(|| leaves.iter().try_for_each(|leaf| column.write(leaf)).map_err(failed)));
+        }
+        for mut column in self.stats.columns(batches.iter().map(|batch| batch.num_rows() as u64).sum()) {
+            work.push(Box::new(move || batches.iter().try_for_each(|batch| column.update(batch))));
+        }
+        let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        run_all(work, threads.min(bytes / WORTH_A_THREAD))?;
+        if self.rows >= self.most_rows || self.group_bytes() >= MAX_GROUP_BYTES {
+            self.end_group()?;
+        }
+        Ok(())
     }
 
     /// Ends the row group, which frees its memory.
@@ -192,13 +205,21 @@ fn drop_bounds_beside_nan(closed: &mut ColumnCloseResult) -> Result<(), ParquetE
     Ok(())
 }
 
-/// Encodes one column after the other until none is left.
-fn encode_columns<'c>(
-    work: &Mutex<impl Iterator<Item = (&'c mut ArrowColumnWriter, ArrowLeafColumn)>>,
-) -> Result<(), ParquetError> {
+/// Does independent pieces of work, on so many threads.
+fn run_all(work: Vec<Box<dyn FnOnce() -> Result<()> + Send + '_>>, threads: usize) -> Result<()> {
+    let work = Mutex::new(work.into_iter());
     let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
-    while let Some((column, values)) = next() {
-        column.write(&values)?;
-    }
-    Ok(())
+    let run = || {
+        while let Some(piece) = next() {
+            piece()?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        // If no further thread can be started, the other threads do its work.
+        let others: Vec<_> = (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
+        let done_here = run();
+        let ended = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        others.into_iter().map(ended).fold(done_here, Result::and)
+    })
 }

@@ -62,6 +62,12 @@ impl DataWriter {
     /// Ends the files of these partitions with all their pending rows, several at once. Returns the syncing after which they
     /// are durable.
     pub(super) async fn end_partitions(&mut self, keys: &[PartitionKey]) -> Result<Syncing> {
+        self.end_encoding().await?;
+        self.end_encoded(keys).await
+    }
+
+    /// As [`DataWriter::end_partitions`], for partitions of whose rows none are being encoded.
+    pub(super) async fn end_encoded(&mut self, keys: &[PartitionKey]) -> Result<Syncing> {
         let mut ending = Vec::with_capacity(keys.len());
         let (waits, alone) = (keys.len() > MAX_SYNCING, keys.len() == 1);
         for key in keys {
@@ -151,7 +157,7 @@ impl DataWriter {
                 due.extend(is_due.then_some(key));
             }
             self.memory_use.note(self.memory_in_use());
-            self.encode(due, false).await?;
+            self.start_encoding(due, false).await?;
         }
         self.end_partitions(&keys).await?.wait().await?;
         Ok(rows)

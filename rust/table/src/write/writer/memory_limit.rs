@@ -44,7 +44,7 @@ impl DataWriter {
             }
         }
         let (with_files, without_files) = self.largest_partitions();
-        self.encode(with_files, true).await?;
+        self.encode_groups(with_files).await?;
         self.spill(without_files).await
     }
 
@@ -55,7 +55,13 @@ impl DataWriter {
             return Ok(());
         }
         let (with_files, _) = self.largest_partitions();
-        self.encode(with_files, true).await
+        self.encode_groups(with_files).await
+    }
+
+    /// Encodes the pending rows of these partitions and ends their row groups, which frees the memory of both.
+    async fn encode_groups(&mut self, keys: Vec<PartitionKey>) -> Result<()> {
+        self.start_encoding(keys, true).await?;
+        self.end_encoding().await
     }
 
     /// Chooses those of the partitions that have an open file or may open one. It ends files of idle partitions to stay within

@@ -1,9 +1,9 @@
 //! Writes data files, without committing them.
 //!
 //! The writer converts batches to the table's schema, splits them by partition, buffers rows until encoding is worth while,
-//! encodes on the blocking pool and streams to storage. A file that reaches its target size ends and another begins. Memory is
-//! bounded for any number of partitions: rows beyond the limit are spilled to a temporary file. The writer does not commit.
-//! [`DataWriter::abort`] deletes its files, as dropping the writer does in the background.
+//! encodes on the blocking pool while it buffers further rows, and streams to storage. A file that reaches its target size
+//! ends and another begins. Memory is bounded for any number of partitions: rows beyond the limit are spilled to a temporary
+//! file. The writer does not commit. [`DataWriter::abort`] deletes its files, as dropping the writer does in the background.
 //!
 //! Invariant: every row written is in exactly one of the files [`DataWriter::finish`] returns, and those are complete
 //! in storage (`write::round_trips`); after an error, an abort or a drop no file is left (`write::abort_leaves_nothing`,
@@ -54,6 +54,8 @@ pub struct DataWriter {
     storage: Storage,
     setup: Arc<Setup>,
     partitions: HashMap<PartitionKey, Partition>,
+    /// Rows that are being encoded while further rows are buffered.
+    encoding: Vec<(PartitionKey, Encoding)>,
     finished: Vec<DataFile>,
     stored: Unclaimed,
     files_named: usize,
@@ -86,6 +88,7 @@ impl DataWriter {
             storage,
             setup: Arc::new(Setup::new(spec, clock)?),
             partitions: HashMap::new(),
+            encoding: Vec::new(),
             finished: Vec::new(),
             files_named: 0,
             limits: Limits::chosen(spec.memory_limit),
@@ -240,7 +243,11 @@ impl DataWriter {
         }
         self.memory_use.note(self.memory_in_use());
         let due = self.choose_for_files(due).await?;
-        self.encode(due, false).await?;
+        self.start_encoding(due, false).await?;
+        if self.setup.max_rows < u64::MAX {
+            // How many rows the file may still get depends on whether it ends now.
+            self.end_encoding().await?;
+        }
         self.free_memory(0).await
     }
 
@@ -270,32 +277,48 @@ impl DataWriter {
         }
     }
 
-    /// Encodes the pending rows of these partitions, all at once, and ends files that have reached their target size.
-    async fn encode(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
+    /// Starts to encode the pending rows of these partitions, all at once, after what is being encoded.
+    async fn start_encoding(&mut self, keys: Vec<PartitionKey>, end_groups: bool) -> Result<()> {
+        self.end_encoding().await?;
         let threads = worker_count() / keys.len().max(1);
-        let mut jobs: Vec<(PartitionKey, Encoding)> = Vec::with_capacity(keys.len());
         for key in keys {
             let Some(partition) = self.partitions.get_mut(&key) else { continue };
+            let bytes = partition.memory();
             let file = partition
                 .file
                 .get_or_insert_with(|| OpenFile::new(name_file(&self.setup, &mut self.files_named, &key)));
+            file.encoding_bytes = bytes;
             let rows = std::mem::take(&mut partition.pending);
             let job = start_encoding(&self.setup, file.encoder.take(), rows, (end_groups, threads));
             partition.pending_bytes = 0;
-            jobs.push((key, job));
+            self.encoding.push((key, job));
         }
-        for (key, job) in jobs {
+        Ok(())
+    }
+
+    /// Waits for the rows that are being encoded, uploads them, and ends files that have reached their target size.
+    async fn end_encoding(&mut self) -> Result<()> {
+        for (key, job) in std::mem::take(&mut self.encoding) {
             let (encoder, bytes) = joined(job).await?;
             let is_full = encoder.size() >= self.setup.target_file_size;
             let Some(file) = self.partitions.get_mut(&key).and_then(|p| p.file.as_mut()) else { continue };
+            file.encoding_bytes = 0;
             file.encoder = Some(encoder);
             if !bytes.is_empty() {
                 upload(&self.storage, file, bytes).await?;
             }
             if is_full {
-                self.end_file(&key).await?;
+                self.end_full_file(key).await?;
             }
         }
+        Ok(())
+    }
+
+    /// Ends the partition's file. Its pending rows begin the next one.
+    async fn end_full_file(&mut self, key: PartitionKey) -> Result<()> {
+        let next = self.partitions.get_mut(&key).and_then(Partition::split_pending);
+        self.end_encoded(std::slice::from_ref(&key)).await?.wait().await?;
+        self.partitions.extend(next.map(|next| (key, next)));
         Ok(())
     }
 

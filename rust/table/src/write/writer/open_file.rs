@@ -49,6 +49,8 @@ pub(super) struct OpenFile {
     path: DataPath,
     /// None only while the blocking pool uses it.
     pub(super) encoder: Option<Encoder>,
+    /// Bytes of rows and encoded pages in memory while the blocking pool uses the encoder.
+    pub(super) encoding_bytes: usize,
     /// Opened with the first bytes.
     upload: Option<FileWriter>,
 }
@@ -57,7 +59,7 @@ pub(super) type Encoding = JoinHandle<Result<(Encoder, Bytes)>>;
 
 impl OpenFile {
     pub(super) fn new(path: DataPath) -> Self {
-        Self { path, encoder: None, upload: None }
+        Self { path, encoder: None, encoding_bytes: 0, upload: None }
     }
 
     pub(super) fn path(&self) -> &DataPath {
@@ -115,8 +117,18 @@ impl Partition {
     }
 
     pub(super) fn memory(&self) -> usize {
-        let encoder = self.file.as_ref().and_then(|file| file.encoder.as_ref());
-        self.pending_bytes + encoder.map_or(0, Encoder::memory)
+        let of_file = |file: &OpenFile| file.encoder.as_ref().map_or(file.encoding_bytes, Encoder::memory);
+        self.pending_bytes + self.file.as_ref().map_or(0, of_file)
+    }
+
+    /// Takes the pending rows, if any, as those of a partition without a file.
+    pub(super) fn split_pending(&mut self) -> Option<Self> {
+        let pending = std::mem::take(&mut self.pending);
+        let rows = pending.iter().map(|batch| batch.num_rows() as u64).sum();
+        let pending_bytes = std::mem::take(&mut self.pending_bytes);
+        self.rows -= rows;
+        let next = Self { pending, pending_bytes, rows, last_used: self.last_used, ..Self::default() };
+        (rows > 0).then_some(next)
     }
 }
 
@@ -155,7 +167,7 @@ pub(super) async fn end(
     alone: bool,
 ) -> Result<(DataFile, Syncing)> {
     let (encoder, opened) = partition.file.map_or((None, None), |file| (file.encoder, file.upload));
-    let mut file = OpenFile { path, encoder: None, upload: opened };
+    let mut file = OpenFile { upload: opened, ..OpenFile::new(path) };
     let result = end_upload(&storage, &setup, &mut file, (encoder, partition.pending), alone).await;
     let (size, syncing, encoded) = match result {
         Ok(ended) => ended,
