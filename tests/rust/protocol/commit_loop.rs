@@ -107,6 +107,7 @@ fn short_form(step: &Step) -> String {
         Step::StoreVectors { vectors } => format!("store {}", vectors.len()),
         Step::ReadVectors { descriptors } => format!("vectors {}", descriptors.len()),
         Step::FindMovedRows { moved } => format!("find rows of {} files in {}", moved.from.len(), moved.to.len()),
+        Step::SearchAddedRows { added } => format!("search {} files", added.files.len()),
         Step::Wait { attempts } => format!("wait {attempts}"),
         Step::ReadFrom { version, count } => format!("read {version}+{count}"),
         Step::MakeDurable { version } => format!("make {version} durable"),

@@ -218,8 +218,8 @@ fn line(text: &str) -> String {
 }
 
 /// Runs a case of `base`, `isolation`, `read`, `files`, `app`, `own`, `winner` and other lines. `then` begins another winner,
-/// `mark` gives rows to delete by deletion vector, and `found` the rows that a winner moved. Returns the version and what the
-/// commit contains, or the conflict. `unstored` follows the rows of a deletion vector that must be stored again.
+/// `mark` gives rows to delete by deletion vector, and `found` the rows that a winner moved; with `no match` the rows that winners
+/// added are searched in vain. Returns the version and what the commit contains, or the conflict. `unstored` follows the rows of a deletion vector that must be stored again.
 fn run_case(input: &str) -> String {
     let mut pending = Pending {
         state: Some(state("1,2")),
@@ -230,7 +230,7 @@ fn run_case(input: &str) -> String {
         marked: Default::default(),
     };
     let (mut asked, mut files, mut winners) = (Vec::new(), Vec::new(), vec![String::new()]);
-    let (mut whole, mut moved) = (None, Vec::new());
+    let (mut whole, mut moved, mut no_match) = (None, Vec::new(), false);
     for text in input.lines() {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         match word {
@@ -248,6 +248,7 @@ fn run_case(input: &str) -> String {
             "files" => files.extend(rest.split_whitespace()),
             "app" => drop(pending.read_apps.insert(rest.to_owned())),
             "mark" => pending.marked.mark(marked(rest)),
+            "no" => no_match = true,
             "found" => moved.push(MarkedFile { vector: None, ..marked(rest) }),
             "own" => pending.actions.append(Actions::of(actions(&line(rest))).unwrap()).unwrap(),
             "winner" => {
@@ -272,6 +273,7 @@ fn run_case(input: &str) -> String {
         if pending.moved_rows(&winner).unwrap().is_some() {
             rows.moved.append(&mut moved);
         }
+        rows.no_added_row_matches = no_match && pending.added_rows(&winner, &rows).unwrap().is_some();
         if let Err(error) = pending.follow(&winner, &rows, 5 + at as u64) {
             let kind = match error.kind() {
                 Kind::Conflict(conflict) => conflict.to_string(),

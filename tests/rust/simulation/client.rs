@@ -10,7 +10,7 @@ use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Add, DeletionVectorDescriptor};
-use deltic_protocol::commit::{MarkedFile, MovedRows};
+use deltic_protocol::commit::{AddedRows, MarkedFile, MovedRows};
 use deltic_protocol::deletion_vector::{
     DeletionVector, DeletionVectorPath, Source, encode_path, parse_file_region, parse_inline, relative_path, source,
     to_file_bytes,
@@ -27,7 +27,7 @@ use crate::Fault;
 use crate::random::Random;
 use crate::referee::Referee;
 use crate::store::{Answer, Request, Store};
-use crate::table::Row;
+use crate::table::{CONDITIONS, Row, SHAPES};
 use crate::view::Parsed;
 
 /// Limit of the difference between a process's clock and the right time, in milliseconds.
@@ -145,6 +145,34 @@ impl World {
             descriptors.push(descriptor);
         }
         Ok(descriptors)
+    }
+
+    /// The rows of a file that are not deleted, as a commit adds it.
+    fn live_rows(&self, add: &Add) -> Result<Vec<Row>> {
+        if !self.store.files.contains_key(&add.path) {
+            return Err(Error::not_found("there is no such file"));
+        }
+        let files = self.referee.rows_of(std::iter::once(add.path.clone())).map_err(Error::internal)?;
+        let deleted = match &add.deletion_vector {
+            Some(descriptor) => self.stored_vector(descriptor)?,
+            None => DeletionVector::default(),
+        };
+        let rows = (0_u64..).zip(files.into_values().next().unwrap_or_default());
+        Ok(rows.filter(|(at, _)| !deleted.contains(*at)).filter_map(|(_, row)| row).collect())
+    }
+
+    /// A file with a row that makes one of the predicates TRUE.
+    fn search_added(&self, added: &AddedRows) -> Result<Option<String>> {
+        let bound = |at: usize| SHAPES.iter().map(move |(_, bound)| &bound[at]);
+        let is_searched = |at: &usize| bound(*at).any(|bound| added.predicates.contains(bound));
+        let conditions: Vec<usize> = (0..CONDITIONS.len()).filter(is_searched).collect();
+        assert_eq!(conditions.len(), added.predicates.len());
+        for add in &added.files {
+            if self.live_rows(add)?.iter().any(|row| conditions.iter().any(|at| CONDITIONS[*at].1(row))) {
+                return Ok(Some(add.path.clone()));
+            }
+        }
+        Ok(None)
     }
 
     /// The files to which winners moved rows, by row id; `None` if not every row is found exactly once.
@@ -366,6 +394,15 @@ impl VectorFiles for Client {
             _ => world.find_moved(&moved),
         };
         Box::pin(std::future::ready(found))
+    }
+
+    fn search_added(&self, added: Arc<AddedRows>) -> BoxFuture<'_, Result<Option<String>>> {
+        let mut world = self.world();
+        world.store.count("searches of added files");
+        Box::pin(std::future::ready(match self.fault {
+            Fault::AddedRowsAreNotSearched => Ok(None),
+            _ => world.search_added(&added),
+        }))
     }
 }
 

@@ -67,6 +67,8 @@ pub(crate) enum Fault {
     VectorOverlapIsIgnored,
     /// Rows that a winner moved are assumed to keep their positions, in the first of its files.
     MovedRowsKeepPositions,
+    /// Files that a winner added are not searched for rows that a commit would have read.
+    AddedRowsAreNotSearched,
     /// The conflict check of an OPTIMIZE does not see the files that winners removed.
     OptimizeIgnoresRemoves,
     /// The read set of a MERGE lacks the files with rows that match and stay.
@@ -351,6 +353,7 @@ const EXPECTED: &[&str] = &[
     "reads that failed",
     "reads that missed an existing commit",
     "searches for moved rows",
+    "searches of added files",
     "stale listings",
     "unknown commits that did not land",
     "unknown commits that landed",
@@ -459,6 +462,11 @@ fn moved_rows_found_by_position_are_detected() {
         "which is missing",
     ];
     assert_detected(Fault::MovedRowsKeepPositions, &["but should delete"], &besides);
+}
+
+#[test]
+fn added_rows_that_are_not_searched_are_detected() {
+    assert_detected(Fault::AddedRowsAreNotSearched, &["but repeated it reads"], &["but repeated it leaves"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of `deltic-table`, one module per interface, in one binary since linking is slow.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod added_rows;
 mod backfill;
 mod builder;
 mod changes;

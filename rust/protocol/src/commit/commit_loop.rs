@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::conflict::refuse;
+use super::conflict::{AddedRows, refuse};
 use super::marked::{MarkedFile, MovedRows, WinnerRows};
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, in_the_log_but, unknown_outcome};
 use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
@@ -61,6 +61,11 @@ pub enum Step {
     FindMovedRows {
         /// The rows, and where they may be.
         moved: Arc<MovedRows>,
+    },
+    /// Search the rows of files that a winner added. Answer with [`CommitLoop::added_rows_searched`].
+    SearchAddedRows {
+        /// The files, and what is searched.
+        added: Arc<AddedRows>,
     },
     /// Wait. Answer with [`CommitLoop::waited`].
     Wait {
@@ -116,8 +121,22 @@ struct Waiting {
     descriptors: Vec<DeletionVectorDescriptor>,
     /// The rows that are still to be found.
     moved: Option<Arc<MovedRows>>,
+    /// The files that are still to be searched.
+    added: Option<Arc<AddedRows>>,
     /// What was read.
     rows: WinnerRows,
+}
+
+impl Waiting {
+    /// What has to be read next; `None` if everything was read.
+    fn step(&self) -> Option<Step> {
+        match (self.descriptors.is_empty(), &self.moved, &self.added) {
+            (false, ..) => Some(Step::ReadVectors { descriptors: self.descriptors.clone() }),
+            (true, Some(moved), _) => Some(Step::FindMovedRows { moved: Arc::clone(moved) }),
+            (true, None, Some(added)) => Some(Step::SearchAddedRows { added: Arc::clone(added) }),
+            (true, None, None) => None,
+        }
+    }
 }
 
 impl CommitLoop {
@@ -133,12 +152,8 @@ impl CommitLoop {
 
     /// What has to be done next, at this time.
     pub fn next(&mut self, now_ms: i64) -> Step {
-        match &self.waiting {
-            Some(Waiting { descriptors, moved: Some(moved), .. }) if descriptors.is_empty() => {
-                return Step::FindMovedRows { moved: Arc::clone(moved) };
-            }
-            Some(Waiting { descriptors, .. }) => return Step::ReadVectors { descriptors: descriptors.clone() },
-            None => {}
+        if let Some(step) = self.waiting.as_ref().and_then(Waiting::step) {
+            return step;
         }
         loop {
             let old_base = self.prepared.old_base(now_ms);
@@ -235,7 +250,7 @@ impl CommitLoop {
         let Some(waiting) = self.waiting.take() else { return };
         let lost = waiting.moved.as_ref().and_then(|moved| moved.from.first()).map(|file| file.add.path.clone());
         let found = found.map_err(|error| {
-            if matches!(error.kind(), Kind::Interrupted | Kind::Storage { .. } | Kind::Internal) {
+            if is_of_the_store(&error) {
                 return error;
             }
             let detail = format!("such as {}", lost.unwrap_or_default());
@@ -248,16 +263,51 @@ impl CommitLoop {
         }));
     }
 
+    /// The path of a file with a row that makes one of the predicates TRUE; `None` if there is none. If a file cannot be read, it
+    /// counts as having such a row.
+    pub fn added_rows_searched(&mut self, found: Result<Option<String>>) {
+        let Some(waiting) = self.waiting.take() else { return };
+        let first = waiting.added.as_ref().and_then(|added| added.files.first()).map(|file| file.path.clone());
+        let conflict = |path: String| refuse(Conflict::ConcurrentAppend, &format!("such as {path}"));
+        let searched = match found {
+            Ok(None) => Ok(()),
+            Ok(Some(path)) => Err(conflict(path)),
+            Err(error) if is_of_the_store(&error) => Err(error),
+            Err(error) => Err(conflict(first.unwrap_or_default()).caused_by(error)),
+        };
+        self.check_once_read(searched.map(|()| Waiting {
+            added: None,
+            rows: WinnerRows { no_added_row_matches: true, ..waiting.rows },
+            ..waiting
+        }));
+    }
+
     /// Checks the winner, unless more has to be read.
     fn check_once_read(&mut self, read: Result<Waiting>) {
         let NextStep::ReadFrom(version) = self.state.step() else { return };
         let answer = match read {
-            Ok(waiting) if waiting.moved.is_some() => return self.waiting = Some(waiting),
-            Ok(Waiting { winner, rows, .. }) => self.follow(&winner, &rows, version),
+            Ok(waiting) => self.check_or_wait(waiting, version),
             // Whatever could be read, the version belongs to another writer.
-            Err(error) => ReadAnswer::Conflict(error.at_version(version)),
+            Err(error) => Some(ReadAnswer::Conflict(error.at_version(version))),
         };
-        self.state.read(answer);
+        if let Some(answer) = answer {
+            self.state.read(answer);
+        }
+    }
+
+    /// How a winner affects this commit; `None` if more has to be read to decide it.
+    fn check_or_wait(&mut self, mut waiting: Waiting, version: u64) -> Option<ReadAnswer<Error>> {
+        if waiting.step().is_none() && !waiting.rows.no_added_row_matches {
+            match self.prepared.pending.added_rows(&waiting.winner, &waiting.rows) {
+                Ok(added) => waiting.added = added.map(Arc::new),
+                Err(error) => return Some(ReadAnswer::Conflict(error.at_version(version))),
+            }
+        }
+        if waiting.step().is_some() {
+            self.waiting = Some(waiting);
+            return None;
+        }
+        Some(self.follow(&waiting.winner, &waiting.rows, version))
     }
 
     /// Whether the version that was found is durable.
@@ -297,13 +347,9 @@ impl CommitLoop {
         let pending = &self.prepared.pending;
         let wanted = pending.vectors_to_judge(&winner).and_then(|wanted| Ok((wanted, pending.moved_rows(&winner)?)));
         match wanted {
-            Ok((descriptors, None)) if descriptors.is_empty() => {
-                Some(self.follow(&winner, &WinnerRows::default(), version))
-            }
             Ok((descriptors, moved)) => {
                 let (moved, rows) = (moved.map(Arc::new), WinnerRows::default());
-                self.waiting = Some(Waiting { winner, descriptors, moved, rows });
-                None
+                self.check_or_wait(Waiting { winner, descriptors, moved, added: None, rows }, version)
             }
             Err(error) => Some(ReadAnswer::Conflict(with_context(error))),
         }
@@ -364,6 +410,11 @@ impl CommitLoop {
         };
         Step::Failed(failed)
     }
+}
+
+/// Whether the error says nothing of the files that were to be read.
+fn is_of_the_store(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Interrupted | Kind::Storage { .. } | Kind::Internal)
 }
 
 fn base_gone(base: u64) -> Error {

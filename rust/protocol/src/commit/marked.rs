@@ -26,6 +26,9 @@ pub struct WinnerRows {
     /// The files that have the rows of [`Pending::moved_rows`](super::Pending::moved_rows) now, with these rows; none if not
     /// every row was found.
     pub moved: Vec<MarkedFile>,
+    /// Whether the files of [`Pending::added_rows`](super::Pending::added_rows) were searched, and none of their rows makes one of
+    /// the predicates TRUE.
+    pub no_added_row_matches: bool,
 }
 
 /// Rows that a commit deletes by deletion vectors and that a winner moved to other files.

@@ -16,7 +16,7 @@ pub mod state;
 pub use crate::error::Conflict;
 pub use actions::{Actions, LogicalFile};
 pub use commit_loop::{CommitLoop, Step};
-pub use conflict::{CHECKS, COMPATIBLE, Check, MAINTENANCE};
+pub use conflict::{AddedRows, CHECKS, COMPATIBLE, Check, MAINTENANCE};
 pub use marked::{MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
 pub use matrix::{docs_checks, docs_matrix};
 pub use pending::{

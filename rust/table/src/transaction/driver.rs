@@ -126,6 +126,10 @@ pub async fn try_commit(
                 let found = unless_cancelled(vectors.find_moved(moved), retry, nothing_committed).await;
                 commit_loop.moved_rows_found(found);
             }
+            Step::SearchAddedRows { added } => {
+                let found = unless_cancelled(vectors.search_added(added), retry, nothing_committed).await;
+                commit_loop.added_rows_searched(found);
+            }
             Step::Wait { attempts } => {
                 let wait = retry.back_off(attempts);
                 sleep(wait.unwrap_or_default(), retry).await;

@@ -1,5 +1,6 @@
 //! Transactions: the builder that prepares a commit, and the driver that makes it a version of the table.
 
+mod added_rows;
 pub mod builder;
 mod commit_series;
 mod driver;

@@ -1,5 +1,5 @@
 //! Deletion vectors that a commit needs: those of winners are read, and its own are stored, in a new file each time
-//! they change. Rows that a winner moved to other files are found there.
+//! they change. Rows that a winner moved to other files are found there, and rows that it added are searched.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Deletion Vector File Storage Format".
 
@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use deltic_protocol::action::DeletionVectorDescriptor;
-use deltic_protocol::commit::{MarkedFile, MovedRows};
+use deltic_protocol::commit::{AddedRows, MarkedFile, MovedRows};
 use deltic_protocol::deletion_vector::{DeletionVector, encode_path, relative_path, to_file_bytes};
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
+use super::added_rows::search_added_rows;
 use super::moved_rows::find_moved_rows;
 use crate::error::{Error, Result};
 use crate::scan::vectors::read_vector;
@@ -29,6 +30,10 @@ pub trait VectorFiles: Send + Sync {
     /// Finds rows that a winner moved to other files, by their row ids: the files that have them now, with these rows; `None`
     /// if not every row is found exactly once.
     fn find_moved(&self, moved: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>>;
+
+    /// Searches rows of files that a winner added: the path of a file with a row that makes one of the predicates TRUE; `None` if
+    /// there is none.
+    fn search_added(&self, added: Arc<AddedRows>) -> BoxFuture<'_, Result<Option<String>>>;
 }
 
 /// For commits that neither write nor read deletion vectors.
@@ -46,6 +51,11 @@ impl VectorFiles for NoVectors {
 
     fn find_moved(&self, _: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
         Box::pin(std::future::ready(Err(Error::internal("a commit without rows looks for rows"))))
+    }
+
+    /// Every file that statistics do not rule out counts as having such a row.
+    fn search_added(&self, added: Arc<AddedRows>) -> BoxFuture<'_, Result<Option<String>>> {
+        Box::pin(std::future::ready(Ok(added.files.first().map(|file| file.path.clone()))))
     }
 }
 
@@ -108,5 +118,9 @@ impl VectorFiles for TableVectors {
 
     fn find_moved(&self, moved: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
         Box::pin(async move { find_moved_rows(&self.storage, &moved).await })
+    }
+
+    fn search_added(&self, added: Arc<AddedRows>) -> BoxFuture<'_, Result<Option<String>>> {
+        Box::pin(async move { search_added_rows(&self.storage, &added).await })
     }
 }

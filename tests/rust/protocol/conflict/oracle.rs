@@ -11,6 +11,7 @@ use deltic_protocol::action::{Action, Add, CommitInfo, DeletionVectorDescriptor,
 use deltic_protocol::commit::{Actions, MarkedFile, MarkedFiles, Pending, ReadSet, WinnerRows};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::Result;
+use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::property::IsolationLevel;
 use proptest::prelude::*;
 use serde_json::json;
@@ -314,7 +315,8 @@ fn moved(optimize: &Prepared, files: &Files) -> Moved {
     from.enumerate().filter_map(|(at, old)| Some((old, (to?.clone(), at)))).collect()
 }
 
-/// The input of the conflict check for a winner: deletion vectors, and the rows of this commit that the winner moved.
+/// The input of the conflict check for a winner: deletion vectors, the rows of this commit that the winner moved, and whether
+/// rows that it added match.
 fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &Files) -> WinnerRows {
     let mut rows = vectors(pending, winner);
     for from in pending.moved_rows(winner).unwrap().into_iter().flat_map(|moved| moved.from) {
@@ -331,7 +333,19 @@ fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &File
             vector: None,
         }));
     }
+    if let Some(added) = pending.added_rows(winner, &rows).unwrap() {
+        let is_searched = |sql: &str| predicate_of(sql).is_some_and(|predicate| added.predicates.contains(&predicate));
+        let conditions: Vec<_> = CONDITIONS.iter().filter(|(sql, _)| is_searched(sql)).collect();
+        assert_eq!(conditions.len(), added.predicates.len());
+        let mut live = added.files.iter().flat_map(|file| files[&file.path].iter().flatten());
+        rows.no_added_row_matches = !live.any(|row| conditions.iter().any(|(_, holds)| holds(*row)));
+    }
     rows
+}
+
+fn predicate_of(sql: &str) -> Option<BoundPredicate> {
+    let ReadSet::Predicates(read) = predicates(&[sql], &[]) else { return None };
+    read.predicates.into_iter().next()
 }
 
 fn followed(mut pending: Pending, winner: &CommitActions) -> Result<()> {

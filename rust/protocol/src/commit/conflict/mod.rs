@@ -16,19 +16,18 @@ use arrow_array::{Array, BooleanArray, cast::AsArray};
 use arrow_buffer::BooleanBuffer;
 
 use crate::action::Action;
-use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
 use crate::error::{Conflict, Error, Kind, Result};
 use crate::feature;
-use crate::log_bounds::LogBounds;
 use crate::property::{IsolationLevel, Properties};
-use crate::prune;
 use crate::replay::canonical_path;
 use crate::replay::paths::PathSet;
 
+mod added;
 mod metadata;
 mod rows;
 
+pub use added::AddedRows;
 pub use metadata::{COMPATIBLE, MAINTENANCE};
 
 use super::marked::WinnerRows;
@@ -328,18 +327,11 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether the winner only gave ids to existing rows, or removed their ids.
-    fn is_backfill(&self) -> bool {
-        let operation =
-            self.winner.commit_info.as_ref().and_then(|info| info.0.get("operation")).and_then(|o| o.as_str());
-        matches!(operation, Some("ROW TRACKING BACKFILL" | "ROW TRACKING UNBACKFILL"))
-    }
-
     fn backfill(&mut self) -> Result<()> {
         if self.pending.actions.is_re_add() {
             return self.drop_superseded();
         }
-        if !self.is_backfill() || self.winner.adds.is_empty() {
+        if !is_backfill(self.winner) || self.winner.adds.is_empty() {
             return Ok(());
         }
         let adds = &self.winner.adds;
@@ -400,46 +392,6 @@ impl Case<'_> {
         Ok(())
     }
 
-    fn added_files(&mut self) -> Result<()> {
-        let only_not_blind = match self.isolation {
-            IsolationLevel::SnapshotIsolation => return Ok(()),
-            IsolationLevel::Serializable => false,
-            IsolationLevel::WriteSerializable => self.pending.own_metadata().is_none(),
-        };
-        let is_blind = self.winner.commit_info.as_ref().is_some_and(|info| info.is_blind_append());
-        if self.is_backfill() || self.winner.adds.is_empty() {
-            return Ok(());
-        }
-        if only_not_blind && is_blind {
-            return self.pass_blind_append();
-        }
-        let mut changing = data_changing(self.winner.adds.rows(), self.winner.adds.len());
-        if !self.only_lost_rows.is_empty() {
-            let paths = self.winner.adds.path();
-            let came = BooleanBuffer::collect_bool(paths.len(), |row| !self.only_lost_rows.contains(paths.value(row)));
-            changing = &changing & &came;
-        }
-        let candidates = match &self.pending.read {
-            ReadSet::Nothing | ReadSet::Files(_) => return Ok(()),
-            ReadSet::WholeTable | ReadSet::EveryFile => self.winner.adds.filter(changing)?,
-            ReadSet::Predicates(read) => matching(&self.winner.adds.filter(changing)?, read)?,
-        };
-        match candidates.path().iter().flatten().next() {
-            Some(path) => Err(refuse(Conflict::ConcurrentAppend, &format!("such as {path}"))),
-            None => Ok(()),
-        }
-    }
-
-    /// A blind append may count as made after this commit. Its files with matching rows count as read from then
-    /// on: a later winner that changes their rows has read the append, so it must have read what this commit adds, too.
-    fn pass_blind_append(&mut self) -> Result<()> {
-        if let ReadSet::Predicates(read) = &mut self.pending.read {
-            let found = matching(&self.winner.adds, read)?;
-            read.files.extend(found.path().iter().flatten().collect());
-        }
-        Ok(())
-    }
-
     fn removed_files_read(&mut self) -> Result<()> {
         let removes = &self.winner.removes;
         let changing = data_changing(&self.winner.remove_rows, removes.len());
@@ -474,7 +426,7 @@ impl Case<'_> {
         match &mut self.pending.read {
             ReadSet::Files(files) if has_read(files) => files.extend(moved.path().iter().flatten().collect()),
             ReadSet::Predicates(read) if has_read(&read.files) => {
-                let found = matching(&moved, read)?;
+                let found = added::matching(&moved, read)?;
                 read.files.extend(found.path().iter().flatten().collect());
             }
             ReadSet::Nothing
@@ -509,18 +461,14 @@ impl Case<'_> {
         // Only a backfill changes actions; it leaves out files, and adds none.
         let broken =
             |e: Error| Error::internal("rebasing made a commit that adds or removes a file twice").caused_by(e);
-        if self.is_backfill() { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }
+        if is_backfill(self.winner) { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }
     }
 }
 
-/// The files that may hold a row which makes one of the predicates TRUE.
-fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
-    let mut kept = BooleanBuffer::new_unset(adds.len());
-    for predicate in &read.predicates {
-        let bounds = LogBounds::of_statistics(adds, &read.shape, &predicate.columns(), true)?;
-        kept = &kept | &prune::keep(predicate, &bounds)?;
-    }
-    adds.filter(kept)
+/// Whether the winner only gave ids to existing rows, or removed their ids.
+fn is_backfill(winner: &CommitActions) -> bool {
+    let operation = winner.commit_info.as_ref().and_then(|info| info.0.get("operation")).and_then(|o| o.as_str());
+    matches!(operation, Some("ROW TRACKING BACKFILL" | "ROW TRACKING UNBACKFILL"))
 }
 
 /// The file actions with `dataChange` true, or without it.

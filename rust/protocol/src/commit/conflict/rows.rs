@@ -82,7 +82,7 @@ impl Pending {
         let mut moved = winner.adds.filter(!&super::data_changing(winner.adds.rows(), winner.adds.len()))?;
         if let ReadSet::Predicates(read) = &self.read {
             // Each of the rows makes one of the predicates TRUE.
-            moved = super::matching(&moved, read)?;
+            moved = super::added::matching(&moved, read)?;
         }
         let partitions: HashSet<_> = lost.iter().map(|lost| lost.file.add.partition_values.clone()).collect();
         let mut to = Vec::new();
@@ -136,30 +136,47 @@ fn reads_rows(read: &ReadSet) -> bool {
     }
 }
 
+/// The rows of a file that were deleted before the winner, and after it; `None` if this commit reads or deletes no rows of it.
+fn deleted_rows(
+    pending: &Pending,
+    file: &ReAddedFile<'_>,
+    vectors: &Vectors,
+) -> Result<Option<(DeletionVector, DeletionVector)>> {
+    Ok(match pending.marked.get(file.path) {
+        Some(marked) => Some((marked.deleted_before.clone(), known(vectors, file.new.as_ref())?)),
+        None if !reads_rows(&pending.read) => None,
+        // If the file had no vector, no row was deleted.
+        None if file.old.is_none() => Some((DeletionVector::default(), DeletionVector::default())),
+        None => Some((known(vectors, file.old.as_ref())?, known(vectors, file.new.as_ref())?)),
+    })
+}
+
+/// The files that the winner removed and added again with fewer rows.
+pub(super) fn files_with_fewer_rows(pending: &Pending, winner: &CommitActions, vectors: &Vectors) -> Result<PathSet> {
+    let mut found = PathSet::default();
+    for file in re_added_files(winner)? {
+        if let Some((old, new)) = deleted_rows(pending, &file, vectors)?
+            && new.is_superset(&old)
+        {
+            found.insert(file.path);
+        }
+    }
+    Ok(found)
+}
+
 impl Case<'_> {
     pub(super) fn rows_of_files(&mut self) -> Result<()> {
-        let mut only_lost_rows = PathSet::default();
+        self.only_lost_rows = files_with_fewer_rows(self.pending, self.winner, &self.rows.vectors)?;
         for file in re_added_files(self.winner)? {
-            let is_marked = self.pending.marked.get(file.path).is_some();
-            if !is_marked && !reads_rows(&self.pending.read) {
+            if self.pending.marked.get(file.path).is_none() {
                 continue;
             }
-            let (old, new) = match self.pending.marked.get(file.path) {
-                Some(marked) => (marked.deleted_before.clone(), known(&self.rows.vectors, file.new.as_ref())?),
-                // If the file had no vector, no row was deleted.
-                None if file.old.is_none() => (DeletionVector::default(), DeletionVector::default()),
-                None => (known(&self.rows.vectors, file.old.as_ref())?, known(&self.rows.vectors, file.new.as_ref())?),
-            };
-            if new.is_superset(&old) {
-                only_lost_rows.insert(file.path);
-            } else if is_marked {
+            if !self.only_lost_rows.contains(file.path) {
                 return Err(super::refuse(Conflict::ConcurrentAppend, &format!("rows of {} came back", file.path)));
             }
-            if is_marked {
-                self.unite(&file, new)?;
-            }
+            let deleted = known(&self.rows.vectors, file.new.as_ref())?;
+            self.unite(&file, deleted)?;
         }
-        self.only_lost_rows = only_lost_rows;
         self.replace_lost_files()
     }
 

@@ -71,6 +71,16 @@ pub struct Reader {
 impl Reader {
     /// Binds `spec`: schema, column mapping, projection, predicate. There is no I/O.
     pub fn new(storage: Storage, spec: ReadSpec) -> Result<Self> {
+        let predicate = spec.filter.as_ref().map(|filter| filter.bound(&spec.schema)).transpose()?;
+        Self::with_predicate(storage, spec, predicate)
+    }
+
+    /// As [`Reader::new`], with a predicate in place of the filter of `spec`.
+    pub(crate) fn with_predicate(
+        storage: Storage,
+        spec: ReadSpec,
+        predicate: Option<Arc<BoundPredicate>>,
+    ) -> Result<Self> {
         let table = spec.schema.clone();
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
         let mut seen = BTreeSet::new();
@@ -78,10 +88,7 @@ impl Reader {
         if let Some(twice) = output.fields.iter().find(|field| !seen.insert(field.name.as_str())) {
             return Err(Error::invalid(format!("column `{}` is requested twice", twice.name)));
         }
-        let condition = match &spec.filter {
-            Some(filter) => Some(condition(filter.bound(&table)?, &table, &output)),
-            None => None,
-        };
+        let condition = predicate.map(|predicate| condition(predicate, &table, &output));
         let schema = Arc::new(to_rows_schema(&output));
         let partition_columns = spec.partition_columns.into_iter().collect();
         let row_tracking = (spec.row_tracking, spec.may_lack_row_ids);
