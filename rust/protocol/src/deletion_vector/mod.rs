@@ -301,6 +301,13 @@ impl DeletionVector {
         self.rows.iter()
     }
 
+    /// Numbers of the deleted rows from `row` on, ascending.
+    pub fn iter_from(&self, row: u64) -> impl Iterator<Item = u64> {
+        let mut rows = self.rows.iter();
+        rows.advance_to(row);
+        rows
+    }
+
     /// Ranges of deleted rows, ascending. Ranges may touch where two buckets do.
     pub fn deleted_ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.rows.bitmaps().flat_map(|(key, bitmap)| {

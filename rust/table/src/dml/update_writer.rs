@@ -191,19 +191,29 @@ impl UpdatePass {
     }
 
     fn split(&self, batch: &RecordBatch) -> Result<SplitBatch> {
-        let (positions, numbers) = (numbers(batch, ROW_INDEX)?, numbers(batch, FILE_NUMBER)?);
+        let (positions, numbers) = (numbers(batch, ROW_INDEX)?.values(), numbers(batch, FILE_NUMBER)?.values());
         let unknown = || Error::internal("rows of a file that was not asked for were read");
-        let file = |row: usize| usize::try_from(numbers.value(row)).ok().and_then(|at| self.files.get(at));
-        let position = |row: usize| positions.value(row).cast_unsigned();
         let mut is_updated = BooleanBufferBuilder::new(batch.num_rows());
         let mut places = Vec::new();
-        for row in 0..batch.num_rows() {
-            let (path, rows) = file(row).ok_or_else(unknown)?;
-            let updates = rows.as_ref().is_none_or(|rows| rows.contains(position(row)));
-            is_updated.append(updates);
-            if updates {
-                places.push((path.as_str(), position(row)));
-            }
+        for number in numbers.chunk_by(PartialEq::eq) {
+            let file = number.first().and_then(|number| self.files.get(usize::try_from(*number).ok()?));
+            let (path, updated) = file.ok_or_else(unknown)?;
+            let positions = positions.get(is_updated.len()..is_updated.len() + number.len()).ok_or_else(unknown)?;
+            let positions = positions.iter().map(|position| position.cast_unsigned());
+            let Some(updated) = updated else {
+                is_updated.append_n(number.len(), true);
+                places.extend(positions.map(|position| (path.as_str(), position)));
+                continue;
+            };
+            // Rows come in the order of the file.
+            let first = positions.clone().next().unwrap_or_default();
+            let mut updated = updated.iter_from(first).peekable();
+            positions.for_each(|position| {
+                while updated.next_if(|row| *row < position).is_some() {}
+                let is_next = updated.peek() == Some(&position);
+                is_updated.append(is_next);
+                places.extend(is_next.then_some((path.as_str(), position)));
+            });
         }
         let is_updated = is_updated.finish();
         let rows = batch.project(&(0..batch.num_columns().saturating_sub(2)).collect::<Vec<_>>())?;

@@ -101,9 +101,10 @@ impl Fresh {
         positions: Option<&Int64Array>,
         rows: usize,
     ) -> Result<Int64Array> {
-        match stored {
-            Some(stored) if stored.null_count() == 0 => Ok(stored.clone()),
-            Some(_) | None => (0..rows)
+        match (stored, positions) {
+            (Some(stored), _) if stored.null_count() == 0 => Ok(stored.clone()),
+            (None, Some(positions)) if self == Self::Position && positions.len() == rows => Ok(positions.clone()),
+            _ => (0..rows)
                 .map(|row| match stored {
                     Some(stored) if stored.is_valid(row) => Ok(Some(stored.value(row))),
                     Some(_) | None => self.value(positions, row),
