@@ -27,8 +27,8 @@ PROTOCOL: list[set[str]] = [
 ]
 PAGES: list[set[str]] = [
     {"thrift", "pool"},
-    {"bits", "footer", "pieces"},
-    {"limits", "narrow"},
+    {"bits", "footer", "chunked_buffer"},
+    {"limits", "footer_pruning"},
     {"decode", "encode"},
 ]
 TABLE: list[set[str]] = [

@@ -369,7 +369,7 @@ fn files_of_writers_are_within_the_limits() {
             let (start, length) = column.byte_range();
             let chunk = bytes.slice(start as usize..(start + length) as usize);
             let texts: usize = values.iter().map(|text| text.len()).sum();
-            let PageLimits { values, bytes, dictionary, coded, prefixes, .. } =
+            let PageLimits { values, bytes, dictionary, dictionary_encoded, prefixes, .. } =
                 check(&chunk, column).unwrap_or_else(|e| panic!("{codec:?} {encoding:?}: {e}"));
             assert_eq!(values, 6000);
             assert_eq!((dictionary > 0, coded > 0), (encoding.is_none(), encoding.is_none()), "{codec:?}");

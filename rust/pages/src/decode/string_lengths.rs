@@ -13,7 +13,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::ColumnDescriptor;
 
 use super::hybrid::Runs;
-use crate::limits::{CODED, PageLimits, decompressed, split_levels};
+use crate::limits::{DICTIONARY_ENCODINGS, PageLimits, decompressed, split_levels};
 
 /// Bytes that the strings of some leaves may always have together, and how many more for each of the
 /// leaves' bytes, for each row, and for each row of each leaf. An action has one long string, the others are names.
@@ -71,7 +71,7 @@ impl StringLeaf<'_> {
 
     /// An upper limit for the bytes of all strings, if one entry were the whole dictionary.
     fn most(&self) -> u64 {
-        self.plain().saturating_add(self.limits.coded.saturating_mul(self.limits.dictionary))
+        self.plain().saturating_add(self.limits.dictionary_encoded.saturating_mul(self.limits.dictionary))
     }
 
     /// An upper limit for the bytes of all strings, which is close unless those of the dictionary have at most `short`
@@ -80,7 +80,7 @@ impl StringLeaf<'_> {
         if self.most() <= self.plain().saturating_add(short) {
             return Ok(self.most());
         }
-        let (mut pages, mut left) = (decompressed(self.chunk, self.column)?, self.limits.coded);
+        let (mut pages, mut left) = (decompressed(self.chunk, self.column)?, self.limits.dictionary_encoded);
         let (mut dictionary, mut length) = (Dictionary::default(), self.plain());
         // Pages with other encodings are mostly after these.
         while left > 0
@@ -94,7 +94,7 @@ impl StringLeaf<'_> {
                         return Ok(length.saturating_add(most));
                     }
                 }
-                page if CODED.contains(&page.encoding()) => {
+                page if DICTIONARY_ENCODINGS.contains(&page.encoding()) => {
                     length = length.saturating_add(dictionary.length(page, self.column.column_descr()));
                     left = left.saturating_sub(u64::from(page.num_values()));
                 }

@@ -160,7 +160,7 @@ impl<'p> StringValues<'p> {
     }
 
     /// The most bytes that `count` strings have, if `without` bytes of each are left out.
-    pub(super) fn most_bytes(&self, count: usize, without: usize) -> usize {
+    pub(super) fn max_bytes(&self, count: usize, without: usize) -> usize {
         match self {
             Self::Plain(rest) => rest.len().saturating_sub(count.saturating_mul(size_of::<u32>() + without)),
             Self::Coded(codes, dictionary, _) => {

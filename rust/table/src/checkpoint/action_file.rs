@@ -11,8 +11,8 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use bytes::Bytes;
 use deltic_pages::decode::string_lengths::{self, StringLeaf};
 use deltic_pages::decode::{Chunk, Failure};
+use deltic_pages::footer_pruning::{Leaf, prune_row_groups};
 use deltic_pages::limits::{self, Chunks};
-use deltic_pages::narrow::{Leaf, narrowed};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
