@@ -15,11 +15,11 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpErrorKind, HttpRequest, HttpRequestBody};
 use serde_json::{Value, json};
 
-use crate::cloud::client::{Redirects, http_client};
-use crate::cloud::credentials::no_credentials;
 use crate::config::options::Options;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
+use crate::http::client::{Redirects, http_client};
+use crate::http::credentials::no_credentials;
 use crate::location::Location;
 
 /// The attempts of a request that may be retried.
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a complete item is kept, in seconds, as in delta-spark.
 const KEPT_SECONDS: u64 = 24 * 60 * 60;
 /// Longer answers are not parsed.
-const LONGEST_ANSWER: usize = 1 << 20;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// A table of DynamoDB.
 pub struct LockTable {
@@ -107,7 +107,9 @@ impl LockTable {
     /// Opens the table without a request.
     pub(crate) fn open(
         options: &Options,
-        (name, region, endpoint): (&str, String, String),
+        name: String,
+        region: String,
+        endpoint: String,
         credentials: AwsCredentialProvider,
     ) -> object_store::Result<Self> {
         let mut client = ClientOptions::new();
@@ -118,7 +120,7 @@ impl LockTable {
             client = client.with_allow_http(true);
         }
         let client = http_client(&client, Redirects::SameServer)?;
-        Ok(Self { client, credentials, endpoint, region, name: name.into(), options: options.clone() })
+        Ok(Self { client, credentials, endpoint, region, name, options: options.clone() })
     }
 
     /// The item of one file.
@@ -225,7 +227,7 @@ impl LockTable {
         })?;
         let status = response.status();
         let bytes = response.into_body().bytes().await.map_err(|e| Failure::Lost(e.to_string()))?;
-        if bytes.len() > LONGEST_ANSWER {
+        if bytes.len() > MAX_ANSWER_BYTES {
             return Err(Failure::Lost("the answer is too long".into()));
         }
         if status.is_success() {

@@ -95,7 +95,7 @@ async fn dispensable(storage: &Storage, newest_expired: u64) -> Result<Option<Ex
 /// `Corrupt` or `NotFound` if it is damaged or a part of it is missing.
 async fn check_whole(storage: &Storage, checkpoint: &Checkpoint) -> Result<()> {
     let open = OpenCheckpoint::open(storage, checkpoint).await?;
-    if open.state().protocol.is_none() || open.state().metadata.is_none() {
+    if open.non_file_actions().protocol.is_none() || open.non_file_actions().metadata.is_none() {
         return Err(Error::corrupt("a checkpoint lacks the protocol or the metadata of the table"));
     }
     open.adds(&AddColumns::all()).try_for_each(|_| ready(Ok(()))).await?;

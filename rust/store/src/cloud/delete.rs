@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
 
-use super::connect::Clients;
+use super::clients::Clients;
 use super::finding::{Finding, finding};
 use super::remote::{Remote, key};
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
 use super::azure_blocks::{Blocks, is_block_missing};
-use super::connect::Clients;
+use super::clients::Clients;
 use super::finding::{Finding, finding, is_precondition};
 use super::remote::{Remote, beside, is_verified, mark_verified};
 use super::writer::{CONCURRENT_PARTS, PART};

@@ -19,14 +19,15 @@ use object_store::{
     Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 
-use super::connect::{Clients, Slot};
-use super::credentials::no_credentials;
+use super::clients::Clients;
+use super::connect::Slot;
 use super::finding::{Finding, finding, is_precondition};
 use crate::config::options::Options;
 use crate::counts::Tally;
 use crate::dynamodb::LockTable;
 use crate::error::{Error, Result};
 use crate::failures::short_read;
+use crate::http::credentials::no_credentials;
 use crate::listing::Entry;
 use crate::location::{Location, Scheme};
 use crate::pin::{Identity, Pin};

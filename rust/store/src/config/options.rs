@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Whether local writes are synced.
     pub(crate) durable: bool,
     /// Whether commits on S3 go through DynamoDB.
-    pub(crate) takes_turns: bool,
+    pub(crate) commits_through_dynamodb: bool,
     /// Whether a log may name files that are not in the table's own store.
     pub(crate) allow_foreign_paths: bool,
     /// Whether the store was named by a log, not by the caller.
@@ -73,20 +73,20 @@ impl Options {
             Some("none") => false,
             Some(_) => return Err(Error::invalid(format!("{DURABILITY} must be 'full' or 'none'"))),
         };
-        let takes_turns = match option(LOG_STORE) {
+        let commits_through_dynamodb = match option(LOG_STORE) {
             None => variable(LOCKING_VARIABLE).as_deref() == Some("dynamodb"),
             Some("conditional") => false,
             Some("dynamodb") => true,
             Some(_) => return Err(Error::invalid(format!("{LOG_STORE} must be 'conditional' or 'dynamodb'"))),
         };
-        if let Some((key, _)) = pairs.iter().find(|(key, _)| key.starts_with(DYNAMODB) && !takes_turns) {
+        if let Some((key, _)) = pairs.iter().find(|(key, _)| key.starts_with(DYNAMODB) && !commits_through_dynamodb) {
             return Err(Error::invalid(format!("{key} needs {LOG_STORE} = 'dynamodb'")));
         }
         let allow_foreign_paths = option(ALLOW_FOREIGN_PATHS) == Some("true");
         let options = Self {
             pairs,
             durable,
-            takes_turns,
+            commits_through_dynamodb,
             allow_foreign_paths,
             foreign: false,
             anonymous: false,
@@ -99,7 +99,7 @@ impl Options {
 
     /// The options for a store that a log names. `anonymous`: its server is named only by the log, too.
     pub(crate) fn for_foreign(&self, anonymous: bool) -> Self {
-        Self { takes_turns: false, foreign: true, anonymous, ..self.clone() }
+        Self { commits_through_dynamodb: false, foreign: true, anonymous, ..self.clone() }
     }
 
     /// Whether both open a store with the same credentials and settings.

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use super::disk::WORTH_A_THREAD;
+use super::disk::MIN_BYTES_FOR_THREAD;
 use super::naming::{Refused, give_name_by, rename_if_absent};
 use super::*;
 
@@ -205,8 +205,8 @@ fn a_small_file_does_not_wait_for_the_pool_and_one_to_be_synced_does() {
             let place = path(name);
             async move { tokio::time::timeout(soon, disk.put_if_absent(place, data.into())).await }
         };
-        assert!(matches!(put(hasty.clone(), "little", WORTH_A_THREAD - 1).await, Ok(Ok(Put::Created))));
-        assert!(put(hasty, "large", WORTH_A_THREAD).await.is_err());
+        assert!(matches!(put(hasty.clone(), "little", MIN_BYTES_FOR_THREAD - 1).await, Ok(Ok(Put::Created))));
+        assert!(put(hasty, "large", MIN_BYTES_FOR_THREAD).await.is_err());
         assert!(put(durable.clone(), "synced", 1).await.is_err());
         let (size, syncing) = durable.create_file(path("named")).appear(true).await.unwrap();
         assert_eq!((size, syncing.is_empty(), folder.path().join("named").exists()), (0, false, true));

@@ -44,7 +44,7 @@ impl Storage {
         named.or_else(|| Some(settings()?.into_iter().rfind(|(key, _)| *key == AzureConfigKey::AccountName)?.1))
     }
 
-    /// The same, if it is on Azure's public servers: the settings name no other server.
+    /// The Azure account of a location, if it is on Azure's public servers: the settings name no other server.
     pub(super) fn public_account(&self, location: &Location) -> Option<String> {
         let settings = self.inner.options.settings::<AzureConfigKey>("AZURE_").ok()?;
         let is_elsewhere = |(key, _): &(AzureConfigKey, String)| {
@@ -76,7 +76,7 @@ impl Storage {
         };
         let open = || Remote::new(there, inner.options.for_foreign(!is_known_server), inner.tally.clone());
         // This does not wait: a lock that was held when the process forked stays held in the child.
-        let Ok(mut stores) = inner.foreign.try_lock() else { return open() };
+        let Ok(mut stores) = inner.foreign_stores.try_lock() else { return open() };
         if stores.len() >= FOREIGN_STORES && !stores.contains_key(&there.base) {
             stores.clear();
         }

@@ -11,4 +11,4 @@ mod write;
 
 pub(crate) use self::sidecars::OLDEST_REUSED_MS;
 pub(crate) use self::work::young_tombstones;
-pub use self::write::{Written, checkpoint, is_due, of_snapshot};
+pub use self::write::{WrittenCheckpoint, checkpoint, is_due, of_snapshot};

@@ -1,6 +1,6 @@
 //! Rows of a checkpoint to a Parquet file.
 //!
-//! A row group is encoded by one task on the blocking pool, several at once. Its rows are made piece by piece while they are
+//! A row group is encoded by one task on a worker thread, several at once. Its rows are made piece by piece while they are
 //! encoded, so that a piece fits the processor's caches. Row groups are small enough to be read in parallel and in little
 //! memory. The file appears when it is complete, so that a failed checkpoint does not replace an older file.
 
@@ -27,12 +27,11 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescriptor, ColumnPath, SchemaDescPtr, TypePtr};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 
 use super::assembly::{Assembly, Chunks};
 use crate::checkpoint::action_file::CREATED_BY;
 use crate::error::{Error, Result};
-use crate::parallel::worker_count;
+use crate::parallel::{try_blocking, worker_count};
 use deltic_store::{FileWriter, Storage};
 
 /// Rows made and encoded at once.
@@ -97,7 +96,7 @@ impl Encoding {
         Self::with(schema, version, compression(properties))
     }
 
-    /// The same with these settings for pages.
+    /// The encoding with these settings for pages.
     fn with(schema: &SchemaRef, version: WriterVersion, compression: basic::Compression) -> Result<Arc<Self>> {
         let unique = |action: &str, member: &str| ColumnPath::from(vec![action.to_owned(), member.to_owned()]);
         let properties = WriterProperties::builder()
@@ -384,13 +383,9 @@ fn not_encoded(source: ParquetError) -> Error {
     Error::internal("actions could not be encoded as a checkpoint").caused_by(source)
 }
 
-/// Runs work on the blocking pool.
+/// Runs work on a worker thread.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|e| Err(worker_failed(e)))
-}
-
-fn worker_failed(source: tokio::task::JoinError) -> Error {
-    Error::internal("a worker thread failed while writing a checkpoint").caused_by(source)
+    try_blocking(work, |e| Error::internal("a worker thread failed while writing a checkpoint").caused_by(e)).await
 }
 
 #[cfg(test)]
