@@ -204,8 +204,8 @@ mod tests {
         ) {
             let whole = footer(&groups, EnabledStatistics::Chunk);
             let (kept, all) = (prune_row_groups(&whole, &LEAVES), parse(&whole).unwrap());
-            let expected: Vec<i64> = page_offsets(&all).into_iter().zip(&groups).filter(|(_, [_, txn, protocol])| *txn || *protocol)
-                .map(|(offset, _)| offset).collect();
+            let expected = page_offsets(&all).into_iter().zip(&groups).filter(|(_, [_, txn, protocol])| *txn || *protocol);
+            let expected: Vec<i64> = expected.map(|(offset, _)| offset).collect();
             match kept {
                 Some(pruned) => {
                     let pruned = parse(&pruned).unwrap();

@@ -234,9 +234,9 @@ impl LockTable {
             return serde_json::from_slice(&bytes).map_err(|e| Failure::Lost(e.to_string()));
         }
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        let text = |name: &str| answer.get(name).and_then(Value::as_str);
-        let code = text("__type").and_then(|code| code.rsplit('#').next()).unwrap_or_default().to_owned();
-        let message = text("message").or(text("Message")).unwrap_or_default().to_owned();
+        let value = |name: &str| answer.get(name).and_then(Value::as_str);
+        let code = value("__type").and_then(|code| code.rsplit('#').next()).unwrap_or_default().to_owned();
+        let message = value("message").or(value("Message")).unwrap_or_default().to_owned();
         Err(Failure::Refused(status.as_u16(), code, message))
     }
 
@@ -297,16 +297,16 @@ pub fn now_seconds() -> u64 {
 }
 
 fn parse(item: &Value) -> Result<Item> {
-    let text = |name: &str, kind: &str| item.get(name).and_then(|value| value.get(kind)).and_then(Value::as_str);
+    let value = |name: &str, kind: &str| item.get(name).and_then(|value| value.get(kind)).and_then(Value::as_str);
     let string = |name: &str| {
         let missing = || Error::corrupt(format!("an item of the DynamoDB table has no string '{name}'"));
-        text(name, "S").map(str::to_owned).ok_or_else(missing)
+        value(name, "S").map(str::to_owned).ok_or_else(missing)
     };
     let parsed = Item {
         file_name: string("fileName")?,
         temp_path: string("tempPath")?,
         complete: string("complete")?.eq_ignore_ascii_case("true"),
-        expire_time: text("expireTime", "N").and_then(|n| n.parse().ok()),
+        expire_time: value("expireTime", "N").and_then(|n| n.parse().ok()),
     };
     if parsed.file_name.is_empty() || parsed.file_name.contains('/') {
         return Err(Error::corrupt("an item of the DynamoDB table names a file outside the log"));

@@ -25,9 +25,9 @@ impl std::error::Error for Unfinished {}
 
 impl Unfinished {
     fn panicked(payload: &(dyn Any + Send)) -> Self {
-        let text =
+        let message =
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        Self(format!("panicked: {}", text.unwrap_or("no text")))
+        Self(format!("panicked: {}", message.unwrap_or("no message")))
     }
 
     fn ended(task: JoinError) -> Self {

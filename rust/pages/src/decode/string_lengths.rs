@@ -17,8 +17,8 @@ use crate::limits::{DICTIONARY_ENCODINGS, PageLimits, decompressed, split_levels
 
 /// Bytes that the strings of some leaves may always have together, and how many more for each of the
 /// leaves' bytes, for each row, and for each row of each leaf. An action has one long string, the others are names.
-const FREE_BYTES: u64 = 64 * 1024 * 1024;
-const EXPANSION: u64 = 1024;
+const BASE_STRING_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_EXPANSION_RATIO: u64 = 1024;
 const BYTES_PER_ROW: u64 = 4096;
 const BYTES_PER_VALUE: u64 = 256;
 
@@ -40,7 +40,7 @@ pub fn check(leaves: &[StringLeaf<'_>], rows: u64, enough: u64) -> Result<u64, P
     let short = rows.saturating_mul(BYTES_PER_VALUE);
     let stored = sum(leaves.iter().map(|leaf| leaf.chunk.len() as u64));
     let of_rows = rows.saturating_mul(BYTES_PER_ROW).saturating_add(short.saturating_mul(leaves.len() as u64));
-    let justified = sum([FREE_BYTES, of_rows, stored.saturating_mul(EXPANSION)].into_iter());
+    let justified = sum([BASE_STRING_BYTES, of_rows, stored.saturating_mul(MAX_EXPANSION_RATIO)].into_iter());
     let most = sum(leaves.iter().map(StringLeaf::most));
     if most <= justified.min(enough) {
         return Ok(most);

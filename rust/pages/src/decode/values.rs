@@ -176,7 +176,7 @@ impl<'p> StringValues<'p> {
         self.next()?.string()
     }
 
-    /// The same, but a code is not looked up yet.
+    /// The next string; a code is not looked up yet.
     #[inline]
     pub(super) fn next(&mut self) -> Decoded<Value<'p>> {
         match self {

@@ -62,7 +62,7 @@ impl PageCompressor {
         self.page(DATA_PAGE, 5, &[rows, encoding, RLE, RLE])
     }
 
-    /// The same for a dictionary page with so many values.
+    /// Returns the header, the compressed bytes, and their number before compression, of a dictionary page with so many values.
     pub(super) fn dictionary_page(&mut self, distinct: usize) -> Result<(&[u8], &[u8], usize), ParquetError> {
         self.page(DICTIONARY_PAGE, 7, &[distinct, PLAIN])
     }

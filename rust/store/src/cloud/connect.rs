@@ -37,7 +37,7 @@ const LOOKED_FOR_GOOGLE: &str = "looked at the storage options and the environme
     the machine; pass one of them, or set google_skip_signature to 'true' for a public bucket";
 
 /// How many files one request deletes at most: what the interface of Azure allows.
-const DELETES_OF_AZURE: usize = 256;
+const MAX_DELETES_OF_AZURE: usize = 256;
 
 /// Clients that are opened on first use, in each process.
 #[derive(Default)]
@@ -167,7 +167,7 @@ fn build_azure(
     let blocks = Blocks { server, repeating: store.clone(), once: once.clone() };
     Ok(Clients {
         blocks: Some(blocks),
-        deletes: DELETES_OF_AZURE,
+        deletes: MAX_DELETES_OF_AZURE,
         ..Clients::new(store.clone(), once, Some(store), offsets)
     })
 }

@@ -1,7 +1,7 @@
 //! Buckets, containers and servers, through the object store crate.
 //!
 //! Keys are used unchanged (`Path::parse`, which does not percent-encode). Errors are classified by what they prove:
-//! that the file does not exist, that the request was refused, that it was never sent, or nothing. Texts are stripped of
+//! that the file does not exist, that the request was refused, that it was never sent, or nothing. Messages are stripped of
 //! credentials before they enter a message.
 //!
 //! Invariant: [`Put::Created`] and an error of a conditional put are certain; an uncertain outcome is [`Put::Unknown`].
@@ -268,10 +268,10 @@ impl Remote {
         if is_verified(server) {
             return Ok(());
         }
-        let (probe, text) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
+        let (probe, content) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
         // No other writer uses the name, so this can be retried.
-        clients.store.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
-        let again = self.create(clients, &probe, text.into()).await;
+        clients.store.put(&probe, content.clone().into()).await.map_err(|e| self.fail("write", e))?;
+        let again = self.create(clients, &probe, content.into()).await;
         // A file that stays behind does no harm.
         let _ = clients.once.delete(&probe).await;
         match again? {

@@ -21,7 +21,7 @@ const LOOKED_FOR_S3: &str = "looked at the storage options and the environment (
     aws_secret_access_key), the profile (aws_profile, ~/.aws/credentials, ~/.aws/config), and the metadata service of \
     the container or machine; pass keys or a profile, or set aws_skip_signature to 'true' for a public bucket";
 /// How many files one request deletes at most: what the interface of Amazon allows.
-const DELETES_OF_S3: usize = 1000;
+const MAX_DELETES_OF_S3: usize = 1000;
 
 pub(super) fn open_s3(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
     let (settings, fetch) = s3_settings(options)?;
@@ -37,7 +37,7 @@ pub(super) fn open_s3(location: &Location, options: &Options) -> Result<object_s
     }
     let deletes = match builder.get_config_value(&AmazonS3ConfigKey::DisableBulkDelete).as_deref() {
         Some("true") => 1,
-        _ => DELETES_OF_S3,
+        _ => MAX_DELETES_OF_S3,
     };
     let builder = builder.with_url(&location.base);
     let table = match options.commits_through_dynamodb {
@@ -206,7 +206,7 @@ fn lock_table(builder: &AmazonS3Builder, options: &Options, allow_http: bool) ->
 
 /// Separate credentials for DynamoDB.
 fn lock_credentials(options: &Options) -> Option<AwsCredentialProvider> {
-    let text = |name| options.dynamodb(name).map(str::to_owned);
-    let (key_id, secret_key) = (text("access_key_id")?, text("secret_access_key")?);
-    Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: text("session_token") })))
+    let value = |name| options.dynamodb(name).map(str::to_owned);
+    let (key_id, secret_key) = (value("access_key_id")?, value("secret_access_key")?);
+    Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: value("session_token") })))
 }

@@ -29,9 +29,9 @@ const LOCK_TABLE_VARIABLE: &str = "DELTA_DYNAMO_TABLE_NAME";
 const LOCK_TABLE: &str = "delta_log";
 
 /// The longest part of a server's answer in a message.
-const LONGEST_TEXT: usize = 500;
+const MAX_ANSWER_LENGTH: usize = 500;
 /// Shorter values are not masked, since they occur in too many messages.
-const SHORTEST_SECRET: usize = 6;
+const MIN_SECRET_LENGTH: usize = 6;
 
 /// Checked options. They have secrets, so there is no `Debug`.
 #[derive(Clone)]
@@ -193,12 +193,12 @@ impl Options {
         let given = self.pairs.iter().cloned().chain(from_environment).filter(|(key, _)| is_secret(key));
         let found = self.found.get().into_iter().flatten().cloned();
         for value in given.map(|(_, value)| value).chain(found) {
-            for form in forms(&value).into_iter().filter(|form| form.len() >= SHORTEST_SECRET) {
+            for form in forms(&value).into_iter().filter(|form| form.len() >= MIN_SECRET_LENGTH) {
                 text = text.replace(&form, "***");
             }
         }
-        if text.len() > LONGEST_TEXT {
-            let end = (0..=LONGEST_TEXT).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+        if text.len() > MAX_ANSWER_LENGTH {
+            let end = (0..=MAX_ANSWER_LENGTH).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
             text.truncate(end);
             text.push('…');
         }

@@ -84,7 +84,7 @@ fn what_a_link_fails_with_is_waited_for_or_told_at_once() {
     let named = |link: &dyn Fn(&Path, &Path) -> io::Result<()>, rename: &dyn Fn(&Path, &Path) -> io::Result<()>| {
         let mut temporary = Temporary::create(&target, false).unwrap();
         temporary.write(b"{}").unwrap();
-        let put = give_name_by(temporary, &target, false, (link, rename));
+        let put = give_name_by(temporary, &target, false, link, rename);
         let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         for name in &names {
             fs::remove_file(name).unwrap();

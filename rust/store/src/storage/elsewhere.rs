@@ -97,7 +97,7 @@ mod tests {
         match table.inner.location.resolve(path).unwrap() {
             Target::Elsewhere(there) => Some(table.foreign(&there).is_anonymous()),
             Target::Here(_) => None,
-            Target::Local(_) => panic!("{path} is no local file"),
+            Target::Local(_) => panic!("{path} is not a local file"),
         }
     }
 

@@ -349,7 +349,8 @@ impl Storage {
         self.put_new(path, body.into(), Some(before)).await
     }
 
-    /// As [`Storage::put_if_absent`], for a file that readers can do without: after a power cut it may be missing or incomplete.
+    /// As [`Storage::put_if_absent`], for a file that readers can do without: after a power cut it may be missing or
+    /// incomplete.
     pub async fn put_hint_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
         self.put_new(path, data.into(), None).await
     }

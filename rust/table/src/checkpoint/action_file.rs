@@ -340,7 +340,7 @@ impl ActionFile {
     /// Bytes of a leaf, which may be a piece of them, with what the footer says of it.
     pub(crate) fn chunk_of<'b>(&self, group: usize, leaf: usize, bytes: &'b [u8]) -> Result<Chunk<'b>> {
         let column = self.metadata.metadata().row_groups().get(group).and_then(|g| g.columns().get(leaf));
-        let column = column.ok_or_else(|| Error::internal("there is no such leaf"))?;
+        let column = column.ok_or_else(|| Error::internal("leaf index out of range"))?;
         let level = |level: i16| u32::try_from(level).unwrap_or_default();
         let size = i64::try_from(self.size).unwrap_or(i64::MAX);
         Ok(Chunk {
@@ -378,8 +378,8 @@ impl ActionFile {
         self.wanted(&below).try_into().ok()
     }
 
-    /// The leaf below `root` that has the fewest compressed bytes in a row group and does not repeat: the cheapest way to find the
-    /// rows with `root`.
+    /// The leaf below `root` that has the fewest compressed bytes in a row group and does not repeat: the cheapest way to
+    /// find the rows with `root`.
     pub(crate) fn smallest_leaf(&self, group: usize, root: &str) -> Option<usize> {
         let columns = self.metadata.metadata().row_groups().get(group)?.columns();
         let leaves = (0..columns.len())

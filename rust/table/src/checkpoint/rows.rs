@@ -104,25 +104,31 @@ impl RowGroupBatches {
         pool: Option<&Arc<Pool>>,
     ) -> Result<Self> {
         let (left, path, is_whole) = (file.rows(fetched.group()), file.path().to_owned(), options.rows.is_none());
-        let mut others = fetched.leaves().to_vec();
+        let mut general_leaves = fetched.leaves().to_vec();
         let mut string_columns = Vec::new();
         for leaf in fetched.leaves() {
             let Some((pool, member)) = pool.zip(file.string_member(*leaf)) else { continue };
             // The remaining members of `add` show which rows have one.
-            if others.iter().filter(|other| file.is_below(**other, "add")).count() < 2 {
+            if general_leaves.iter().filter(|other| file.is_below(**other, "add")).count() < 2 {
                 continue;
             }
             let (chunk, bytes) = (file.chunk(&fetched, *leaf)?, fetched.bytes(*leaf)?);
             match StringViews::new(chunk, bytes, pool) {
                 Ok(views) => {
                     string_columns.push((member.to_owned(), views));
-                    others.retain(|other| other != leaf);
+                    general_leaves.retain(|other| other != leaf);
                 }
                 Err(Failure::Unsupported) => {}
                 Err(stop) => return Err(unreadable(stop, &path)),
             }
         }
-        Ok(Self { reader: file.decode_leaves(fetched, options, &others)?, string_columns, is_whole, left, path })
+        Ok(Self {
+            reader: file.decode_leaves(fetched, options, &general_leaves)?,
+            string_columns,
+            is_whole,
+            left,
+            path,
+        })
     }
 
     /// Rows with the members of `add` that are decoded directly.

@@ -136,7 +136,7 @@ async fn copy_old(work: &Work, old: Vec<ReusableSidecar>, all: &mut Vec<Sidecar>
     let copy = |ReusableSidecar { sidecar, .. }: ReusableSidecar| async move {
         let name = new_name();
         let size = u64::try_from(sidecar.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
-        storage.copy_from((storage, &path_of(&sidecar.path)), &path_of(&name), size).await?;
+        storage.copy_from(storage, &path_of(&sidecar.path), &path_of(&name), size).await?;
         let stats = SidecarStats::of(&sidecar).map(|stats| stats.of_copy(&name));
         let tags = stats.and_then(tags);
         Ok::<_, Error>(Sidecar { path: name, modification_time: work.now_ms, tags, ..sidecar })
@@ -165,8 +165,8 @@ async fn write_new(work: &Work, rewritten: Vec<usize>, files: u64, written: &mut
     Ok(())
 }
 
-/// Removes from `kept`, and returns, the sidecars that are rewritten with `files_to_write` other files: those no larger than the
-/// result, if there would be too many of that size. Also returns the number of files to write with them.
+/// Removes from `kept`, and returns, the sidecars that are rewritten with `files_to_write` other files: those no larger
+/// than the result, if there would be too many of that size. Also returns the number of files to write with them.
 fn join_small(kept: &mut Vec<ReusableSidecar>, mut files_to_write: u64) -> (Vec<usize>, u64) {
     let mut joined = Vec::new();
     while files_to_write > 0 {
@@ -441,7 +441,7 @@ fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
 }
 
 fn tags(stats: SidecarStats) -> Option<BTreeMap<String, Option<String>>> {
-    stats.print().map(|text| BTreeMap::from([(TAG.to_owned(), Some(text))]))
+    stats.print().map(|stats| BTreeMap::from([(TAG.to_owned(), Some(stats))]))
 }
 
 fn new_name() -> String {

@@ -93,7 +93,7 @@ fn unexpired(rows: &RecordBatch, horizon: i64) -> Result<BooleanBuffer> {
         return Ok(BooleanBuffer::new_unset(rows.num_rows()));
     };
     let column = cast(column, &ArrowType::Int64)
-        .map_err(|e| Error::corrupt("`remove.deletionTimestamp` is no number").caused_by(e))?;
+        .map_err(|e| Error::corrupt("`remove.deletionTimestamp` is not a number").caused_by(e))?;
     let times = column.as_primitive::<Int64Type>();
     Ok(BooleanBuffer::collect_bool(times.len(), |row| times.is_valid(row) && times.value(row) > horizon))
 }

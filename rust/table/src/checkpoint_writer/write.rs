@@ -214,9 +214,9 @@ async fn write_actions(
         checkpoint_metadata: follows_v2.then_some(version),
         sidecars: sidecars.map(|sidecars| sidecars.all.clone()).unwrap_or_default(),
     };
-    let others = stream::iter(work.checkpoint_schema.non_file_rows(&non_file_actions)?.into_iter().map(Ok));
-    let others = output.write_all(grouped(others, Ok)).await?;
-    written.actions = written.adds + written.removes + others;
+    let non_file_rows = stream::iter(work.checkpoint_schema.non_file_rows(&non_file_actions)?.into_iter().map(Ok));
+    let non_file_rows = output.write_all(grouped(non_file_rows, Ok)).await?;
+    written.actions = written.adds + written.removes + non_file_rows;
     Ok(written)
 }
 

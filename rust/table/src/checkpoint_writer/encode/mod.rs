@@ -356,10 +356,10 @@ pub(super) fn memory_of(rows: &RecordBatch) -> usize {
 }
 
 fn memory_of_column(column: &dyn Array) -> usize {
-    let texts = column.as_string_view_opt().map(|texts| texts.total_buffer_bytes_used());
-    let texts = texts.or_else(|| column.as_binary_view_opt().map(|bytes| bytes.total_buffer_bytes_used()));
+    let strings = column.as_string_view_opt().map(|strings| strings.total_buffer_bytes_used());
+    let strings = strings.or_else(|| column.as_binary_view_opt().map(|bytes| bytes.total_buffer_bytes_used()));
     let own = column.to_data().get_slice_memory_size().unwrap_or_default();
-    own.saturating_add(texts.unwrap_or_default())
+    own.saturating_add(strings.unwrap_or_default())
 }
 
 /// The codec of the table's property, if deltic writes it in checkpoints, or else Snappy, which every reader has.

@@ -19,7 +19,7 @@ const CACHE_LINE_BYTES: usize = 64;
 
 /// The rows of `pieces`, which have the same columns, at `rows`: each the index of a piece and of a row in it.
 pub(super) fn gather(pieces: &[RecordBatch], rows: &[(usize, usize)]) -> Result<RecordBatch> {
-    let schema = pieces.first().ok_or_else(|| Error::internal("there are no rows to gather"))?.schema();
+    let schema = pieces.first().ok_or_else(|| Error::internal("no rows to gather"))?.schema();
     let column = |at: usize| -> Result<ArrayRef> {
         let arrays: Vec<&dyn Array> = pieces.iter().map(|piece| piece.column(at).as_ref()).collect();
         let views: Option<Vec<&StringViewArray>> = arrays.iter().map(|array| array.as_string_view_opt()).collect();

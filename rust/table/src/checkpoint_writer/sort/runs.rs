@@ -228,7 +228,7 @@ impl LiveFileReader {
         for (range, rows) in read {
             let bytes = memory_of(&rows);
             let range_buffer =
-                self.range_buffers.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+                self.range_buffers.get_mut(range).ok_or_else(|| Error::internal("range index out of range"))?;
             // Bytes beyond those of one step were not reserved, and are not counted.
             range_buffer.push(rows, bytes, memory.split(bytes.div_ceil(MEMORY_UNIT).min(memory.num_permits())));
         }
@@ -306,13 +306,13 @@ impl SortContext {
         {
             let (rows, origin) = (adds.rows(), adds.origin);
             let few = rows_of_bytes(READ_BYTES, rows.num_rows(), memory_of(rows)).min(MAX_READ_ROWS);
-            let (these, others) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
+            let (these, rest) = (rows.slice(0, few), rows.slice(few, rows.num_rows() - few));
             let these = AddBatch::new(origin, these)?;
             let pieces = self.by_range(&if is_older { self.not_superseded(these)? } else { these }, None)?;
             bytes = pieces.iter().map(|(_, rows)| memory_of(rows)).fold(bytes, usize::saturating_add);
             read.extend(pieces);
-            if others.num_rows() > 0 {
-                in_memory.push_front((AddBatch::new(origin, others)?, is_older));
+            if rest.num_rows() > 0 {
+                in_memory.push_front((AddBatch::new(origin, rest)?, is_older));
             }
         }
         Ok(read)
@@ -480,7 +480,7 @@ impl RangeBuffer {
             let bytes = memory_of(&rows);
             let memory = whole.memory.as_mut();
             let memory = memory.and_then(|memory| memory.split(bytes.div_ceil(MEMORY_UNIT).min(memory.num_permits())));
-            let to = split.get_mut(range).ok_or_else(|| Error::internal("there is no such range"))?;
+            let to = split.get_mut(range).ok_or_else(|| Error::internal("range index out of range"))?;
             to.push(rows, bytes, memory);
         }
         Ok(split)
