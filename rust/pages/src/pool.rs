@@ -24,16 +24,16 @@ struct FreeBuffers {
 }
 
 impl Pool {
-    /// The smallest unused buffer that has so much room, with its old contents; or a new one.
-    pub fn take(&self, room: usize) -> Vec<u8> {
-        self.take_free(room)
-            .unwrap_or_else(|| Vec::with_capacity(room.checked_next_multiple_of(STEP_BYTES).unwrap_or(room)))
+    /// The smallest unused buffer of this capacity, with its old contents; or a new one.
+    pub fn take(&self, capacity: usize) -> Vec<u8> {
+        self.take_free(capacity)
+            .unwrap_or_else(|| Vec::with_capacity(capacity.checked_next_multiple_of(STEP_BYTES).unwrap_or(capacity)))
     }
 
-    fn take_free(&self, room: usize) -> Option<Vec<u8>> {
+    fn take_free(&self, capacity: usize) -> Option<Vec<u8>> {
         let mut free = self.0.lock().ok()?;
         let capacities = free.buffers.iter().map(Vec::capacity).enumerate();
-        let (at, bytes) = capacities.filter(|(_, bytes)| *bytes >= room).min_by_key(|(_, bytes)| *bytes)?;
+        let (at, bytes) = capacities.filter(|(_, bytes)| *bytes >= capacity).min_by_key(|(_, bytes)| *bytes)?;
         free.bytes -= bytes;
         Some(free.buffers.swap_remove(at))
     }

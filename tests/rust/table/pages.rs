@@ -284,7 +284,7 @@ async fn pages_that_end_before_their_row_group_are_corrupt() {
         File { message: PATH, codec: Compression::UNCOMPRESSED, rows, chunk, has_dictionary: false }
     };
     assert_eq!(read_checkpoint(file(1).bytes()).await.unwrap(), 1);
-    check_refused("a page is missing", &read_checkpoint(file(3).bytes()).await.unwrap_err(), "2 rows less than");
+    check_refused("a page is missing", &read_checkpoint(file(3).bytes()).await.unwrap_err(), "2 rows fewer than");
 }
 
 /// The decoder of the parquet crate panics on a string of negative length.

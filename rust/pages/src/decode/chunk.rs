@@ -50,7 +50,7 @@ impl Chunk<'_> {
     }
 }
 
-/// An empty buffer with room for so many bytes.
+/// An empty buffer with this capacity.
 pub(super) fn buffer_with_capacity(bytes: usize) -> Decoded<Vec<u8>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(bytes).map_err(|_| Failure::Unsupported)?;

@@ -12,7 +12,7 @@ use parquet::basic::Type as PhysicalType;
 use super::chunk::{Chunk, Decoded, Failure, NO_SUCH_ENTRY, SPARSE_RATIO, Scratch, buffer_with_capacity, with_scratch};
 use super::hybrid::Runs;
 use super::page::{Encoding, NextPage, PageReader};
-use super::values::{CUT_OFF, nulls, spread, there_in};
+use super::values::{CUT_OFF, count_defined, nulls, spread};
 
 /// Bytes of a number, and of a difference.
 const NUMBER_BYTES: usize = size_of::<i64>();
@@ -122,9 +122,9 @@ impl DictionaryEncoded {
             let (mut valid, mut found) = (BooleanBufferBuilder::new(chunk.rows), Vec::new());
             while let Some(NextPage::Read(compressed)) = pages.next_page()? {
                 let page = compressed.open(chunk, buffer)?;
-                let there = page.defined(chunk, chunk.max_definition)?;
-                let count = there.count_set_bits();
-                valid.append_buffer(&there);
+                let defined = page.defined(chunk, chunk.max_definition)?;
+                let count = defined.count_set_bits();
+                valid.append_buffer(&defined);
                 let kind = match page.encoding {
                     Encoding::Plain => Kind::Plain(Numbers::append(page.data, count, &mut memory)?),
                     Encoding::Dictionary if dictionary.is_some() => {
@@ -163,11 +163,11 @@ impl DictionaryEncoded {
         // How many values there are before a row.
         let (mut before, mut counted) = (0, 0);
         for row in rows {
-            before += there_in(self.nulls.as_ref(), counted, row);
+            before += count_defined(self.nulls.as_ref(), counted, row);
             counted = row;
-            let is_there = there_in(self.nulls.as_ref(), row, row + 1) > 0;
-            valid.append(is_there);
-            if is_there {
+            let is_defined = count_defined(self.nulls.as_ref(), row, row + 1) > 0;
+            valid.append(is_defined);
+            if is_defined {
                 places.push(before);
             }
         }

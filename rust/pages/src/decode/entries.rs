@@ -96,7 +96,7 @@ fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
 /// The values if every slot is a row, and has this key if it has any.
 fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> {
     let mut codes = Vec::with_capacity(values.rows);
-    each_page(values, |page, continues, there, mut strings| {
+    each_page(values, |page, continues, defined, mut strings| {
         if continues.count_set_bits() > 0 {
             return Err(OTHER_SLOTS);
         }
@@ -111,13 +111,13 @@ fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> 
                 }
             }
             StringValues::Plain(_) => {
-                for _ in 0..there.count_set_bits() {
+                for _ in 0..defined.count_set_bits() {
                     codes.push(distinct.number(&strings.next()?)?);
                 }
             }
         }
         if codes.len() - start < page.values {
-            spread(&mut codes, start, there, NONE);
+            spread(&mut codes, start, defined, NONE);
         }
         Ok(())
     })?;
@@ -226,9 +226,9 @@ impl Distinct {
 
 /// Calls `show` for every slot: with whether it begins a row, and its value if it has one.
 fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> Decoded<()>) -> Decoded<()> {
-    each_page(chunk, |page, continues, there, mut values| {
+    each_page(chunk, |page, continues, defined, mut values| {
         for slot in 0..page.values {
-            let value = if there.value(slot) { Some(values.next()?) } else { None };
+            let value = if defined.value(slot) { Some(values.next()?) } else { None };
             show(!continues.value(slot), value)?;
         }
         Ok(())
@@ -251,9 +251,9 @@ fn each_page(
         while let Some(compressed) = take_data_page(&mut rest)? {
             left = left.checked_sub(compressed.values).ok_or(Failure::Unsupported)?;
             let page = compressed.open(chunk, buffer)?;
-            let (continues, there) = (page.repeated(chunk)?, page.defined(chunk, chunk.max_definition)?);
-            let values = StringValues::of(&page, there.count_set_bits(), known, codes)?;
-            show(&page, &continues, &there, values)?;
+            let (continues, defined) = (page.repeated(chunk)?, page.defined(chunk, chunk.max_definition)?);
+            let values = StringValues::of(&page, defined.count_set_bits(), known, codes)?;
+            show(&page, &continues, &defined, values)?;
         }
         Ok(())
     })

@@ -42,15 +42,15 @@ pub use self::string_views::StringViews;
 
 /// Which rows have at least the definition level `least`: in which a leaf, or a struct around it, is not null.
 pub fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
-    let mut there = BooleanBufferBuilder::new(chunk.rows);
+    let mut defined = BooleanBufferBuilder::new(chunk.rows);
     with_scratch(|scratch| {
         let (mut pages, _) = PageReader::new(chunk, None, &mut scratch.dictionary)?;
         while let Some(step) = pages.next_page()? {
             if let NextPage::Read(compressed) = step {
-                there.append_buffer(&compressed.open(chunk, &mut scratch.page)?.defined(chunk, least)?);
+                defined.append_buffer(&compressed.open(chunk, &mut scratch.page)?.defined(chunk, least)?);
             }
         }
-        Ok(there.finish())
+        Ok(defined.finish())
     })
 }
 

@@ -63,8 +63,8 @@ fn numbers<T: ArrowPrimitiveType<Native: Number>>(
                 }
             };
             let page = compressed.open(chunk, buffer)?;
-            let there = page.defined(chunk, chunk.max_definition)?;
-            let (start, found) = (values.len(), there.count_set_bits());
+            let defined = page.defined(chunk, chunk.max_definition)?;
+            let (start, found) = (values.len(), defined.count_set_bits());
             match page.encoding {
                 Encoding::Plain => Number::plain(page.data, found, &mut values)?,
                 Encoding::Dictionary => {
@@ -73,8 +73,8 @@ fn numbers<T: ArrowPrimitiveType<Native: Number>>(
                 }
                 Encoding::Rle | Encoding::Other => return Err(Failure::Unsupported),
             }
-            spread(&mut values, start, &there, none);
-            valid.append_buffer(&there);
+            spread(&mut values, start, &defined, none);
+            valid.append_buffer(&defined);
         }
         Ok(PrimitiveArray::new(values.into(), nulls(valid)))
     })

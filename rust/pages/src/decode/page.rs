@@ -180,9 +180,9 @@ impl<'p> Page<'p> {
         if least == 0 || least > most {
             return Ok(BooleanBuffer::collect_bool(self.values, |_| least == 0));
         }
-        let mut there = BooleanBufferBuilder::new(self.values);
-        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, most, &mut there)?;
-        Ok(there.finish())
+        let mut defined = BooleanBufferBuilder::new(self.values);
+        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, most, &mut defined)?;
+        Ok(defined.finish())
     }
 
     /// The codes of `count` values.

@@ -138,8 +138,8 @@ impl Dictionary {
         let mut count = if most > 0 { 0 } else { slots };
         if most > 0 {
             let levels = Runs::new(definition?, i16::BITS - most.leading_zeros(), slots).ok()?;
-            let is_there = |level: u32| level == u32::from(most.cast_unsigned());
-            levels.counted(|level, times| count += if is_there(level) { times } else { 0 }).ok()?;
+            let is_defined = |level: u32| level == u32::from(most.cast_unsigned());
+            levels.counted(|level, times| count += if is_defined(level) { times } else { 0 }).ok()?;
         }
         if count == 0 {
             return Some(0);

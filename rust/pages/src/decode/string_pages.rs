@@ -64,7 +64,7 @@ pub(super) enum Visited<'p> {
 /// A page with requested strings.
 pub(super) struct StringPage<'p> {
     /// Which rows have a string.
-    pub(super) there: BooleanBuffer,
+    pub(super) defined: BooleanBuffer,
     pub(super) strings: StringValues<'p>,
     /// The most bytes that the strings of all pages so far may have together, if they are kept.
     pub(super) most: usize,
@@ -85,7 +85,7 @@ impl StringPages {
     ) -> Decoded<(Vec<T>, usize)> {
         let (mut done, mut row, mut bytes) = (Vec::new(), self.at, self.passed_on);
         let length = self.for_each_page(chunk, is_last, rows, |page| {
-            let StringPage { there, strings: mut values, most_read, .. } = match page {
+            let StringPage { defined, strings: mut values, most_read, .. } = match page {
                 Visited::Page(page) => page,
                 Visited::Skipped(count) => {
                     row += count;
@@ -93,9 +93,9 @@ impl StringPages {
                     return Ok(());
                 }
             };
-            let mut strings = Vec::with_capacity(there.len());
-            for slot in 0..there.len() {
-                let string = if there.value(slot) { Some(values.string()?) } else { None };
+            let mut strings = Vec::with_capacity(defined.len());
+            for slot in 0..defined.len() {
+                let string = if defined.value(slot) { Some(values.string()?) } else { None };
                 let wanted = string.filter(|_| rows.is_none_or(|rows| rows.value(row + slot)));
                 bytes += wanted.map_or(0, <[u8]>::len);
                 if bytes > most_read {
@@ -103,7 +103,7 @@ impl StringPages {
                 }
                 strings.push(wanted.map(|string| from_utf8(string).map_err(|_| NOT_UTF8)).transpose()?);
             }
-            row += there.len();
+            row += defined.len();
             done.push(read(&strings));
             Ok(())
         })?;
@@ -179,10 +179,10 @@ impl<S: FnMut(Visited<'_>) -> Decoded<()>> Pass<'_, '_, S> {
             NextPage::Read(compressed) => compressed.open(self.chunk, buffer)?,
             NextPage::Skip(count) => return (self.visit)(Visited::Skipped(count)),
         };
-        let there = page.defined(self.chunk, self.chunk.max_definition)?;
+        let defined = page.defined(self.chunk, self.chunk.max_definition)?;
         *self.read += page.data.len();
         let [most, most_read] = [KEPT, READ].map(|allowance| allowance.of(*self.read, self.chunk.rows));
-        let strings = StringValues::of(&page, there.count_set_bits(), known, self.codes)?;
-        (self.visit)(Visited::Page(StringPage { there, strings, most, most_read }))
+        let strings = StringValues::of(&page, defined.count_set_bits(), known, self.codes)?;
+        (self.visit)(Visited::Page(StringPage { defined, strings, most, most_read }))
     }
 }

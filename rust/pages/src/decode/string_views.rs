@@ -30,7 +30,7 @@ pub struct StringViews {
 
 /// A page whose first strings were returned.
 struct Opened {
-    there: BooleanBuffer,
+    defined: BooleanBuffer,
     /// How many rows were returned.
     at: usize,
     values: Values,
@@ -87,13 +87,13 @@ impl StringViews {
                 Some(opened) => opened,
                 None => self.next_page()?,
             };
-            let some = left.min(opened.there.len() - opened.at);
-            let there = opened.there.slice(opened.at, some);
+            let some = left.min(opened.defined.len() - opened.at);
+            let defined = opened.defined.slice(opened.at, some);
             match &mut opened.values {
                 Values::Plain(page, at) => {
                     let block = views.append_block(page.clone());
-                    for is_there in &there {
-                        if !is_there {
+                    for is_defined in &defined {
+                        if !is_defined {
                             views.append_null();
                             continue;
                         }
@@ -110,8 +110,8 @@ impl StringViews {
                 Values::Coded(codes) => {
                     let (strings, page) = self.dictionary.as_ref().ok_or(NO_SUCH_ENTRY)?;
                     let block = *dictionary.get_or_insert_with(|| views.append_block(page.clone()));
-                    for is_there in &there {
-                        if !is_there {
+                    for is_defined in &defined {
+                        if !is_defined {
                             views.append_null();
                             continue;
                         }
@@ -124,7 +124,7 @@ impl StringViews {
             }
             opened.at += some;
             left -= some;
-            self.page = Some(opened).filter(|opened| opened.at < opened.there.len());
+            self.page = Some(opened).filter(|opened| opened.at < opened.defined.len());
         }
         Ok(views.finish())
     }
@@ -135,23 +135,23 @@ impl StringViews {
         let compressed = page::take_data_page(&mut rest)?.ok_or(page::OTHER_ROWS)?;
         self.rows = self.rows.checked_sub(compressed.values).ok_or(page::OTHER_ROWS)?;
         self.bytes = bytes.slice_ref(rest);
-        let ((there, codes), data) = self.open(&compressed, &bytes, |page| self.levels(page))?;
+        let ((defined, codes), data) = self.open(&compressed, &bytes, |page| self.levels(page))?;
         let values = match compressed.encoding {
             Encoding::Plain => Values::Plain(data, 0),
             Encoding::Dictionary => Values::Coded(codes.into_iter()),
             Encoding::Rle | Encoding::Other => return Err(Failure::Unsupported),
         };
-        Ok(Opened { there, at: 0, values })
+        Ok(Opened { defined, at: 0, values })
     }
 
     /// Which rows of a page have a string, and the codes of these strings, if they have codes.
     fn levels(&self, page: &page::Page<'_>) -> Decoded<(BooleanBuffer, Vec<u32>)> {
-        let there = page.defined(self.chunk, self.chunk.max_definition)?;
+        let defined = page.defined(self.chunk, self.chunk.max_definition)?;
         let mut codes = Vec::new();
         if page.encoding == Encoding::Dictionary {
-            page.codes(there.count_set_bits(), &mut codes)?;
+            page.codes(defined.count_set_bits(), &mut codes)?;
         }
-        Ok((there, codes))
+        Ok((defined, codes))
     }
 
     /// Opens a page in `bytes`, and returns the result of `read` and the values.

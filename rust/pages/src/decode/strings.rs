@@ -15,7 +15,7 @@ pub(super) fn strings(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded
     let (mut valid, mut end) = (BooleanBufferBuilder::new(chunk.rows), 0);
     offsets.push(end);
     StringPages::default().for_each_page(chunk, true, rows, |visited| {
-        let StringPage { there, mut strings, most, .. } = match visited {
+        let StringPage { defined, mut strings, most, .. } = match visited {
             Visited::Skipped(count) => {
                 offsets.resize(offsets.len() + count, end);
                 valid.append_n(count, false);
@@ -24,8 +24,8 @@ pub(super) fn strings(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded
             Visited::Page(page) => page,
         };
         let first = valid.len();
-        for slot in 0..there.len() {
-            if there.value(slot) {
+        for slot in 0..defined.len() {
+            if defined.value(slot) {
                 let string = strings.string()?;
                 if rows.is_none_or(|rows| rows.value(first + slot)) {
                     bytes.extend_from_slice(string);
@@ -37,7 +37,7 @@ pub(super) fn strings(chunk: Chunk<'_>, rows: Option<&BooleanBuffer>) -> Decoded
             }
             offsets.push(end);
         }
-        valid.append_buffer(&there);
+        valid.append_buffer(&defined);
         Ok(())
     })?;
     let offsets = OffsetBuffer::new(offsets.into());

@@ -75,9 +75,9 @@ impl PageCompressor {
         let length = match self.are_strings {
             true => self.snappy.compress(body, &mut self.compressed).ok_or_else(too_long)?,
             false => {
-                let room = max_compress_len(body.len());
-                if self.compressed.len() < room {
-                    self.compressed.resize(room, 0);
+                let length = max_compress_len(body.len());
+                if self.compressed.len() < length {
+                    self.compressed.resize(length, 0);
                 }
                 self.encoder.compress(body, &mut self.compressed).map_err(|e| ParquetError::External(e.into()))?
             }

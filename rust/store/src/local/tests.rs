@@ -160,7 +160,7 @@ async fn files_that_are_read_together_are_each_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: usize| folder.path().join(name.to_string()).to_str().unwrap().to_owned();
     let disk = LocalDisk { durable: true, tally: Arc::default() };
-    for (files, length) in [(1, 10), (3, 0), (OPEN_AT_ONCE + 3, 70_000), (3, LITTLE_TOGETHER as usize)] {
+    for (files, length) in [(1, 10), (3, 0), (MAX_OPEN_FILES + 3, 70_000), (3, MAX_JOINED_BYTES as usize)] {
         let content = |name: usize| vec![name as u8; length + name];
         (0..files).for_each(|name| fs::write(path(name), content(name)).unwrap());
         let before = disk.tally.counts();

@@ -287,7 +287,7 @@ impl ColumnPlan {
         for batch in part.decode(fetched, how)? {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
             let add = batch.column_by_name("add").and_then(|c| c.as_struct_opt());
-            let add = add.ok_or_else(|| Error::corrupt("`add` is no struct"))?;
+            let add = add.ok_or_else(|| Error::corrupt("`add` is not a struct"))?;
             for (values, pieces) in self.batch(add, &unknown, needs_texts)?.into_iter().zip(&mut pieces) {
                 pieces.push(values);
             }

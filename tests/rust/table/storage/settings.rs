@@ -31,7 +31,7 @@ async fn settings_are_checked() {
         ("s3://b/t", "aws_endpoint", "https://host?SECRET", "without '?'"),
         ("s3://b/t", "aws_endpoint_url_s3", "SECRET", "http:// or https://"),
         ("s3://b/t", "aws_metadata_endpoint", "SECRET", "http:// or https://"),
-        ("s3://b/t", "aws_metadata_endpoint", "http://SECRET\"/", "no name of one"),
+        ("s3://b/t", "aws_metadata_endpoint", "http://SECRET\"/", "has a host with other characters"),
         ("s3://b/t", "aws_region", "eu\nSECRET", "control character"),
         ("s3://b/t", "aws_region", "eu.SECRET/", "letters"),
         ("s3://b/t", "aws_region", "xn--a", "letters"),

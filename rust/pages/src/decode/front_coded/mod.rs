@@ -13,7 +13,7 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer
 use self::hex::HexPacked;
 use crate::decode::chunk::{Chunk, Decoded, Failure, NOT_UTF8, buffer_with_capacity};
 use crate::decode::string_pages::{StringPage, StringPages, TOO_MANY_BYTES, Visited};
-use crate::decode::values::{StringValues, nulls, there_in};
+use crate::decode::values::{StringValues, count_defined, nulls};
 
 mod hex;
 mod short;
@@ -115,9 +115,9 @@ impl Blocks {
         if row == 0 {
             self.valid.reserve(self.rows);
         }
-        self.valid.append_buffer(&page.there);
-        if page.there.count_set_bits() == 0 {
-            self.blocks.last_mut().into_iter().for_each(|block| block.skip(page.there.len()));
+        self.valid.append_buffer(&page.defined);
+        if page.defined.count_set_bits() == 0 {
+            self.blocks.last_mut().into_iter().for_each(|block| block.skip(page.defined.len()));
             return Ok(());
         }
         // The strings of the next page may have the same parts in common; otherwise a new block starts.
@@ -136,7 +136,7 @@ impl Blocks {
 
     /// Starts a block with a page. Returns the length of its complete strings.
     fn start_block(&mut self, page: &StringPage<'_>, row: usize, most: usize) -> Decoded<usize> {
-        let (start, count) = (self.memory.len(), page.there.count_set_bits());
+        let (start, count) = (self.memory.len(), page.defined.count_set_bits());
         // Parts that a few have in common are mostly common to all, which is checked when they are packed.
         for step in [SAMPLE, 1] {
             let shared = Shared::of(page.strings.clone(), count, step, most)?;
@@ -161,40 +161,40 @@ impl Block {
     /// nothing is appended, if one of them lacks the common parts.
     fn add(&mut self, page: &StringPage<'_>, most: usize, rest: &mut Vec<u8>) -> Decoded<Option<usize>> {
         let Self { start, shared, ends, .. } = self;
-        let (there, mut strings) = (&page.there, page.strings.clone());
-        let room = strings.max_bytes(there.count_set_bits(), shared.saved()).min(most);
+        let (defined, mut strings) = (&page.defined, page.strings.clone());
+        let max = strings.max_bytes(defined.count_set_bits(), shared.saved()).min(most);
         let (from, known) = (rest.len() - *start, ends.len());
-        u32::try_from(from.saturating_add(room)).map_err(|_| Failure::Unsupported)?;
+        u32::try_from(from.saturating_add(max)).map_err(|_| Failure::Unsupported)?;
         if shared.length.is_none() {
-            ends.reserve(there.len());
+            ends.reserve(defined.len());
         }
         let before = rest.len();
-        rest.try_reserve(room).map_err(|_| Failure::Unsupported)?;
-        rest.resize(before + room, 0);
-        let mut room = rest.get_mut(before..).unwrap_or_default();
-        let (free, mut whole) = (room.len(), 0);
-        for slot in 0..there.len() {
-            if there.value(slot) {
+        rest.try_reserve(max).map_err(|_| Failure::Unsupported)?;
+        rest.resize(before + max, 0);
+        let mut out = rest.get_mut(before..).unwrap_or_default();
+        let (free, mut decoded_length) = (out.len(), 0);
+        for slot in 0..defined.len() {
+            if defined.value(slot) {
                 let string = strings.string()?;
-                whole += string.len();
-                if whole > most {
+                decoded_length += string.len();
+                if decoded_length > most {
                     return Err(TOO_MANY_BYTES);
                 }
-                // There is room for all, unless a following string is shorter than the common parts.
-                let Some(after) = shared.encode_into(string, room) else {
+                // The buffer is long enough for all, unless a following string is shorter than the common parts.
+                let Some(after) = shared.encode_into(string, out) else {
                     rest.truncate(before);
                     ends.truncate(known);
                     return Ok(None);
                 };
-                room = after;
+                out = after;
             }
             if shared.length.is_none() {
-                ends.push((from + free - room.len()) as u32);
+                ends.push((from + free - out.len()) as u32);
             }
         }
-        let written = free - room.len();
+        let written = free - out.len();
         rest.truncate(before + written);
-        Ok(Some(whole))
+        Ok(Some(decoded_length))
     }
 
     /// Adds rows without a string.
@@ -319,9 +319,10 @@ impl FrontCodedStrings {
                 plain.extend_from_slice(&(string.len() as u32).to_le_bytes());
                 plain.extend_from_slice(string.as_bytes());
             }
-            let there = some.nulls().map_or_else(|| BooleanBuffer::new_set(some.len()), |nulls| nulls.inner().clone());
+            let defined =
+                some.nulls().map_or_else(|| BooleanBuffer::new_set(some.len()), |nulls| nulls.inner().clone());
             let strings = StringValues::Plain(&plain);
-            blocks.add(&StringPage { there, strings, most: usize::MAX, most_read: usize::MAX })?;
+            blocks.add(&StringPage { defined, strings, most: usize::MAX, most_read: usize::MAX })?;
         }
         blocks.memory.shrink_to_fit();
         Ok(blocks.finish())
@@ -356,9 +357,9 @@ impl FrontCodedStrings {
             while let Some(next) = blocks.next_if(|next| next.row <= row) {
                 (block, before, counted) = (Some(next), 0, next.row);
             }
-            before += there_in(self.nulls.as_ref(), counted, row);
+            before += count_defined(self.nulls.as_ref(), counted, row);
             counted = row;
-            let string = block.filter(|_| there_in(self.nulls.as_ref(), row, row + 1) > 0);
+            let string = block.filter(|_| count_defined(self.nulls.as_ref(), row, row + 1) > 0);
             valid.append(string.is_some());
             if let Some((block, (start, end))) = string.and_then(|block| Some((block, block.rest_of(row, before)?))) {
                 block.shared.append(self.rest.get(start..end).unwrap_or_default(), &mut bytes);
