@@ -18,7 +18,7 @@ use futures::TryStreamExt;
 use futures::future::ready;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
-use crate::checkpoint_writer::OLDEST_REUSED_MS;
+use crate::checkpoint_writer::MAX_REUSED_AGE_MS;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::log::{LogSource, log_file_path};
@@ -28,7 +28,7 @@ use deltic_store::Storage;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 // A sidecar that a new checkpoint takes over must be far from the age at which it could be deleted.
-const _: () = assert!(OLDEST_REUSED_MS * 2 <= DAY_MS);
+const _: () = assert!(MAX_REUSED_AGE_MS * 2 <= DAY_MS);
 
 /// Deletes log files that are older than `delta.logRetentionDuration` and that a checkpoint replaces, and returns
 /// their number.

@@ -253,8 +253,8 @@ impl<N: Number> ColumnEncoder for NumberEncoder<N> {
 /// Distinct numbers and their codes.
 struct Dictionary<N> {
     numbers: Vec<N>,
-    /// Slots of a hash table, each with a code or [`EMPTY_SLOT`]. Their number is a power of two, and at least twice that of the
-    /// numbers.
+    /// Slots of a hash table, each with a code or [`EMPTY_SLOT`]. Their number is a power of two, and at least twice that of
+    /// the numbers.
     slots: Vec<u16>,
 }
 

@@ -21,7 +21,7 @@ use crate::config::options::Options;
 use crate::config::settings::{Form, check, variable};
 use crate::error::{Error, Result};
 use crate::http::answers::Connector;
-use crate::http::credentials::{FAR, Fetched, NEAR};
+use crate::http::credentials::{FetchedCredentials, IDENTITY_TIMEOUT, METADATA_SERVICE_TIMEOUT};
 use crate::location::{Location, Scheme};
 
 /// Stores in memory, by name, for the life of the process.
@@ -130,9 +130,9 @@ fn open_azure(location: &Location, options: &Options) -> Result<object_store::Re
     let fetch = match emulator || is(Key::SkipSignature) || has(Key::AccessKey) || has(Key::SasKey) || has(Key::Token) {
         true => None,
         false if has(Key::ClientId) || is(Key::UseAzureCli) || has(Key::FabricTokenServiceUrl) => {
-            Some((FAR, "looked at the identity that the settings name"))
+            Some((IDENTITY_TIMEOUT, "looked at the identity that the settings name"))
         }
-        false => Some((NEAR, LOOKED_FOR_AZURE)),
+        false => Some((METADATA_SERVICE_TIMEOUT, LOOKED_FOR_AZURE)),
     };
     let [endpoint, account] = [Key::Endpoint, Key::AccountName].map(|key| builder.get_config_value(&key));
     let server = format!("{endpoint:?} {account:?} {}", location.base);
@@ -152,7 +152,7 @@ fn build_azure(
         Some((within, looked_at)) => {
             let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
             let inner = inner.credentials().clone();
-            builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
+            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
         }
         None => builder,
     };
@@ -186,8 +186,8 @@ fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Resu
         .any(|key| builder.get_config_value(&key).is_some());
     let fetch = match (skips || has_token, names_account || has_default_credentials()) {
         (true, _) => None,
-        (false, true) => Some((FAR, "looked at the account that the settings or Google's own file name")),
-        (false, false) => Some((NEAR, LOOKED_FOR_GOOGLE)),
+        (false, true) => Some((IDENTITY_TIMEOUT, "looked at the account that the settings or Google's own file name")),
+        (false, false) => Some((METADATA_SERVICE_TIMEOUT, LOOKED_FOR_GOOGLE)),
     };
     let builder = builder.with_url(&location.base);
     let server = google_server(&builder);
@@ -226,7 +226,7 @@ fn build_gcs(builder: GoogleCloudStorageBuilder, options: &Options, fetch: Fetch
         Some((within, looked_at)) => {
             let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
             let inner = inner.credentials().clone();
-            builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
+            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
         }
         None => builder,
     };

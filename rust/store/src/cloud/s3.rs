@@ -13,7 +13,7 @@ use crate::config::settings::{Form, check, variable};
 use crate::dynamodb::LockTable;
 use crate::error::{Error, Result};
 use crate::http::answers::Connector;
-use crate::http::credentials::{FAR, Fetched, NEAR};
+use crate::http::credentials::{FetchedCredentials, IDENTITY_TIMEOUT, METADATA_SERVICE_TIMEOUT};
 use crate::location::Location;
 
 /// Where credentials were searched, and what to do.
@@ -69,7 +69,7 @@ fn build_s3(
         Some((within, looked_at)) => {
             let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
             let inner = inner.credentials().clone();
-            builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
+            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
         }
         None => builder,
     };
@@ -129,8 +129,8 @@ pub(super) fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, 
     }
     let fetch = match (skips || has_keys, has_role) {
         (true, _) => None,
-        (false, true) => Some((FAR, "looked at the web identity token that the settings name")),
-        (false, false) => Some((NEAR, LOOKED_FOR_S3)),
+        (false, true) => Some((IDENTITY_TIMEOUT, "looked at the web identity token that the settings name")),
+        (false, false) => Some((METADATA_SERVICE_TIMEOUT, LOOKED_FOR_S3)),
     };
     Ok((settings, fetch))
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::location::{Location, Scheme};
 
 /// How many foreign buckets are kept open; a log could name any number of them.
-const FOREIGN_STORES: usize = 64;
+const MAX_FOREIGN_STORES: usize = 64;
 
 impl Storage {
     /// # Errors
@@ -77,7 +77,7 @@ impl Storage {
         let open = || Remote::new(there, inner.options.for_foreign(!is_known_server), inner.tally.clone());
         // This does not wait: a lock that was held when the process forked stays held in the child.
         let Ok(mut stores) = inner.foreign_stores.try_lock() else { return open() };
-        if stores.len() >= FOREIGN_STORES && !stores.contains_key(&there.base) {
+        if stores.len() >= MAX_FOREIGN_STORES && !stores.contains_key(&there.base) {
             stores.clear();
         }
         stores.entry(there.base.clone()).or_insert_with(open).clone()

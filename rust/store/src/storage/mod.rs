@@ -30,7 +30,7 @@ mod many;
 /// How many files are fetched from a bucket at once.
 const CONCURRENT_GETS: usize = 16;
 /// The most entries of a page of a listing, in stores that have pages.
-const ENTRIES_OF_A_PAGE: usize = 1000;
+const MAX_PAGE_ENTRIES: usize = 1000;
 
 /// A table's root. Clones share connections and counts.
 #[derive(Clone)]
@@ -187,7 +187,7 @@ impl Storage {
 
     /// Some of the files directly in `dir`: those that one request returns.
     pub async fn list_some(&self, dir: &str) -> Result<Vec<FileMeta>> {
-        self.list(dir, "", ENTRIES_OF_A_PAGE).await
+        self.list(dir, "", MAX_PAGE_ENTRIES).await
     }
 
     async fn list(&self, dir: &str, start_at: &str, most: usize) -> Result<Vec<FileMeta>> {

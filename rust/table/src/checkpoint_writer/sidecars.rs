@@ -43,7 +43,7 @@ use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
 /// The most files of a sidecar.
-pub(super) const SIDECAR_FILES: u64 = 250_000;
+pub(super) const MAX_SIDECAR_FILES: u64 = 250_000;
 /// Files of a range of keys for one sidecar: fewer than the limit, since ranges differ in size.
 const RANGE_FILES: u64 = 220_000;
 /// Sidecars that are written at once.
@@ -57,7 +57,7 @@ const TAGGED_COLUMNS: usize = 8;
 /// Sidecars looked at together.
 const CONCURRENT_SIDECARS: usize = 4;
 /// Age in milliseconds up to which a sidecar is named again: half of that from which log cleanup may delete it.
-pub(crate) const OLDEST_REUSED_MS: i64 = 12 * 60 * 60 * 1000;
+pub(crate) const MAX_REUSED_AGE_MS: i64 = 12 * 60 * 60 * 1000;
 
 /// The sidecars of a checkpoint.
 pub(super) struct Sidecars {
@@ -171,7 +171,7 @@ fn join_small(kept: &mut Vec<ReusableSidecar>, mut files_to_write: u64) -> (Vec<
     let mut joined = Vec::new();
     while files_to_write > 0 {
         let class = class(files_to_write);
-        let small = |k: &ReusableSidecar| k.files < SIDECAR_FILES / FANOUT && self::class(k.files) <= class;
+        let small = |k: &ReusableSidecar| k.files < MAX_SIDECAR_FILES / FANOUT && self::class(k.files) <= class;
         if (kept.iter().filter(|k| small(k)).count() as u64) < FANOUT {
             break;
         }
@@ -216,7 +216,7 @@ async fn reusable(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Reusable
             there.iter().filter_map(|file| Some((file.path.rsplit('/').next()?, file.modified_ms))).collect();
         found.retain_mut(|reusable| match times.get(reusable.sidecar.path.as_str()) {
             Some(modified_ms) => {
-                reusable.needs_copy = work.now_ms.saturating_sub(*modified_ms) > OLDEST_REUSED_MS;
+                reusable.needs_copy = work.now_ms.saturating_sub(*modified_ms) > MAX_REUSED_AGE_MS;
                 true
             }
             None => false,
@@ -336,7 +336,7 @@ async fn write_rows(
             let mut count = 0;
             while let Some((output, group, paths)) = encoded.recv().await {
                 let rows = group.rows as u64;
-                if writers.get(&output).is_some_and(|sidecar| sidecar.rows + rows > SIDECAR_FILES)
+                if writers.get(&output).is_some_and(|sidecar| sidecar.rows + rows > MAX_SIDECAR_FILES)
                     && let Some(full) = writers.remove(&output)
                 {
                     all.push(full.finish(work, action).await?);

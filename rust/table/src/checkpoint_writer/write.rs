@@ -26,7 +26,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::columns::{CheckpointSchema, NonFileActions};
 use super::encode::{Encoding, Group, Output, grouped};
-use super::sidecars::{self, SIDECAR_FILES, Sidecars};
+use super::sidecars::{self, MAX_SIDECAR_FILES, Sidecars};
 use super::sort::Order;
 use super::work::{Work, check_count};
 use crate::error::{Error, Failed, Result};
@@ -140,7 +140,7 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(WrittenCheckpoint, L
 fn wants_sidecars(snapshot: &Snapshot) -> Result<bool> {
     let files = snapshot.checksum().and_then(|c| u64::try_from(c.num_files).ok()).unwrap_or_default();
     let policy = Properties::of(snapshot.metadata()).checkpoint_policy()?;
-    Ok(policy == CheckpointPolicy::TwoLevel || files > SIDECAR_FILES)
+    Ok(policy == CheckpointPolicy::TwoLevel || files > MAX_SIDECAR_FILES)
 }
 
 /// Writes the main file of the checkpoint; an error tells whether the file may exist nonetheless.

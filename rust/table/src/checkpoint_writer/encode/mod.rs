@@ -116,10 +116,10 @@ impl Encoding {
         let properties = Arc::new(properties);
         let converter = || ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT);
         let converted = converter().convert(schema).map_err(not_encoded)?;
-        let is_usual = deltic_pages::is_enabled()
+        let is_encoded_directly = deltic_pages::is_enabled()
             && version == WriterVersion::PARQUET_1_0
             && compression == basic::Compression::SNAPPY;
-        let kind = |leaf: &ColumnDescriptor, arrow: &ArrowType| kind_of(leaf, arrow).filter(|_| is_usual);
+        let kind = |leaf: &ColumnDescriptor, arrow: &ArrowType| kind_of(leaf, arrow).filter(|_| is_encoded_directly);
         let tree = Tree::new(schema, &converted, &kind);
         let general_root = converter().convert(tree.general()).map_err(not_encoded)?.root_schema_ptr();
         let shape = SerializedFileWriter::new(Vec::new(), general_root.clone(), properties.clone());
@@ -205,7 +205,7 @@ pub(super) struct Output {
     encoding: Arc<Encoding>,
     assembly: Assembly,
     /// Small groups of rows that will share a row group.
-    few: Vec<Piece>,
+    small_groups: Vec<Piece>,
     file: FileWriter,
 }
 
@@ -215,7 +215,7 @@ impl Output {
         let (assembly, start) = Assembly::new(&encoding.leaves, &encoding.properties);
         let mut file = storage.create_file(path).await?;
         file.write(start).await?;
-        Ok(Self { encoding: encoding.clone(), assembly, few: Vec::new(), file })
+        Ok(Self { encoding: encoding.clone(), assembly, small_groups: Vec::new(), file })
     }
 
     /// Writes actions of one kind, and returns how many they were.
@@ -237,7 +237,7 @@ impl Output {
                 count += rows as u64;
                 match group {
                     Ok(group) => self.append(group).await?,
-                    Err(few) => self.few.extend(few),
+                    Err(small_groups) => self.small_groups.extend(small_groups),
                 }
             }
             Ok(())
@@ -256,11 +256,11 @@ impl Output {
 
     /// Makes the file appear; returns its bytes.
     pub(super) async fn finish(self) -> Result<u64> {
-        let Self { encoding, mut assembly, few, mut file } = self;
+        let Self { encoding, mut assembly, small_groups, mut file } = self;
         let rest = blocking(move || {
             let mut rest = Vec::new();
-            if !few.is_empty() {
-                let group = encoding.encode(few, |_| ())?;
+            if !small_groups.is_empty() {
+                let group = encoding.encode(small_groups, |_| ())?;
                 rest = assembly.push(group.rows, group.chunks).map_err(not_encoded)?;
             }
             rest.push(assembly.finish().map_err(not_encoded)?);
